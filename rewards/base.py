@@ -1,0 +1,202 @@
+"""What every metric has in common: one checked way in, one kind of result, one signature."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+
+from rewards.errors import InputError
+from rewards.frozen import FrozenModel
+from rewards.signature import format_signature
+
+_COLUMN = {"contexts": "context", "answers": "answer", "references": "references"}
+
+
+@dataclass(frozen=True)
+class MetricResult:
+    """What `Metric.score` returns, one entry per question, in the order given."""
+
+    scores: list[float]
+    parts: dict[str, list[Any]]
+    """The quantities the score was made of: floats, or lists of floats (one per token)."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Checked rows without repetitions; what a metric does not need is left blank."""
+
+    questions: list[str]
+    contexts: list[str]
+    answers: list[str]
+    references: list[tuple[str, ...]]
+    rows: list[int]
+    """Where each row came from in the caller's lists, for messages."""
+
+
+class Metric(ABC):
+    """A metric of generated questions that is also a reward.
+
+    A subclass sets the class attributes, builds its models in ``__init__``, and implements `compute` and `choices`.
+    """
+
+    name: ClassVar[str]
+    needs: frozenset[str] = frozenset({"contexts"})
+    """Which of ``contexts``, ``answers``, ``references`` a score is computed from, besides the questions."""
+    part_names: tuple[str, ...] = ()
+    higher_is_better: ClassVar[bool] = True
+    bounds: tuple[float, float] = (float("-inf"), float("inf"))
+    """Smallest and largest possible score."""
+
+    @abstractmethod
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Score checked rows; called under `torch.inference_mode` with at least one row."""
+
+    @abstractmethod
+    def choices(self) -> Mapping[str, object]:
+        """Return every choice that can change a score, in the order the signature prints them."""
+
+    @property
+    def signature(self) -> str:
+        """One line that identifies the number: ``name|key:value|...|version:...``."""
+        return format_signature(self.name, self.choices())
+
+    @property
+    def __name__(self) -> str:
+        """The name under which TRL logs this reward."""
+        return self.name
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the metric's models to a device and return the metric."""
+        for value in vars(self).values():
+            if isinstance(value, FrozenModel):
+                value.to(device)
+        return self
+
+    def score(
+        self,
+        questions: Sequence[str],
+        contexts: Sequence[str] | None = None,
+        *,
+        answers: Sequence[str] | None = None,
+        references: Sequence[Sequence[str]] | None = None,
+    ) -> MetricResult:
+        """Score one question per row.
+
+        Equal rows are computed once. Scores do not depend on the order or the number of rows, up to rounding.
+
+        Args:
+            questions: the generated questions.
+            contexts: one passage per question.
+            answers: one answer text per question, for metrics with ``"answers"`` in `needs`.
+            references: the gold questions of each question, for metrics with ``"references"`` in `needs`.
+
+        Raises:
+            InputError: lists of unequal length, a missing list or value, or something other than text.
+        """
+        rows = self._check(questions, {"contexts": contexts, "answers": answers, "references": references})
+        if not rows:
+            return MetricResult([], {name: [] for name in self.part_names})
+        first: dict[tuple[Any, ...], int] = {}
+        for position, row in enumerate(rows):
+            first.setdefault(row, position)
+        columns = zip(*first, strict=True)
+        with torch.inference_mode():
+            result = self.compute(Inputs(*(list(column) for column in columns), rows=list(first.values())))
+        place = {row: position for position, row in enumerate(first)}
+        back = [place[row] for row in rows]
+        parts = {name: [values[at] for at in back] for name, values in result.parts.items()}
+        return MetricResult([result.scores[at] for at in back], parts)
+
+    def __call__(
+        self,
+        prompts: Sequence[Any] | None = None,
+        completions: Sequence[Any] = (),
+        *,
+        context: Sequence[str | None] | None = None,
+        answer: Sequence[str | None] | None = None,
+        references: Sequence[Sequence[str] | None] | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        """Score completions the way TRL's trainers call a reward function.
+
+        Args:
+            prompts: not used; the passage and the answer come from their own columns.
+            completions: the generated questions, as text or as conversations (the last message counts).
+            context: data set column of passages.
+            answer: data set column of answer texts.
+            references: data set column of lists of gold questions.
+            log_metric: TRL's logger; receives the mean of every numeric part as ``<name>/<part>``.
+            columns: the other columns and TRL's own arguments; not used.
+
+        Returns:
+            One score per completion; None where a column that is needed holds None (reward not applicable).
+        """
+        given = {"contexts": context, "answers": answer, "references": references}
+        for need in sorted(self.needs):
+            if given[need] is None:
+                raise InputError(f"{self.name}: the data set has no column {_COLUMN[need]!r}, which the metric needs")
+        questions = [_completion_text(completion) for completion in completions]
+        needed = {need: list(given[need] or ()) for need in self.needs}
+        usable = [all(column[row : row + 1] != [None] for column in needed.values()) for row in range(len(questions))]
+        kept = {need: [v for v, ok in zip(column, usable, strict=True) if ok] for need, column in needed.items()}
+        result = self.score([q for q, ok in zip(questions, usable, strict=True) if ok], **kept)
+        if log_metric is not None and result.scores:
+            for name, values in result.parts.items():
+                if isinstance(values[0], float):
+                    log_metric(f"{self.name}/{name}", sum(values) / len(values))
+        scores = iter(result.scores)
+        return [next(scores) if ok else None for ok in usable]
+
+    def _check(
+        self, questions: Sequence[str], given: Mapping[str, Sequence[Any] | None]
+    ) -> list[tuple[str, str, str, tuple[str, ...]]]:
+        """Return one hashable row per question, or raise `InputError` naming the list and the index."""
+        self._check_texts("questions", questions)
+        blank: dict[str, Any] = {"contexts": "", "answers": "", "references": ()}
+        columns: list[Sequence[Any]] = [questions]
+        for field, values in given.items():
+            if values is not None and len(values) != len(questions):
+                raise InputError(
+                    f"{self.name}: {len(questions)} questions but {len(values)} {field}; give one of each per row"
+                )
+            if field not in self.needs:
+                columns.append([blank[field]] * len(questions))
+                continue
+            if values is None:
+                raise InputError(f"{self.name} needs {field}; pass {field}=[...], one entry per question")
+            if field == "references":
+                columns.append(self._check_references(values))
+            else:
+                self._check_texts(field, values)
+                columns.append(values)
+        return list(zip(*columns, strict=True))
+
+    def _check_references(self, references: Sequence[Any]) -> list[tuple[str, ...]]:
+        for row, group in enumerate(references):
+            if isinstance(group, str) or not isinstance(group, Sequence) or not group:
+                raise InputError(
+                    f"{self.name}: references[{row}] is {group!r}; give a list with at least one gold question"
+                )
+            self._check_texts(f"references[{row}]", group)
+        return [tuple(group) for group in references]
+
+    def _check_texts(self, field: str, values: Sequence[Any]) -> None:
+        if isinstance(values, str):
+            raise InputError(f"{self.name}: {field} is one text; give a list of texts")
+        for row, value in enumerate(values):
+            if not isinstance(value, str):
+                raise InputError(f"{self.name}: {field}[{row}] is {type(value).__name__}, not text: {value!r:.60}")
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise InputError(
+                    f"{self.name}: {field}[{row}] is not valid Unicode (a lone surrogate): {value!a:.60}"
+                ) from None
+
+
+def _completion_text(completion: Any) -> Any:
+    """Return the text of a completion, which is a text or a conversation (a list of messages)."""
+    return completion if isinstance(completion, str) else completion[-1]["content"]

@@ -1,0 +1,194 @@
+"""Frozen models: loaded once, never trained, run in batches of similar length."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers.utils import logging as transformers_logging
+
+from rewards.errors import InputError
+from rewards.signature import folder_hash
+
+LOGITS_AT_ONCE = 1 << 22
+"""Vocabulary logits held at a time (16 MiB of float32): bounds memory, and small blocks are also faster."""
+
+_KINDS: dict[str, tuple[Any, Any, str]] = {
+    "encoder": (transformers.AutoModel, transformers.MODEL_FOR_MASKED_LM_MAPPING, "a BERT-like encoder"),
+    "masked": (transformers.AutoModelForMaskedLM, transformers.MODEL_FOR_MASKED_LM_MAPPING, "a masked language model"),
+    "causal": (transformers.AutoModelForCausalLM, transformers.MODEL_FOR_CAUSAL_LM_MAPPING, "a GPT-2-like decoder"),
+    "seq2seq": (
+        transformers.AutoModelForSeq2SeqLM,
+        transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+        "a BART-like encoder-decoder",
+    ),
+}
+
+
+class FrozenModel:
+    """A tokenizer and a model in eval mode without gradients, from a local folder or a Hub name.
+
+    Args:
+        name: local folder (``config.json``, ``*.safetensors``, tokenizer files) or Hub name.
+        kind: ``encoder``, ``masked``, ``causal`` or ``seq2seq``.
+        device: where to run; None takes the current GPU if there is one, else the CPU.
+        dtype: name of a torch floating-point type.
+
+    Raises:
+        InputError: nothing there, a model of another kind, weights missing, or an unknown dtype.
+    """
+
+    def __init__(self, name: str | Path, kind: str, *, device: str | torch.device | None, dtype: str) -> None:
+        self.name = str(name)
+        config = _load_config(self.name, kind)
+        self.tokenizer: Any = _load("tokenizer", self.name, transformers.AutoTokenizer.from_pretrained)
+        options: dict[str, Any] = {"attn_implementation": "eager"} if kind == "encoder" else {}
+        self.model: Any = _load_model(self.name, kind, config=config, dtype=_torch_dtype(dtype), **options)
+        self.to(device if device is not None else _default_device())
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.model.device
+
+    def to(self, device: str | torch.device) -> None:
+        """Move the model."""
+        self.model.to(device)
+
+    @cached_property
+    def max_tokens(self) -> int:
+        """Longest sequence the position embeddings allow, special tokens included."""
+        limit = int(getattr(self.model.config, "max_position_embeddings", 0) or self.tokenizer.model_max_length)
+        for module_name, module in self.model.named_modules():
+            if module_name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+                return limit - module.padding_idx - 1  # RoBERTa: the rows up to the padding index are never used
+        return limit
+
+    @cached_property
+    def identity(self) -> str:
+        """``name@hash``: the Hub revision, or a hash of the folder's contents."""
+        folder = Path(self.name)
+        revision = folder_hash(folder) if folder.is_dir() else getattr(self.model.config, "_commit_hash", None)
+        return f"{folder.resolve().name if folder.is_dir() else self.name}@{(revision or 'unknown')[:8]}"
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of each text without special tokens; a repeated text is tokenised once."""
+        distinct = list(dict.fromkeys(texts))
+        if not distinct:
+            return []
+        encoded = self.tokenizer(distinct, add_special_tokens=False, return_attention_mask=False, verbose=False)
+        found = dict(zip(distinct, encoded["input_ids"], strict=True))
+        return [found[text] for text in texts]
+
+    def pad(self, rows: Sequence[Sequence[int]], value: int = 0) -> tuple[Tensor, Tensor]:
+        """Return ids [rows, longest] filled up with ``value`` on the right, and the lengths [rows]."""
+        longest = max(map(len, rows))
+        ids = torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows], device=self.device)
+        return ids, torch.tensor([len(row) for row in rows], device=self.device)
+
+
+def batches_by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
+    """Yield positions in groups of ``batch_size``, longest first, so that little is padded."""
+    order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]
+
+
+def target_logprobs(head: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor) -> Tensor:
+    """Return log p(target) at each position, [positions], applying the vocabulary head in chunks.
+
+    Args:
+        head: maps hidden states [n, width] to logits [n, vocabulary].
+        hidden: [positions, width], only the positions whose probability is read.
+        targets: token ids, [positions].
+    """
+    parts = []
+    size = max(1, LOGITS_AT_ONCE // head(hidden[:1]).shape[-1])
+    for states, ids in zip(hidden.split(size), targets.split(size), strict=True):
+        logits = head(states).float()
+        parts.append(logits.gather(-1, ids[:, None])[:, 0] - logits.logsumexp(-1))
+    return torch.cat(parts)
+
+
+def causal_logprobs(
+    lm: FrozenModel, rows: Sequence[list[int]], starts: Sequence[int], *, batch_size: int
+) -> list[Tensor]:
+    """Return, per row, log p(token | tokens before it) for the tokens from ``start`` on (float64, on the CPU).
+
+    Rows must begin with a token that is not scored. Padding stands on the right, where causal attention ignores it.
+    """
+    scores: list[Tensor] = [torch.empty(0)] * len(rows)
+    for batch in batches_by_length([len(row) for row in rows], batch_size):
+        ids, lengths = lm.pad([rows[at] for at in batch])
+        hidden = lm.model.base_model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+        position = torch.arange(1, ids.shape[1], device=ids.device)
+        first = torch.tensor([starts[at] for at in batch], device=ids.device)
+        read = (position >= first[:, None]) & (position < lengths[:, None])
+        logprobs = target_logprobs(lm.model.get_output_embeddings(), hidden[read], ids[:, 1:][read]).cpu().double()
+        for at, values in zip(batch, logprobs.split(read.sum(1).tolist()), strict=True):
+            scores[at] = values
+    return scores
+
+
+def _default_device() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def _torch_dtype(name: str) -> torch.dtype:
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise InputError(f"dtype {name!r} is not a torch floating-point type; use float32, bfloat16 or float16")
+    return dtype
+
+
+def _load_config(name: str, kind: str) -> Any:
+    _, mapping, what = _KINDS[kind]
+    folder = Path(name)
+    looks_local = folder.is_absolute() or name.startswith((".", "~")) or folder.exists()
+    if looks_local and not (folder / "config.json").is_file():
+        state = "has no config.json" if folder.is_dir() else "does not exist"
+        raise InputError(f"model folder {name!r} {state}; give a folder with {what}, or a Hub name")
+    config = _load("configuration", name, transformers.AutoConfig.from_pretrained)
+    wrong = type(config) not in mapping or (kind != "seq2seq" and config.is_encoder_decoder)
+    if wrong or (kind == "causal" and type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING):
+        raise InputError(f"{name!r} holds a model of type {config.model_type!r}; {what} is needed here")
+    return config
+
+
+def _load_model(name: str, kind: str, **options: Any) -> Any:
+    auto, _, what = _KINDS[kind]
+    with _quiet():
+        model, report = _load(
+            "weights", name, auto.from_pretrained, use_safetensors=True, output_loading_info=True, **options
+        )
+    missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise InputError(f"{name!r} lacks the weights {missing[0]!r} (of {len(missing)}); {what} is needed here")
+    return model.eval().requires_grad_(False)
+
+
+def _load(part: str, name: str, loader: Callable[..., Any], **options: Any) -> Any:
+    """Call a ``from_pretrained`` and turn what it raises for a bad name or folder into one line."""
+    try:
+        return loader(name, **options)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(f"cannot load the {part} of {name!r}: {reason}") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the loading bar and the report of unused heads; missing weights are checked by the caller."""
+    level, bar = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
+        if bar:
+            transformers_logging.enable_progress_bar()

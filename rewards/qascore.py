@@ -1,0 +1,151 @@
+"""QAScore: can a masked language model fill in the answer once it has read the question?
+
+Source: Ji, Lyu, Jones, Zhou, Graham, "QAScore: An Unsupervised Unreferenced Metric for the Question Generation
+Evaluation", Entropy 2022, and its released code (TianboJi/QAScore).
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from rewards.base import Inputs, Metric, MetricResult
+from rewards.errors import InputError
+from rewards.frozen import FrozenModel, batches_by_length, target_logprobs
+
+SPACE_MARKERS = ("Ġ", "▁")
+"""How byte-level BPE and SentencePiece mark a token that follows a space."""
+
+
+class QAScore(Metric):
+    """Log-probability of the answer's tokens under a masked language model that sees the rest.
+
+    The input is ``context </s> question </s> answer``, the three tokenised on their own, without ``<s>`` at the
+    beginning or ``</s>`` at the end. When it is too long for the model the context loses its beginning.
+
+    ``variant="paper"``: score = sum over the answer's tokens (``unit="token"``) of log p(token | all other tokens), the
+    token replaced by ``<mask>``; with ``unit="word"`` all tokens of a white-space word are masked together. Natural
+    logarithm, bounds (-inf, 0], higher is better; a longer answer scores lower, so compare questions about one answer.
+
+    ``variant="official"`` (the released code, to 1e-5): the tokens are masked in the same way, but the value of a token
+    is the log-probability of the whole unmasked sequence averaged over all its positions, of which the masked one is
+    one in hundreds; score = mean over the answer's tokens. (The released corpus function fails unless all answers have
+    the same number of tokens.)
+
+    In both, answer tokens that do not fit into the model by themselves are not scored: the last ones are.
+
+    Args:
+        model: masked language model such as RoBERTa, a local folder or a Hub name.
+        variant: ``"paper"`` or ``"official"``.
+        unit: what is masked at a time: ``"token"``, or ``"word"`` (paper only).
+        batch_size: sequences per forward pass; there is one sequence per masked unit.
+        device: where to run; None takes the current GPU if there is one, else the CPU.
+        dtype: floating-point type of the model.
+
+    Parts: ``token_logprobs``, one list per question with one value per masked unit.
+
+    Raises:
+        InputError: a choice that does not exist, or a model that cannot be loaded or does not fit.
+    """
+
+    name = "qascore"
+    needs = frozenset({"contexts", "answers"})
+    part_names = ("token_logprobs",)
+    bounds = (float("-inf"), 0.0)
+
+    def __init__(
+        self,
+        model: str = "roberta-base",
+        variant: str = "paper",
+        unit: str = "token",
+        *,
+        batch_size: int = 32,
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+    ) -> None:
+        if variant not in ("paper", "official"):
+            raise InputError(f"qascore: variant {variant!r} does not exist; use paper or official")
+        if unit not in ("token", "word") or (variant == "official" and unit == "word"):
+            raise InputError(f"qascore: unit {unit!r} does not exist for variant {variant!r}; use token")
+        self.variant = variant
+        self.unit = unit
+        self.batch_size = batch_size
+        self.dtype = dtype
+        self.model = FrozenModel(model, "masked", device=device, dtype=dtype)
+        self._head = _vocabulary_head(self.model)
+        self._starts_word = _word_starts(self.model) if unit == "word" else None
+
+    def choices(self) -> Mapping[str, object]:
+        """Return what can change a score."""
+        return {"variant": self.variant, "unit": self.unit, "model": self.model.identity, "dtype": self.dtype}
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Return the score and ``token_logprobs``.
+
+        Raises:
+            InputError: an answer without a token; its score, a sum over nothing, would be the best possible.
+        """
+        rows, owners, masks = [], [], []
+        sep = self.model.tokenizer.sep_token_id
+        texts = (inputs.contexts, inputs.questions, inputs.answers)
+        columns = zip(inputs.rows, *map(self.model.ids, texts), strict=True)
+        for place, (row, context, question, answer) in enumerate(columns):
+            if not answer:
+                raise InputError(f"qascore: answers[{row}] is empty; the metric scores the tokens of the answer")
+            ids = [*context, sep, *question, sep, *answer][-self.model.max_tokens :]
+            answer = answer[-len(ids) :]
+            for unit in self._units(answer):
+                rows.append(ids)
+                masks.append([len(ids) - len(answer) + at for at in unit])
+                owners.append(place)
+        token_logprobs: list[list[float]] = [[] for _ in inputs.questions]
+        for place, value in zip(owners, self._unit_scores(rows, masks), strict=True):
+            token_logprobs[place].append(value)
+        scores = [sum(values) / (len(values) if self.variant == "official" else 1) for values in token_logprobs]
+        return MetricResult(scores, {"token_logprobs": token_logprobs})
+
+    def _units(self, answer: list[int]) -> list[list[int]]:
+        """Return the positions in the answer that are masked together."""
+        if self._starts_word is None:
+            return [[at] for at in range(len(answer))]
+        units: list[list[int]] = []
+        for at, token in enumerate(answer):
+            if at == 0 or self._starts_word[token]:
+                units.append([])
+            units[-1].append(at)
+        return units
+
+    def _unit_scores(self, rows: Sequence[list[int]], masks: Sequence[list[int]]) -> list[float]:
+        """Return one value per masked copy of a row: ``masks`` holds the positions masked in it."""
+        scores = [0.0] * len(rows)
+        for batch in batches_by_length([len(row) for row in rows], self.batch_size):
+            ids, lengths = self.model.pad([rows[at] for at in batch], self.model.tokenizer.pad_token_id)
+            real = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
+            masked = torch.zeros_like(real)
+            copy = [place for place, at in enumerate(batch) for _ in masks[at]]
+            masked[copy, [position for at in batch for position in masks[at]]] = True
+            inputs = ids.masked_fill(masked, self.model.tokenizer.mask_token_id)
+            hidden = self.model.model.base_model(input_ids=inputs, attention_mask=real.long()).last_hidden_state
+            read = masked if self.variant == "paper" else real
+            logprobs = target_logprobs(self._head, hidden[read], ids[read]).cpu().double()
+            for at, values in zip(batch, logprobs.split(read.sum(1).tolist()), strict=True):
+                scores[at] = float(values.sum() if self.variant == "paper" else values.mean())
+        return scores
+
+
+def _vocabulary_head(model: FrozenModel) -> torch.nn.Module:
+    """Return the module from hidden states to logits: ``lm_head`` of RoBERTa and its kin, ``cls`` of BERT."""
+    for attribute in ("lm_head", "cls"):
+        head = getattr(model.model, attribute, None)
+        if isinstance(head, torch.nn.Module) and model.tokenizer.mask_token_id is not None:
+            return head
+    raise InputError(f"qascore: the vocabulary head of {model.name!r} cannot be read; use RoBERTa or BERT")
+
+
+def _word_starts(model: FrozenModel) -> Tensor:
+    """Return, for every token id, whether its piece begins with a space marker, [vocabulary]."""
+    starts = torch.zeros(len(model.tokenizer), dtype=torch.bool)
+    starts[[at for piece, at in model.tokenizer.get_vocab().items() if piece.startswith(SPACE_MARKERS)]] = True
+    if not starts.any():
+        raise InputError(f"qascore: the tokens of {model.name!r} do not mark spaces; unit='word' needs a RoBERTa")
+    return starts

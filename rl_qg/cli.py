@@ -1,0 +1,237 @@
+"""The door: `rl-qg COMMAND key=value …`. Composes the settings with Hydra, runs a command, and turns bad input into one line.
+
+This is the only file that sees Hydra. A command reads its own section of the settings without the section's name:
+`rl-qg generate num_beams=4` sets `generate.num_beams`.
+"""
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_qg.errors import InputError
+from rl_qg.settings import Settings
+
+PACKAGED = Path(__file__).parent / "configs"  # in an installed wheel
+CONFIGS = PACKAGED if PACKAGED.is_dir() else Path(__file__).parent.parent / "configs"
+GROUPS = ("preset", "reward", "model", "data")
+KEY = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[^=]+)(?P<rest>=.*)?$", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One sub-command: what it does, an example, and the sections of config.yaml that it reads."""
+
+    purpose: str
+    example: str
+    sections: tuple[str, ...]
+
+
+COMMANDS = {
+    "pipeline": Command(
+        "the whole job, stage by stage, resumable: data, CE, SCST, questions, filter, augment, QA, report",
+        "rl-qg pipeline preset=quickstart output_dir=runs/first",
+        tuple(Settings.__dataclass_fields__),
+    ),
+    "train": Command(
+        "train a question generator: cross-entropy, then self-critical training",
+        "rl-qg train reward=qascore data.train=train.json data.validation=dev.json model.path=./my-t5 output_dir=RUN",
+        ("output_dir", "seed", "stages", "data", "model", "miniature", "reward_models", "training", "ce", "scst"),
+    ),
+    "generate": Command(
+        "write candidate questions for every answer of the training data",
+        "rl-qg generate model.path=RUN/scst data.train=train.json output=questions.jsonl num_beams=8",
+        ("generate", "seed", "data"),
+    ),
+    "augment": Command(
+        "filter and sample questions and add them to the human ones",
+        "rl-qg augment questions=questions.jsonl gold=train.json output=augmented.json num_samples=90000",
+        ("augment",),
+    ),
+    "qa": Command(
+        "train an extractive reader and report EM and F1",
+        "rl-qg qa data.train=augmented.json data.validation=dev.json output_dir=RUN/qa",
+        ("output_dir", "qa", "data"),
+    ),
+    "score": Command(
+        "score questions with one metric",
+        "rl-qg score reward=qrelscore input=questions.jsonl output=scored.jsonl",
+        ("score", "reward_models"),
+    ),
+    "report": Command(
+        "make one HTML page of one run or several",
+        "rl-qg report runs/a runs/b --output report.html",
+        (),
+    ),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry of `rl-qg` and of the scripts. `argv` may start with a command's name and is completed from the command line."""
+    arguments = [*(argv or ()), *sys.argv[1:]]
+    _configure_logging()
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(overview())
+        return
+    name, *rest = arguments
+    try:
+        run_command(name, rest)
+    except KeyboardInterrupt:
+        _leave(f"rl-qg {name}: interrupted; the same command goes on where it stood", 130)
+    except Exception as error:
+        if not _is_input_error(error):
+            raise
+        _leave(f"rl-qg {name}: error: {error}", 2)
+
+
+def run_command(name: str, arguments: Sequence[str]) -> None:
+    """Compose the settings of one command and run it.
+
+    Raises:
+        InputError: unknown command, group, key or value, or whatever the command finds wrong.
+    """
+    if name not in COMMANDS:
+        raise InputError(f"no such command; choose one of {', '.join(COMMANDS)}")
+    if "-h" in arguments or "--help" in arguments:
+        print(describe(name))
+        return
+    if name == "report":
+        from rl_qg import commands
+
+        commands.report(arguments)
+        return
+    if "--cfg" in arguments:
+        print(resolved_yaml(name, [text for text in arguments if text not in ("--cfg", "job")]), end="")
+        return
+    settings = compose(name, arguments)
+    from rl_qg import commands  # only now: composing and --help stay quick
+
+    run: Callable[[Settings], None] = getattr(commands, name)
+    run(settings)
+
+
+def compose(command: str, overrides: Sequence[str]) -> Settings:
+    """The checked settings of a command. Raises `InputError` for a wrong group, key or value."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    config = _compose(command, overrides)
+    try:
+        missing = sorted(OmegaConf.missing_keys(config))
+        if missing:
+            raise InputError(f"{missing[0]} has no value; give one, such as {missing[0]}=…")
+        reward = OmegaConf.to_container(config.reward, resolve=True)
+        typed = OmegaConf.merge(OmegaConf.structured(Settings), {**config, "reward": {}})
+        settings = OmegaConf.to_object(typed)
+    except OmegaConfBaseException as error:
+        raise InputError(_one_line(error)) from None
+    assert isinstance(settings, Settings) and isinstance(reward, dict)
+    settings.reward = {str(key): value for key, value in reward.items()}
+    settings.check()
+    return settings
+
+
+def resolved_yaml(command: str, overrides: Sequence[str]) -> str:
+    """The composed settings as YAML (`--cfg job`)."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_yaml(OmegaConf.create(asdict(compose(command, overrides))))
+
+
+def _compose(command: str, overrides: Sequence[str]) -> Any:
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    with initialize_config_dir(version_base=None, config_dir=str(CONFIGS)):
+        try:
+            return hydra_compose("config", overrides=complete(command, overrides))
+        except (HydraException, OmegaConfBaseException) as error:
+            raise InputError(_one_line(error)) from None
+
+
+def complete(command: str, overrides: Sequence[str]) -> list[str]:
+    """Write overrides out in full: section names put in front, and `reward=custom` where `reward._target_` names a class."""
+    field = Settings.__dataclass_fields__.get(command)
+    own = set(field.type.__dataclass_fields__) if field is not None else set()  # type: ignore[union-attr]
+    full = []
+    for text in overrides:
+        match = KEY.match(text)
+        if text.startswith("-") or match is None or match["rest"] is None:
+            raise InputError(f"argument {text!r} is not of the form key=value; rl-qg {command} --help lists the keys")
+        key = match["key"]
+        qualified = f"{command}.{key}" if key.split(".")[0] in own and key not in GROUPS else key
+        full.append(f"{match['sign'] or ''}{qualified}{match['rest']}")
+    keys = [text.lstrip("+").split("=")[0] for text in full]
+    if "reward._target_" in keys and "reward" not in keys:
+        full.insert(0, "reward=custom")
+    return full
+
+
+def _one_line(error: Exception) -> str:
+    """Hydra's own words without its layout: what was wrong, and for a group its choices."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    kept = [line for line in lines if not line.startswith(("object_type=", "reference_type=", "To append to your", "See https"))]
+    text = " ".join(kept).replace("full_key: ", "key: ")
+    return f"settings: {text}"
+
+
+def overview() -> str:
+    """The text of `rl-qg --help`."""
+    width = max(map(len, COMMANDS))
+    lines = ["rl-qg: train question generators by reinforcement, with evaluation metrics as rewards", "", "Commands:"]
+    lines += [f"  {name:<{width}}  {command.purpose}" for name, command in COMMANDS.items()]
+    lines += ["", "Start with:", f"  {COMMANDS['pipeline'].example}", "", "rl-qg COMMAND --help lists a command's settings."]
+    return "\n".join(lines)
+
+
+def describe(name: str) -> str:
+    """The text of `rl-qg COMMAND --help`: purpose, example, groups with their choices, and every key with its default."""
+    command = COMMANDS[name]
+    lines = [f"rl-qg {name}: {command.purpose}", "", "Example:", f"  {command.example}"]
+    if name == "report":
+        return "\n".join([*lines, "", "Arguments: run folders, then --output FILE (report.html by default)."])
+    lines += ["", "Groups (choose with group=name):"]
+    for group in GROUPS:
+        choices = sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+        lines.append(f"  {group:<7} {', '.join(choices)}")
+    lines += ["", "Keys and defaults (set with key=value; nested ones with dots, as ce.epochs=3):", ""]
+    lines += [f"  {line}" for line in _sections(command.sections)]
+    if name in Settings.__dataclass_fields__:
+        lines += ["", f"Keys below {name}: may be written without it, as in the example."]
+    return "\n".join([*lines, "", "--cfg job prints the composed settings without running anything."])
+
+
+def _sections(names: Sequence[str]) -> list[str]:
+    """The blocks of config.yaml under these top-level keys, comments included."""
+    kept, inside = [], False
+    for line in (CONFIGS / "config.yaml").read_text(encoding="utf-8").splitlines():
+        if line and not line[0].isspace():
+            inside = line.split(":")[0] in names
+        if inside and line.strip():
+            kept.append(line)
+    return kept
+
+
+def _is_input_error(error: Exception) -> bool:
+    """Ours, or the one that `rewards` raises for bad input (asked by name: this file loads no metric)."""
+    return isinstance(error, InputError) or type(error).__name__ == "MetricInputError"
+
+
+def _leave(message: str, code: int) -> None:
+    if os.environ.get("RANK", "0") == "0":
+        print(message, file=sys.stderr)
+    sys.exit(code)
+
+
+def _configure_logging() -> None:
+    main_process = os.environ.get("RANK", "0") == "0"
+    logging.basicConfig(format="%(message)s", level=logging.INFO if main_process else logging.ERROR, force=True)
+    for library in ("httpx", "httpcore", "huggingface_hub", "datasets", "absl", "DeepSpeed"):
+        logging.getLogger(library).setLevel(logging.ERROR)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

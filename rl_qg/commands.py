@@ -1,0 +1,127 @@
+"""One function for each sub-command: settings in, files out."""
+
+import argparse
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from accelerate import PartialState
+
+from rl_qg.errors import InputError
+from rl_qg.preparation import load_reward, one_miniature, open_run
+from rl_qg.qa_data import read_examples, take
+from rl_qg.run_folder import open_run_folder
+from rl_qg.settings import QAModelSettings, Settings
+from rl_qg.splits import answer_spans, load_training, read_role
+
+log = logging.getLogger(__name__)
+
+
+def pipeline(settings: Settings) -> None:
+    """The whole job (see `rl_qg.pipeline`)."""
+    from rl_qg.pipeline import run_pipeline
+
+    run_pipeline(open_run(settings))
+
+
+def train(settings: Settings) -> None:
+    """CE and SCST (see `rl_qg.train`)."""
+    from rl_qg.train import train as run_training
+
+    run = open_run(settings)
+    final = run_training(run.settings, run.splits, None if settings.stages == "ce" else run.reward())
+    log.info("done: the generator is in %s", final)
+
+
+def generate(settings: Settings) -> None:
+    """Candidate questions (see `rl_qg.generate`)."""
+    from rl_qg.generate import generate as run_generation
+
+    output = _required(settings.generate.output, "output", "questions.jsonl")
+    state = PartialState(cpu=settings.training.use_cpu)
+    examples = answer_spans(load_training(settings.data))
+    lines = run_generation(
+        one_miniature(settings.model.path, examples, settings.miniature),
+        examples,
+        output,
+        settings=settings.generate,
+        seed=settings.seed,
+        state=state,
+    )
+    log.info("done: %d questions for %d answers in %s", lines, len(examples), output)
+
+
+def augment(settings: Settings) -> None:
+    """Filter, sample, merge (see `rl_qg.augment`)."""
+    from rl_qg.augment import augment as run_augmentation
+
+    options = settings.augment
+    questions = _required(options.questions, "questions", "questions.jsonl")
+    output = _required(options.output, "output", "augmented.json")
+    if not options.gold:
+        raise InputError("gold has no value; give the human questions, such as gold=train.json")
+    run_augmentation(
+        questions,
+        read_examples(options.gold, role="train").examples,
+        output,
+        num_samples=options.num_samples,
+        min_words=options.min_words,
+        max_words=options.max_words,
+        seed=options.seed,
+    )
+
+
+def qa(settings: Settings) -> None:
+    """The extractive reader (see `rl_qg.qa`)."""
+    from rl_qg.qa import train_reader
+
+    data = settings.data
+    folder = Path(settings.output_dir)
+    state = PartialState(cpu=settings.training.use_cpu)
+    if state.is_main_process:
+        open_run_folder(folder, {"data": asdict(data), "qa": asdict(settings.qa)})
+    state.wait_for_everyone()
+    gold = load_training(data)
+    validation = take(read_role(data, "validation").examples, data.max_validation, data.seed)
+    reader = one_miniature(settings.qa.model.path, gold, settings.miniature)
+    train_reader(
+        gold,
+        validation,
+        settings=replace(settings.qa, model=QAModelSettings(reader)),
+        output_dir=folder,
+        use_cpu=settings.training.use_cpu,
+        precision=settings.training.precision,
+    )
+
+
+def score(settings: Settings) -> None:
+    """Scores for a file of questions (see `rl_qg.score`)."""
+    from rl_qg.score import score_file
+
+    source = _required(settings.score.input, "input", "questions.jsonl")
+    output = _required(settings.score.output, "output", "scored.jsonl")
+    state = PartialState(cpu=settings.training.use_cpu)
+    reward = load_reward(settings.reward, state)
+    score_file(reward, source, output, batch_size=settings.score.batch_size)
+
+
+def report(arguments: Sequence[str]) -> None:
+    """One HTML page of run folders (see `rl_qg.report`)."""
+    from rl_qg.report import write_report
+
+    parser = argparse.ArgumentParser("rl-qg report", exit_on_error=False)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--output", type=Path, default=Path("report.html"))
+    try:
+        parsed = parser.parse_args(list(arguments))
+    except (argparse.ArgumentError, SystemExit):
+        raise InputError("give run folders and --output FILE, such as rl-qg report runs/a --output report.html") from None
+    write_report(parsed.runs, parsed.output)
+    log.info("done: open %s", parsed.output)
+
+
+def _required(value: str, key: str, example: str) -> Path:
+    if not value:
+        raise InputError(f"{key} has no value; give one, such as {key}={example}")
+    return Path(value)

@@ -1,0 +1,117 @@
+"""What a command does before it starts: claim the run folder, split the data, build miniatures, load the reward, note the run."""
+
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+from accelerate import PartialState
+
+import rewards
+from rl_qg import miniature
+from rl_qg.errors import InputError
+from rl_qg.qa_data import QAExample
+from rl_qg.run_folder import open_run_folder, write_json
+from rl_qg.run_record import run_record
+from rl_qg.settings import MiniatureSettings, QAModelSettings, Settings
+from rl_qg.splits import Splits, load_splits
+from rl_qg.trainer import Reward
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Settings with every miniature replaced by its folder, the data of the run, and the process state."""
+
+    settings: Settings
+    splits: Splits
+    state: PartialState
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return Path(self.settings.output_dir)
+
+    def reward(self) -> Reward:
+        """A fresh reward on this process's device."""
+        return load_reward(self.settings.reward, self.state)
+
+
+def open_run(settings: Settings) -> Run:
+    """Claim or resume the run folder, load the data, build the miniatures that the settings name, and write `run.json`."""
+    state = PartialState(cpu=settings.training.use_cpu)
+    folder = Path(settings.output_dir)
+    if state.is_main_process:
+        open_run_folder(folder, asdict(settings))
+    state.wait_for_everyone()
+    splits = load_splits(settings.data)
+    if state.is_main_process and not (folder / "run.json").exists():
+        record = run_record(
+            asdict(settings),
+            command=sys.argv,
+            seed=settings.seed,
+            data=splits.hashes,
+            leakage=splits.leakage,
+            extra={
+                "data_report": splits.report,
+                "examples": {
+                    "gold": len(splits.gold),
+                    "unlabelled": len(splits.unlabelled),
+                    "validation": len(splits.validation),
+                },
+            },
+        )
+        write_json(folder / "run.json", record)
+    return Run(with_miniatures(settings, [*splits.gold, *splits.unlabelled], state), splits, state)
+
+
+def with_miniatures(settings: Settings, examples: Sequence[QAExample], state: PartialState) -> Settings:
+    """Replace `miniature:…` by folders in model, reward and reader; the missing ones are pretrained by the main process."""
+    paths = [settings.model.path, settings.qa.model.path, *(v for v in settings.reward.values() if isinstance(v, str))]
+    wanted = [path for path in paths if miniature.is_miniature(path)]
+    if not wanted:
+        return settings
+    with state.main_process_first():
+        folders = miniature.ensure(wanted, passages_of(examples), settings.miniature)
+    found = {path: str(folder) for path, folder in folders.items()}
+    return replace(
+        settings,
+        model=replace(settings.model, path=found.get(settings.model.path, settings.model.path)),
+        qa=replace(settings.qa, model=QAModelSettings(found.get(settings.qa.model.path, settings.qa.model.path))),
+        reward={key: found.get(value, value) if isinstance(value, str) else value for key, value in settings.reward.items()},
+    )
+
+
+def one_miniature(path: str, examples: Sequence[QAExample], settings: MiniatureSettings) -> str:
+    """The folder of one miniature, or `path` itself when it names none."""
+    if not miniature.is_miniature(path):
+        return path
+    return str(miniature.ensure([path], passages_of(examples), settings)[path])
+
+
+def passages_of(examples: Sequence[QAExample]) -> list[miniature.Passage]:
+    """Group neighbouring examples by passage; unlabelled ones bring no questions."""
+    return [
+        miniature.Passage(context, tuple(example.question for example in group if example.question))
+        for context, group in groupby(examples, key=lambda example: example.context)
+    ]
+
+
+def load_reward(options: dict[str, object], state: PartialState) -> Reward:
+    """The metric that `_target_` names, built with the other options.
+
+    Raises:
+        InputError: it cannot be found, or does not take these options.
+    """
+    arguments = {key: value for key, value in options.items() if key != "_target_"}
+    target = str(options.get("_target_", ""))
+    try:
+        metric = rewards.load(target, **arguments)
+    except TypeError as error:
+        raise InputError(f"reward {target}: {error}; rl-qg train --help shows its options") from None
+    if hasattr(metric, "to"):
+        metric.to(state.device)
+    return metric

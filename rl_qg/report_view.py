@@ -1,0 +1,283 @@
+"""One run as the report's page shows it: every number as text with its interval, every part empty when its file is missing."""
+
+import math
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from rl_qg.report_plots import Plot, interval_plot, training_plots
+from rl_qg.report_run import MODELS, SCORES, Estimate, Record, Run, is_number
+
+READERS = {"gold": ("gold only", "gold"), "augmented": ("gold + generated", "scst")}
+SAMPLES_SHOWN = 24
+EXCERPT = 150
+MINUS = "\N{MINUS SIGN}"
+
+
+def run_view(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything the template shows of one run."""
+    return {
+        "summary": summary,
+        "headline": headline(run, summary),
+        "facts": _facts(run, summary),
+        "held_out": _held_out(summary),
+        "plots": [shown(plot) for plot in training_plots(run.metrics)],
+        **_samples(run),
+        "funnel": _funnel(run),
+        "qa": _qa(run),
+        "evaluation": _evaluation_rows(run),
+        "leakage": _leakage(run.record.part("leakage")),
+        "data": list(run.record.part("data").value.items()),
+        "record": list(_record_rows(run.record.value)),
+        "config": run.config,
+    }
+
+
+def headline(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of the cards and of the comparison table, as text."""
+    estimate = run.evaluation.estimate
+    reward = {model: estimate("models", model, "reward") for model in MODELS}
+    difference = estimate("difference", "reward")
+    digits = _digits([*reward.values(), difference])
+    return {
+        "reward": {model: _text(value, digits) for model, value in reward.items()},
+        "reward_difference": _text(difference, digits, signed=True),
+        "bleu4": {model: _text(estimate("models", model, "bleu4"), 1) for model in MODELS[1:]},
+        "qa_f1": {name: _text(run.reader_score(name, "f1"), 1) for name in run.qa},
+        "qa_difference": _text(run.difference.estimate("f1"), 1, signed=True),
+        "qa_seeds": max(len(record.list("seeds")) for record in run.qa.values()),
+        "questions": summary["questions"],
+        "seed": summary["seed"],
+        "commit": (summary["commit"] or "")[:10],
+    }
+
+
+def _facts(run: Run, summary: Mapping[str, Any]) -> list[str]:
+    """What the run was, for the line below its name."""
+    stages = " → ".join(dict.fromkeys(str(line.get("stage")).upper() for line in run.metrics.lines))
+    steps, seed, commit = summary["training"]["steps"], summary["seed"], summary["commit"]
+    changed = " with uncommitted changes" if run.record.get("code", "dirty") else ""
+    facts = {
+        stages: stages,
+        f"{steps or 0:,.0f} steps": steps,
+        f"seed {seed}": seed is not None,
+        f"commit {str(commit)[:10]}{changed}": commit,
+        f"started {str(run.record.get('started')).replace('T', ' ')}": run.record.get("started"),
+    }
+    return [text for text, known in facts.items() if known]
+
+
+def _held_out(summary: Mapping[str, Any]) -> str:
+    if summary["examples"] is None:
+        return ""
+    passages = f", {summary['passages']:,} passages" if summary["passages"] else ""
+    return f"{summary['examples']:,} held-out questions{passages}"
+
+
+def _text(estimate: Estimate | None, digits: int, *, signed: bool = False) -> dict[str, Any] | None:
+    """An estimate as text: value, interval, n and what a signed one means."""
+    if estimate is None:
+        return None
+    value, low, high = (
+        None if number is None else _number(number, digits, signed=signed)
+        for number in (estimate.mean, estimate.low, estimate.high)
+    )
+    verdict = ""
+    if signed and estimate.excludes_zero is not None:
+        verdict = (
+            "up" if estimate.excludes_zero and estimate.mean > 0 else "down" if estimate.excludes_zero else "unclear"
+        )
+    interval = f"[{low}, {high}]" if low is not None and high is not None else ""
+    return {"value": value, "interval": interval, "n": estimate.n, "verdict": verdict}
+
+
+def _number(value: float, digits: int, *, signed: bool = False) -> str:
+    return format(value, f"{'+' if signed else ''},.{digits}f").replace("-", MINUS)
+
+
+def _optional(value: float | None, form: str) -> str:
+    return "–" if value is None else form.format(value).replace("%", " %")
+
+
+def _digits(estimates: Sequence[Estimate | None]) -> int:
+    """Decimals that show one digit of the narrowest interval's half-width, but 2 to 5; 3 without intervals."""
+    widths = [(e.high - e.low) / 2 for e in estimates if e and e.low is not None and e.high is not None]
+    widths = [width for width in widths if width > 0]
+    return min(5, max(2, -math.floor(math.log10(min(widths))))) if widths else 3
+
+
+def shown(plot: Plot) -> dict[str, Any]:
+    return {**vars(plot), "svg": Markup(plot.svg)}  # drawn by us; text inside it is escaped by the drawing library
+
+
+def _evaluation_rows(run: Run) -> list[dict[str, Any]]:
+    """Gold, CE and SCST side by side: reward, BLEU-4, length and variety."""
+    parts = {model: run.evaluation.part("models", model) for model in MODELS}
+    digits = _digits([part.estimate("reward") for part in parts.values()])
+    return [
+        {
+            "model": model,
+            "reward": _text(part.estimate("reward"), digits),
+            "bleu4": _text(part.estimate("bleu4"), 1),
+            "length": _optional(part.number("length_words"), "{:.1f}"),
+            "distinct": _optional(part.number("distinct_questions"), "{:.1%}"),
+        }
+        for model, part in parts.items()
+        if part.value
+    ]
+
+
+def _samples(run: Run) -> dict[str, Any]:
+    """The samples shown, and how often each generator had the higher reward among all that the file holds."""
+    samples = [Record(run.evaluation.path, sample) for sample in run.evaluation.list("samples")]
+    rewards = [[sample.number(f"reward_{model}") for model in MODELS] for sample in samples]
+    known = [reward for row in rewards for reward in row if reward is not None and math.isfinite(reward)]
+    span = (min(known), max(known)) if known else (0.0, 1.0)
+    pairs = [(ce, scst) for _, ce, scst in rewards if ce is not None and scst is not None]
+    return {
+        "samples": [_sample(sample, span) for sample in samples[:SAMPLES_SHOWN]],
+        "samples_total": len(samples),
+        "wins": {
+            "scst": sum(scst > ce for ce, scst in pairs),
+            "ce": sum(ce > scst for ce, scst in pairs),
+            "equal": sum(ce == scst for ce, scst in pairs),
+        }
+        if pairs
+        else None,
+    }
+
+
+def _sample(sample: Record, span: tuple[float, float]) -> dict[str, Any]:
+    low, high = span
+    rewards = {model: sample.number(f"reward_{model}") for model in MODELS}
+    best = max((reward for reward in rewards.values() if reward is not None), default=None)
+    winners = [model for model, reward in rewards.items() if reward is not None and reward == best]
+    texts = {model: sample.get(model) for model in MODELS}
+    return {
+        "id": sample.get("id") or "",
+        "context": _context(sample),
+        "questions": [
+            {
+                "model": model,
+                "text": texts[model],
+                "same": model == "scst" and texts["scst"] is not None and texts["scst"] == texts["ce"],
+                "reward": None if reward is None else _number(reward, 3),
+                "bar": 0 if reward is None or low == high else 100 * (reward - low) / (high - low),
+                "winner": len(winners) < len(MODELS) and model in winners,
+            }
+            for model, reward in rewards.items()
+        ],
+    }
+
+
+def _context(sample: Record) -> dict[str, str]:
+    """The passage cut at the answer: whole (before, answer, after) and as an excerpt around the answer."""
+    context, answer = str(sample.get("context") or ""), str(sample.get("answer") or "")
+    start = sample.count("answer_start")
+    if start is None or start < 0 or not context.startswith(answer, start):
+        start = context.find(answer)
+    if start < 0 or not answer:
+        return {"before": context, "answer": "", "after": "", "near_before": context[: 2 * EXCERPT], "near_after": ""}
+    before, after = context[:start], context[start + len(answer) :]
+    near_before, near_after = before, after
+    if len(before) > EXCERPT:
+        near_before = "… " + re.sub(r"^\S*\s+", "", before[-EXCERPT:])
+    if len(after) > EXCERPT:
+        near_after = re.sub(r"\s+\S*$", "", after[:EXCERPT]) + " …"
+    return {"before": before, "answer": answer, "after": after, "near_before": near_before, "near_after": near_after}
+
+
+def _funnel(run: Run) -> list[dict[str, Any]]:
+    """Bars from all candidates down to the sampled ones: what stands (`left` to `right`, percent) and what a rule drops."""
+    total = run.augmentation.count("candidates")
+    if not total:
+        return []
+    bars = [{"label": "candidates", "count": total, "kind": "all", "left": 0.0, "width": 100.0}]
+    standing = total
+    for reason, count in run.augmentation.part("dropped").value.items():
+        if not is_number(count):
+            raise run.augmentation.fault(("dropped", reason), "a number", count)
+        standing -= count
+        place = {"left": 100 * standing / total, "width": 100 * count / total}
+        bars.append({"label": reason, "count": count, "kind": "dropped", **place})
+    for kind in ("kept", "sampled"):
+        count = run.augmentation.count(kind)
+        if count is not None:
+            bars.append({"label": kind, "count": count, "kind": kind, "left": 0.0, "width": 100 * count / total})
+    return bars
+
+
+def _qa(run: Run) -> dict[str, Any] | None:
+    """Rows of the reading table, their differences, and the plot of each."""
+    readers = [name for name, record in run.qa.items() if record.value]
+    if not readers:
+        return None
+    differences = {score: run.difference.estimate(score) for score in SCORES}
+    levels = [
+        (f"{SCORES[score]}, {READERS[name][0]}", READERS[name][1], estimate, _seed_scores(run.qa[name], score))
+        for score in SCORES
+        for name in readers
+        if (estimate := run.reader_score(name, score))
+    ]
+    gains = [
+        (SCORES[score], "greedy" if estimate.excludes_zero else "muted", estimate, ())
+        for score, estimate in differences.items()
+        if estimate
+    ]
+    return {
+        "rows": [_reader_row(run, name) for name in readers],
+        "difference": [_text(estimate, 1, signed=True) for estimate in differences.values()],
+        "levels": Markup(interval_plot(levels)) if levels else None,
+        "gains": Markup(interval_plot(gains, zero=True)) if gains else None,
+    }
+
+
+def _reader_row(run: Run, name: str) -> dict[str, Any]:
+    record = run.qa[name]
+    seeds = [row.get("seed") for row in record.list("seeds")]
+    columns = [[_number(value, 1) for value in _seed_scores(record, score)] for score in SCORES]
+    return {
+        "label": READERS[name][0],
+        "scores": [_text(run.reader_score(name, score), 1) for score in SCORES],
+        "seeds": [(seed, scores) for seed, *scores in zip(seeds, *columns, strict=True)],
+        "total": record.count("total"),
+    }
+
+
+def _seed_scores(record: Record, score: str) -> list[float]:
+    rows = record.list("seeds")
+    values = [Record(record.path, row).number(score) for row in rows]
+    if None in values:
+        raise record.fault(("seeds", score), "a number for each seed", None)
+    return [value for value in values if value is not None]
+
+
+def _leakage(leakage: Record) -> dict[str, Any] | None:
+    """The check's counts and its verdict: clean, cleaned (shared passages left training) or leaking."""
+    if not leakage.value:
+        return None
+    shared = leakage.count("shared_passages") or leakage.count("shared") or 0
+    dropped = leakage.count("train_examples_dropped") or 0
+    counts = [(key.replace("_", " "), value) for key, value in leakage.value.items() if is_number(value)]
+    return {
+        "verdict": "clean" if not shared else "cleaned" if dropped else "leaking",
+        "shared": shared,
+        "counts": counts,
+    }
+
+
+def _record_rows(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The run record as (dotted key, text) rows."""
+    for key, part in value.items():
+        name = f"{prefix}{key}"
+        if isinstance(part, Mapping):
+            yield from _record_rows(part, f"{name}.")
+        elif key == "command" and isinstance(part, list):
+            yield name, shlex.join(map(str, part))
+        elif isinstance(part, list):
+            yield name, ", ".join(map(str, part)) or "none"
+        else:
+            yield name, "unknown" if part is None else str(part)

@@ -1,0 +1,134 @@
+"""Files that survive a kill: atomic JSON, JSON lines that can be cut back, and the run folder itself."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import yaml
+
+from rl_qg.errors import InputError
+
+
+@contextmanager
+def atomic_writer(path: Path) -> Iterator[TextIO]:
+    """Open a text file that appears under `path` only when the block ends well; a kill leaves no half file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with partial.open("w", encoding="utf-8") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON, atomically."""
+    with atomic_writer(path) as stream:
+        json.dump(value, stream, ensure_ascii=False, indent=2)
+        stream.write("\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON; raise `InputError` with file, line and column when it is missing or malformed."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}: malformed JSON at line {error.lineno}, column {error.colno}: {error.msg}") from None
+
+
+def append_json_line(path: Path, record: Mapping[str, Any]) -> None:
+    """Append one record as a single write, so that a kill tears at most the last line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number, record); raise `InputError` naming the line that is no JSON object."""
+    try:
+        stream = path.open(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    with stream:
+        for number, line in _decoded(stream, path):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise InputError(f"{path}: line {number}: malformed JSON: {error.msg}") from None
+            if not isinstance(record, dict):
+                raise InputError(f"{path}: line {number}: expected a JSON object, got {type(record).__name__}")
+            yield number, record
+
+
+def _decoded(stream: TextIO, path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        yield from enumerate(stream, 1)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+
+
+def cut_json_lines(path: Path, last_step: int) -> None:
+    """Drop records whose `step` is above `last_step` and a torn last line: what a resumed run will write again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            break  # torn by a kill; everything before it is whole
+        if record["step"] <= last_step:
+            kept.append(line)
+    with atomic_writer(path) as stream:
+        stream.writelines(line + "\n" for line in kept)
+
+
+def open_run_folder(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Make `folder` the run folder of these settings: a new or empty one is claimed, one with the same settings is resumed.
+
+    Raises:
+        InputError: the folder cannot be written, holds something else, or belongs to a run with other settings.
+    """
+    config = folder / "config.yaml"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        occupied = any(folder.iterdir())
+        if not config.exists():
+            if occupied:
+                raise InputError(
+                    f"output_dir={folder}: not empty and no run folder; name another, or empty it if nothing in it is needed"
+                )
+            with atomic_writer(config) as stream:
+                stream.write(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True))
+    except OSError as error:
+        raise InputError(f"output_dir={folder}: cannot be written ({error.strerror}); name another folder") from None
+    earlier = yaml.safe_load(config.read_text(encoding="utf-8"))
+    changed = [
+        f"{key}: {then!r} -> {now!r}"
+        for key, then, now in _differences(earlier, json.loads(json.dumps(dict(settings))))
+    ]
+    if changed:
+        raise InputError(
+            f"output_dir={folder}: holds a run with other settings ({'; '.join(changed[:3])}); name another folder to start anew"
+        )
+
+
+def _differences(earlier: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(earlier, dict) and isinstance(now, dict):
+        for name in [*earlier, *(name for name in now if name not in earlier)]:
+            yield from _differences(earlier.get(name), now.get(name), f"{key}.{name}" if key else str(name))
+    elif earlier != now:
+        yield key, earlier, now

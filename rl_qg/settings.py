@@ -1,0 +1,215 @@
+"""Typed settings: one dataclass per config group, checked once at the door.
+
+Hydra composes `configs/`, `rl_qg.cli` turns the result into `Settings`, and every part receives plain typed values.
+The YAML files hold the values and a comment on each key; the defaults here are those of the research preset.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rl_qg.errors import InputError
+
+
+@dataclass
+class WorldSettings:
+    """Sizes of the embedded corpus (`rl_qg.world`), used when `data.train` is `world`."""
+
+    train_passages: int = 600
+    validation_passages: int = 120
+    seed: int = 0
+
+
+@dataclass
+class DataSettings:
+    """Where QA examples come from. A source is a path, a Hub data set name, or `world`."""
+
+    train: Any = "rajpurkar/squad"
+    validation: Any = "rajpurkar/squad"
+    max_train: int | None = None
+    max_validation: int | None = None
+    labelled_fraction: float = 1.0
+    seed: int = 0
+    world: WorldSettings = field(default_factory=WorldSettings)
+
+
+@dataclass
+class ModelSettings:
+    """The question generator: any seq2seq checkpoint, or `miniature:bart` / `miniature:t5`."""
+
+    path: str = "facebook/bart-base"
+    prefix: str | None = None
+    max_source_length: int = 512
+    max_target_length: int = 64
+
+
+@dataclass
+class MiniatureSettings:
+    """How small models are pretrained on the text at hand (`rl_qg.miniature`)."""
+
+    steps: int = 1000
+    metric_steps: int = 600
+    batch_size: int = 32
+    learning_rate: float = 2e-3
+    hidden_size: int = 128
+    layers: int = 2
+    vocab_size: int = 2000
+    max_tokens: int = 256
+    cache_dir: str = "~/.cache/rl-qg/miniature"
+
+
+@dataclass
+class TrainingSettings:
+    """What both stages share; handed to `transformers.TrainingArguments`."""
+
+    batch_size: int = 16
+    eval_batch_size: int = 32
+    gradient_accumulation_steps: int = 1
+    weight_decay: float = 0.01
+    max_grad_norm: float = 1.0
+    precision: str = "no"
+    use_cpu: bool = False
+    logging_steps: int = 10
+    eval_steps: int = 500
+    eval_samples: int = 256
+    save_steps: int = 500
+    save_total_limit: int = 2
+    report_to: str = "tensorboard"
+
+
+@dataclass
+class CESettings:
+    """The cross-entropy stage."""
+
+    epochs: float = 4.0
+    learning_rate: float = 5e-5
+    warmup_fraction: float = 0.05
+    label_smoothing: float = 0.0
+    early_stopping_patience: int = 0
+
+
+@dataclass
+class SCSTSettings:
+    """The self-critical stage (DESIGN of the loss: `rl_qg.objectives`)."""
+
+    epochs: float = 2.0
+    learning_rate: float = 1e-5
+    warmup_fraction: float = 0.05
+    max_new_tokens: int = 64
+
+
+@dataclass
+class GenerateSettings:
+    """Candidate questions: all outputs of one beam search, or nucleus samples."""
+
+    output: str = ""
+    num_beams: int = 8
+    do_sample: bool = False
+    num_samples: int = 8
+    top_p: float = 0.9
+    temperature: float = 1.0
+    max_new_tokens: int = 64
+    batch_size: int = 16
+
+
+@dataclass
+class AugmentSettings:
+    """Filter rules of the QRelScore paper, then a seeded sample."""
+
+    questions: str = ""
+    gold: Any = ""
+    output: str = ""
+    num_samples: int = 90_000
+    min_words: int = 6
+    max_words: int = 30
+    seed: int = 0
+
+
+@dataclass
+class QAModelSettings:
+    """The extractive reader: any checkpoint that `AutoModelForQuestionAnswering` loads, or `miniature:distilbert`."""
+
+    path: str = "distilbert-base-uncased"
+
+
+@dataclass
+class QASettings:
+    """Training and evaluation of the reader."""
+
+    model: QAModelSettings = field(default_factory=QAModelSettings)
+    epochs: float = 2.0
+    max_steps: int = -1
+    learning_rate: float = 3e-5
+    warmup_fraction: float = 0.1
+    batch_size: int = 16
+    max_length: int = 384
+    doc_stride: int = 128
+    max_answer_length: int = 30
+    n_best: int = 20
+    seeds: list[int] = field(default_factory=lambda: [0, 1, 2])
+
+
+@dataclass
+class ScoreSettings:
+    """Scoring a file of questions with one metric."""
+
+    input: str = ""
+    output: str = ""
+    batch_size: int = 32
+
+
+@dataclass
+class EvaluationSettings:
+    """How the generators of both stages are compared on held-out passages."""
+
+    max_examples: int = 500
+    batch_size: int = 32
+
+
+@dataclass
+class Settings:
+    """Everything one run needs; the resolved form is `config.yaml` in the run folder."""
+
+    output_dir: str = "runs/paper"
+    seed: int = 13
+    stages: str = "both"
+    data: DataSettings = field(default_factory=DataSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    miniature: MiniatureSettings = field(default_factory=MiniatureSettings)
+    reward_models: dict[str, str] = field(default_factory=dict)
+    reward: dict[str, Any] = field(default_factory=dict)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    ce: CESettings = field(default_factory=CESettings)
+    scst: SCSTSettings = field(default_factory=SCSTSettings)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    generate: GenerateSettings = field(default_factory=GenerateSettings)
+    augment: AugmentSettings = field(default_factory=AugmentSettings)
+    qa: QASettings = field(default_factory=QASettings)
+    score: ScoreSettings = field(default_factory=ScoreSettings)
+
+    def check(self) -> None:
+        """Raise one `InputError` that names every setting that is wrong, before any model is loaded."""
+        faults = [text for wrong, text in self._faults() if wrong]
+        if faults:
+            raise InputError("settings: " + "; ".join(faults))
+
+    def _faults(self) -> list[tuple[bool, str]]:
+        return [
+            (self.stages not in ("ce", "scst", "both"), f"stages={self.stages} is not one of ce, scst, both"),
+            (
+                self.training.precision not in ("no", "bf16", "fp16"),
+                f"training.precision={self.training.precision} is not one of no, bf16, fp16",
+            ),
+            (not 0 < self.data.labelled_fraction <= 1, f"data.labelled_fraction={self.data.labelled_fraction} is not in (0, 1]"),
+            (self.training.batch_size < 1, f"training.batch_size={self.training.batch_size} must be at least 1"),
+            (self.generate.num_beams < 1, f"generate.num_beams={self.generate.num_beams} must be at least 1"),
+            (self.augment.num_samples < 0, f"augment.num_samples={self.augment.num_samples} must not be negative"),
+            (
+                self.augment.min_words > self.augment.max_words,
+                f"augment.min_words={self.augment.min_words} is above augment.max_words={self.augment.max_words}",
+            ),
+            (not self.qa.seeds, "qa.seeds is empty: name at least one seed, such as qa.seeds=[0]"),
+            (
+                not 0 <= self.qa.doc_stride < self.qa.max_length,
+                f"qa.doc_stride={self.qa.doc_stride} must be below qa.max_length={self.qa.max_length}",
+            ),
+        ]

@@ -1,0 +1,113 @@
+"""Which examples play which role in a run: gold, unlabelled and validation. Every stage derives the same split from the same settings."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rl_qg import world
+from rl_qg.errors import InputError
+from rl_qg.qa_data import (
+    QAData,
+    QAExample,
+    Role,
+    examples_hash,
+    leakage,
+    passage_hash,
+    read_examples,
+    sample_labelled,
+    take,
+)
+from rl_qg.settings import DataSettings, WorldSettings
+
+WORLD = "world"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The examples of one run.
+
+    Args:
+        gold: training examples whose questions are known; CE, SCST and the gold reader learn from these.
+        unlabelled: training passages with answers but no questions (see `data.labelled_fraction`); only generation reads them.
+        validation: held-out examples; nothing learns from them.
+        leakage: the check that no training passage is a validation passage.
+        hashes: SHA-256 of each data file.
+        report: what the readers counted.
+    """
+
+    gold: list[QAExample]
+    unlabelled: list[QAExample]
+    validation: list[QAExample]
+    leakage: Mapping[str, Any] = field(default_factory=dict)
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+
+def load_splits(settings: DataSettings) -> Splits:
+    """Read both roles, drop training passages that are also validation passages, and set the unlabelled passages apart."""
+    train, validation = read_role(settings, "train"), read_role(settings, "validation")
+    shared = leakage(train.examples, validation.examples)
+    leaked = set(shared.shared_hashes)
+    clean = [example for example in train.examples if passage_hash(example.context) not in leaked]
+    check = {
+        "train_passages": shared.train_passages,
+        "validation_passages": shared.validation_passages,
+        "shared_passages": shared.shared,
+        "train_examples_dropped": len(train.examples) - len(clean),
+    }
+    log.info(
+        "leakage check: %(train_passages)d training and %(validation_passages)d validation passages, "
+        "%(shared_passages)d shared; %(train_examples_dropped)d training examples dropped",
+        check,
+    )
+    if not clean:
+        raise InputError("data.train: every passage is also in data.validation; name different files")
+    clean = take(clean, settings.max_train, settings.seed)
+    gold, unlabelled = sample_labelled(clean, settings.labelled_fraction, settings.seed)
+    return Splits(
+        gold=gold,
+        unlabelled=unlabelled,
+        validation=take(validation.examples, settings.max_validation, settings.seed),
+        leakage=check,
+        hashes={**train.hashes, **validation.hashes},
+        report={"train": train.report, "validation": validation.report},
+    )
+
+
+def load_training(settings: DataSettings) -> list[QAExample]:
+    """The training examples alone, for commands that know no validation data; questions may be missing."""
+    train = read_role(settings, "train", allow_unlabelled=True)
+    return take(train.examples, settings.max_train, settings.seed)
+
+
+def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = False) -> QAData:
+    """All examples of one role, from files, the Hub or the embedded corpus; what reading did is logged."""
+    source = settings.train if role == "train" else settings.validation
+    data = _world(settings.world, role) if source == WORLD else read_examples(
+        source, role=role, allow_unlabelled=allow_unlabelled
+    )
+    log.info(data.summary())
+    return data
+
+
+def _world(sizes: WorldSettings, role: Role) -> QAData:
+    passages = sizes.train_passages if role == "train" else sizes.validation_passages
+    examples = list(world.examples(passages, seed=sizes.seed, prefix=role))
+    none = {"count": 0, "ids": []}
+    counts = {"role": role, "sources": [WORLD], "read": len(examples), "kept": len(examples), "dropped": {}}
+    report = {**counts, "repaired": none, "answers_dropped": none, "duplicate_ids": none}
+    return QAData(examples=examples, report=report, hashes={f"{WORLD} ({role})": examples_hash(examples)})
+
+
+def answer_spans(examples: Sequence[QAExample]) -> list[QAExample]:
+    """One example for each distinct answer span, in order: two questions with the same answer ask the generator for the same thing."""
+    seen: set[tuple[str, int, str]] = set()
+    spans = []
+    for example in examples:
+        key = (passage_hash(example.context), example.answers[0].start, example.answers[0].text)
+        if key not in seen:
+            seen.add(key)
+            spans.append(example)
+    return spans

@@ -1,0 +1,264 @@
+"""The trainer: equal updates however the batch is split, a reward that is learned, a run that resumes."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from rl_qg.objectives import linear_lambda
+from rl_qg.qa_data import QAExample
+from rl_qg.trainer import SelfCriticalConfig, SelfCriticalTrainer
+from tests.tiny import example, tiny_bart, tiny_t5, word_tokenizer
+
+WORDS = " ".join(f"w{k}" for k in range(20))
+
+
+def data(count: int) -> list[QAExample]:
+    return [
+        example(
+            " ".join(f"w{(k + j) % 20}" for j in range(4 + k % 5)),
+            f"w{(k + 1) % 20}",
+            " ".join(f"w{(k * j) % 20}" for j in range(1, 2 + k % 4)),
+            id=f"e{k}",
+        )
+        for k in range(count)
+    ]
+
+
+class WordReward:
+    """1 for every `w3` among the first two words, so the best question is known."""
+
+    signature = "word-reward"
+
+    def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+        return SimpleNamespace(scores=[float(question.split()[:2].count("w3")) for question in questions])
+
+
+def trainer(folder: Path, model: Any = None, **options: Any) -> SelfCriticalTrainer:
+    tokenizer = word_tokenizer(WORDS)
+    settings: dict[str, Any] = {
+        "per_device_train_batch_size": 8,
+        "ce_epochs": 1,
+        "scst_epochs": 1,
+        "learning_rate": 1e-2,
+        "scst_learning_rate": 1e-2,
+        "max_new_tokens": 6,
+        "logging_steps": 1,
+        "use_cpu": True,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "save_strategy": "no",
+        "max_grad_norm": 0.0,
+        "seed": 3,
+    }
+    rest = {key: options.pop(key) for key in ("reward", "train_dataset", "eval_dataset") if key in options}
+    return SelfCriticalTrainer(
+        model=model or tiny_bart(len(tokenizer), seed=1),
+        args=SelfCriticalConfig(output_dir=str(folder), **{**settings, **options}),
+        **{"reward": WordReward(), "train_dataset": data(16), "eval_dataset": data(5), **rest},
+        processing_class=tokenizer,
+    )
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def gradients_of_first_update(folder: Path, build: Any, batch: int, accumulation: int, **options: Any) -> dict[str, Any]:
+    tokenizer = word_tokenizer(WORDS)
+    subject = trainer(
+        folder,
+        build(len(tokenizer), seed=1),
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=accumulation,
+        train_dataset=data(8),
+        max_steps=1,
+        optim="sgd",
+        learning_rate=1.0,
+        scst_learning_rate=1.0,
+        weight_decay=0.0,
+        **options,
+    )
+    before = {name: value.detach().clone() for name, value in subject.model.named_parameters()}
+    subject.train()
+    step = {name: before[name] - value.detach() for name, value in subject.model.named_parameters()}
+    return {"loss": lines(folder / "metrics.jsonl")[0]["loss"], "step": step}
+
+
+@pytest.mark.parametrize("build", [tiny_bart, tiny_t5])
+@pytest.mark.parametrize("stages", [{"ce_epochs": 1, "scst_epochs": 0}, {"ce_epochs": 0, "scst_epochs": 1}])
+def test_batch_8_equals_2x4_accumulation(tmp_path: Path, build: Any, stages: dict[str, float]) -> None:
+    whole = gradients_of_first_update(tmp_path / "a", build, 8, 1, **stages)
+    parts = gradients_of_first_update(tmp_path / "b", build, 2, 4, **stages)
+    assert parts["loss"] == pytest.approx(whole["loss"], abs=1e-5)
+    step, split = (torch.cat([value.flatten() for value in run["step"].values()]) for run in (whole, parts))
+    assert step.norm() > 1e-2
+    assert (step - split).norm() < 1e-5 * step.norm()
+
+
+def test_loss_is_the_equation_worked_out_slowly(tmp_path: Path) -> None:
+    """λ·Σ(r(greedy)−r(sample))·log p(sample) − Σ log p(gold), one row at a time with plain forward passes."""
+    subject = trainer(tmp_path, ce_epochs=0, scst_epochs=1, max_steps=4, train_dataset=data(8))
+    subject.state.max_steps, subject.state.global_step = 4, 1
+    seen: list[Any] = []
+    original = subject._decode
+    subject._decode = lambda *a: seen.append(original(*a)) or seen[-1]  # type: ignore[method-assign, func-returns-value]
+    batch = subject.encoder(data(8))
+    subject.model.train()
+    loss = subject.compute_loss(subject.model, dict(batch))
+    greedy, sample = seen[0]
+    assert sample is not None
+    weight, total = linear_lambda(2, 0, 4), 0.0
+    model = subject.model
+    for row, item in enumerate(data(8)):
+        ids = subject.encoder.batch([item])["input_ids"]
+
+        def logprob(tokens: list[int], ids: torch.Tensor = ids) -> torch.Tensor:
+            decoder_input = torch.tensor([[model.config.decoder_start_token_id, *tokens[:-1]]])
+            logits = model(input_ids=ids, decoder_input_ids=decoder_input).logits[0]
+            return logits.log_softmax(-1)[range(len(tokens)), tokens].sum()
+
+        sampled = sample.tokens[row][sample.mask[row]].tolist()
+        texts = [subject.processing_class.decode(d.tokens[row], skip_special_tokens=True) for d in (greedy, sample)]
+        r_greedy, r_sample = WordReward().score(texts, None).scores
+        gold = subject.encoder.targets([item])[0]
+        total = total + weight * (r_greedy - r_sample) * logprob(sampled) - logprob(gold)
+    items = (batch["labels"] != -100).sum()  # type: ignore[operator]
+    torch.testing.assert_close(loss, total / items, atol=1e-5, rtol=1e-5)
+    (scst_part,) = torch.autograd.grad(loss, [model.get_input_embeddings().weight])
+    assert scst_part.abs().sum() > 0
+
+
+def test_a_reward_whose_best_question_is_known_is_learned(tmp_path: Path) -> None:
+    """Two gold questions in three are `w1 w1`, so cross-entropy ends there; the reward wants `w3 w3` and tips the balance."""
+    mixed = [
+        example(item.context, item.answers[0].text, "w3 w3" if k % 3 == 0 else "w1 w1", id=item.id)
+        for k, item in enumerate(data(48))
+    ]
+
+    class Strong(WordReward):
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            return SimpleNamespace(scores=[4 * score for score in super().score(questions, contexts).scores])
+
+    reached = {}
+    for name, stages in {"ce": {"ce_epochs": 10, "scst_epochs": 0}, "both": {"ce_epochs": 4, "scst_epochs": 6}}.items():
+        subject = trainer(tmp_path / name, reward=Strong(), train_dataset=mixed, **stages)
+        subject.train()
+        reached[name] = subject.evaluate()["eval_reward_greedy"]
+    assert reached["ce"] < 1
+    assert reached["both"] > 7  # of 8
+
+
+def test_two_runs_are_equal(tmp_path: Path) -> None:
+    weights = []
+    for name in ("a", "b"):
+        subject = trainer(tmp_path / name, model=tiny_bart(25, seed=1, dropout=0.1))
+        subject.train()
+        weights.append(subject.model.state_dict())
+    assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
+    timed = ("seconds_rollout", "seconds_reward", "seconds_update")
+    first, second = (
+        [{k: v for k, v in line.items() if k not in timed} for line in lines(tmp_path / name / "metrics.jsonl")]
+        for name in ("a", "b")
+    )
+    assert first == second
+
+
+def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path) -> None:
+    """Stopped in the self-critical stage: weights, λ and both line files continue without a gap or a double."""
+    options = {"save_strategy": "steps", "save_steps": 3, "train_dataset": data(32)}
+    whole = trainer(tmp_path / "whole", model=tiny_bart(25, seed=1, dropout=0.1), **options)
+    whole.train()
+    cut = trainer(tmp_path / "cut", model=tiny_bart(25, seed=1, dropout=0.1), **options)
+
+    class Kill(Exception):
+        pass
+
+    update = cut.training_step
+
+    def step(*args: Any, **kwargs: Any) -> torch.Tensor:
+        if cut.state.global_step == 7:
+            raise Kill
+        return update(*args, **kwargs)
+
+    cut.training_step = step  # type: ignore[method-assign]
+    with pytest.raises(Kill):
+        cut.train()
+    with (tmp_path / "cut" / "metrics.jsonl").open("a") as stream:
+        stream.write('{"step": 8, "torn')  # as a kill leaves it
+    again = trainer(tmp_path / "cut", model=tiny_bart(25, seed=9, dropout=0.1), **options)
+    again.train(resume_from_checkpoint=str(tmp_path / "cut" / "checkpoint-6"))
+    for name, value in whole.model.state_dict().items():
+        torch.testing.assert_close(again.model.state_dict()[name], value, rtol=0, atol=0)
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        both = [
+            [{k: v for k, v in line.items() if not k.startswith("seconds")} for line in lines(tmp_path / run / name)]
+            for run in ("whole", "cut")
+        ]
+        assert both[0] == both[1]
+    assert [line["lambda"] for line in lines(tmp_path / "cut" / "metrics.jsonl")] == [0, 0, 0, 0, 0.25, 0.5, 0.75, 1]
+
+
+def test_logged_parts_add_up_and_the_ce_stage_takes_no_rollout(tmp_path: Path) -> None:
+    trainer(tmp_path).train()
+    logged = lines(tmp_path / "metrics.jsonl")
+    assert [line["stage"] for line in logged] == ["ce", "ce", "scst", "scst"]
+    for line in logged:
+        scst = line.get("loss_scst", 0.0)
+        assert line["loss"] == pytest.approx(line["lambda"] * scst + line["loss_ce"], abs=1e-4)
+        assert ("reward_sample" in line) is (line["stage"] == "scst")
+        if line["stage"] == "scst":
+            assert line["advantage"] == pytest.approx(line["reward_sample"] - line["reward_greedy"], abs=1e-6)
+    assert {line["step"] for line in lines(tmp_path / "samples.jsonl")} == {3, 4}
+
+
+def test_ce_is_kept_at_the_boundary_and_loads(tmp_path: Path) -> None:
+    from rl_qg.policy import Policy
+
+    trainer(tmp_path).train()
+    policy = Policy(tmp_path / "ce", device=torch.device("cpu"))
+    assert len(policy.greedy(data(3), max_new_tokens=5)) == 3
+    assert policy.encoder.prompt.max_source_length == 512
+
+
+@pytest.mark.parametrize("bad", [None, float("nan"), float("inf")])
+def test_a_reward_that_is_undefined_never_reaches_the_weights(tmp_path: Path, bad: float | None) -> None:
+    class Sometimes(WordReward):
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            scores: list[float | None] = super().score(questions, contexts).scores
+            return SimpleNamespace(scores=[bad if k % 3 == 0 else score for k, score in enumerate(scores)])
+
+    subject = trainer(tmp_path, ce_epochs=0, reward=Sometimes(), eval_dataset=None)
+    subject.train()
+    assert all(torch.isfinite(value).all() for value in subject.model.state_dict().values())
+    logged = lines(tmp_path / "metrics.jsonl")
+    assert all(line["rewards_not_finite"] > 0 for line in logged)
+    assert all(line["reward_sample"] == line["reward_sample"] for line in logged)  # no NaN in the means
+
+
+def test_rollouts_use_no_dropout_and_leave_the_mode_as_it_was(tmp_path: Path) -> None:
+    subject = trainer(tmp_path, model=tiny_bart(25, seed=1, dropout=0.5))
+    subject.model.train()
+    batch = subject.encoder(data(4))
+    first, _ = subject._decode(subject.model, batch, None)
+    second, _ = subject._decode(subject.model, batch, None)
+    assert first.tokens.equal(second.tokens)
+    assert subject.model.training
+
+
+def test_a_self_critical_stage_without_a_reward_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="needs a reward"):
+        trainer(tmp_path, reward=None)
+    with pytest.raises(ValueError, match="none negative, one above 0"):
+        trainer(tmp_path, ce_epochs=0, scst_epochs=0)
+
+
+def test_a_reward_of_the_wrong_length_is_refused(tmp_path: Path) -> None:
+    class Short(WordReward):
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            return SimpleNamespace(scores=[0.0])
+
+    with pytest.raises(ValueError, match="returned 1 scores for 16 questions"):
+        trainer(tmp_path, ce_epochs=0, reward=Short()).train()
