@@ -11,7 +11,7 @@ The package depends on torch and transformers only. Metrics load on first use.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rewards.errors import InputError
+from rewards.errors import MetricInputError
 from rewards.signature import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ _EXPORTS = {
 __all__ = [
     "METRICS",
     "BARTScore",
-    "InputError",
     "Metric",
+    "MetricInputError",
     "MetricResult",
     "QAScore",
     "QRelScore",
@@ -62,18 +62,18 @@ def load(name: str, **options: Any) -> Any:
         options: passed on to it.
 
     Raises:
-        InputError: no metric of that name, or nothing at that path.
+        MetricInputError: no metric of that name, or nothing at that path.
     """
     if name in METRICS:
         module, attribute = METRICS[name].split(":")
     else:
         module, _, attribute = name.rpartition(".")
     if not module:
-        raise InputError(
+        raise MetricInputError(
             f"unknown metric {name!r}; known are {', '.join(METRICS)}, or give a dotted path like my_package.MyReward"
         )
     try:
         target = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise InputError(f"cannot load the metric {name!r}: {error}") from error
+        raise MetricInputError(f"cannot load the metric {name!r}: {error}") from error
     return target(**options)

@@ -1,7 +1,7 @@
-"""BARTScore: how probable is one text given another under a sequence-to-sequence model?
+"""BARTScore: the probability of one text given another under a sequence-to-sequence model.
 
-Source: Yuan, Neubig, Liu, "BARTScore: Evaluating Generated Text as Text Generation", NeurIPS 2021, equation 2, and its
-released code (neulab/BARTScore).
+Source: Yuan, Neubig, Liu, "BARTScore: Evaluating Generated Text as Text Generation", NeurIPS 2021, equation 2, and
+its released code (neulab/BARTScore).
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import InputError
+from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel, batches_by_length, target_logprobs
 
 _DIRECTIONS = {
@@ -26,9 +26,9 @@ class BARTScore(Metric):
     """Mean log-probability of a target text's tokens given a source text.
 
     BARTScore(source -> target) = mean over t of log p(y_t | y_<t, source), with y = ``<s> target </s>``; ``<s>`` and
-    ``</s>`` count, as in the released code (reproduced to 1e-5; the paper writes a sum with equal weights). Either text
-    is cut at the model's length, ``</s>`` kept. Natural logarithm per token, bounds (-inf, 0], higher is better; there
-    is no prompt, and even equal texts do not reach 0.
+    ``</s>`` count, as in the released code (reproduced to 1e-5; the paper writes a sum with equal weights). Either
+    text is cut at the model's length, ``</s>`` kept. Natural logarithm per token, bounds (-inf, 0], higher is better;
+    there is no prompt, and even equal texts do not reach 0.
 
     - ``direction="faithfulness"``: context -> question.
     - ``"precision"``: reference -> question. ``"recall"``: question -> reference. With several references the mean
@@ -48,7 +48,7 @@ class BARTScore(Metric):
     Parts: the direction, or ``precision`` and ``recall`` for ``"f"``.
 
     Raises:
-        InputError: a direction that does not exist, or a model that cannot be loaded or does not fit.
+        MetricInputError: a direction that does not exist, or a model that cannot be loaded or does not fit.
     """
 
     name = "bartscore"
@@ -64,7 +64,9 @@ class BARTScore(Metric):
         dtype: str = "float32",
     ) -> None:
         if direction not in _DIRECTIONS:
-            raise InputError(f"bartscore: direction {direction!r} does not exist; use one of {', '.join(_DIRECTIONS)}")
+            raise MetricInputError(
+                f"bartscore: direction {direction!r} does not exist; use one of {', '.join(_DIRECTIONS)}"
+            )
         self.direction = direction
         self.part_names = _DIRECTIONS[direction]
         self.needs = frozenset({"contexts" if direction == "faithfulness" else "references"})
@@ -72,7 +74,7 @@ class BARTScore(Metric):
         self.dtype = dtype
         self.model = FrozenModel(model, "seq2seq", device=device, dtype=dtype)
         if not hasattr(self.model.model, "final_logits_bias"):
-            raise InputError(f"bartscore: {model!r} is not a BART-like model; use BART, mBART or PEGASUS")
+            raise MetricInputError(f"bartscore: {model!r} is not a BART-like model; use BART, mBART or PEGASUS")
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
@@ -88,7 +90,8 @@ class BARTScore(Metric):
         """Return one value per question: the mean over its references, or that of its context."""
         if part == "faithfulness":
             return self._pair_scores(inputs.contexts, inputs.questions)
-        questions, references = [], []
+        questions: list[str] = []
+        references: list[str] = []
         for question, group in zip(inputs.questions, inputs.references, strict=True):
             questions += [question] * len(group)
             references += group
@@ -113,7 +116,11 @@ class BARTScore(Metric):
                 use_cache=False,
             ).last_hidden_state
             read = torch.arange(labels.shape[1], device=labels.device) < lengths[:, None]
-            logprobs = target_logprobs(self._logits, hidden[read], labels[read]).cpu().double()
+            logprobs = (
+                target_logprobs(self._logits, hidden[read], labels[read], vocabulary=self.model.vocabulary)
+                .cpu()
+                .double()
+            )
             for at, values in zip(batch, logprobs.split(read.sum(1).tolist()), strict=True):
                 scores[at] = float(values.mean())
         return scores

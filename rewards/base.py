@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from rewards.errors import InputError
+from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel
 from rewards.signature import format_signature
 
@@ -93,7 +93,7 @@ class Metric(ABC):
             references: the gold questions of each question, for metrics with ``"references"`` in `needs`.
 
         Raises:
-            InputError: lists of unequal length, a missing list or value, or something other than text.
+            MetricInputError: lists of unequal length, a missing list or value, or something other than text.
         """
         rows = self._check(questions, {"contexts": contexts, "answers": answers, "references": references})
         if not rows:
@@ -101,9 +101,9 @@ class Metric(ABC):
         first: dict[tuple[Any, ...], int] = {}
         for position, row in enumerate(rows):
             first.setdefault(row, position)
-        columns = zip(*first, strict=True)
+        asked, passages, given, gold = (list(column) for column in zip(*first, strict=True))
         with torch.inference_mode():
-            result = self.compute(Inputs(*(list(column) for column in columns), rows=list(first.values())))
+            result = self.compute(Inputs(asked, passages, given, gold, list(first.values())))
         place = {row: position for position, row in enumerate(first)}
         back = [place[row] for row in rows]
         parts = {name: [values[at] for at in back] for name, values in result.parts.items()}
@@ -137,36 +137,38 @@ class Metric(ABC):
         given = {"contexts": context, "answers": answer, "references": references}
         for need in sorted(self.needs):
             if given[need] is None:
-                raise InputError(f"{self.name}: the data set has no column {_COLUMN[need]!r}, which the metric needs")
+                raise MetricInputError(
+                    f"{self.name}: the data set has no column {_COLUMN[need]!r}, which the metric needs"
+                )
         questions = [_completion_text(completion) for completion in completions]
-        needed = {need: list(given[need] or ()) for need in self.needs}
-        usable = [all(column[row : row + 1] != [None] for column in needed.values()) for row in range(len(questions))]
-        kept = {need: [v for v, ok in zip(column, usable, strict=True) if ok] for need, column in needed.items()}
-        result = self.score([q for q, ok in zip(questions, usable, strict=True) if ok], **kept)
+        needed = {need: column for need, column in given.items() if need in self.needs and column is not None}
+        skipped = {row for column in needed.values() for row, value in enumerate(column) if value is None}
+        kept: dict[str, Any] = {need: _without(column, skipped) for need, column in needed.items()}
+        result = self.score(_without(questions, skipped), **kept)
         if log_metric is not None and result.scores:
             for name, values in result.parts.items():
                 if isinstance(values[0], float):
                     log_metric(f"{self.name}/{name}", sum(values) / len(values))
         scores = iter(result.scores)
-        return [next(scores) if ok else None for ok in usable]
+        return [None if row in skipped else next(scores) for row in range(len(questions))]
 
     def _check(
         self, questions: Sequence[str], given: Mapping[str, Sequence[Any] | None]
     ) -> list[tuple[str, str, str, tuple[str, ...]]]:
-        """Return one hashable row per question, or raise `InputError` naming the list and the index."""
+        """Return one hashable row per question, or raise `MetricInputError` naming the list and the index."""
         self._check_texts("questions", questions)
         blank: dict[str, Any] = {"contexts": "", "answers": "", "references": ()}
         columns: list[Sequence[Any]] = [questions]
         for field, values in given.items():
             if values is not None and len(values) != len(questions):
-                raise InputError(
+                raise MetricInputError(
                     f"{self.name}: {len(questions)} questions but {len(values)} {field}; give one of each per row"
                 )
             if field not in self.needs:
                 columns.append([blank[field]] * len(questions))
                 continue
             if values is None:
-                raise InputError(f"{self.name} needs {field}; pass {field}=[...], one entry per question")
+                raise MetricInputError(f"{self.name} needs {field}; pass {field}=[...], one entry per question")
             if field == "references":
                 columns.append(self._check_references(values))
             else:
@@ -177,7 +179,7 @@ class Metric(ABC):
     def _check_references(self, references: Sequence[Any]) -> list[tuple[str, ...]]:
         for row, group in enumerate(references):
             if isinstance(group, str) or not isinstance(group, Sequence) or not group:
-                raise InputError(
+                raise MetricInputError(
                     f"{self.name}: references[{row}] is {group!r}; give a list with at least one gold question"
                 )
             self._check_texts(f"references[{row}]", group)
@@ -185,16 +187,22 @@ class Metric(ABC):
 
     def _check_texts(self, field: str, values: Sequence[Any]) -> None:
         if isinstance(values, str):
-            raise InputError(f"{self.name}: {field} is one text; give a list of texts")
+            raise MetricInputError(f"{self.name}: {field} is one text; give a list of texts")
         for row, value in enumerate(values):
             if not isinstance(value, str):
-                raise InputError(f"{self.name}: {field}[{row}] is {type(value).__name__}, not text: {value!r:.60}")
+                raise MetricInputError(
+                    f"{self.name}: {field}[{row}] is {type(value).__name__}, not text: {value!r:.60}"
+                )
             try:
                 value.encode()
             except UnicodeEncodeError:
-                raise InputError(
+                raise MetricInputError(
                     f"{self.name}: {field}[{row}] is not valid Unicode (a lone surrogate): {value!a:.60}"
                 ) from None
+
+
+def _without(values: Sequence[Any], skipped: set[int]) -> list[Any]:
+    return [value for row, value in enumerate(values) if row not in skipped]
 
 
 def _completion_text(completion: Any) -> Any:

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 from transformers.utils import logging as transformers_logging
 
-from rewards.errors import InputError
+from rewards.errors import MetricInputError
 from rewards.signature import folder_hash
 
-LOGITS_AT_ONCE = 1 << 22
-"""Vocabulary logits held at a time (16 MiB of float32): bounds memory, and small blocks are also faster."""
+LOGITS_AT_ONCE = 1 << 24
+"""Vocabulary logits held at a time (64 MiB of float32), which bounds memory for any vocabulary and batch."""
 
 _KINDS: dict[str, tuple[Any, Any, str]] = {
     "encoder": (transformers.AutoModel, transformers.MODEL_FOR_MASKED_LM_MAPPING, "a BERT-like encoder"),
@@ -28,6 +29,13 @@ _KINDS: dict[str, tuple[Any, Any, str]] = {
     ),
 }
 
+_FOLDER_PARTS = {
+    "config.json": ["config.json"],
+    "safetensors weights": ["*.safetensors"],
+    "tokenizer": ["tokenizer.json", "vocab.*", "*.model"],
+}
+"""What a local folder must hold: without tokenizer files the library makes up an empty tokenizer."""
+
 
 class FrozenModel:
     """A tokenizer and a model in eval mode without gradients, from a local folder or a Hub name.
@@ -39,7 +47,7 @@ class FrozenModel:
         dtype: name of a torch floating-point type.
 
     Raises:
-        InputError: nothing there, a model of another kind, weights missing, or an unknown dtype.
+        MetricInputError: nothing there, a model of another kind, weights missing, or an unknown dtype.
     """
 
     def __init__(self, name: str | Path, kind: str, *, device: str | torch.device | None, dtype: str) -> None:
@@ -58,6 +66,11 @@ class FrozenModel:
     def to(self, device: str | torch.device) -> None:
         """Move the model."""
         self.model.to(device)
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of logits per position."""
+        return int(self.model.config.vocab_size)
 
     @cached_property
     def max_tokens(self) -> int:
@@ -98,19 +111,19 @@ def batches_by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[
         yield order[start : start + batch_size]
 
 
-def target_logprobs(head: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor) -> Tensor:
+def target_logprobs(head: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, *, vocabulary: int) -> Tensor:
     """Return log p(target) at each position, [positions], applying the vocabulary head in chunks.
 
     Args:
         head: maps hidden states [n, width] to logits [n, vocabulary].
         hidden: [positions, width], only the positions whose probability is read.
         targets: token ids, [positions].
+        vocabulary: number of logits per position.
     """
     parts = []
-    size = max(1, LOGITS_AT_ONCE // head(hidden[:1]).shape[-1])
+    size = max(1, LOGITS_AT_ONCE // vocabulary)
     for states, ids in zip(hidden.split(size), targets.split(size), strict=True):
-        logits = head(states).float()
-        parts.append(logits.gather(-1, ids[:, None])[:, 0] - logits.logsumexp(-1))
+        parts.append(-cross_entropy(head(states).float(), ids, reduction="none"))
     return torch.cat(parts)
 
 
@@ -121,6 +134,7 @@ def causal_logprobs(
 
     Rows must begin with a token that is not scored. Padding stands on the right, where causal attention ignores it.
     """
+    head = lm.model.get_output_embeddings()
     scores: list[Tensor] = [torch.empty(0)] * len(rows)
     for batch in batches_by_length([len(row) for row in rows], batch_size):
         ids, lengths = lm.pad([rows[at] for at in batch])
@@ -128,7 +142,7 @@ def causal_logprobs(
         position = torch.arange(1, ids.shape[1], device=ids.device)
         first = torch.tensor([starts[at] for at in batch], device=ids.device)
         read = (position >= first[:, None]) & (position < lengths[:, None])
-        logprobs = target_logprobs(lm.model.get_output_embeddings(), hidden[read], ids[:, 1:][read]).cpu().double()
+        logprobs = target_logprobs(head, hidden[read], ids[:, 1:][read], vocabulary=lm.vocabulary).cpu().double()
         for at, values in zip(batch, logprobs.split(read.sum(1).tolist()), strict=True):
             scores[at] = values
     return scores
@@ -141,7 +155,7 @@ def _default_device() -> torch.device:
 def _torch_dtype(name: str) -> torch.dtype:
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise InputError(f"dtype {name!r} is not a torch floating-point type; use float32, bfloat16 or float16")
+        raise MetricInputError(f"dtype {name!r} is not a torch floating-point type; use float32, bfloat16 or float16")
     return dtype
 
 
@@ -149,14 +163,23 @@ def _load_config(name: str, kind: str) -> Any:
     _, mapping, what = _KINDS[kind]
     folder = Path(name)
     looks_local = folder.is_absolute() or name.startswith((".", "~")) or folder.exists()
-    if looks_local and not (folder / "config.json").is_file():
-        state = "has no config.json" if folder.is_dir() else "does not exist"
-        raise InputError(f"model folder {name!r} {state}; give a folder with {what}, or a Hub name")
+    fault = _folder_fault(folder) if looks_local else None
+    if fault:
+        raise MetricInputError(f"model folder {name!r} {fault}; give a folder with {what}, or a Hub name")
     config = _load("configuration", name, transformers.AutoConfig.from_pretrained)
     wrong = type(config) not in mapping or (kind != "seq2seq" and config.is_encoder_decoder)
     if wrong or (kind == "causal" and type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING):
-        raise InputError(f"{name!r} holds a model of type {config.model_type!r}; {what} is needed here")
+        raise MetricInputError(f"{name!r} holds a model of type {config.model_type!r}; {what} is needed here")
     return config
+
+
+def _folder_fault(folder: Path) -> str | None:
+    if not folder.is_dir():
+        return "does not exist"
+    for part, patterns in _FOLDER_PARTS.items():
+        if not any(path.is_file() for pattern in patterns for path in folder.glob(pattern)):
+            return f"has no {part}"
+    return None
 
 
 def _load_model(name: str, kind: str, **options: Any) -> Any:
@@ -167,7 +190,7 @@ def _load_model(name: str, kind: str, **options: Any) -> Any:
         )
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing:
-        raise InputError(f"{name!r} lacks the weights {missing[0]!r} (of {len(missing)}); {what} is needed here")
+        raise MetricInputError(f"{name!r} lacks the weights {missing[0]!r} (of {len(missing)}); {what} is needed here")
     return model.eval().requires_grad_(False)
 
 
@@ -177,7 +200,7 @@ def _load(part: str, name: str, loader: Callable[..., Any], **options: Any) -> A
         return loader(name, **options)
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().split("\n")[0]
-        raise InputError(f"cannot load the {part} of {name!r}: {reason}") from error
+        raise MetricInputError(f"cannot load the {part} of {name!r}: {reason}") from error
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""QAScore: can a masked language model fill in the answer once it has read the question?
+"""QAScore: how well a masked language model fills in the answer once it has read the question.
 
 Source: Ji, Lyu, Jones, Zhou, Graham, "QAScore: An Unsupervised Unreferenced Metric for the Question Generation
 Evaluation", Entropy 2022, and its released code (TianboJi/QAScore).
@@ -7,10 +7,9 @@ Evaluation", Entropy 2022, and its released code (TianboJi/QAScore).
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import InputError
+from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel, batches_by_length, target_logprobs
 
 SPACE_MARKERS = ("Ġ", "▁")
@@ -23,11 +22,12 @@ class QAScore(Metric):
     The input is ``context </s> question </s> answer``, the three tokenised on their own, without ``<s>`` at the
     beginning or ``</s>`` at the end. When it is too long for the model the context loses its beginning.
 
-    ``variant="paper"``: score = sum over the answer's tokens (``unit="token"``) of log p(token | all other tokens), the
-    token replaced by ``<mask>``; with ``unit="word"`` all tokens of a white-space word are masked together. Natural
-    logarithm, bounds (-inf, 0], higher is better; a longer answer scores lower, so compare questions about one answer.
+    ``variant="paper"``: score = sum over the answer's tokens (``unit="token"``) of log p(token | all other tokens),
+    the token replaced by ``<mask>``; with ``unit="word"`` all tokens of a white-space word are masked together.
+    Natural logarithm, bounds (-inf, 0], higher is better; a longer answer scores lower, so compare questions about
+    one answer.
 
-    ``variant="official"`` (the released code, to 1e-5): the tokens are masked in the same way, but the value of a token
+    ``variant="official"`` (the released code, to 1e-5): tokens are masked in the same way, but the value of a token
     is the log-probability of the whole unmasked sequence averaged over all its positions, of which the masked one is
     one in hundreds; score = mean over the answer's tokens. (The released corpus function fails unless all answers have
     the same number of tokens.)
@@ -45,7 +45,7 @@ class QAScore(Metric):
     Parts: ``token_logprobs``, one list per question with one value per masked unit.
 
     Raises:
-        InputError: a choice that does not exist, or a model that cannot be loaded or does not fit.
+        MetricInputError: a choice that does not exist, or a model that cannot be loaded or does not fit.
     """
 
     name = "qascore"
@@ -64,9 +64,9 @@ class QAScore(Metric):
         dtype: str = "float32",
     ) -> None:
         if variant not in ("paper", "official"):
-            raise InputError(f"qascore: variant {variant!r} does not exist; use paper or official")
+            raise MetricInputError(f"qascore: variant {variant!r} does not exist; use paper or official")
         if unit not in ("token", "word") or (variant == "official" and unit == "word"):
-            raise InputError(f"qascore: unit {unit!r} does not exist for variant {variant!r}; use token")
+            raise MetricInputError(f"qascore: unit {unit!r} does not exist for variant {variant!r}; use token")
         self.variant = variant
         self.unit = unit
         self.batch_size = batch_size
@@ -83,7 +83,7 @@ class QAScore(Metric):
         """Return the score and ``token_logprobs``.
 
         Raises:
-            InputError: an answer without a token; its score, a sum over nothing, would be the best possible.
+            MetricInputError: an answer without a token; its score, a sum over nothing, would be the best possible.
         """
         rows, owners, masks = [], [], []
         sep = self.model.tokenizer.sep_token_id
@@ -91,7 +91,7 @@ class QAScore(Metric):
         columns = zip(inputs.rows, *map(self.model.ids, texts), strict=True)
         for place, (row, context, question, answer) in enumerate(columns):
             if not answer:
-                raise InputError(f"qascore: answers[{row}] is empty; the metric scores the tokens of the answer")
+                raise MetricInputError(f"qascore: answers[{row}] is empty; the metric scores the tokens of the answer")
             ids = [*context, sep, *question, sep, *answer][-self.model.max_tokens :]
             answer = answer[-len(ids) :]
             for unit in self._units(answer):
@@ -110,7 +110,7 @@ class QAScore(Metric):
             return [[at] for at in range(len(answer))]
         units: list[list[int]] = []
         for at, token in enumerate(answer):
-            if at == 0 or self._starts_word[token]:
+            if at == 0 or token in self._starts_word:
                 units.append([])
             units[-1].append(at)
         return units
@@ -127,7 +127,9 @@ class QAScore(Metric):
             inputs = ids.masked_fill(masked, self.model.tokenizer.mask_token_id)
             hidden = self.model.model.base_model(input_ids=inputs, attention_mask=real.long()).last_hidden_state
             read = masked if self.variant == "paper" else real
-            logprobs = target_logprobs(self._head, hidden[read], ids[read]).cpu().double()
+            logprobs = (
+                target_logprobs(self._head, hidden[read], ids[read], vocabulary=self.model.vocabulary).cpu().double()
+            )
             for at, values in zip(batch, logprobs.split(read.sum(1).tolist()), strict=True):
                 scores[at] = float(values.sum() if self.variant == "paper" else values.mean())
         return scores
@@ -139,13 +141,15 @@ def _vocabulary_head(model: FrozenModel) -> torch.nn.Module:
         head = getattr(model.model, attribute, None)
         if isinstance(head, torch.nn.Module) and model.tokenizer.mask_token_id is not None:
             return head
-    raise InputError(f"qascore: the vocabulary head of {model.name!r} cannot be read; use RoBERTa or BERT")
+    raise MetricInputError(f"qascore: the vocabulary head of {model.name!r} cannot be read; use RoBERTa or BERT")
 
 
-def _word_starts(model: FrozenModel) -> Tensor:
-    """Return, for every token id, whether its piece begins with a space marker, [vocabulary]."""
-    starts = torch.zeros(len(model.tokenizer), dtype=torch.bool)
-    starts[[at for piece, at in model.tokenizer.get_vocab().items() if piece.startswith(SPACE_MARKERS)]] = True
-    if not starts.any():
-        raise InputError(f"qascore: the tokens of {model.name!r} do not mark spaces; unit='word' needs a RoBERTa")
+def _word_starts(model: FrozenModel) -> frozenset[int]:
+    """Return the ids of the tokens whose piece begins with a space marker."""
+    vocabulary = model.tokenizer.get_vocab()
+    starts = frozenset(at for piece, at in vocabulary.items() if piece.startswith(SPACE_MARKERS))
+    if not starts:
+        raise MetricInputError(
+            f"qascore: the tokens of {model.name!r} do not mark spaces; unit='word' needs a RoBERTa"
+        )
     return starts

@@ -1,4 +1,4 @@
-"""QRelScore: is a question relevant to its context? A local part read from BERT and a global part from GPT-2.
+"""QRelScore: how relevant a question is to its context; a local part from BERT and a global part from GPT-2.
 
 Source: Wang, Liu, Tang, Wu, "QRelScore: Better Evaluating Generated Questions with Deeper Understanding of
 Context-aware Relevance", EMNLP 2022, and its released code (Robert-xiaoqiang/QRelScore).
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import InputError
+from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel, batches_by_length, causal_logprobs
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class QRelScore(Metric):
     """Harmonic mean of a local (LRM) and a global (GRG) relevance.
 
     With question tokens m, context tokens n, encoder layers l, hidden states h_l (the output of layer l) and
-    a_l[m, n] = the attention of layer l, maximum over the heads, from m to n in ``[CLS] question [SEP] context [SEP]``:
+    a_l[m, n] = the attention of layer l from m to n, maximum over heads, in ``[CLS] question [SEP] context [SEP]``:
 
     ``variant="official"`` (the released code, to 1e-5; what was validated against people):
 
@@ -71,7 +71,7 @@ class QRelScore(Metric):
         dtype: floating-point type of the models.
 
     Raises:
-        InputError: a choice that does not exist, or a model that cannot be loaded or does not fit.
+        MetricInputError: a choice that does not exist, or a model that cannot be loaded or does not fit.
     """
 
     name = "qrelscore"
@@ -89,9 +89,9 @@ class QRelScore(Metric):
         dtype: str = "float32",
     ) -> None:
         if variant not in _LONG_CONTEXT:
-            raise InputError(f"qrelscore: variant {variant!r} does not exist; use official or paper")
+            raise MetricInputError(f"qrelscore: variant {variant!r} does not exist; use official or paper")
         if long_context not in (None, "truncate", "chunk"):
-            raise InputError(f"qrelscore: long_context {long_context!r} does not exist; use truncate or chunk")
+            raise MetricInputError(f"qrelscore: long_context {long_context!r} does not exist; use truncate or chunk")
         self.variant = variant
         self.long_context = long_context or _LONG_CONTEXT[variant]
         self.batch_size = batch_size
@@ -280,7 +280,7 @@ def _hard_match(attention: Tensor, hidden: Tensor, spans: _Spans) -> Tensor:
 
 
 def _soft_match(attention: Tensor, hidden: Tensor, spans: _Spans) -> Tensor:
-    """Mean over question tokens of max_n a'[m, n] cos(m, n), a' normalised over the context, [batch] (paper, eq. 4)."""
+    """Mean over question tokens of max_n a'[m, n] cos(m, n), a' normalised over the context, [batch] (eq. 4)."""
     weight = attention.float() * spans.context[:, None]
     weight = weight / weight.sum(-1, keepdim=True).clamp_min(torch.finfo(weight.dtype).tiny)
     unit = normalize(hidden.float(), dim=-1)
@@ -291,7 +291,7 @@ def _soft_match(attention: Tensor, hidden: Tensor, spans: _Spans) -> Tensor:
 
 @contextmanager
 def _layer_values(
-    layers: Sequence[nn.Module], layer_score: Callable[[Tensor, Tensor, _Spans], Tensor], spans: _Spans
+    layers: Sequence[Any], layer_score: Callable[[Tensor, Tensor, _Spans], Tensor], spans: _Spans
 ) -> Iterator[list[Tensor]]:
     """Collect one value per sequence from every layer that runs inside; a layer's attention goes as it ends."""
     values: list[Tensor] = []
@@ -320,13 +320,17 @@ def _encoder_layers(encoder: FrozenModel) -> list[Any]:
     for module in encoder.model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == depth and hasattr(module[0], "attention"):
             return list(module)
-    raise InputError(f"qrelscore: the layers of {encoder.name!r} cannot be read; use BERT, RoBERTa, ELECTRA or DistilBERT")
+    raise MetricInputError(
+        f"qrelscore: the attention of {encoder.name!r} cannot be read; use BERT, RoBERTa or DistilBERT"
+    )
 
 
 def _boundary_tokens(decoder: FrozenModel) -> tuple[int, int]:
     bos, eos = decoder.tokenizer.bos_token_id, decoder.tokenizer.eos_token_id
     if bos is None or eos is None:
-        raise InputError(f"qrelscore: the tokenizer of {decoder.name!r} has no bos or no eos token; use a GPT-2-like one")
+        raise MetricInputError(
+            f"qrelscore: the tokenizer of {decoder.name!r} has no bos or eos token; use a GPT-2-like one"
+        )
     return bos, eos
 
 

@@ -128,7 +128,7 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
         typed = OmegaConf.merge(OmegaConf.structured(Settings), {**config, "reward": {}})
         settings = OmegaConf.to_object(typed)
     except OmegaConfBaseException as error:
-        raise InputError(_one_line(error)) from None
+        raise InputError(_one_line(error, command)) from None
     assert isinstance(settings, Settings) and isinstance(reward, dict)
     settings.reward = {str(key): value for key, value in reward.items()}
     settings.check()
@@ -152,7 +152,7 @@ def _compose(command: str, overrides: Sequence[str]) -> Any:
         try:
             return hydra_compose("config", overrides=complete(command, overrides))
         except (HydraException, OmegaConfBaseException) as error:
-            raise InputError(_one_line(error)) from None
+            raise InputError(_one_line(error, command)) from None
 
 
 def complete(command: str, overrides: Sequence[str]) -> list[str]:
@@ -173,12 +173,20 @@ def complete(command: str, overrides: Sequence[str]) -> list[str]:
     return full
 
 
-def _one_line(error: Exception) -> str:
-    """Hydra's own words without its layout: what was wrong, and for a group its choices."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    kept = [line for line in lines if not line.startswith(("object_type=", "reference_type=", "To append to your", "See https"))]
-    text = " ".join(kept).replace("full_key: ", "key: ")
-    return f"settings: {text}"
+def _one_line(error: Exception, command: str) -> str:
+    """What Hydra found wrong, in our words where its own help nobody: the key or choice, and what there is instead."""
+    text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    if match := re.search(r"Could not override '([^']+)'", text):
+        return f"settings: there is no key or group {match[1]!r}; rl-qg {command} --help lists them"
+    if match := re.search(r"Could not find '([^/']+)/([^']+)'", text):
+        return f"settings: {match[1]}={match[2]} is no choice; choose one of {', '.join(choices(match[1]))}"
+    text = re.sub(r"\s*(object_type|reference_type)=\S+", "", text)
+    return "settings: " + text.replace("full_key: ", "key: ")
+
+
+def choices(group: str) -> list[str]:
+    """The names that a config group offers."""
+    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
 
 
 def overview() -> str:
@@ -198,8 +206,7 @@ def describe(name: str) -> str:
         return "\n".join([*lines, "", "Arguments: run folders, then --output FILE (report.html by default)."])
     lines += ["", "Groups (choose with group=name):"]
     for group in GROUPS:
-        choices = sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
-        lines.append(f"  {group:<7} {', '.join(choices)}")
+        lines.append(f"  {group:<7} {', '.join(choices(group))}")
     lines += ["", "Keys and defaults (set with key=value; nested ones with dots, as ce.epochs=3):", ""]
     lines += [f"  {line}" for line in _sections(command.sections)]
     if name in Settings.__dataclass_fields__:
@@ -235,3 +242,5 @@ def _configure_logging() -> None:
     for library in ("httpx", "httpcore", "huggingface_hub", "datasets", "absl", "DeepSpeed"):
         logging.getLogger(library).setLevel(logging.ERROR)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # "writing model shards" at each checkpoint of a small model

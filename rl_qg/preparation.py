@@ -13,8 +13,8 @@ import rewards
 from rl_qg import miniature
 from rl_qg.errors import InputError
 from rl_qg.qa_data import QAExample
-from rl_qg.run_folder import open_run_folder, write_json
-from rl_qg.run_record import run_record
+from rl_qg.run_folder import open_run_folder
+from rl_qg.run_record import run_record, write_run_record
 from rl_qg.settings import MiniatureSettings, QAModelSettings, Settings
 from rl_qg.splits import Splits, load_splits
 from rl_qg.trainer import Reward
@@ -48,7 +48,7 @@ def open_run(settings: Settings) -> Run:
         open_run_folder(folder, asdict(settings))
     state.wait_for_everyone()
     splits = load_splits(settings.data)
-    if state.is_main_process and not (folder / "run.json").exists():
+    if state.is_main_process:
         record = run_record(
             asdict(settings),
             command=sys.argv,
@@ -64,7 +64,7 @@ def open_run(settings: Settings) -> Run:
                 },
             },
         )
-        write_json(folder / "run.json", record)
+        write_run_record(folder, record)
     return Run(with_miniatures(settings, [*splits.gold, *splits.unlabelled], state), splits, state)
 
 

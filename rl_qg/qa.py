@@ -70,6 +70,8 @@ class _Job:
             raise InputError(f"qa.warmup_fraction={settings.warmup_fraction} is not in [0, 1)")
         if self.precision not in PRECISIONS:
             raise InputError(f"precision {self.precision!r} is not one of {', '.join(PRECISIONS)}")
+        if self.precision == "fp16" and (self.use_cpu or not torch.cuda.is_available()):
+            raise InputError("precision 'fp16' needs a GPU: use bf16 or no")
         if Path(settings.model.path).expanduser().resolve() == self.output_dir.resolve():
             raise InputError(f"{self.output_dir}: is the model to start from; write the reader to another folder")
 
@@ -228,28 +230,26 @@ def _run_seed(job: _Job, seed: int, features: _Features) -> None:
 
 def _trained(job: _Job, seed: int, features: _Features) -> QATrainer:
     arguments = job.arguments(seed)
-    checkpoint, at_end = _last_checkpoint(job.folder(seed))
     transformers.set_seed(seed)  # the span head is drawn from it
     trainer = QATrainer(
-        load_model(str(checkpoint) if at_end else job.settings.model.path),
+        load_model(job.settings.model.path),
         arguments,
         processing_class=features.tokenizer,
         train_dataset=features.train,
     )
-    if not at_end:  # resumed at its end, the library would take one step more
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.train(resume_from_checkpoint=_last_checkpoint(job.folder(seed)))
     return trainer
 
 
-def _last_checkpoint(folder: Path) -> tuple[Path | None, bool]:
-    """The newest whole checkpoint (its state is written last), and whether training ended there."""
+def _last_checkpoint(folder: Path) -> str | None:
+    """The newest checkpoint that is whole: its state is written last."""
     for checkpoint in sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]), reverse=True):
         try:
-            state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+            json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        return checkpoint, state["global_step"] >= state["max_steps"]
-    return None, False
+        return str(checkpoint)
+    return None
 
 
 def _save_reader(trainer: QATrainer, folder: Path) -> None:

@@ -57,7 +57,7 @@ class QATrainer(Trainer):
             model=model,
             args=args,
             data_collator=Collator(processing_class.pad_token_id),
-            train_dataset=train_dataset,  # type: ignore[arg-type]
+            train_dataset=train_dataset,
             processing_class=processing_class,
             **kwargs,
         )

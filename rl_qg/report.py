@@ -21,7 +21,7 @@ from rl_qg.run_folder import atomic_writer, write_json
 
 
 def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:
-    """Write `output`, a self-contained page about one run or several, and each run's `summary.json`.
+    """Write `output`, a self-contained page about one run or several; for one, its `summary.json` too.
 
     Returns {"report": path, "runs": [the summaries, in order]}. Raises `InputError` for a folder that holds no run and
     for a file that is broken, with its name.
@@ -32,13 +32,13 @@ def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:
     names = _names(read)
     summaries = [_summary(run) for run in read]
     views = [
-        {"name": name, "anchor": f"run-{number}", **run_view(run, summary)}
+        run_view(run, summary, name=name, anchor=f"run-{number}")
         for number, (name, run, summary) in enumerate(zip(names, read, summaries, strict=True), 1)
     ]
     comparison = _comparison(read, summaries, names) if len(read) > 1 else None
     page = _template().render(title=" · ".join(names), runs=views, comparison=comparison)
-    for run, summary in zip(read, summaries, strict=True):
-        write_json(run.folder / "summary.json", summary)
+    if len(read) == 1:  # runs that are compared may be other people's, and not ours to write to
+        write_json(read[0].folder / "summary.json", summaries[0])
     with atomic_writer(Path(output)) as stream:
         stream.write(page)
     return {"report": str(output), "runs": summaries}
@@ -51,14 +51,14 @@ def write_summary(run: Path) -> dict[str, Any]:
     return summary
 
 
-# --- The numbers ------------------------------------------------------------------------------------------------------
+# --- The numbers ---
 
 
 def _summary(run: Run) -> dict[str, Any]:
     evaluation, augmentation = run.evaluation, run.augmentation
     steps, _ = run.metrics.series("loss")
     return {
-        "run": run.folder.name,
+        "run": run.folder.resolve().name,
         "seed": run.record.get("seed"),
         "commit": run.record.get("code", "commit"),
         "examples": evaluation.count("examples"),
@@ -106,7 +106,7 @@ def _seconds(run: Run) -> dict[str, float | None]:
     return {f"seconds_{part}": round(sum(values), 1) if values else None for part, values in totals.items()}
 
 
-# --- Several runs -----------------------------------------------------------------------------------------------------
+# --- Several runs ---
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
@@ -116,7 +116,7 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 def _comparison(runs: Sequence[Run], summaries: Sequence[dict[str, Any]], names: Sequence[str]) -> dict[str, Any]:
     """One row for each run. Rewards are marked by signature: two signatures are two units, and never share an axis."""
-    signatures = list(dict.fromkeys(_signature(run) for run in runs))
+    signatures = list(dict.fromkeys(signature for run in runs if (signature := _signature(run))))
     marks = {signature: chr(ord("A") + place) for place, signature in enumerate(signatures)}
     colours = [RUN_COLOURS[place % len(RUN_COLOURS)] for place in range(len(runs))]
     curves = {name: (colour, run.metrics) for name, colour, run in zip(names, colours, runs, strict=True)}
@@ -130,12 +130,12 @@ def _comparison(runs: Sequence[Run], summaries: Sequence[dict[str, Any]], names:
             "name": name,
             "anchor": f"run-{number}",
             "colour": colour,
-            "mark": marks[_signature(run)] if len(signatures) > 1 else "",
+            "mark": marks.get(_signature(run), "") if len(signatures) > 1 else "",
             **headline(run, summary),
         }
         for number, (name, colour, run, summary) in enumerate(zip(names, colours, runs, summaries, strict=True), 1)
     ]
-    data = {tuple(sorted(hashes.values())) for run in runs if (hashes := run.record.part("data").value)}
+    data = {tuple(sorted(map(str, hashes.values()))) for run in runs if (hashes := run.record.part("data").value)}
     return {
         "rows": rows,
         "signatures": [(mark, signature) for signature, mark in marks.items()],
@@ -145,7 +145,10 @@ def _comparison(runs: Sequence[Run], summaries: Sequence[dict[str, Any]], names:
 
 
 def _signature(run: Run) -> str:
-    return run.signature or "signature not recorded"
+    """The unit of the run's rewards; empty when it has none."""
+    has_reward = any(run.metrics.series(key)[0] for key in ("reward_greedy", "eval_reward_greedy"))
+    has_reward |= any(run.evaluation.estimate("models", model, "reward") for model in MODELS)
+    return (run.signature or "signature not recorded") if has_reward else ""
 
 
 def _template() -> Any:

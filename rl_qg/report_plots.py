@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -138,10 +139,13 @@ SECONDS = (
 )
 
 
-def training_plots(metrics: Metrics) -> list[Plot]:
-    """One plot for each panel that has data, and the time each part of a step takes."""
-    plots = [_draw_panel(panel, metrics) for panel in PANELS]
-    return [plot for plot in (*plots, _draw_seconds(metrics)) if plot]
+def training_plots(metrics: Metrics, salt: str) -> list[Plot]:
+    """One plot for each panel that has data, and the time each part of a step takes.
+
+    `salt` differs between the runs of a page: ids inside the drawings are made from it.
+    """
+    plots = [_draw_panel(panel, metrics, salt) for panel in PANELS]
+    return [plot for plot in (*plots, _draw_seconds(metrics, salt)) if plot]
 
 
 def overlay_plot(title: str, keys: tuple[str, str], runs: Mapping[str, tuple[str, Metrics]]) -> Plot | None:
@@ -161,15 +165,15 @@ def overlay_plot(title: str, keys: tuple[str, str], runs: Mapping[str, tuple[str
         return None
     axes.set_xlim(0, max(metrics.last_step for _, metrics in runs.values()))
     axes.set_xlabel("step")
-    return Plot(title, "lines: training; dots: held-out", tuple(legend), _svg(figure, title))
+    return Plot(title, "lines: training; dots: held-out", tuple(legend), _svg(figure, f"overlay {title}"))
 
 
-def interval_plot(rows: Sequence[tuple[str, str, Estimate, Sequence[float]]], *, zero: bool = False) -> str:
+def interval_plot(rows: Sequence[tuple[str, str, Estimate, Sequence[float]]], salt: str, *, zero: bool = False) -> str:
     """Dots with intervals as SVG, one row each: label, CSS variable, estimate, single seeds (small rings).
 
-    With `zero`, a line at 0 says where there is no difference.
+    With `zero`, a line at 0 says where there is no difference. About `salt` see `training_plots`.
     """
-    figure, axes = _figure(height=0.55 + 0.36 * len(rows))
+    figure, axes = _figure(height=2.0, left=0.09 if zero else 0.27)
     axes.grid(True, axis="x")
     axes.grid(False, axis="y")
     axes.spines["left"].set_visible(False)
@@ -179,14 +183,17 @@ def interval_plot(rows: Sequence[tuple[str, str, Estimate, Sequence[float]]], *,
         shade = COLOURS[colour]
         if estimate.low is not None and estimate.high is not None:
             axes.plot([estimate.low, estimate.high], [place, place], color=shade, linewidth=2.2)
-        axes.plot(seeds, [place] * len(seeds), "o", markersize=3.2, markerfacecolor="none", markeredgecolor=shade)
+        below = [place + 0.26] * len(seeds)
+        axes.plot(
+            seeds, below, "o", markersize=3.6, markerfacecolor="none", markeredgecolor=shade, markeredgewidth=0.9
+        )
         axes.plot([estimate.mean], [place], "o", markersize=6, color=shade)
     axes.set_yticks(range(len(rows)), [label for label, *_ in rows], color=COLOURS["text"])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.margins(x=0.12)
     axes.set_xlabel("percentage points" if zero else "percent")
-    return _svg(figure, "intervals " + " ".join(label for label, *_ in rows))
+    return _svg(figure, f"{salt} intervals {zero}")
 
 
 def moving_mean(values: ArrayLike, window: int) -> np.ndarray:
@@ -199,7 +206,7 @@ def moving_mean(values: ArrayLike, window: int) -> np.ndarray:
     return (sums[high] - sums[low]) / (high - low)
 
 
-def _draw_panel(panel: Panel, metrics: Metrics) -> Plot | None:
+def _draw_panel(panel: Panel, metrics: Metrics, salt: str) -> Plot | None:
     figure, axes = _figure()
     counts = {series: _draw_series(axes, series, metrics, smooth=panel.smooth) for series in panel.series}
     legend = tuple((series.label, series.colour, series.dots) for series, count in counts.items() if count)
@@ -211,7 +218,7 @@ def _draw_panel(panel: Panel, metrics: Metrics) -> Plot | None:
         axes.axhline(0, color=COLOURS["muted"], linewidth=0.8)
     _mark_stages(axes, metrics)
     axes.set_xlabel("step")
-    return Plot(panel.title, panel.note, legend, _svg(figure, panel.title))
+    return Plot(panel.title, panel.note, legend, _svg(figure, f"{salt} {panel.title}"))
 
 
 def _draw_series(axes: Axes, series: Series, metrics: Metrics, *, smooth: bool) -> int:
@@ -245,7 +252,7 @@ def _stages(steps: ArrayLike, values: ArrayLike, boundary: float | None) -> list
     return [(places[part], numbers[part]) for part in (first, ~first) if part.any()]
 
 
-def _draw_seconds(metrics: Metrics) -> Plot | None:
+def _draw_seconds(metrics: Metrics, salt: str) -> Plot | None:
     """Seconds per step, stacked. A field holds the seconds since the last logged line."""
     logged, _ = metrics.series("seconds_update")
     if len(logged) < 2:
@@ -269,7 +276,7 @@ def _draw_seconds(metrics: Metrics) -> Plot | None:
     axes.set_ylim(0)
     _mark_stages(axes, metrics)
     axes.set_xlabel("step")
-    return Plot("Time", "seconds per step, stacked", tuple(legend), _svg(figure, "seconds"))
+    return Plot("Time", "seconds per step, stacked", tuple(legend), _svg(figure, f"{salt} seconds"))
 
 
 def _mark_stages(axes: Axes, metrics: Metrics) -> None:
@@ -280,14 +287,16 @@ def _mark_stages(axes: Axes, metrics: Metrics) -> None:
         return
     axes.axvspan(boundary, last, color=COLOURS["shade"], linewidth=0, zorder=-1)
     axes.axvline(boundary, color=COLOURS["muted"], linewidth=0.7, dashes=(3, 2))
-    over = {"xycoords": axes.get_xaxis_transform(), "ha": "center", "va": "bottom", "fontsize": 7.5}
+    over: dict[str, Any] = {"xycoords": axes.get_xaxis_transform(), "ha": "center", "va": "bottom", "fontsize": 7.5}
     axes.annotate("CE", (boundary / 2, 1.01), color=COLOURS["muted"], **over)
     axes.annotate("SCST", ((boundary + last) / 2, 1.01), color=COLOURS["muted"], **over)
 
 
-def _figure(height: float = 2.3) -> tuple[Figure, Axes]:
+def _figure(*, height: float = 2.3, left: float = 0.11) -> tuple[Figure, Axes]:
+    """Fixed margins: the steps of one plot stand above those of the next."""
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(5.2, height), layout="constrained")
+        figure = Figure(figsize=(5.2, height))
+        figure.subplots_adjust(left=left, right=0.975, top=0.92, bottom=0.42 / height)
         axes = figure.add_subplot()
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(5))

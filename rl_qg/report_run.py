@@ -115,7 +115,7 @@ class Metrics:
     @property
     def boundary(self) -> float | None:
         """The last logged step of the cross-entropy stage, when another stage follows it."""
-        stages = {line.get("stage") for line in self.lines}
+        stages = [line.get("stage") for line in self.lines]
         steps = [line.number("step") or 0 for line in self.lines if line.get("stage") == "ce"]
         return max(steps) if steps and "scst" in stages else None
 
@@ -137,7 +137,8 @@ class Run:
     @property
     def signature(self) -> str | None:
         """The reward's signature, when any file tells it."""
-        return self.evaluation.get("reward_signature") or self.record.get("reward_signature")
+        found = self.evaluation.get("reward_signature") or self.record.get("reward_signature")
+        return None if found is None else str(found)
 
     @property
     def difference(self) -> Record:

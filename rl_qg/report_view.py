@@ -1,4 +1,4 @@
-"""One run as the report's page shows it: every number as text with its interval, every part empty when its file is missing."""
+"""One run as the report's page shows it: numbers as text with intervals, parts empty when a file is missing."""
 
 import math
 import re
@@ -14,24 +14,30 @@ from rl_qg.report_run import MODELS, SCORES, Estimate, Record, Run, is_number
 READERS = {"gold": ("gold only", "gold"), "augmented": ("gold + generated", "scst")}
 SAMPLES_SHOWN = 24
 EXCERPT = 150
+LISTED = 20
+DATA_KEYS = ("data", "data_report", "examples", "leakage")  # shown in a section of their own
 MINUS = "\N{MINUS SIGN}"
 
 
-def run_view(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything the template shows of one run."""
+def run_view(run: Run, summary: Mapping[str, Any], *, name: str, anchor: str) -> dict[str, Any]:
+    """Everything the template shows of one run; `anchor` is its id on the page."""
     return {
+        "name": name,
+        "anchor": anchor,
         "summary": summary,
         "headline": headline(run, summary),
         "facts": _facts(run, summary),
         "held_out": _held_out(summary),
-        "plots": [shown(plot) for plot in training_plots(run.metrics)],
+        "plots": [shown(plot) for plot in training_plots(run.metrics, anchor)],
         **_samples(run),
         "funnel": _funnel(run),
-        "qa": _qa(run),
+        "qa": _qa(run, anchor),
         "evaluation": _evaluation_rows(run),
         "leakage": _leakage(run.record.part("leakage")),
         "data": list(run.record.part("data").value.items()),
-        "record": list(_record_rows(run.record.value)),
+        "reading": _reading(run.record.part("data_report")),
+        "examples": run.record.part("examples").value,
+        "record": list(_record_rows({key: run.record.value[key] for key in run.record.value if key not in DATA_KEYS})),
         "config": run.config,
     }
 
@@ -87,9 +93,8 @@ def _text(estimate: Estimate | None, digits: int, *, signed: bool = False) -> di
     )
     verdict = ""
     if signed and estimate.excludes_zero is not None:
-        verdict = (
-            "up" if estimate.excludes_zero and estimate.mean > 0 else "down" if estimate.excludes_zero else "unclear"
-        )
+        clear = "up" if estimate.mean > 0 else "down"
+        verdict = clear if estimate.excludes_zero else "unclear"
     interval = f"[{low}, {high}]" if low is not None and high is not None else ""
     return {"value": value, "interval": interval, "n": estimate.n, "verdict": verdict}
 
@@ -105,16 +110,17 @@ def _optional(value: float | None, form: str) -> str:
 def _digits(estimates: Sequence[Estimate | None]) -> int:
     """Decimals that show one digit of the narrowest interval's half-width, but 2 to 5; 3 without intervals."""
     widths = [(e.high - e.low) / 2 for e in estimates if e and e.low is not None and e.high is not None]
-    widths = [width for width in widths if width > 0]
+    widths = [width for width in widths if 0 < width < math.inf]
     return min(5, max(2, -math.floor(math.log10(min(widths))))) if widths else 3
 
 
 def shown(plot: Plot) -> dict[str, Any]:
-    return {**vars(plot), "svg": Markup(plot.svg)}  # drawn by us; text inside it is escaped by the drawing library
+    """The plot for the template. Its SVG is ours and safe: the drawing library escapes the text in it."""
+    return {**vars(plot), "svg": Markup(plot.svg)}
 
 
 def _evaluation_rows(run: Run) -> list[dict[str, Any]]:
-    """Gold, CE and SCST side by side: reward, BLEU-4, length and variety."""
+    """Human, CE and SCST side by side: reward, BLEU-4, length and variety."""
     parts = {model: run.evaluation.part("models", model) for model in MODELS}
     digits = _digits([part.estimate("reward") for part in parts.values()])
     return [
@@ -133,31 +139,37 @@ def _evaluation_rows(run: Run) -> list[dict[str, Any]]:
 def _samples(run: Run) -> dict[str, Any]:
     """The samples shown, and how often each generator had the higher reward among all that the file holds."""
     samples = [Record(run.evaluation.path, sample) for sample in run.evaluation.list("samples")]
-    rewards = [[sample.number(f"reward_{model}") for model in MODELS] for sample in samples]
-    known = [reward for row in rewards for reward in row if reward is not None and math.isfinite(reward)]
+    rewards = [_rewards(sample) for sample in samples]
+    known = [reward for row in rewards for reward in row.values() if reward is not None]
     span = (min(known), max(known)) if known else (0.0, 1.0)
-    pairs = [(ce, scst) for _, ce, scst in rewards if ce is not None and scst is not None]
+    pairs = [(row["ce"], row["scst"]) for row in rewards if row["ce"] is not None and row["scst"] is not None]
+    wins = {
+        "scst": sum(scst > ce for ce, scst in pairs),
+        "ce": sum(ce > scst for ce, scst in pairs),
+        "equal": sum(ce == scst for ce, scst in pairs),
+    }
     return {
         "samples": [_sample(sample, span) for sample in samples[:SAMPLES_SHOWN]],
         "samples_total": len(samples),
-        "wins": {
-            "scst": sum(scst > ce for ce, scst in pairs),
-            "ce": sum(ce > scst for ce, scst in pairs),
-            "equal": sum(ce == scst for ce, scst in pairs),
-        }
-        if pairs
-        else None,
+        "wins": wins if pairs else None,
+    }
+
+
+def _rewards(sample: Record) -> dict[str, float | None]:
+    rewards = {model: sample.number(f"reward_{model}") for model in MODELS}
+    return {
+        model: reward if reward is not None and math.isfinite(reward) else None for model, reward in rewards.items()
     }
 
 
 def _sample(sample: Record, span: tuple[float, float]) -> dict[str, Any]:
+    """One row: the passage and three questions; `bar` is the reward's place in `span`, in percent."""
     low, high = span
-    rewards = {model: sample.number(f"reward_{model}") for model in MODELS}
-    best = max((reward for reward in rewards.values() if reward is not None), default=None)
-    winners = [model for model, reward in rewards.items() if reward is not None and reward == best]
+    rewards = _rewards(sample)
+    known = {model: reward for model, reward in rewards.items() if reward is not None}
+    winners = [model for model, reward in known.items() if reward == max(known.values())]
     texts = {model: sample.get(model) for model in MODELS}
     return {
-        "id": sample.get("id") or "",
         "context": _context(sample),
         "questions": [
             {
@@ -166,7 +178,7 @@ def _sample(sample: Record, span: tuple[float, float]) -> dict[str, Any]:
                 "same": model == "scst" and texts["scst"] is not None and texts["scst"] == texts["ce"],
                 "reward": None if reward is None else _number(reward, 3),
                 "bar": 0 if reward is None or low == high else 100 * (reward - low) / (high - low),
-                "winner": len(winners) < len(MODELS) and model in winners,
+                "winner": len(winners) < len(known) and model in winners,
             }
             for model, reward in rewards.items()
         ],
@@ -191,7 +203,7 @@ def _context(sample: Record) -> dict[str, str]:
 
 
 def _funnel(run: Run) -> list[dict[str, Any]]:
-    """Bars from all candidates down to the sampled ones: what stands (`left` to `right`, percent) and what a rule drops."""
+    """Bars from all candidates down to the sampled ones; `left` and `width` are percent of all candidates."""
     total = run.augmentation.count("candidates")
     if not total:
         return []
@@ -201,7 +213,7 @@ def _funnel(run: Run) -> list[dict[str, Any]]:
         if not is_number(count):
             raise run.augmentation.fault(("dropped", reason), "a number", count)
         standing -= count
-        place = {"left": 100 * standing / total, "width": 100 * count / total}
+        place = {"left": 100 * max(standing, 0) / total, "width": 100 * count / total}
         bars.append({"label": reason, "count": count, "kind": "dropped", **place})
     for kind in ("kept", "sampled"):
         count = run.augmentation.count(kind)
@@ -210,7 +222,7 @@ def _funnel(run: Run) -> list[dict[str, Any]]:
     return bars
 
 
-def _qa(run: Run) -> dict[str, Any] | None:
+def _qa(run: Run, anchor: str) -> dict[str, Any] | None:
     """Rows of the reading table, their differences, and the plot of each."""
     readers = [name for name, record in run.qa.items() if record.value]
     if not readers:
@@ -230,8 +242,8 @@ def _qa(run: Run) -> dict[str, Any] | None:
     return {
         "rows": [_reader_row(run, name) for name in readers],
         "difference": [_text(estimate, 1, signed=True) for estimate in differences.values()],
-        "levels": Markup(interval_plot(levels)) if levels else None,
-        "gains": Markup(interval_plot(gains, zero=True)) if gains else None,
+        "levels": Markup(interval_plot(levels, anchor)) if levels else None,
+        "gains": Markup(interval_plot(gains, anchor, zero=True)) if gains else None,
     }
 
 
@@ -256,17 +268,28 @@ def _seed_scores(record: Record, score: str) -> list[float]:
 
 
 def _leakage(leakage: Record) -> dict[str, Any] | None:
-    """The check's counts and its verdict: clean, cleaned (shared passages left training) or leaking."""
+    """The counts of the leakage check, and its verdict; shared passages are harmless only when training lost them."""
     if not leakage.value:
         return None
-    shared = leakage.count("shared_passages") or leakage.count("shared") or 0
-    dropped = leakage.count("train_examples_dropped") or 0
+    shared = leakage.count("shared_passages")
+    verdict = "unknown" if shared is None else "clean"
+    if shared:
+        verdict = "cleaned" if leakage.count("train_examples_dropped") else "leaking"
     counts = [(key.replace("_", " "), value) for key, value in leakage.value.items() if is_number(value)]
-    return {
-        "verdict": "clean" if not shared else "cleaned" if dropped else "leaking",
-        "shared": shared,
-        "counts": counts,
-    }
+    return {"verdict": verdict, "counts": counts}
+
+
+def _reading(report: Record) -> list[dict[str, Any]]:
+    """What reading each role's data did: records read and kept, and every change or drop that happened, by count."""
+    rows = []
+    for role in report.value:
+        part = report.part(role)
+        changes = {key: part.count(key, "count") for key in part.value if isinstance(part.value[key], Mapping)}
+        drops = {reason: part.count("dropped", reason, "count") for reason in part.part("dropped").value}
+        notes = [f"{count:,} {key.replace('_', ' ')}" for key, count in changes.items() if count]
+        notes += [f"{count:,} dropped ({reason})" for reason, count in drops.items() if count]
+        rows.append({"role": role, "read": part.count("read"), "kept": part.count("kept"), "notes": ", ".join(notes)})
+    return rows
 
 
 def _record_rows(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -278,6 +301,7 @@ def _record_rows(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
         elif key == "command" and isinstance(part, list):
             yield name, shlex.join(map(str, part))
         elif isinstance(part, list):
-            yield name, ", ".join(map(str, part)) or "none"
+            more = f" … ({len(part):,} in all)" if len(part) > LISTED else ""
+            yield name, ", ".join(map(str, part[:LISTED])) + more or "none"
         else:
             yield name, "unknown" if part is None else str(part)

@@ -1,4 +1,4 @@
-"""What a run was: command, code, versions, hardware, data. Written beside its results, so that no number stands alone."""
+"""What a run was: command, code, versions, hardware, data. It stands beside the results: no number is alone."""
 
 import os
 import platform

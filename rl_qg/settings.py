@@ -46,9 +46,9 @@ class ModelSettings:
 class MiniatureSettings:
     """How small models are pretrained on the text at hand (`rl_qg.miniature`)."""
 
-    steps: int = 1000
-    metric_steps: int = 600
-    batch_size: int = 32
+    steps: int = 3000
+    metric_steps: int = 1000
+    batch_size: int = 16
     learning_rate: float = 2e-3
     hidden_size: int = 128
     layers: int = 2
@@ -154,7 +154,7 @@ class ScoreSettings:
 
     input: str = ""
     output: str = ""
-    batch_size: int = 32
+    batch_size: int = 256
 
 
 @dataclass

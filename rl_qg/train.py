@@ -16,6 +16,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from rl_qg.errors import InputError
 from rl_qg.policy import load_seq2seq
+from rl_qg.progress import show_progress
 from rl_qg.prompts import default_prefix
 from rl_qg.qa_data import QAExample, take
 from rl_qg.run_folder import write_json
@@ -47,6 +48,7 @@ def train(settings: Settings, splits: Splits, reward: Reward | None) -> Path:
         processing_class=tokenizer,
         callbacks=_callbacks(settings),
     )
+    show_progress(trainer, f"train ({settings.stages})" if settings.stages != "both" else "train (ce, scst)")
     if trainer.is_world_process_zero():
         _report_cuts(trainer, splits.gold, folder)
     trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder)))

@@ -1,5 +1,7 @@
 """Windows and answers: labels decode back to the answers, and the vectorised search agrees with a slow one."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -46,7 +48,9 @@ def byte_level(**options) -> PreTrainedTokenizerFast:
     )
     tokenizer.train_from_iterator([TEXT.replace("🦊", "")], trainer)
     # As RoBERTa's: the space before a word is part of its token but not of its offsets.
-    tokenizer.post_processor = processors.RobertaProcessing(sep=("</s>", 2), cls_token=("<s>", 0), add_prefix_space=False)
+    tokenizer.post_processor = processors.RobertaProcessing(
+        sep=("</s>", 2), cls_token=("<s>", 0), add_prefix_space=False
+    )
     names = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>"}
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names, **options)
 
@@ -94,9 +98,14 @@ def test_an_answer_inside_a_token_is_widened_to_the_token() -> None:
     assert text is not None and "coin" in text and text in "3coins"
 
 
-def test_white_space_around_an_answer_belongs_to_no_token(tokenizer) -> None:
-    item = QAExample("q", "t", "red fox ran", "who ?", (Answer(" fox ", 3),))
-    assert labelled_texts(one_window(item, tokenizer), [item]) == ["fox"]
+@pytest.mark.parametrize(("context", "answer"), [("red fox ran", " fox "), (" fox ran", " fox"), ("a fox ", "fox ")])
+def test_white_space_around_an_answer_belongs_to_no_token(tokenizer, context, answer) -> None:
+    assert labelled_texts(one_window(example(context, answer), tokenizer), [example(context, answer)]) == ["fox"]
+
+
+def test_punctuation_that_touches_an_answer_is_left_out(tokenizer) -> None:
+    item = example("the fox,(1901);ran", "1901")
+    assert labelled_texts(one_window(item, tokenizer), [item]) == ["1901"]
 
 
 def test_the_offset_decides_between_equal_words(tokenizer) -> None:
@@ -144,7 +153,7 @@ def test_long_passages_are_read_in_overlapping_windows(tokenizer) -> None:
         windows.offsets[windows.bounds[w] + low : windows.bounds[w] + high]
         for w, (low, high) in enumerate(windows.contexts)
     ]
-    for former, latter in zip(spans, spans[1:], strict=False):
+    for former, latter in pairwise(spans):
         assert (former[-16:] == latter[:16]).all() and former[-17, 0] < latter[0, 0]
     assert spans[0][0, 0] == 0 and spans[-1][-1, 1] == len(context)
     assert windows.counts() == {"examples": 1, "windows": len(windows), "questions_cut": 0, "answers_in_no_window": 0}
@@ -157,7 +166,7 @@ def test_an_answer_longer_than_every_window_is_counted(tokenizer) -> None:
     assert windows.counts()["answers_in_no_window"] == 1
 
 
-@pytest.mark.parametrize("question", ["which cook made the soup " * 50, "🦊 " * 200, "東京" * 200, "fox" * 30])
+@pytest.mark.parametrize("question", ["which cook made the soup " * 50, "🦊🦊 " * 100, "東京" * 200, "fox" * 30])
 @pytest.mark.parametrize("doc_stride", [16, 50])
 def test_a_question_that_is_too_long_loses_its_end(tokenizer, question, doc_stride) -> None:
     items = [example(TEXT, "Zürich", question, "long"), example(TEXT, "Zürich", "who ?", "short")]
@@ -263,6 +272,26 @@ def test_the_fast_search_agrees_with_the_slow_one(seed, n_best, max_answer_lengt
     start, end = (rng.normal(size=shape).round(rounding) for _ in range(2))  # rounded to 0 places: many ties
     options = {"n_best": n_best, "max_answer_length": max_answer_length}
     assert best_answers(windows, items, start, end, **options) == slow_answers(windows, items, start, end, **options)
+
+
+def test_the_sizes_of_chunks_do_not_matter(monkeypatch) -> None:
+    words = TEXT.split()
+    items = [example(" ".join(words[n:] * (n % 3 + 1)), words[n + 1], key=f"q{n}") for n in range(8)]
+    tokenizer, rng = wordpiece(), np.random.default_rng(1)
+
+    def result(start: np.ndarray, end: np.ndarray) -> tuple:
+        windows = encode(items, tokenizer, max_length=48, doc_stride=12, token_types=False)
+        answers = best_answers(
+            windows, items, start[: len(windows)], end[: len(windows)], n_best=5, max_answer_length=5
+        )
+        return windows.ids.tolist(), windows.examples.tolist(), windows.labels.tolist(), answers
+
+    logits = rng.normal(size=(2, 60, 48))
+    whole = result(*logits)
+    monkeypatch.setattr("rl_qg.qa_features.EXAMPLES_AT_ONCE", 3)
+    monkeypatch.setattr("rl_qg.qa_features.WINDOWS_AT_ONCE", 4)
+    assert result(*logits) == whole
+    assert whole[1] == sorted(whole[1]) and set(whole[1]) == set(range(8)) and len(whole[1]) > 8
 
 
 def test_spans_lie_in_the_passage_and_in_the_right_order() -> None:

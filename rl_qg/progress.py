@@ -1,0 +1,69 @@
+"""Live progress of training: one bar with rate, ETA and the numbers one watches, instead of a dictionary per line."""
+
+from typing import Any
+
+from tqdm import tqdm
+from transformers import ProgressCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+
+SHOWN = {
+    "loss": "loss",
+    "lambda": "λ",
+    "reward_greedy": "greedy",
+    "reward_sample": "sample",
+    "eval_loss": "held-out loss",
+    "eval_reward_greedy": "held-out reward",
+}
+
+
+class TrainingBar(TrainerCallback):
+    """A bar over all updates; a resumed run starts where it stood. `position` is its screen line."""
+
+    def __init__(self, title: str, *, position: int = 0) -> None:
+        self.title = title
+        self.position = position
+        self.bar: tqdm | None = None
+        self.shown: dict[str, str] = {}
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Open the bar at the step that the run resumes from."""
+        if state.is_world_process_zero:
+            self.bar = tqdm(
+                total=state.max_steps, initial=state.global_step, desc=self.title, unit="step", position=self.position
+            )
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Move on by one update."""
+        if self.bar is not None:
+            self.bar.update()
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Show the newest values."""
+        if self.bar is not None and logs:
+            self.shown |= {SHOWN[name]: f"{value:.3g}" for name, value in logs.items() if name in SHOWN}
+            self.bar.set_postfix(self.shown, refresh=False)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Leave the finished bar on the screen."""
+        if self.bar is not None:
+            self.bar.close()
+
+
+def show_progress(trainer: Any, title: str, *, position: int = 0) -> None:
+    """Replace the library's bar or printer by ours."""
+    for library in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(library)
+    trainer.add_callback(TrainingBar(title, position=position))

@@ -1,0 +1,101 @@
+"""Loading frozen models, and the arithmetic that all metrics share."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import RobertaModel
+
+import rewards.frozen
+from rewards import MetricInputError
+from rewards.frozen import FrozenModel, batches_by_length, target_logprobs
+
+
+def frozen(folder, kind="causal", dtype="float32"):
+    return FrozenModel(folder, kind, device="cpu", dtype=dtype)
+
+
+def test_a_frozen_model_does_not_train(folders):
+    model = frozen(folders["gpt2"]).model
+    assert not model.training
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+def test_longest_sequence(folders):
+    limits = {kind: frozen(folders[name], kind).max_tokens for name, kind in
+              [("bert", "encoder"), ("gpt2", "causal"), ("roberta", "masked"), ("bart", "seq2seq")]}  # fmt: skip
+    assert limits == {"encoder": 40, "causal": 48, "masked": 56, "seq2seq": 40}
+
+
+def test_identity_follows_the_contents_not_the_place(folders, tmp_path):
+    copy = Path(shutil.copytree(folders["gpt2"], tmp_path / "gpt2"))
+    assert frozen(str(copy)).identity == frozen(folders["gpt2"]).identity
+    config = copy / "config.json"
+    config.write_text(config.read_text().replace('"layer_norm_epsilon": 1e-05', '"layer_norm_epsilon": 1e-04'))
+    assert frozen(str(copy)).identity != frozen(folders["gpt2"]).identity
+
+
+def test_a_repeated_text_is_tokenised_once(folders, monkeypatch):
+    model = frozen(folders["gpt2"])
+    asked, real = [], model.tokenizer
+    model.tokenizer = lambda texts, **options: asked.extend(texts) or real(texts, **options)
+    first, other, again = model.ids(["the town", "a mill", "the town"])
+    assert asked == ["the town", "a mill"]
+    assert first == again != other
+
+
+def test_batches_hold_similar_lengths_and_every_row_once():
+    lengths = [3, 9, 1, 9, 4]
+    batches = list(batches_by_length(lengths, 2))
+    assert [[lengths[at] for at in batch] for batch in batches] == [[9, 9], [4, 3], [1]]
+    assert sorted(at for batch in batches for at in batch) == [0, 1, 2, 3, 4]
+
+
+def test_chunks_of_the_vocabulary_head_change_nothing(monkeypatch):
+    torch.manual_seed(0)
+    head, hidden = torch.nn.Linear(8, 50), torch.randn(23, 8)
+    targets = torch.randint(0, 50, (23,))
+    want = head(hidden).log_softmax(-1)[torch.arange(23), targets]
+    monkeypatch.setattr(rewards.frozen, "LOGITS_AT_ONCE", 200)
+    sizes = []
+    got = target_logprobs(lambda states: sizes.append(len(states)) or head(states), hidden, targets, vocabulary=50)
+    torch.testing.assert_close(got, want)
+    assert max(sizes) == 4
+
+
+def test_no_folder_and_a_folder_without_a_model(tmp_path):
+    with pytest.raises(MetricInputError, match=r"nowhere' does not exist"):
+        frozen(str(tmp_path / "nowhere"))
+    with pytest.raises(MetricInputError, match=r"has no config\.json"):
+        frozen(str(tmp_path))
+
+
+def test_a_folder_with_pickled_weights_only(folders, tmp_path):
+    copy = Path(shutil.copytree(folders["gpt2"], tmp_path / "gpt2"))
+    (copy / "model.safetensors").unlink()
+    torch.save({}, copy / "pytorch_model.bin")
+    with pytest.raises(MetricInputError, match="has no safetensors weights"):
+        frozen(str(copy))
+
+
+def test_a_folder_without_a_tokenizer(folders, tmp_path):
+    copy = Path(shutil.copytree(folders["gpt2"], tmp_path / "gpt2"))
+    for path in copy.glob("tokenizer*"):
+        path.unlink()
+    with pytest.raises(MetricInputError, match="has no tokenizer"):
+        frozen(str(copy))
+
+
+def test_a_model_without_its_head(folders, tmp_path):
+    copy = Path(shutil.copytree(folders["roberta"], tmp_path / "roberta"))
+    RobertaModel.from_pretrained(folders["roberta"], add_pooling_layer=False).save_pretrained(copy)
+    with pytest.raises(MetricInputError, match=r"lacks the weights 'lm_head\."):
+        frozen(str(copy), "masked")
+
+
+def test_an_unknown_dtype(folders):
+    for dtype in ("float31", "int64", "nn"):
+        with pytest.raises(MetricInputError, match="use float32, bfloat16 or float16"):
+            frozen(folders["gpt2"], dtype=dtype)

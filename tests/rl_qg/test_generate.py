@@ -1,0 +1,141 @@
+"""Generation: every output kept, in data order, and the same file after a kill."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import PartialState
+from rl_qg import generate as module
+from rl_qg.errors import InputError
+from rl_qg.generate import generate
+from rl_qg.policy import Policy, load_seq2seq
+from rl_qg.qa_data import QAExample
+from rl_qg.settings import GenerateSettings
+from tests.tiny import example, tiny_bart, word_tokenizer
+
+WORDS = " ".join(f"w{k}" for k in range(20))
+BEAMS = GenerateSettings(num_beams=3, max_new_tokens=6, batch_size=2)
+SAMPLES = replace(BEAMS, do_sample=True, num_samples=4)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = word_tokenizer(WORDS)
+    bart = tiny_bart(len(tokenizer))
+    bart.generation_config.no_repeat_ngram_size = 2  # rules that a checkpoint may ship, which must not act here
+    bart.generation_config.forced_bos_token_id = 7
+    bart.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def data(count: int = 7) -> list[QAExample]:
+    return [
+        example(" ".join(f"w{(k + j) % 20}" for j in range(3 + k)), f"w{(k + 1) % 20}", "", id=f"e{k}")
+        for k in range(count)
+    ]
+
+
+def run(model: str, output: Path, settings: GenerateSettings = BEAMS, seed: int = 0, examples=None) -> list[dict]:  # type: ignore[no-untyped-def, type-arg]
+    generate(
+        model,
+        data() if examples is None else examples,
+        output,
+        settings=settings,
+        seed=seed,
+        state=PartialState(cpu=True),
+    )
+    return [json.loads(line) for line in output.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("settings", "count"), [(BEAMS, 3), (SAMPLES, 4)])
+def test_every_output_is_kept_in_data_order(model: str, tmp_path: Path, settings: GenerateSettings, count: int) -> None:
+    rows = run(model, tmp_path / "q.jsonl", settings)
+    assert [(row["id"], row["candidate"]) for row in rows] == [(f"e{k}", c) for k in range(7) for c in range(count)]
+    for row in rows:
+        assert row["context"][row["answer_start"] :].startswith(row["answer"])
+        assert row["logprob"] < 0
+    by_example = [[row["logprob"] for row in rows if row["id"] == f"e{k}"] for k in range(7)]
+    if settings.do_sample:
+        assert all(group == sorted(group, reverse=True) for group in by_example)
+
+
+def test_logprob_is_that_of_the_sequence(model: str) -> None:
+    """The best beam's value against the library's own score of it (a sum over its tokens when length is not rewarded)."""
+    policy = Policy(model, device=torch.device("cpu"))
+    (found,) = policy.candidates(data(1), 3, max_new_tokens=6, top_p=None, temperature=1.0)
+    batch = policy.encoder.batch(data(1))
+    output = policy.model.generate(
+        **batch,
+        num_beams=3,
+        num_return_sequences=3,
+        do_sample=False,
+        length_penalty=1.0,
+        early_stopping=False,
+        max_new_tokens=6,
+        no_repeat_ngram_size=0,
+        forced_bos_token_id=None,
+        forced_eos_token_id=None,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    lengths = [(row != policy.tokenizer.pad_token_id).sum().item() - 1 for row in output.sequences]
+    expected = [score.item() * length for score, length in zip(output.sequences_scores, lengths, strict=True)]
+    assert [candidate.logprob for candidate in found] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("settings", [BEAMS, SAMPLES])
+@pytest.mark.parametrize("cut", [1, 0.3, 0.5, 0.77, 0.999])
+def test_a_killed_run_goes_on_without_gap_or_double(
+    model: str, tmp_path: Path, settings: GenerateSettings, cut: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = tmp_path / "whole.jsonl"
+    run(model, whole, settings)
+    killed = tmp_path / "killed.jsonl"
+    run(model, killed, settings)
+    size = killed.stat().st_size
+    with killed.open("rb+") as stream:
+        stream.truncate(int(size * cut) if cut != 1 else size)
+    decoded = []
+    original = module._candidates
+    monkeypatch.setattr(module, "_candidates", lambda *a: decoded.append(1) or original(*a))
+    run(model, killed, settings)
+    assert killed.read_bytes() == whole.read_bytes()
+    if cut == 1:
+        assert not decoded  # nothing was done twice
+
+
+def test_other_settings_data_or_a_foreign_file_are_refused(model: str, tmp_path: Path) -> None:
+    output = tmp_path / "q.jsonl"
+    run(model, output)
+    before = output.read_bytes()
+    with pytest.raises(InputError, match=r"made with other settings \(num_beams\)"):
+        run(model, output, replace(BEAMS, num_beams=2))
+    with pytest.raises(InputError, match=r"made with other settings \(data\)"):
+        run(model, output, examples=data(3))
+    assert output.read_bytes() == before
+    foreign = tmp_path / "notes.jsonl"
+    foreign.write_text("mine\n")
+    with pytest.raises(InputError, match="was not made by this command"):
+        run(model, foreign)
+    assert foreign.read_text() == "mine\n"
+
+
+def test_samples_hang_on_the_seed(model: str, tmp_path: Path) -> None:
+    one, again, other = (run(model, tmp_path / f"{k}.jsonl", SAMPLES, seed=s) for k, s in enumerate((0, 0, 1)))
+    assert one == again != other
+
+
+def test_a_folder_that_is_no_model_or_no_seq2seq_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no model folder"):
+        load_seq2seq(str(tmp_path))
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    tokenizer = word_tokenizer(WORDS)
+    GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=len(tokenizer))).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="a gpt2 model is no seq2seq model"):
+        load_seq2seq(str(tmp_path))

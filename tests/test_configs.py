@@ -1,0 +1,127 @@
+"""Every YAML composes, and a wrong key or value is one clear line."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from rl_qg.cli import COMMANDS, CONFIGS, compose, complete, describe, overview, resolved_yaml
+from rl_qg.errors import InputError
+from rl_qg.settings import Settings
+
+GROUPS = ("data", "model", "reward", "preset")
+CHOICES = [(group, path.stem) for group in GROUPS for path in sorted((CONFIGS / group).glob("*.yaml"))]
+
+
+@pytest.mark.parametrize(("group", "choice"), CHOICES, ids=lambda value: value)
+def test_every_choice_composes(group: str, choice: str) -> None:
+    target = ["reward._target_=a.B"] if choice == "custom" else []
+    settings = compose("pipeline", [f"{group}={choice}", *target])
+    assert isinstance(settings, Settings)
+    assert settings.reward["_target_"]
+
+
+def test_every_yaml_is_reached_by_a_test() -> None:
+    tested = {CONFIGS / group / f"{choice}.yaml" for group, choice in CHOICES} | {CONFIGS / "config.yaml"}
+    launch = set((CONFIGS / "accelerate").glob("*.yaml"))
+    assert set(CONFIGS.rglob("*.yaml")) == tested | launch
+    for path in launch:
+        assert yaml.safe_load(path.read_text())["num_processes"] >= 1
+        assert "accelerate launch" in path.read_text().splitlines()[1], f"{path}: the exact command stands in its head"
+
+
+def test_defaults_of_the_dataclasses_are_those_of_the_yaml() -> None:
+    composed, declared = compose("train", []), Settings()
+    composed.reward, composed.reward_models = {}, {}
+    assert composed == declared
+
+
+def test_the_research_default_is_the_papers_setting() -> None:
+    settings = compose("train", ["reward=qrelscore"])
+    assert settings.model.path == "facebook/bart-base"
+    assert settings.data.train == settings.data.validation == "rajpurkar/squad"
+    assert settings.reward["encoder"] == "bert-base-cased"
+    assert settings.reward["decoder"] == "gpt2"
+    assert (settings.generate.num_beams, settings.augment.num_samples) == (8, 90_000)
+    assert (settings.augment.min_words, settings.augment.max_words) == (6, 30)
+    assert settings.qa.model.path == "distilbert-base-uncased"
+    assert compose("train", ["model=t5-base"]).model.path == "google-t5/t5-base"
+
+
+def test_the_command_line_wins_over_a_preset() -> None:
+    settings = compose("pipeline", ["preset=quickstart", "model=t5-base", "ce.epochs=3", "qa.model.path=x"])
+    assert settings.model.path == "google-t5/t5-base"
+    assert settings.ce.epochs == 3
+    assert settings.qa.model.path == "x"
+
+
+def test_miniatures_reach_the_rewards_and_the_reader() -> None:
+    for reward, keys in {"qrelscore": ("encoder", "decoder"), "qascore": ("model",), "bartscore": ("model",)}.items():
+        settings = compose("pipeline", ["model=miniature", f"reward={reward}"])
+        paths = [settings.model.path, settings.qa.model.path, *(settings.reward[key] for key in keys)]
+        assert all(path.startswith("miniature:") for path in paths)
+
+
+def test_a_commands_own_keys_need_no_section_name() -> None:
+    assert complete("generate", ["num_beams=4", "model.path=x", "generate.top_p=1", "data=world"]) == [
+        "generate.num_beams=4",
+        "model.path=x",
+        "generate.top_p=1",
+        "data=world",
+    ]
+    assert complete("qa", ["model.path=x", "qa.seeds=[1]", "model=miniature"]) == [
+        "qa.model.path=x",
+        "qa.seeds=[1]",
+        "model=miniature",
+    ]
+    assert complete("train", ["reward._target_=a.B", "+reward.c=1"])[0] == "reward=custom"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("rewrd=qrelscore", "no key or group 'rewrd'"),
+        ("ce.epoch=3", "no key or group 'ce.epoch'"),
+        ("reward=nope", "reward=nope is no choice; choose one of bartscore, custom, qascore, qrelscore"),
+        ("ce.epochs=many", "'many'.*Float.*ce.epochs"),
+        ("stages=all", "stages=all is not one of ce, scst, both"),
+        ("data.labelled_fraction=0", "labelled_fraction=0.0 is not in"),
+        ("reward=custom", "reward._target_ has no value"),
+        ("just words", "not of the form key=value"),
+        ("--flag", "not of the form key=value"),
+    ],
+)
+def test_a_wrong_setting_is_one_clear_line(override: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        compose("train", [override])
+    assert re.search(message, str(error.value)), str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_all_faults_are_named_together() -> None:
+    with pytest.raises(InputError, match=r"stages=x .*; generate.num_beams=0"):
+        compose("pipeline", ["stages=x", "generate.num_beams=0"])
+
+
+def test_resolved_settings_compose_to_themselves() -> None:
+    shown = yaml.safe_load(resolved_yaml("train", ["preset=smoke"]))
+    assert shown["ce"]["epochs"] == 1
+    assert "${" not in str(shown)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_names_groups_and_every_key_of_the_command(command: str) -> None:
+    text = describe(command)
+    assert COMMANDS[command].example in text
+    for section in COMMANDS[command].sections:
+        assert section in ("reward",) or f"{section}:" in text
+    if command == "train":
+        assert "qascore, qrelscore" in text
+        assert "learning_rate: 5e-5" in text
+    assert command in overview()
+
+
+def test_every_key_has_a_place_in_config_yaml() -> None:
+    text = (CONFIGS / "config.yaml").read_text()
+    assert Path(CONFIGS / "config.yaml").exists()
+    assert yaml.safe_load(text)["defaults"][0] == "_self_"
