@@ -176,3 +176,9 @@ def _candidate(line: bytes, where: str) -> dict[str, Any]:
             f"{where}: the answer {answer!r} is not at answer_start={start} in the context (id {record['id']})"
         )
     return record
+
+
+if __name__ == "__main__":
+    from rl_qg.cli import main
+
+    main(["augment"])

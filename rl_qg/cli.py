@@ -1,4 +1,5 @@
-"""The door: `rl-qg COMMAND key=value …`. Composes the settings with Hydra, runs a command, and turns bad input into one line.
+"""The door: `rl-qg COMMAND key=value …`. Composes the settings with Hydra, runs a command, and turns bad input into
+one line.
 
 This is the only file that sees Hydra. A command reads its own section of the settings without the section's name:
 `rl-qg generate num_beams=4` sets `generate.num_beams`.
@@ -71,7 +72,9 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry of `rl-qg` and of the scripts. `argv` may start with a command's name and is completed from the command line."""
+    """Entry of `rl-qg` and of the scripts. `argv` may start with a command's name and is completed from the command
+    line.
+    """
     arguments = [*(argv or ()), *sys.argv[1:]]
     _configure_logging()
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -156,7 +159,9 @@ def _compose(command: str, overrides: Sequence[str]) -> Any:
 
 
 def complete(command: str, overrides: Sequence[str]) -> list[str]:
-    """Write overrides out in full: section names put in front, and `reward=custom` where `reward._target_` names a class."""
+    """Write overrides out in full: section names put in front, and `reward=custom` where `reward._target_` names a
+    class.
+    """
     field = Settings.__dataclass_fields__.get(command)
     own = set(field.type.__dataclass_fields__) if field is not None else set()  # type: ignore[union-attr]
     full = []
@@ -194,12 +199,20 @@ def overview() -> str:
     width = max(map(len, COMMANDS))
     lines = ["rl-qg: train question generators by reinforcement, with evaluation metrics as rewards", "", "Commands:"]
     lines += [f"  {name:<{width}}  {command.purpose}" for name, command in COMMANDS.items()]
-    lines += ["", "Start with:", f"  {COMMANDS['pipeline'].example}", "", "rl-qg COMMAND --help lists a command's settings."]
+    lines += [
+        "",
+        "Start with:",
+        f"  {COMMANDS['pipeline'].example}",
+        "",
+        "rl-qg COMMAND --help lists a command's settings.",
+    ]
     return "\n".join(lines)
 
 
 def describe(name: str) -> str:
-    """The text of `rl-qg COMMAND --help`: purpose, example, groups with their choices, and every key with its default."""
+    """The text of `rl-qg COMMAND --help`: purpose, example, groups with their choices, and every key with its
+    default.
+    """
     command = COMMANDS[name]
     lines = [f"rl-qg {name}: {command.purpose}", "", "Example:", f"  {command.example}"]
     if name == "report":
@@ -243,4 +256,6 @@ def _configure_logging() -> None:
         logging.getLogger(library).setLevel(logging.ERROR)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # "writing model shards" at each checkpoint of a small model
+    os.environ.setdefault(
+        "HF_HUB_DISABLE_PROGRESS_BARS", "1"
+    )  # "writing model shards" at each checkpoint of a small model

@@ -116,7 +116,9 @@ def report(arguments: Sequence[str]) -> None:
     try:
         parsed = parser.parse_args(list(arguments))
     except (argparse.ArgumentError, SystemExit):
-        raise InputError("give run folders and --output FILE, such as rl-qg report runs/a --output report.html") from None
+        raise InputError(
+            "give run folders and --output FILE, such as rl-qg report runs/a --output report.html"
+        ) from None
     write_report(parsed.runs, parsed.output)
     log.info("done: open %s", parsed.output)
 

@@ -1,4 +1,6 @@
-"""Generators judged on held-out passages: greedy questions of each stage, their rewards and BLEU-4, and the paired difference."""
+"""Generators judged on held-out passages: greedy questions of each stage, their rewards and BLEU-4, and the paired
+difference.
+"""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -32,8 +34,8 @@ def evaluate_generators(
 ) -> dict[str, Any]:
     """Judge `models` (such as `{"ce": …, "scst": …}`) on the same held-out `examples` and write `output` (JSON).
 
-    BLEU-4 is sacrebleu's corpus BLEU against the one gold question, with its bootstrap interval; the reward interval is a bootstrap over
-    questions, and `difference` the paired bootstrap of the last model over the first.
+    BLEU-4 is sacrebleu's corpus BLEU against the one gold question, with its bootstrap interval; the reward interval
+    is a bootstrap over questions, and `difference` the paired bootstrap of the last model over the first.
     """
     gold = [example.question for example in examples]
     questions = {
@@ -49,7 +51,7 @@ def evaluate_generators(
     }
     result["models"]["gold"] = {"reward": asdict(mean_interval(rewards["gold"]))}
     if len(models) > 1:
-        first, last = list(models)[0], list(models)[-1]
+        first, *_, last = models
         result["difference"] = {
             "of": f"{last} - {first}",
             "reward": asdict(paired_interval(rewards[last], rewards[first])),
@@ -104,7 +106,12 @@ def _summary(questions: Sequence[str], gold: Sequence[str], rewards: Sequence[fl
     bleu = sacrebleu.metrics.BLEU()
     score = bleu.corpus_score(list(questions), [list(gold)], n_bootstrap=1000)
     return {
-        "bleu4": {"mean": score.score, "low": score._mean - score._ci, "high": score._mean + score._ci, "n": len(gold)},
+        "bleu4": {
+            "mean": score.score,
+            "low": score._mean - score._ci,
+            "high": score._mean + score._ci,
+            "n": len(gold),
+        },
         "bleu_signature": str(bleu.get_signature()),
         "reward": asdict(mean_interval(rewards)),
         "length_words": sum(len(text.split()) for text in questions) / len(questions),

@@ -2,8 +2,9 @@
 
     rl-qg generate model.path=RUN/scst data.train=train.json output=questions.jsonl num_beams=8
 
-Every process decodes its share of each batch and the main process appends the batch in order, so the file grows in data order whatever
-the number of processes. After a kill the same command cuts the file back to its last whole batch and goes on.
+Every process decodes its share of each batch and the main process appends the batch in order, so the file grows in
+data order whatever the number of processes. After a kill the same command cuts the file back to its last whole batch
+and goes on.
 """
 
 import hashlib
@@ -28,9 +29,16 @@ log = logging.getLogger(__name__)
 
 
 def generate(
-    model_path: str, examples: Sequence[QAExample], output: Path, *, settings: GenerateSettings, seed: int, state: PartialState
+    model_path: str,
+    examples: Sequence[QAExample],
+    output: Path,
+    *,
+    settings: GenerateSettings,
+    seed: int,
+    state: PartialState,
 ) -> int:
-    """Write `settings.num_beams` (or `num_samples`) candidates for each example; return the number of lines in the file.
+    """Write `settings.num_beams` (or `num_samples`) candidates for each example; return the number of lines in the
+    file.
 
     Raises:
         InputError: `output` holds questions of another model, data or setting.
@@ -45,7 +53,9 @@ def generate(
     if done < len(examples):
         policy = Policy(model_path, device=state.device)
         batches = range(done, len(examples), size)
-        with tqdm(total=len(examples), initial=done, desc="generate", unit="passage", disable=not state.is_main_process) as bar:
+        with tqdm(
+            total=len(examples), initial=done, desc="generate", unit="passage", disable=not state.is_main_process
+        ) as bar:
             for start in batches:
                 batch = examples[start : start + size]
                 share = batch[state.process_index :: state.num_processes]
@@ -100,12 +110,15 @@ def _claim(output: Path, fingerprint: dict[str, object]) -> None:
     note = output.with_name(output.name + ".settings.json")
     if output.exists() and output.stat().st_size:
         if not note.exists():
-            raise InputError(f"output={output}: the file exists and was not made by this command; name another or delete it")
+            raise InputError(
+                f"output={output}: the file exists and was not made by this command; name another or delete it"
+            )
         other = read_json(note)
         changed = [key for key, value in fingerprint.items() if other.get(key) != value]
         if changed:
             raise InputError(
-                f"output={output}: holds questions made with other settings ({', '.join(changed)}); name another file or delete it"
+                f"output={output}: holds questions made with other settings ({', '.join(changed)}); "
+                "name another file or delete it"
             )
     try:
         write_json(note, fingerprint)
@@ -152,3 +165,9 @@ def _resume(output: Path, examples: Sequence[QAExample], count: int, size: int) 
 
 def _batch_seed(seed: int, start: int, rank: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}|{start}|{rank}".encode()).digest()[:8], "little") >> 1
+
+
+if __name__ == "__main__":
+    from rl_qg.cli import main
+
+    main(["generate"])

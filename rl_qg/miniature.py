@@ -1,7 +1,8 @@
 """Miniatures: small models pretrained on the text at hand, so that every command runs without a hub.
 
-A miniature is the real architecture at 1-2 M parameters (`rl_qg.miniature_recipes`): the same code loads it and the same metrics are
-computed, only the sizes differ. Those of the embedded corpus come with the package; others are trained on demand and cached.
+A miniature is the real architecture at 1-2 M parameters (`rl_qg.miniature_recipes`): the same code loads it and the
+same metrics are computed, only the sizes differ. Those of the embedded corpus come with the package; others are
+trained on demand and cached.
 """
 
 import hashlib
@@ -26,7 +27,8 @@ from rl_qg.settings import MiniatureSettings
 PREFIX = "miniature:"
 SHIPPED = Path(__file__).parent / "pretrained"  # the embedded corpus's, in half precision
 LAUNCHER_VARIABLES = frozenset(
-    "RANK LOCAL_RANK GROUP_RANK ROLE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT".split()
+    "RANK LOCAL_RANK GROUP_RANK ROLE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE "
+    "MASTER_ADDR MASTER_PORT".split()
 )
 log = logging.getLogger(__name__)
 
@@ -37,9 +39,11 @@ def is_miniature(path: str) -> bool:
 
 
 def ensure(paths: Sequence[str], passages: Sequence[Passage], settings: MiniatureSettings) -> dict[str, Path]:
-    """The folder of each miniature that `paths` name; those that the cache lacks are pretrained on `passages`, one a core.
+    """The folder of each miniature that `paths` name; those that the cache lacks are pretrained on `passages`, one a
+    core.
 
-    The cache key is a hash of the text, the settings and the recipe's version; a model appears in the cache only when it is whole.
+    The cache key is a hash of the text, the settings and the recipe's version; a model appears in the cache only when
+    it is whole.
 
     Raises:
         InputError: unknown kind, or no text to learn from.
@@ -87,7 +91,9 @@ def _be_one_process(threads: int) -> None:
 
 
 def pretrain(kind: str, passages: Sequence[Passage], settings: MiniatureSettings, folder: Path, row: int = 0) -> None:
-    """Train tokenizer and model of one kind from random weights into `folder`; `row` is the screen line of its progress bar."""
+    """Train tokenizer and model of one kind from random weights into `folder`; `row` is the screen line of its
+    progress bar.
+    """
     recipe = RECIPES[kind]
     logging.getLogger("transformers").setLevel(logging.ERROR)
     disable_progress_bar()
@@ -112,7 +118,7 @@ def pretrain(kind: str, passages: Sequence[Passage], settings: MiniatureSettings
             seed=0,
             use_cpu=not torch.cuda.is_available(),
         ),
-        train_dataset=list(passages),  # type: ignore[arg-type]
+        train_dataset=list(passages),
         data_collator=recipe.objective(tokenizer, settings.max_tokens),
     )
     show_progress(trainer, f"pretrain {kind}", position=row)

@@ -1,13 +1,15 @@
 """Recipes of the miniatures: tokenizer, architecture and pretraining objective of each kind.
 
-A miniature learns from the passages of the training split and whatever questions are known for them, with the objective of its big
-sibling: cloze and text infilling (BART, T5), masked tokens (BERT, RoBERTa, DistilBERT) or next tokens (GPT-2). Sentences and questions are
-shown next to their passage, because the metrics and the reader all judge a question *beside* a passage.
+A miniature learns from the passages of the training split and whatever questions are known for them, with the
+objective of its big
+sibling: cloze and text infilling (BART, T5), masked tokens (BERT, RoBERTa, DistilBERT) or next tokens (GPT-2).
+Sentences and questions are shown next to their passage, because the metrics and the reader all judge a question
+*beside* a passage.
 """
 
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -264,14 +266,16 @@ def _distilbert(tokenizer: PreTrainedTokenizerFast, settings: MiniatureSettings)
     )
 
 
-# --- objectives: a batch of passages -> model inputs ------------------------------------------------------------------
+# --- objectives: a batch of passages -> model inputs
+# ------------------------------------------------------------------
 
 
 def infilling_and_cloze(tokenizer: PreTrainedTokenizerFast, max_tokens: int) -> Callable[[list[Passage]], Batch]:
     """Cloze (seven in ten) and text infilling (BART): what a generator needs to know before it can learn to ask.
 
-    Infilling restores one sentence or question whose spans became single masks, alone or in its passage. Cloze marks a few words of
-    the passage as `<hl> answer <hl>`, exactly as a question generator's input does, and asks for the sentence with a mask in their place.
+    Infilling restores one sentence or question whose spans became single masks, alone or in its passage. Cloze marks a
+    few words of the passage as `<hl> answer <hl>`, exactly as a question generator's input does, and asks for the
+    sentence with a mask in their place.
     """
     rng = random.Random(0)
 
@@ -349,7 +353,7 @@ def next_tokens(tokenizer: PreTrainedTokenizerFast, max_tokens: int) -> Callable
     def collate(passages: list[Passage]) -> Batch:
         rows = []
         for passage in passages:
-            text = passage.context if rng.random() < 0.5 else f"{_unit(passage, rng)} {passage.context}"
+            text = passage.context if rng.random() < 0.25 else f"{_unit(passage, rng)} {passage.context}"
             ids = tokenizer(text, truncation=True, max_length=max_tokens - 2)["input_ids"]
             rows.append(torch.tensor([tokenizer.bos_token_id, *ids, tokenizer.eos_token_id]))
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=tokenizer.eos_token_id)

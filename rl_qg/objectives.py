@@ -1,7 +1,7 @@
 """The equations of self-critical training as pure functions of tensors (QRelScore paper, eq. 11-15).
 
-Legend: b sequences, t target positions, v vocabulary entries. A `mask` is True at real tokens (the end token included) and False at
-padding and everything after the end.
+Legend: b sequences, t target positions, v vocabulary entries. A `mask` is True at real tokens (the end token included)
+and False at padding and everything after the end.
 """
 
 import torch
@@ -10,14 +10,16 @@ from torch import Tensor
 
 
 def shift_right(labels: Tensor, start_token: int, pad_token: int) -> Tensor:
-    """Decoder input of teacher forcing: `labels` one position later, behind the start token. Shape (b, t); -100 becomes padding."""
+    """Decoder input of teacher forcing: `labels` one position later, behind the start token. Shape (b, t); -100
+    becomes padding.
+    """
     shifted = labels.roll(1, dims=1)
     shifted[:, 0] = start_token
     return shifted.masked_fill(shifted == -100, pad_token)
 
 
 def token_logprobs(logits: Tensor, tokens: Tensor) -> Tensor:
-    """log p of each token under the unscaled distribution. `logits` (b, t, v), `tokens` (b, t) -> (b, t), float32.
+    """Log p of each token under the unscaled distribution. `logits` (b, t, v), `tokens` (b, t) -> (b, t), float32.
 
     The normaliser is subtracted after the gather, so that no second (b, t, v) tensor is kept.
     """
@@ -34,16 +36,18 @@ def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.
 
 
 def self_critical(logprobs: Tensor, mask: Tensor, reward_sample: Tensor, reward_greedy: Tensor) -> Tensor:
-    """L_scst = (r(greedy) - r(sample)) * sum_t log p(sample_t) for each sequence (eq. 14). No gradient flows into the rewards.
+    """L_scst = (r(greedy) - r(sample)) * sum_t log p(sample_t) for each sequence (eq. 14). No gradient flows into the
+    rewards.
 
-    Shapes: `logprobs`, `mask` (b, t); rewards (b,) -> (b,). A row whose rewards are not finite teaches nothing: its loss is 0.
+    Shapes: `logprobs`, `mask` (b, t); rewards (b,) -> (b,). A row whose rewards are not finite teaches nothing: its
+    loss is 0.
     """
     advantage = torch.nan_to_num(reward_sample - reward_greedy, nan=0.0, posinf=0.0, neginf=0.0).detach()
     return -advantage * (logprobs * mask).sum(-1)
 
 
 def linear_lambda(step: int, boundary: int, total: int) -> float:
-    """λ of eq. 15 in the update that completes `step` (counted from 1): 0 up to `boundary`, then linear up to 1 at `total`.
+    """λ of eq. 15 in the update that completes `step`, counted from 1: 0 up to `boundary`, then linear to 1 at `total`.
 
     A function of the step alone, so that a resumed run continues the schedule.
     """
@@ -53,10 +57,12 @@ def linear_lambda(step: int, boundary: int, total: int) -> float:
 
 
 def restarting_rate(step: int, boundary: int, total: int, *, warmup: tuple[float, float], second: float) -> float:
-    """Learning-rate factor after `step` updates: linear warm-up and decay in each of two stages, the second starting anew.
+    """Learning-rate factor: linear warm-up and decay in each of two stages, the second starting anew.
 
     Args:
-        boundary: updates of the first stage; `total` of both.
+        step: updates done.
+        boundary: updates of the first stage.
+        total: updates of both.
         warmup: share of each stage spent warming up.
         second: peak of the second stage relative to the first.
     """

@@ -2,8 +2,8 @@
 
     rl-qg pipeline preset=quickstart output_dir=runs/first
 
-Stages meet through files in the run folder. A stage whose result is there is not run again, so the same command after a kill goes on where
-it stood, and a stage can be redone by deleting its result.
+Stages meet through files in the run folder. A stage whose result is there is not run again, so the same command after
+a kill goes on where it stood, and a stage can be redone by deleting its result.
 """
 
 import logging
@@ -95,3 +95,9 @@ def _evaluate(run: Run) -> None:
 
 def _say(number: int, total: int, text: str) -> None:
     log.info("[%d/%d] %s", number, total, text)
+
+
+if __name__ == "__main__":
+    from rl_qg.cli import main
+
+    main(["pipeline"])

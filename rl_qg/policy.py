@@ -23,7 +23,9 @@ def load_seq2seq(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         InputError: the Hub or the folder cannot be reached, or holds no seq2seq model.
     """
     if Path(path).exists() and not (Path(path) / "config.json").exists():
-        raise InputError(f"model.path={path}: no model folder (it has no config.json); name one that save_pretrained wrote")
+        raise InputError(
+            f"model.path={path}: no model folder (it has no config.json); name one that save_pretrained wrote"
+        )
     try:
         config = AutoConfig.from_pretrained(path)
         tokenizer = AutoTokenizer.from_pretrained(path)
@@ -65,7 +67,7 @@ class Policy:
     def __init__(self, path: str | Path, *, device: torch.device) -> None:
         model, self.tokenizer = load_seq2seq(str(path))
         add_highlight(self.tokenizer, model)
-        self.model = model.to(device).eval()  # type: ignore[arg-type]
+        self.model = model.to(device).eval()
         self.device = device
         self.encoder = PromptEncoder(self.tokenizer, Prompt.of(path, model))
 
@@ -78,31 +80,44 @@ class Policy:
 
     @torch.inference_mode()
     def candidates(
-        self, examples: Sequence[QAExample], count: int, *, max_new_tokens: int, top_p: float | None, temperature: float
+        self,
+        examples: Sequence[QAExample],
+        count: int,
+        *,
+        max_new_tokens: int,
+        top_p: float | None,
+        temperature: float,
     ) -> list[list[Candidate]]:
-        """`count` questions for each example, best first: every output of a beam search, or nucleus samples when `top_p` is given.
+        """`count` questions for each example, best first: every output of a beam search, or nucleus samples when
+        `top_p` is given.
 
-        The rules that a checkpoint's generation config may ship (n-gram blocking, forced tokens, length penalty) are switched off. Samples
-        come from torch's global generator, which the caller seeds.
+        The rules that a checkpoint's generation config may ship (n-gram blocking, forced tokens, length penalty) are
+        switched off. Samples come from torch's global generator, which the caller seeds.
         """
         states, mask = self._encode(examples)
         search = (
             {"num_beams": count, "do_sample": False, "length_penalty": 1.0, "early_stopping": False}
             if top_p is None
-            else {"num_beams": 1, "do_sample": True, "top_p": top_p, "temperature": temperature, "early_stopping": None}
+            else {
+                "num_beams": 1,
+                "do_sample": True,
+                "top_k": 0,
+                "top_p": top_p,
+                "temperature": temperature,
+                "early_stopping": None,
+            }
         )
         sequences = self.model.generate(
             encoder_outputs=BaseModelOutput(last_hidden_state=states),
             attention_mask=mask,
             num_return_sequences=count,
             max_new_tokens=max_new_tokens,
-            top_k=0,
             no_repeat_ngram_size=0,
             repetition_penalty=1.0,
             forced_bos_token_id=None,
             forced_eos_token_id=None,
             **search,
-        )[:, 1:]  # type: ignore[index]
+        )[:, 1:]
         logprobs = self._logprobs(states.repeat_interleave(count, 0), mask.repeat_interleave(count, 0), sequences)
         texts = self._texts(sequences)
         rows = [Candidate(text, logprob) for text, logprob in zip(texts, logprobs.tolist(), strict=True)]

@@ -1,4 +1,6 @@
-"""What a command does before it starts: claim the run folder, split the data, build miniatures, load the reward, note the run."""
+"""What a command does before it starts: claim the run folder, split the data, build miniatures, load the reward, note
+the run.
+"""
 
 import logging
 import sys
@@ -41,7 +43,9 @@ class Run:
 
 
 def open_run(settings: Settings) -> Run:
-    """Claim or resume the run folder, load the data, build the miniatures that the settings name, and write `run.json`."""
+    """Claim or resume the run folder, load the data, build the miniatures that the settings name, and write
+    `run.json`.
+    """
     state = PartialState(cpu=settings.training.use_cpu)
     folder = Path(settings.output_dir)
     if state.is_main_process:
@@ -69,7 +73,9 @@ def open_run(settings: Settings) -> Run:
 
 
 def with_miniatures(settings: Settings, examples: Sequence[QAExample], state: PartialState) -> Settings:
-    """Replace `miniature:…` by folders in model, reward and reader; the missing ones are pretrained by the main process."""
+    """Replace `miniature:…` by folders in model, reward and reader; the missing ones are pretrained by the main
+    process.
+    """
     paths = [settings.model.path, settings.qa.model.path, *(v for v in settings.reward.values() if isinstance(v, str))]
     wanted = [path for path in paths if miniature.is_miniature(path)]
     if not wanted:
@@ -81,7 +87,9 @@ def with_miniatures(settings: Settings, examples: Sequence[QAExample], state: Pa
         settings,
         model=replace(settings.model, path=found.get(settings.model.path, settings.model.path)),
         qa=replace(settings.qa, model=QAModelSettings(found.get(settings.qa.model.path, settings.qa.model.path))),
-        reward={key: found.get(value, value) if isinstance(value, str) else value for key, value in settings.reward.items()},
+        reward={
+            key: found.get(value, value) if isinstance(value, str) else value for key, value in settings.reward.items()
+        },
     )
 
 

@@ -23,7 +23,8 @@ class Prompt:
 
     Args:
         prefix: text before every input, such as T5's `generate question: `; never cut away.
-        max_source_length: longest input in tokens, special tokens and prefix included. A longer context is windowed around its answer.
+        max_source_length: longest input in tokens, special tokens and prefix included. A longer context is windowed
+            around its answer.
         max_target_length: longest question in tokens; longer gold questions are cut.
     """
 
@@ -48,20 +49,31 @@ def default_prefix(model: PreTrainedModel) -> str:
 
 
 def add_highlight(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
-    """Make `<hl>` one token, with a row of its own in the embedding matrix. Does nothing when it is there already."""
+    """Make `<hl>` one token, with a row of its own in the embedding matrix. Does nothing when it is there already.
+
+    The row starts as the mean of the others: the library's draw from their distribution would differ from run to run.
+    """
     if HIGHLIGHT not in tokenizer.get_vocab():
         tokenizer.add_special_tokens({"extra_special_tokens": [HIGHLIGHT]})
-    # Never shrink: T5 and mT5 ship more rows than tokens.
-    if len(tokenizer) > model.get_input_embeddings().weight.shape[0]:
-        model.resize_token_embeddings(len(tokenizer))
+    rows = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) <= rows:  # never shrink: T5 and mT5 ship more rows than tokens
+        return
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    for embeddings in (model.get_input_embeddings(), model.get_output_embeddings()):
+        with torch.no_grad():
+            embeddings.weight[rows:] = embeddings.weight[:rows].mean(0)
 
 
 def highlight(example: QAExample) -> str:
-    """The context with `<hl>` on both sides of the first answer, at its offset (never at another place with the same words)."""
+    """The context with `<hl>` on both sides of the first answer, at its offset (never at another place with the same
+    words).
+    """
     answer = example.answers[0]
     end = answer.start + len(answer.text)
     if example.context[answer.start : end] != answer.text:
-        raise InputError(f"example {example.id}: answer {answer.text!r} is not at offset {answer.start} of its context")
+        raise InputError(
+            f"example {example.id}: answer {answer.text!r} is not at offset {answer.start} of its context"
+        )
     return f"{example.context[: answer.start]}{HIGHLIGHT} {answer.text} {HIGHLIGHT}{example.context[end:]}"
 
 
@@ -101,7 +113,8 @@ class PromptEncoder:
         if excess <= 0:
             return Source(ids, 0, False)
         first, last = _marks(ids, self._highlight_id)
-        # The head (special tokens and prefix) and the tail (special tokens) stay; the window slides over what is between.
+        # The head (special tokens and prefix) and the tail (special tokens) stay; the window slides over what is
+        # between.
         head = _leading_specials(ids, special) + len(
             self.tokenizer(self.prompt.prefix, add_special_tokens=False)["input_ids"] if self.prompt.prefix else ()
         )
@@ -116,14 +129,18 @@ class PromptEncoder:
     def targets(self, examples: Sequence[QAExample]) -> list[list[int]]:
         """Token ids of each gold question, with the tokenizer's own special tokens."""
         questions = [example.question for example in examples]
-        return self.tokenizer(text_target=questions, truncation=True, max_length=self.prompt.max_target_length)["input_ids"]
+        return self.tokenizer(text_target=questions, truncation=True, max_length=self.prompt.max_target_length)[
+            "input_ids"
+        ]
 
     def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:
         """`input_ids` and `attention_mask`, both (batch, source length), padded to the longest of the batch."""
         return self._pad([source.ids for source in self.sources(examples)])
 
     def __call__(self, examples: Sequence[QAExample]) -> dict[str, object]:
-        """Collate for training: adds `labels` (batch, target length; -100 at padding) and the `examples` themselves."""
+        """Collate for training: adds `labels` (batch, target length; -100 at padding) and the `examples`
+        themselves.
+        """
         targets = self._pad(self.targets(examples))
         labels = targets["input_ids"].masked_fill(targets["attention_mask"] == 0, -100)
         return {**self.batch(examples), "labels": labels, "examples": list(examples)}
@@ -136,7 +153,9 @@ class PromptEncoder:
         return {"input_ids": ids, "attention_mask": (torch.arange(longest) < lengths[:, None]).long()}
 
     def count_cuts(self, examples: Sequence[QAExample], chunk: int = 1000) -> dict[str, int]:
-        """How many inputs are windowed, how many tokens that cuts away, and how many answers are longer than the window."""
+        """How many inputs are windowed, how many tokens that cuts away, and how many answers are longer than the
+        window.
+        """
         windowed = tokens = answers = 0
         for start in range(0, len(examples), chunk):
             for source in self.sources(examples[start : start + chunk]):

@@ -325,3 +325,9 @@ def _mismatch(first: Set[str], second: Set[str], first_hash: str, second_hash: s
         counts = f"{len(first - second)} only in the first, {len(second - first)} only in the second"
         return f"other questions ({counts}, such as {min(first ^ second)})"
     return "" if first_hash == second_hash else "questions of the same ids, but other content"
+
+
+if __name__ == "__main__":
+    from rl_qg.cli import main
+
+    main(["qa"])

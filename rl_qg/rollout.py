@@ -1,8 +1,8 @@
 """Rollouts: greedy and sampled questions decoded together, over one pass of the encoder.
 
-Sampling is on-policy: nothing but the model's own distribution decides (no top-k, no repetition rules, no forced tokens, whatever the
-checkpoint's generation config says). Each row draws from random numbers of its own example, so a rollout does not depend on how
-examples are spread over batches or processes, and a resumed run draws the same again.
+Sampling is on-policy: nothing but the model's own distribution decides (no top-k, no repetition rules, no forced
+tokens, whatever the checkpoint's generation config says). Each row draws from random numbers of its own example, so a
+rollout does not depend on how examples are spread over batches or processes, and a resumed run draws the same again.
 """
 
 import hashlib
@@ -18,7 +18,9 @@ from transformers.modeling_outputs import BaseModelOutput
 
 @dataclass(frozen=True)
 class Decoded:
-    """Generated tokens without the start token. `tokens` (b, t), padding after the end; `mask` (b, t), True up to and including the end token."""
+    """Generated tokens without the start token. `tokens` (b, t), padding after the end; `mask` (b, t), True up to and
+    including the end token.
+    """
 
     tokens: Tensor
     mask: Tensor
@@ -49,16 +51,21 @@ def uniforms(keys: Sequence[str], count: int, *, seed: int, step: int) -> Tensor
     rows = []
     for key in keys:
         digest = hashlib.sha256(f"{seed}|{step}|{key}".encode()).digest()
-        rows.append(np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little"))).random(count, np.float32))
+        rows.append(
+            np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little"))).random(count, np.float32)
+        )
     return torch.from_numpy(np.stack(rows))
 
 
 def choose(logits: Tensor, uniform: Tensor) -> Tensor:
     """Draw a token from softmax(logits) by inverting its distribution function. (b, v), (b,) -> (b,)."""
     cumulative = logits.float().softmax(-1).cumsum(-1)
-    # Scaled by the last entry: rounding leaves it next to 1, and a draw beyond it would name a token that does not exist.
-    return torch.searchsorted(cumulative, (uniform * cumulative[:, -1]).unsqueeze(-1), right=True).squeeze(-1).clamp(
-        max=logits.shape[-1] - 1
+    # Scaled by the last entry: rounding leaves it next to 1, and a draw beyond it would name a token that does not
+    # exist.
+    return (
+        torch.searchsorted(cumulative, (uniform * cumulative[:, -1]).unsqueeze(-1), right=True)
+        .squeeze(-1)
+        .clamp(max=logits.shape[-1] - 1)
     )
 
 

@@ -97,7 +97,8 @@ def cut_json_lines(path: Path, last_step: int) -> None:
 
 
 def open_run_folder(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Make `folder` the run folder of these settings: a new or empty one is claimed, one with the same settings is resumed.
+    """Make `folder` the run folder of these settings: a new or empty one is claimed, one with the same settings is
+    resumed.
 
     Raises:
         InputError: the folder cannot be written, holds something else, or belongs to a run with other settings.
@@ -109,7 +110,8 @@ def open_run_folder(folder: Path, settings: Mapping[str, Any]) -> None:
         if not config.exists():
             if occupied:
                 raise InputError(
-                    f"output_dir={folder}: not empty and no run folder; name another, or empty it if nothing in it is needed"
+                    f"output_dir={folder}: not empty and no run folder; "
+                    "name another, or empty it if nothing in it is needed"
                 )
             with atomic_writer(config) as stream:
                 stream.write(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True))
@@ -122,7 +124,8 @@ def open_run_folder(folder: Path, settings: Mapping[str, Any]) -> None:
     ]
     if changed:
         raise InputError(
-            f"output_dir={folder}: holds a run with other settings ({'; '.join(changed[:3])}); name another folder to start anew"
+            f"output_dir={folder}: holds a run with other settings ({'; '.join(changed[:3])}); "
+            "name another folder to start anew"
         )
 
 

@@ -2,8 +2,9 @@
 
     rl-qg score reward=qrelscore input=questions.jsonl output=scored.jsonl
 
-Rows are read and written in blocks, so memory does not grow with the file, and the same command after a kill goes on behind the last
-whole line. `<output stem>.summary.json` holds the mean with its bootstrap interval and the metric's signature.
+Rows are read and written in blocks, so memory does not grow with the file, and the same command after a kill goes on
+behind the last whole line. `<output stem>.summary.json` holds the mean with its bootstrap interval and the metric's
+signature.
 """
 
 import json
@@ -28,14 +29,18 @@ Row = dict[str, Any]
 
 
 def score_file(reward: Reward, source: Path, output: Path, *, batch_size: int) -> dict[str, Any]:
-    """Score every row of `source` (JSON lines with `question`, `context` and, where the metric needs it, `answer`); return the summary.
+    """Score every row of `source` (JSON lines with `question`, `context` and, where the metric needs it, `answer`);
+    return the summary.
 
     Raises:
         InputError: a row lacks a field, or `output` does not continue `source`.
     """
     total = sum(1 for _ in _rows(source))  # also checks every row before the first is scored
     done = _resume(source, output)
-    with output.open("a", encoding="utf-8") as stream, tqdm(total=total, initial=done, desc="score", unit="row") as bar:
+    with (
+        output.open("a", encoding="utf-8") as stream,
+        tqdm(total=total, initial=done, desc="score", unit="row") as bar,
+    ):
         rows = islice(_rows(source), done, None)
         while block := list(islice(rows, batch_size)):
             result = reward.score(
@@ -61,7 +66,9 @@ def _rows(source: Path) -> Iterator[Row]:
 
 
 def _resume(source: Path, output: Path) -> int:
-    """Cut a torn last line off `output` and return how many rows it holds, after checking that they are the first ones of `source`."""
+    """Cut a torn last line off `output` and return how many rows it holds, after checking that they are the first ones
+    of `source`.
+    """
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.touch()
@@ -80,7 +87,9 @@ def _resume(source: Path, output: Path) -> int:
             except (json.JSONDecodeError, StopIteration, KeyError, TypeError):
                 same = False
             if not same:
-                raise InputError(f"output={output}: line {done + 1} is not row {done + 1} of {source}; name another file")
+                raise InputError(
+                    f"output={output}: line {done + 1} is not row {done + 1} of {source}; name another file"
+                )
             done, offset = done + 1, offset + len(line)
         stream.truncate(offset)
     return done
@@ -98,3 +107,9 @@ def _summarise(reward: Reward, output: Path) -> dict[str, Any]:
     write_json(output.with_name(f"{output.stem}.summary.json"), summary)
     log.info("%s", json.dumps(summary))
     return summary
+
+
+if __name__ == "__main__":
+    from rl_qg.cli import main
+
+    main(["score"])

@@ -199,7 +199,10 @@ class Settings:
                 self.training.precision not in ("no", "bf16", "fp16"),
                 f"training.precision={self.training.precision} is not one of no, bf16, fp16",
             ),
-            (not 0 < self.data.labelled_fraction <= 1, f"data.labelled_fraction={self.data.labelled_fraction} is not in (0, 1]"),
+            (
+                not 0 < self.data.labelled_fraction <= 1,
+                f"data.labelled_fraction={self.data.labelled_fraction} is not in (0, 1]",
+            ),
             (self.training.batch_size < 1, f"training.batch_size={self.training.batch_size} must be at least 1"),
             (self.generate.num_beams < 1, f"generate.num_beams={self.generate.num_beams} must be at least 1"),
             (self.augment.num_samples < 0, f"augment.num_samples={self.augment.num_samples} must not be negative"),

@@ -1,4 +1,6 @@
-"""Which examples play which role in a run: gold, unlabelled and validation. Every stage derives the same split from the same settings."""
+"""Which examples play which role in a run: gold, unlabelled and validation. Every stage derives the same split from
+the same settings.
+"""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -30,7 +32,8 @@ class Splits:
 
     Args:
         gold: training examples whose questions are known; CE, SCST and the gold reader learn from these.
-        unlabelled: training passages with answers but no questions (see `data.labelled_fraction`); only generation reads them.
+        unlabelled: training passages with answers but no questions (see `data.labelled_fraction`); only generation
+            reads them.
         validation: held-out examples; nothing learns from them.
         leakage: the check that no training passage is a validation passage.
         hashes: SHA-256 of each data file.
@@ -46,7 +49,9 @@ class Splits:
 
 
 def load_splits(settings: DataSettings) -> Splits:
-    """Read both roles, drop training passages that are also validation passages, and set the unlabelled passages apart."""
+    """Read both roles, drop training passages that are also validation passages, and set the unlabelled passages
+    apart.
+    """
     train, validation = read_role(settings, "train"), read_role(settings, "validation")
     shared = leakage(train.examples, validation.examples)
     leaked = set(shared.shared_hashes)
@@ -85,8 +90,10 @@ def load_training(settings: DataSettings) -> list[QAExample]:
 def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = False) -> QAData:
     """All examples of one role, from files, the Hub or the embedded corpus; what reading did is logged."""
     source = settings.train if role == "train" else settings.validation
-    data = _world(settings.world, role) if source == WORLD else read_examples(
-        source, role=role, allow_unlabelled=allow_unlabelled
+    data = (
+        _world(settings.world, role)
+        if source == WORLD
+        else read_examples(source, role=role, allow_unlabelled=allow_unlabelled)
     )
     log.info(data.summary())
     return data
@@ -96,13 +103,21 @@ def _world(sizes: WorldSettings, role: Role) -> QAData:
     passages = sizes.train_passages if role == "train" else sizes.validation_passages
     examples = list(world.examples(passages, seed=sizes.seed, prefix=role))
     none = {"count": 0, "ids": []}
-    counts = {"role": role, "sources": [WORLD], "read": len(examples), "kept": len(examples), "dropped": {}}
+    counts: dict[str, Any] = {
+        "role": role,
+        "sources": [WORLD],
+        "read": len(examples),
+        "kept": len(examples),
+        "dropped": {},
+    }
     report = {**counts, "repaired": none, "answers_dropped": none, "duplicate_ids": none}
     return QAData(examples=examples, report=report, hashes={f"{WORLD} ({role})": examples_hash(examples)})
 
 
 def answer_spans(examples: Sequence[QAExample]) -> list[QAExample]:
-    """One example for each distinct answer span, in order: two questions with the same answer ask the generator for the same thing."""
+    """One example for each distinct answer span, in order: two questions with the same answer ask the generator for
+    the same thing.
+    """
     seen: set[tuple[str, int, str]] = set()
     spans = []
     for example in examples:

@@ -3,8 +3,8 @@
     accelerate launch rl_qg/train.py reward=qrelscore
     rl-qg train reward=qascore data.train=train.json data.validation=dev.json model.path=./my-t5
 
-The run folder then holds `ce/` and `scst/` (models), checkpoints, `metrics.jsonl`, `samples.jsonl` and TensorBoard events. The same command
-after a kill resumes from the last checkpoint.
+The run folder then holds `ce/` and `scst/` (models), checkpoints, `metrics.jsonl`, `samples.jsonl` and TensorBoard
+events. The same command after a kill resumes from the last checkpoint.
 """
 
 import json

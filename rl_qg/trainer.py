@@ -1,11 +1,13 @@
 """`SelfCriticalTrainer`: a transformers trainer that learns first by cross-entropy, then by reward.
 
-One trainer runs both stages, because the stage boundary is only a step: up to it λ is 0, no rollout is taken and the update is plain
-cross-entropy; behind it every update minimises
+One trainer runs both stages, because the stage boundary is only a step: up to it λ is 0, no rollout is taken and the
+update is plain cross-entropy; behind it every update minimises
 
-    L = λ · L_scst + L_ce,    L_scst = (r(greedy) − r(sample)) · Σ_t log p(sample_t)        (QRelScore paper, eq. 11-15)
+    L = λ · L_scst + L_ce,    L_scst = (r(greedy) − r(sample)) · Σ_t log p(sample_t)        (QRelScore paper, eq.
+    11-15)
 
-What is ours is rollout, reward, loss and their logging. Precision, accumulation, processes, checkpoints and resume are the library's.
+What is ours is rollout, reward, loss and their logging. Precision, accumulation, processes, checkpoints and resume are
+the library's.
 """
 
 import shutil
@@ -58,8 +60,10 @@ class SelfCriticalConfig(Seq2SeqTrainingArguments):
     """Training arguments plus what self-critical training adds.
 
     Args:
-        ce_epochs: passes over the data by cross-entropy alone (λ = 0). `learning_rate` and `ce_warmup` belong to this stage.
-        scst_epochs: passes with λ rising linearly from 0 to 1. `num_train_epochs` is the sum of both; with `max_steps` the two give the shares.
+        ce_epochs: passes over the data by cross-entropy alone (λ = 0). `learning_rate` and `ce_warmup` belong to this
+            stage.
+        scst_epochs: passes with λ rising linearly from 0 to 1. `num_train_epochs` is the sum of both; with `max_steps`
+            the two give the shares.
         scst_learning_rate: peak of the schedule that starts anew at the stage boundary.
         ce_warmup, scst_warmup: share of each stage spent warming up.
         max_new_tokens: longest rollout in tokens.
@@ -91,7 +95,9 @@ class SelfCriticalConfig(Seq2SeqTrainingArguments):
 
 
 class SelfCriticalTrainer(Seq2SeqTrainer):
-    """Trains a seq2seq question generator on `QAExample`s; `reward` may be None when there is no self-critical stage."""
+    """Trains a seq2seq question generator on `QAExample`s; `reward` may be None when there is no self-critical
+    stage.
+    """
 
     # The loss below is normalised over all accumulated batches and processes. The stock trainer takes BART's and T5's
     # per-batch mean for that, which inflates their gradients.
@@ -117,8 +123,8 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
             model=model,
             args=args,
             data_collator=self.encoder,
-            train_dataset=train_dataset,  # type: ignore[arg-type]
-            eval_dataset=eval_dataset,  # type: ignore[arg-type]
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
             processing_class=processing_class,
             **kwargs,
         )
@@ -131,7 +137,8 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         self._eval_rewards: dict[str, float] = {}
         self.add_callback(_RunFiles(self))
 
-    # --- schedules: pure functions of the step ------------------------------------------------------------------------
+    # --- schedules: pure functions of the step
+    # ------------------------------------------------------------------------
 
     @property
     def boundary(self) -> int:
@@ -146,10 +153,11 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
         """Linear warm-up and decay in each stage; the second starts anew."""
-        if self.lr_scheduler is None:
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None = self.lr_scheduler
+        if scheduler is None:
             args = self.args
             boundary = args.boundary(num_training_steps)
-            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
+            scheduler = torch.optim.lr_scheduler.LambdaLR(
                 optimizer or self.optimizer,
                 lambda step: objectives.restarting_rate(
                     step,
@@ -159,10 +167,12 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
                     second=args.scst_learning_rate / args.learning_rate,
                 ),
             )
+            self.lr_scheduler = scheduler
             self._created_lr_scheduler = True
-        return self.lr_scheduler
+        return scheduler
 
-    # --- the update ---------------------------------------------------------------------------------------------------
+    # --- the update
+    # ---------------------------------------------------------------------------------------------------
 
     def compute_loss(
         self,
@@ -171,16 +181,16 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """λ · L_scst + L_ce, both summed over sequences and divided by the number of gold tokens of the whole update."""
+        """λ · L_scst + L_ce, both summed over sequences and divided by the number of gold tokens of the whole
+        update.
+        """
         weight = self.scst_weight(self.state.global_step + 1)
         labels = inputs["labels"]
         items = num_items_in_batch if num_items_in_batch is not None else labels.ne(-100).sum()
         if weight == 0:
             with self._timed("update"):
                 logits = self._logits(model, inputs, labels)
-                loss = objectives.cross_entropy(
-                    logits, labels, label_smoothing=self.args.label_smoothing_factor
-                ).sum()
+                loss = objectives.cross_entropy(logits, labels, label_smoothing=self.args.label_smoothing_factor).sum()
                 self._record(loss_ce=(loss.detach(), labels.ne(-100).sum()))
         else:
             loss = self._mixed_loss(model, inputs, weight)
@@ -220,7 +230,9 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         return loss
 
     def _logits(self, model: torch.nn.Module, inputs: dict[str, Any], labels: Tensor) -> Tensor:
-        """Logits (rows, t, v) of `labels` (rows, t), where rows is one or several times the batch; each context is encoded once."""
+        """Logits (rows, t, v) of `labels` (rows, t), where rows is one or several times the batch; each context is
+        encoded once.
+        """
         decoder_input = objectives.shift_right(labels, self.special.start, self.special.pad)
         mask = inputs["attention_mask"]
         copies = labels.shape[0] // mask.shape[0]
@@ -252,7 +264,9 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
                 policy.train(training)
 
     def _whole_weights(self, model: torch.nn.Module) -> AbstractContextManager[Any]:
-        """The bare model, with weights that ZeRO-3 or FSDP spread over processes gathered once for the whole rollout."""
+        """The bare model, with weights that ZeRO-3 or FSDP spread over processes gathered once for the whole
+        rollout.
+        """
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:
             from trl.models.utils import unwrap_model_for_generation
 
@@ -276,7 +290,8 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
             raise ValueError(f"the reward returned {len(result.scores)} scores for {len(questions)} questions")
         return torch.tensor([float("nan") if score is None else float(score) for score in result.scores])
 
-    # --- evaluation -----------------------------------------------------------------------------------------------------
+    # --- evaluation
+    # -----------------------------------------------------------------------------------------------------
 
     def prediction_step(
         self,
@@ -286,7 +301,9 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         ignore_keys: list[str] | None = None,
         **gen_kwargs: Any,
     ) -> tuple[Tensor, None, None]:
-        """Cross-entropy per token, averaged over questions (so that it does not depend on the batches), and the greedy reward."""
+        """Cross-entropy per token, averaged over questions (so that it does not depend on the batches), and the greedy
+        reward.
+        """
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             labels = inputs["labels"]
@@ -310,7 +327,8 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
             output.metrics[f"{prefix}_reward_greedy"] = sum(rewards.values()) / len(rewards)
         return output
 
-    # --- logging --------------------------------------------------------------------------------------------------------
+    # --- logging
+    # --------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _timed(self, part: str) -> Iterator[None]:

@@ -1,8 +1,9 @@
 """The embedded corpus: seeded passages and questions in SQuAD format, as many as are asked for.
 
-Every passage introduces two subjects of the same kind (two people, two towns, two novels, two companies) and states the same kinds
-of fact about both, so that a question has to name its own subject and relation. Sentences and questions vary in wording; a question may carry extra
-detail from the passage (where a person is from, who wrote a book), which leaves the generator a choice that a reward can judge.
+Every passage introduces two subjects of the same kind (two people, two towns, two novels, two companies) and states
+the same kinds of fact about both, so that a question has to name its own subject and relation. Sentences and questions
+vary in wording; a question may carry extra detail from the passage (where a person is from, who wrote a book), which
+leaves the generator a choice that a reward can judge.
 """
 
 import random
@@ -12,32 +13,42 @@ from dataclasses import dataclass
 from rl_qg.qa_data import Answer, QAExample
 
 FIRST_NAMES = (
-    "Ada Albin Berta Carlo Celia Dario Edda Elias Fiona Gregor Hanna Hugo Ines Ivan Jonas Judit Karin Lars Leona Lukas Marta Milo "
+    "Ada Albin Berta Carlo Celia Dario Edda Elias Fiona Gregor Hanna Hugo Ines Ivan Jonas Judit Karin Lars "
+    "Leona Lukas Marta Milo "
     "Nadia Nils Olga Oskar Paula Petra Rafael Rosa Silas Sonja Tomas Ursula Viktor Vera Walter Xenia Yara Zeno"
 ).split()
 STEMS = (
-    "Alder Bram Cald Dorn Elm Falk Garn Hart Isen Jarn Kell Lind Marn Nord Oster Pell Quill Ravn Stor Thorn Ulm Vald Wend Yarr Zell "
+    "Alder Bram Cald Dorn Elm Falk Garn Hart Isen Jarn Kell Lind Marn Nord Oster Pell Quill Ravn Stor Thorn "
+    "Ulm Vald Wend Yarr Zell "
     "Arn Birk Corv Dahl Ekl Fenn Grim Holt Irm Jess Krag Lorn Mold Nev Orl Prim Rusk Sorn Tarn Umb Vess Wick Zorn"
 ).split()
 SURNAME_ENDINGS = "sen berg mann ley ova ini escu ford well ström".split()
 TOWN_ENDINGS = "ville burg mouth haven stad field dorf minster grad ton".split()
 COMPANY_ENDINGS = "Brothers Works Mills Trust Sons Foundry".split()
 ADJECTIVES = (
-    "Silent Crimson Broken Golden Hidden Distant Burning Frozen Hollow Restless Silver Wandering Faithful Bitter Quiet Stolen"
+    "Silent Crimson Broken Golden Hidden Distant Burning Frozen Hollow Restless Silver Wandering Faithful "
+    "Bitter Quiet Stolen"
 ).split()
-NOUNS = "Harbor Garden Mirror Orchard Lantern River Bridge Winter Voyage Tower Island Letter Crown Forest Window Journey".split()
+NOUNS = (
+    "Harbor Garden Mirror Orchard Lantern River Bridge Winter Voyage Tower Island Letter Crown Forest Window Journey"
+).split()
 PROFESSIONS = "painter composer chemist carpenter novelist physician geologist sculptor botanist philosopher".split()
 PRODUCTS = "bicycles clocks pianos lamps carpets cameras tractors glassware telescopes shoes".split()
 CROPS = "apples cheese wool honey wine timber salt barley tea linen".split()
 LANDMARKS = "cathedral lighthouse castle library harbour bridge market theatre".split()
-SETTINGS = "a fishing village;a mountain hotel;a royal court;a desert fortress;a border town;a coal mine;a sailing ship;a boarding school".split(";")
+SETTINGS = (
+    "a fishing village;a mountain hotel;a royal court;a desert fortress;a border town;a coal mine;a sailing ship;"
+    "a boarding school"
+).split(";")
 GENRES = "novel play sonata film poem ballad".split()
 INDUSTRIES = "family trading private public".split()
 
 
 @dataclass(frozen=True)
 class Relation:
-    """One kind of fact. `{s}` is the subject, `{v}` the answer, `{d}` the subject with an extra detail from the passage."""
+    """One kind of fact. `{s}` is the subject, `{v}` the answer, `{d}` the subject with an extra detail from the
+    passage.
+    """
 
     name: str
     sentences: tuple[str, ...]
@@ -46,7 +57,9 @@ class Relation:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of subject: how it is introduced (`{s}`, `{t}` trade or type, `{o}` origin) and what is said about it."""
+    """One kind of subject: how it is introduced (`{s}`, `{t}` trade or type, `{o}` origin) and what is said about
+    it.
+    """
 
     name: str
     intros: tuple[str, ...]
@@ -59,7 +72,11 @@ class Kind:
 PERSON = Kind(
     "person",
     ("{s} was a {t} from {o}.", "A {t} by trade, {s} came from {o}.", "{s}, a {t}, grew up in {o}."),
-    ("A rival of this circle was {s}, a {t} from {o}.", "The {t} {s} from {o} belonged to the same generation.", "Often compared with them is {s}, a {t} from {o}."),
+    (
+        "A rival of this circle was {s}, a {t} from {o}.",
+        "The {t} {s} from {o} belonged to the same generation.",
+        "Often compared with them is {s}, a {t} from {o}.",
+    ),
     "the {t} {s} from {o}",
     "They",
     (
@@ -81,25 +98,45 @@ PERSON = Kind(
         Relation(
             "residence",
             ("Later in life {s} moved to {v}.", "{s} settled in {v} for good.", "{s} spent the last years in {v}."),
-            ("Where did {s} move later in life?", "In which town did {d} settle?", "Where did {s} spend the last years?"),
+            (
+                "Where did {s} move later in life?",
+                "In which town did {d} settle?",
+                "Where did {s} spend the last years?",
+            ),
         ),
         Relation(
             "prize",
-            ("{s} received the {v} Prize.", "The {v} Prize was awarded to {s}.", "{s} was honoured with the {v} Prize."),
+            (
+                "{s} received the {v} Prize.",
+                "The {v} Prize was awarded to {s}.",
+                "{s} was honoured with the {v} Prize.",
+            ),
             ("Which prize did {s} receive?", "Which prize was awarded to {d}?", "What prize was {s} honoured with?"),
         ),
     ),
 )
 TOWN = Kind(
     "town",
-    ("{s} is a {t} town in the province of {o}.", "In the province of {o} lies the {t} town of {s}.", "{s} is known as a {t} town of {o}."),
-    ("Its neighbour {s} is a {t} town of {o}.", "Not far away is {s}, a {t} town in {o}.", "The road leads on to {s}, a {t} town of {o}."),
+    (
+        "{s} is a {t} town in the province of {o}.",
+        "In the province of {o} lies the {t} town of {s}.",
+        "{s} is known as a {t} town of {o}.",
+    ),
+    (
+        "Its neighbour {s} is a {t} town of {o}.",
+        "Not far away is {s}, a {t} town in {o}.",
+        "The road leads on to {s}, a {t} town of {o}.",
+    ),
     "the {t} town of {s} in {o}",
     "The town",
     (
         Relation(
             "founding",
-            ("{s} was founded in {v}.", "The first houses of {s} were built in {v}.", "The charter of {s} dates from {v}."),
+            (
+                "{s} was founded in {v}.",
+                "The first houses of {s} were built in {v}.",
+                "The charter of {s} dates from {v}.",
+            ),
             ("When was {s} founded?", "In what year was {d} founded?", "What year does the charter of {s} date from?"),
         ),
         Relation(
@@ -119,44 +156,88 @@ TOWN = Kind(
         ),
         Relation(
             "river",
-            ("{s} lies on the river {v}.", "The river {v} flows through {s}.", "{s} was built on the banks of the river {v}."),
-            ("Which river does {s} lie on?", "Which river flows through {d}?", "On the banks of which river was {s} built?"),
+            (
+                "{s} lies on the river {v}.",
+                "The river {v} flows through {s}.",
+                "{s} was built on the banks of the river {v}.",
+            ),
+            (
+                "Which river does {s} lie on?",
+                "Which river flows through {d}?",
+                "On the banks of which river was {s} built?",
+            ),
         ),
     ),
 )
 WORK = Kind(
     "work",
     ('"{s}" is a {t} by {o}.', 'The {t} "{s}" was written by {o}.', 'Among the works of {o} is the {t} "{s}".'),
-    ('It is often paired with "{s}", a {t} by {o}.', 'Critics prefer the {t} "{s}" by {o}.', 'In the same season came "{s}", a {t} by {o}.'),
+    (
+        'It is often paired with "{s}", a {t} by {o}.',
+        'Critics prefer the {t} "{s}" by {o}.',
+        'In the same season came "{s}", a {t} by {o}.',
+    ),
     'the {t} "{s}" by {o}',
     "The piece",
     (
         Relation(
             "year",
-            ('"{s}" appeared in {v}.', 'The first performance of "{s}" took place in {v}.', 'The public saw "{s}" first in {v}.'),
-            ('When did "{s}" appear?', "In what year did the public first see {d}?", 'When did the first performance of "{s}" take place?'),
+            (
+                '"{s}" appeared in {v}.',
+                'The first performance of "{s}" took place in {v}.',
+                'The public saw "{s}" first in {v}.',
+            ),
+            (
+                'When did "{s}" appear?',
+                "In what year did the public first see {d}?",
+                'When did the first performance of "{s}" take place?',
+            ),
         ),
         Relation(
             "setting",
             ('"{s}" is set in {v}.', 'The story of "{s}" takes place in {v}.', 'The action of "{s}" unfolds in {v}.'),
-            ('Where is "{s}" set?', "Where does the story of {d} take place?", 'Where does the action of "{s}" unfold?'),
+            (
+                'Where is "{s}" set?',
+                "Where does the story of {d} take place?",
+                'Where does the action of "{s}" unfold?',
+            ),
         ),
         Relation(
             "hero",
-            ('The hero of "{s}" is called {v}.', 'At the centre of "{s}" stands {v}.', '"{s}" follows the fate of {v}.'),
+            (
+                'The hero of "{s}" is called {v}.',
+                'At the centre of "{s}" stands {v}.',
+                '"{s}" follows the fate of {v}.',
+            ),
             ('Who is the hero of "{s}"?', "Who stands at the centre of {d}?", 'Whose fate does "{s}" follow?'),
         ),
         Relation(
             "place",
-            ('"{s}" was first shown in {v}.', 'The premiere of "{s}" was held in {v}.', 'Audiences in {v} were the first to see "{s}".'),
-            ('Where was "{s}" first shown?', "In which town was the premiere of {d} held?", 'Where were audiences the first to see "{s}"?'),
+            (
+                '"{s}" was first shown in {v}.',
+                'The premiere of "{s}" was held in {v}.',
+                'Audiences in {v} were the first to see "{s}".',
+            ),
+            (
+                'Where was "{s}" first shown?',
+                "In which town was the premiere of {d} held?",
+                'Where were audiences the first to see "{s}"?',
+            ),
         ),
     ),
 )
 COMPANY = Kind(
     "company",
-    ("{s} is a {t} company from {o}.", "The {t} company {s} comes from {o}.", "In {o} people know the {t} company {s}."),
-    ("Its competitor {s} is a {t} company from {o}.", "The market is shared with {s}, a {t} company from {o}.", "Another name is {s}, a {t} company from {o}."),
+    (
+        "{s} is a {t} company from {o}.",
+        "The {t} company {s} comes from {o}.",
+        "In {o} people know the {t} company {s}.",
+    ),
+    (
+        "Its competitor {s} is a {t} company from {o}.",
+        "The market is shared with {s}, a {t} company from {o}.",
+        "Another name is {s}, a {t} company from {o}.",
+    ),
     "the {t} company {s} from {o}",
     "The firm",
     (
@@ -177,8 +258,16 @@ COMPANY = Kind(
         ),
         Relation(
             "start",
-            ("{s} opened its doors in {v}.", "The history of {s} began in {v}.", "{s} has been in business since {v}."),
-            ("When did {s} open its doors?", "In what year did the history of {d} begin?", "Since when has {s} been in business?"),
+            (
+                "{s} opened its doors in {v}.",
+                "The history of {s} began in {v}.",
+                "{s} has been in business since {v}.",
+            ),
+            (
+                "When did {s} open its doors?",
+                "In what year did the history of {d} begin?",
+                "Since when has {s} been in business?",
+            ),
         ),
     ),
 )
@@ -188,7 +277,9 @@ PRONOUN_RATE = 0.25
 
 
 def examples(passages: int, *, seed: int, prefix: str = "world") -> Iterator[QAExample]:
-    """Yield the questions of `passages` passages. The same arguments give the same text; other seeds share no subject by design."""
+    """Yield the questions of `passages` passages. The same arguments give the same text; other seeds share no subject
+    by design.
+    """
     rng = random.Random(f"{prefix}-{seed}")
     for number in range(passages):
         yield from _passage(rng, f"{prefix}-{seed}-{number}")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from rl_qg.cli import COMMANDS, CONFIGS, compose, complete, describe, overview, resolved_yaml
+
+from rl_qg.cli import COMMANDS, CONFIGS, complete, compose, describe, overview, resolved_yaml
 from rl_qg.errors import InputError
 from rl_qg.settings import Settings
 

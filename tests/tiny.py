@@ -2,7 +2,13 @@
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from rl_qg.qa_data import Answer, QAExample
 
@@ -26,7 +32,9 @@ def word_tokenizer(words: str, template: str = "<s> $A </s>") -> PreTrainedToken
     )
 
 
-def tiny_bart(vocab_size: int, *, seed: int = 0, dropout: float = 0.0, hidden: int = 16) -> BartForConditionalGeneration:
+def tiny_bart(
+    vocab_size: int, *, seed: int = 0, dropout: float = 0.0, hidden: int = 16
+) -> BartForConditionalGeneration:
     torch.manual_seed(seed)
     config = BartConfig(
         vocab_size=vocab_size,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import PartialState
+
 from rl_qg import generate as module
 from rl_qg.errors import InputError
 from rl_qg.generate import generate
@@ -52,7 +53,9 @@ def run(model: str, output: Path, settings: GenerateSettings = BEAMS, seed: int 
 
 
 @pytest.mark.parametrize(("settings", "count"), [(BEAMS, 3), (SAMPLES, 4)])
-def test_every_output_is_kept_in_data_order(model: str, tmp_path: Path, settings: GenerateSettings, count: int) -> None:
+def test_every_output_is_kept_in_data_order(
+    model: str, tmp_path: Path, settings: GenerateSettings, count: int
+) -> None:
     rows = run(model, tmp_path / "q.jsonl", settings)
     assert [(row["id"], row["candidate"]) for row in rows] == [(f"e{k}", c) for k in range(7) for c in range(count)]
     for row in rows:
@@ -64,7 +67,9 @@ def test_every_output_is_kept_in_data_order(model: str, tmp_path: Path, settings
 
 
 def test_logprob_is_that_of_the_sequence(model: str) -> None:
-    """The best beam's value against the library's own score of it (a sum over its tokens when length is not rewarded)."""
+    """The best beam's value against the library's own score of it (a sum over its tokens when length is not
+    rewarded).
+    """
     policy = Policy(model, device=torch.device("cpu"))
     (found,) = policy.candidates(data(1), 3, max_new_tokens=6, top_p=None, temperature=1.0)
     batch = policy.encoder.batch(data(1))

@@ -5,11 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from rl_qg import miniature
-from rl_qg.errors import InputError
-from rl_qg.miniature_recipes import RECIPES, Passage, sentences
-from rl_qg.settings import MiniatureSettings
-from rl_qg.world import examples
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
@@ -18,6 +13,12 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
 )
+
+from rl_qg import miniature
+from rl_qg.errors import InputError
+from rl_qg.miniature_recipes import RECIPES, Passage, sentences
+from rl_qg.settings import MiniatureSettings
+from rl_qg.world import examples
 
 TINY = MiniatureSettings(
     steps=3, metric_steps=3, batch_size=4, hidden_size=16, layers=1, vocab_size=400, max_tokens=64, cache_dir=""

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from rl_qg.objectives import (
     cross_entropy,
     linear_lambda,
@@ -16,7 +17,8 @@ from rl_qg.objectives import (
 
 def test_gradient_on_a_two_token_vocabulary_equals_the_one_derived_by_hand() -> None:
     # One token drawn from softmax([z, 0]); sample = token 0, p = sigmoid(z).
-    # L = (r_greedy - r_sample) * log p, so dL/dz = (r_greedy - r_sample) * (1 - p) and dL/dz' = -(r_greedy - r_sample) * (1 - p).
+    # L = (r_greedy - r_sample) * log p, so dL/dz = (r_greedy - r_sample) * (1 - p) and dL/dz' = -(r_greedy - r_sample)
+    # * (1 - p).
     z = torch.tensor([[[0.3, 0.0]]], requires_grad=True)
     logprobs = token_logprobs(z, torch.tensor([[0]]))
     loss = self_critical(logprobs, torch.tensor([[True]]), torch.tensor([0.9]), torch.tensor([0.2]))
@@ -29,7 +31,9 @@ def test_gradient_on_a_two_token_vocabulary_equals_the_one_derived_by_hand() -> 
 
 
 @pytest.mark.parametrize(("reward_sample", "likelier"), [(0.9, True), (0.1, False)])
-def test_a_sample_above_greedy_becomes_likelier_and_one_below_less_likely(reward_sample: float, likelier: bool) -> None:
+def test_a_sample_above_greedy_becomes_likelier_and_one_below_less_likely(
+    reward_sample: float, likelier: bool
+) -> None:
     logits = torch.randn(1, 4, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
     tokens, mask = torch.tensor([[1, 3, 0, 2]]), torch.ones(1, 4, dtype=torch.bool)
     before = token_logprobs(logits, tokens)
@@ -41,7 +45,9 @@ def test_a_sample_above_greedy_becomes_likelier_and_one_below_less_likely(reward
 def test_tokens_behind_the_end_carry_no_gradient() -> None:
     logits = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
     mask = torch.tensor([[True, True, False], [True, False, False]])
-    loss = self_critical(token_logprobs(logits, torch.ones(2, 3, dtype=torch.long)), mask, torch.ones(2), torch.zeros(2))
+    loss = self_critical(
+        token_logprobs(logits, torch.ones(2, 3, dtype=torch.long)), mask, torch.ones(2), torch.zeros(2)
+    )
     loss.sum().backward()
     assert logits.grad is not None
     assert logits.grad.abs().sum(-1).ne(0).equal(mask)

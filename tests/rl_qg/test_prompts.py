@@ -1,8 +1,10 @@
 """Model inputs: the answer marked at its offset, and never cut away."""
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rl_qg.errors import InputError
 from rl_qg.prompts import HIGHLIGHT, Prompt, PromptEncoder, add_highlight, default_prefix, highlight
 from rl_qg.qa_data import Answer, QAExample
@@ -41,6 +43,18 @@ def test_highlight_is_one_token_with_a_row_of_its_own_and_is_added_once() -> Non
     assert tokenizer.tokenize(f"w1 {HIGHLIGHT} w2") == ["w1", HIGHLIGHT, "w2"]
 
 
+def test_the_new_row_does_not_hang_on_the_state_of_any_generator() -> None:
+    rows = []
+    for seed in (0, 1):
+        tokenizer = word_tokenizer(WORDS)
+        model = tiny_bart(len(tokenizer))
+        torch.manual_seed(seed)
+        add_highlight(tokenizer, model)
+        rows.append(model.get_input_embeddings().weight[-1].detach())
+    assert rows[0].equal(rows[1])
+    assert rows[0].abs().sum() > 0
+
+
 def test_spare_rows_of_the_embedding_matrix_are_kept() -> None:
     tokenizer = word_tokenizer(WORDS)
     model = tiny_bart(128)
@@ -56,7 +70,9 @@ def test_spare_rows_of_the_embedding_matrix_are_kept() -> None:
     prefix=st.sampled_from(["", "generate question: "]),
     template=st.sampled_from(["<s> $A </s>", "$A </s>"]),
 )
-def test_a_window_fits_keeps_prefix_and_answer_and_as_much_context_as_it_can(length, data, room, prefix, template) -> None:
+def test_a_window_fits_keeps_prefix_and_answer_and_as_much_context_as_it_can(
+    length, data, room, prefix, template
+) -> None:
     words = [f"w{k}" for k in range(length)]
     first = data.draw(st.integers(0, length - 1))
     last = data.draw(st.integers(first, min(length - 1, first + 3)))

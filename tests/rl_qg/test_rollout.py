@@ -4,9 +4,10 @@ from collections import Counter
 
 import pytest
 import torch
+from transformers import PreTrainedModel
+
 from rl_qg.rollout import choose, decode, uniforms
 from tests.tiny import tiny_bart, tiny_t5
-from transformers import PreTrainedModel
 
 VOCAB = 12
 
@@ -26,9 +27,13 @@ def states(model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor) -> tor
 def test_greedy_half_equals_generate_token_for_token(build) -> None:
     model = build(VOCAB)
     ids, mask = batch()
-    greedy, sample = decode(model, states(model, ids, mask), mask, draws=uniforms("abcdef", 9, seed=0, step=0), max_new_tokens=9)
+    greedy, sample = decode(
+        model, states(model, ids, mask), mask, draws=uniforms("abcdef", 9, seed=0, step=0), max_new_tokens=9
+    )
     alone, none = decode(model, states(model, ids, mask), mask, draws=None, max_new_tokens=9)
-    expected = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=9, do_sample=False, num_beams=1)[:, 1:]
+    expected = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=9, do_sample=False, num_beams=1)[
+        :, 1:
+    ]
     assert greedy.tokens.tolist() == expected.tolist() == alone.tokens.tolist()
     assert none is None and sample is not None
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from rl_qg.objectives import linear_lambda
 from rl_qg.qa_data import QAExample
 from rl_qg.trainer import SelfCriticalConfig, SelfCriticalTrainer
@@ -66,7 +67,9 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def gradients_of_first_update(folder: Path, build: Any, batch: int, accumulation: int, **options: Any) -> dict[str, Any]:
+def gradients_of_first_update(
+    folder: Path, build: Any, batch: int, accumulation: int, **options: Any
+) -> dict[str, Any]:
     tokenizer = word_tokenizer(WORDS)
     subject = trainer(
         folder,
@@ -132,7 +135,9 @@ def test_loss_is_the_equation_worked_out_slowly(tmp_path: Path) -> None:
 
 
 def test_a_reward_whose_best_question_is_known_is_learned(tmp_path: Path) -> None:
-    """Two gold questions in three are `w1 w1`, so cross-entropy ends there; the reward wants `w3 w3` and tips the balance."""
+    """Two gold questions in three are `w1 w1`, so cross-entropy ends there; the reward wants `w3 w3` and tips the
+    balance.
+    """
     mixed = [
         example(item.context, item.answers[0].text, "w3 w3" if k % 3 == 0 else "w1 w1", id=item.id)
         for k, item in enumerate(data(48))
@@ -143,7 +148,10 @@ def test_a_reward_whose_best_question_is_known_is_learned(tmp_path: Path) -> Non
             return SimpleNamespace(scores=[4 * score for score in super().score(questions, contexts).scores])
 
     reached = {}
-    for name, stages in {"ce": {"ce_epochs": 10, "scst_epochs": 0}, "both": {"ce_epochs": 4, "scst_epochs": 6}}.items():
+    for name, stages in {
+        "ce": {"ce_epochs": 10, "scst_epochs": 0},
+        "both": {"ce_epochs": 4, "scst_epochs": 6},
+    }.items():
         subject = trainer(tmp_path / name, reward=Strong(), train_dataset=mixed, **stages)
         subject.train()
         reached[name] = subject.evaluate()["eval_reward_greedy"]

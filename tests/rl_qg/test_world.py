@@ -1,5 +1,6 @@
 """The embedded corpus: the same every time, right about its answers, and not solvable by one fixed question."""
 
+import re
 from collections import defaultdict
 
 from rl_qg.world import examples
@@ -28,13 +29,15 @@ def test_every_answer_is_at_its_offset_and_every_id_is_its_own() -> None:
 def test_questions_end_as_questions_and_never_hold_their_answer() -> None:
     for item in examples(300, seed=0):
         assert item.question.endswith("?")
-        assert item.answers[0].text not in item.question
+        assert not re.search(rf"\b{re.escape(item.answers[0].text)}\b", item.question)
         assert item.question[0].isupper()
         assert "{" not in item.question + item.context
 
 
 def test_a_question_must_name_its_own_subject() -> None:
-    """Most passages state one kind of fact about both of their subjects, so the relation alone does not decide the answer."""
+    """Most passages state one kind of fact about both of their subjects, so the relation alone does not decide the
+    answer.
+    """
     passages = defaultdict(list)
     for item in examples(200, seed=0):
         passages[item.context].append(item)
