@@ -1,6 +1,5 @@
 """One function for each sub-command: settings in, files out."""
 
-import argparse
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -42,7 +41,7 @@ def generate(settings: Settings) -> None:
     state = PartialState(cpu=settings.training.use_cpu)
     examples = answer_spans(load_training(settings.data))
     lines = run_generation(
-        one_miniature(settings.model.path, examples, settings.miniature),
+        one_miniature(settings.model.path, examples, settings),
         examples,
         output,
         settings=settings.generate,
@@ -84,7 +83,7 @@ def qa(settings: Settings) -> None:
     state.wait_for_everyone()
     gold = load_training(data)
     validation = take(read_role(data, "validation").examples, data.max_validation, data.seed)
-    reader = one_miniature(settings.qa.model.path, gold, settings.miniature)
+    reader = one_miniature(settings.qa.model.path, gold, settings)
     train_reader(
         gold,
         validation,
@@ -110,17 +109,15 @@ def report(arguments: Sequence[str]) -> None:
     """One HTML page of run folders (see `rl_qg.report`)."""
     from rl_qg.report import write_report
 
-    parser = argparse.ArgumentParser("rl-qg report", exit_on_error=False)
-    parser.add_argument("runs", nargs="+", type=Path)
-    parser.add_argument("--output", type=Path, default=Path("report.html"))
-    try:
-        parsed = parser.parse_args(list(arguments))
-    except (argparse.ArgumentError, SystemExit):
-        raise InputError(
-            "give run folders and --output FILE, such as rl-qg report runs/a --output report.html"
-        ) from None
-    write_report(parsed.runs, parsed.output)
-    log.info("done: open %s", parsed.output)
+    runs, output = list(arguments), "report.html"
+    if "--output" in runs[:-1]:
+        place = runs.index("--output")
+        output = runs[place + 1]
+        del runs[place : place + 2]
+    if not runs or any(name.startswith("-") for name in runs):
+        raise InputError("give run folders and --output FILE, such as rl-qg report runs/a --output report.html")
+    write_report([Path(run) for run in runs], Path(output))
+    log.info("done: open %s", output)
 
 
 def _required(value: str, key: str, example: str) -> Path:

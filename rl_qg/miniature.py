@@ -75,11 +75,30 @@ def _known(paths: Sequence[str]) -> bool:
 
 
 def _folder(kind: str, passages: Sequence[Passage], settings: MiniatureSettings) -> Path:
-    key = {"format": FORMAT, "kind": kind, **asdict(settings), "text": [asdict(passage) for passage in passages]}
+    if is_shipped(kind, passages, settings):
+        return SHIPPED / kind
+    key = {"format": FORMAT, "kind": kind, **asdict(settings), "text": text_hash(passages)}
     del key["cache_dir"]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    shipped = SHIPPED / f"{kind}-{digest}"
-    return shipped if shipped.exists() else Path(settings.cache_dir).expanduser() / shipped.name
+    return Path(settings.cache_dir).expanduser() / f"{kind}-{digest}"
+
+
+def is_shipped(kind: str, passages: Sequence[Passage], settings: MiniatureSettings) -> bool:
+    """Whether the package holds this miniature: same recipe, same text and same sizes (it was trained for longer)."""
+    manifest = json.loads((SHIPPED / "manifest.json").read_text())
+    return kind in manifest["steps"] and manifest["key"] == shipping_key(passages, settings)
+
+
+def shipping_key(passages: Sequence[Passage], settings: MiniatureSettings) -> dict[str, object]:
+    """What a shipped miniature must agree with, besides its kind."""
+    sizes = {name: getattr(settings, name) for name in ("hidden_size", "layers", "vocab_size", "max_tokens")}
+    return {"format": FORMAT, "text": text_hash(passages), **sizes}
+
+
+def text_hash(passages: Sequence[Passage]) -> str:
+    """SHA-256 of the pretraining text."""
+    text = json.dumps([asdict(passage) for passage in passages], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _be_one_process(threads: int) -> None:

@@ -47,7 +47,7 @@ def self_critical(logprobs: Tensor, mask: Tensor, reward_sample: Tensor, reward_
 
 
 def linear_lambda(step: int, boundary: int, total: int) -> float:
-    """λ of eq. 15 in the update that completes `step`, counted from 1: 0 up to `boundary`, then linear to 1 at `total`.
+    """λ of eq. 15 in the update that completes `step` (from 1): 0 up to `boundary`, then linear to 1 at `total`.
 
     A function of the step alone, so that a resumed run continues the schedule.
     """

@@ -25,7 +25,7 @@ from rl_qg.errors import InputError
 from rl_qg.qa_data import QAExample
 from rl_qg.qa_features import Windows, best_answers, encode
 from rl_qg.qa_reader import QATrainer, load_model, load_tokenizer
-from rl_qg.run_folder import read_json, write_json
+from rl_qg.run_folder import last_checkpoint, read_json, write_json
 from rl_qg.settings import QASettings
 from rl_qg.squad_scores import score_predictions
 
@@ -237,19 +237,8 @@ def _trained(job: _Job, seed: int, features: _Features) -> QATrainer:
         processing_class=features.tokenizer,
         train_dataset=features.train,
     )
-    trainer.train(resume_from_checkpoint=_last_checkpoint(job.folder(seed)))
+    trainer.train(resume_from_checkpoint=last_checkpoint(job.folder(seed)))
     return trainer
-
-
-def _last_checkpoint(folder: Path) -> str | None:
-    """The newest checkpoint that is whole: its state is written last."""
-    for checkpoint in sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]), reverse=True):
-        try:
-            json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        return str(checkpoint)
-    return None
 
 
 def _save_reader(trainer: QATrainer, folder: Path) -> None:

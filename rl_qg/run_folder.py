@@ -96,6 +96,17 @@ def cut_json_lines(path: Path, last_step: int) -> None:
         stream.writelines(line + "\n" for line in kept)
 
 
+def last_checkpoint(folder: Path) -> str | None:
+    """The newest `checkpoint-<step>` that is whole: the trainer writes its state last, so a torn one has none."""
+    for checkpoint in sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]), reverse=True):
+        try:
+            json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        return str(checkpoint)
+    return None
+
+
 def open_run_folder(folder: Path, settings: Mapping[str, Any]) -> None:
     """Make `folder` the run folder of these settings: a new or empty one is claimed, one with the same settings is
     resumed.

@@ -46,8 +46,8 @@ class ModelSettings:
 class MiniatureSettings:
     """How small models are pretrained on the text at hand (`rl_qg.miniature`)."""
 
-    steps: int = 3000
-    metric_steps: int = 1000
+    steps: int = 1500
+    metric_steps: int = 800
     batch_size: int = 16
     learning_rate: float = 2e-3
     hidden_size: int = 128
@@ -93,6 +93,7 @@ class SCSTSettings:
 
     epochs: float = 2.0
     learning_rate: float = 1e-5
+    reward_scale: float = 1.0
     warmup_fraction: float = 0.05
     max_new_tokens: int = 64
 

@@ -12,14 +12,13 @@ import logging
 from pathlib import Path
 
 from transformers import EarlyStoppingCallback
-from transformers.trainer_utils import get_last_checkpoint
 
 from rl_qg.errors import InputError
 from rl_qg.policy import load_seq2seq
 from rl_qg.progress import show_progress
 from rl_qg.prompts import default_prefix
 from rl_qg.qa_data import QAExample, take
-from rl_qg.run_folder import write_json
+from rl_qg.run_folder import last_checkpoint, write_json
 from rl_qg.settings import Settings
 from rl_qg.splits import Splits
 from rl_qg.trainer import Reward, SelfCriticalConfig, SelfCriticalTrainer, save_whole
@@ -51,7 +50,7 @@ def train(settings: Settings, splits: Splits, reward: Reward | None) -> Path:
     show_progress(trainer, f"train ({settings.stages})" if settings.stages != "both" else "train (ce, scst)")
     if trainer.is_world_process_zero():
         _report_cuts(trainer, splits.gold, folder)
-    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder)))
+    trainer.train(resume_from_checkpoint=last_checkpoint(folder))
     save_whole(trainer, final)
     if trainer.is_world_process_zero():
         write_json(folder / TRAINED, {"model": final.name, "steps": trainer.state.global_step})
@@ -68,6 +67,7 @@ def _arguments(settings: Settings, prefix: str) -> SelfCriticalConfig:
         scst_epochs=0.0 if settings.stages == "ce" else scst.epochs,
         learning_rate=ce.learning_rate,
         scst_learning_rate=scst.learning_rate,
+        reward_scale=scst.reward_scale,
         ce_warmup=ce.warmup_fraction,
         scst_warmup=scst.warmup_fraction,
         label_smoothing_factor=ce.label_smoothing,

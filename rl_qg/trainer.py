@@ -64,6 +64,8 @@ class SelfCriticalConfig(Seq2SeqTrainingArguments):
             stage.
         scst_epochs: passes with λ rising linearly from 0 to 1. `num_train_epochs` is the sum of both; with `max_steps`
             the two give the shares.
+        reward_scale: factor on the advantage, 1 in the paper. Rewards that differ by thousandths between two questions
+            need more than that to be heard beside L_ce. Logged rewards are not scaled.
         scst_learning_rate: peak of the schedule that starts anew at the stage boundary.
         ce_warmup, scst_warmup: share of each stage spent warming up.
         max_new_tokens: longest rollout in tokens.
@@ -74,6 +76,7 @@ class SelfCriticalConfig(Seq2SeqTrainingArguments):
     ce_epochs: float = 0.0
     scst_epochs: float = 2.0
     scst_learning_rate: float = 1e-5
+    reward_scale: float = 1.0
     ce_warmup: float = 0.05
     scst_warmup: float = 0.05
     max_new_tokens: int = 64
@@ -153,7 +156,7 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
         """Linear warm-up and decay in each stage; the second starts anew."""
-        scheduler: torch.optim.lr_scheduler.LRScheduler | None = self.lr_scheduler
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None = self.lr_scheduler  # type: ignore[has-type]
         if scheduler is None:
             args = self.args
             boundary = args.boundary(num_training_steps)
@@ -224,7 +227,8 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
                 gold_logits[:, : labels.shape[1]], labels, label_smoothing=self.args.label_smoothing_factor
             )
             logprobs = objectives.token_logprobs(sample_logits[:, : sample.tokens.shape[1]], sample.tokens)
-            scst = objectives.self_critical(logprobs, sample.mask, reward_sample, reward_greedy)
+            scale = self.args.reward_scale
+            scst = objectives.self_critical(logprobs, sample.mask, scale * reward_sample, scale * reward_greedy)
             loss = weight * scst.sum() + ce.sum()
         self._record_rollout(examples, texts, labels, greedy, sample, ce, scst, reward_greedy, reward_sample)
         return loss
@@ -439,6 +443,7 @@ def save_whole(trainer: SelfCriticalTrainer, folder: Path) -> None:
     trainer.accelerator.wait_for_everyone()
     if trainer.is_world_process_zero():
         trainer.encoder.prompt.save(partial)
+        (partial / "training_args.bin").unlink(missing_ok=True)  # a pickle, and of no use to a generator
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
     trainer.accelerator.wait_for_everyone()

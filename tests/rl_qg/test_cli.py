@@ -47,9 +47,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_the_pipeline_leaves_every_file_of_the_contract(run: Path) -> None:
     for name in (
-        "config.yaml run.json ce/config.json scst/config.json metrics.jsonl samples.jsonl questions.jsonl augmented.json "
-        "augmented.report.json qa/gold/qa_metrics.json qa/augmented/qa_metrics.json qa/augmented/predictions.json "
-        "qa/comparison.json evaluation.json summary.json report.html"
+        "config.yaml run.json ce/config.json scst/config.json metrics.jsonl samples.jsonl questions.jsonl "
+        "augmented.json augmented.report.json qa/gold/qa_metrics.json qa/augmented/qa_metrics.json "
+        "qa/augmented/predictions.json qa/comparison.json evaluation.json summary.json report.html"
     ).split():
         assert (run / name).exists(), name
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -1,0 +1,94 @@
+"""Files that survive a kill, and folders that nobody's work is lost in."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rl_qg.errors import InputError
+from rl_qg.run_folder import (
+    append_json_line,
+    atomic_writer,
+    cut_json_lines,
+    last_checkpoint,
+    open_run_folder,
+    read_json,
+    read_json_lines,
+    write_json,
+)
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_json(path, {"x": 1})
+    with pytest.raises(RuntimeError), atomic_writer(path) as stream:
+        stream.write("half")
+        raise RuntimeError
+    assert read_json(path) == {"x": 1}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_files_are_as_readable_as_the_umask_allows(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {})
+    (tmp_path / "b.json").write_text("{}")
+    assert (tmp_path / "a.json").stat().st_mode == (tmp_path / "b.json").stat().st_mode
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b'{"a":\n [}', "line 2, column 3"), (b"\xff\xfe", "not UTF-8"), (None, "cannot be read")],
+)
+def test_broken_json_names_file_and_place(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "broken.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=f"broken.json.*{message}"):
+        read_json(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b'{"a": 1}\n{"a"\n', "line 2: malformed"), (b"[1]\n", "line 1: expected a JSON object"), (b"\xff\n", "UTF-8")],
+)
+def test_broken_lines_are_named(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=f"rows.jsonl.*{message}"):
+        list(read_json_lines(path))
+
+
+def test_a_resumed_run_forgets_later_steps_and_a_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    for step in (1, 2, 3):
+        append_json_line(path, {"step": step})
+    with path.open("a") as stream:
+        stream.write('{"step": 4, "lo')
+    cut_json_lines(path, 2)
+    assert [row["step"] for _, row in read_json_lines(path)] == [1, 2]
+    cut_json_lines(tmp_path / "absent.jsonl", 2)
+
+
+def test_only_whole_checkpoints_are_resumed_from(tmp_path: Path) -> None:
+    assert last_checkpoint(tmp_path) is None
+    for step, state in ((2, "{}"), (10, "{}"), (12, '{"torn'), (14, None)):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        if state is not None:
+            (folder / "trainer_state.json").write_text(state)
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
+
+
+def test_a_run_folder_is_claimed_resumed_or_refused(tmp_path: Path) -> None:
+    settings = {"a": {"b": 1, "c": [1, 2]}, "d": None}
+    folder = tmp_path / "deep" / "run"
+    open_run_folder(folder, settings)
+    open_run_folder(folder, settings)
+    with pytest.raises(InputError, match=r"a\.b: 1 -> 2"):
+        open_run_folder(folder, {**settings, "a": {"b": 2, "c": [1, 2]}})
+    (tmp_path / "mine.txt").write_text("x")
+    with pytest.raises(InputError, match="not empty and no run folder"):
+        open_run_folder(tmp_path, settings)
+    with pytest.raises(InputError, match="cannot be written"):
+        open_run_folder(tmp_path / "mine.txt" / "run", settings)
+    assert not (tmp_path / "config.yaml").exists()
+    assert json.loads(json.dumps(settings)) == settings
