@@ -111,6 +111,7 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
         print(resolved_yaml(name, [text for text in arguments if text not in ("--cfg", "job")]), end="")
         return
     settings = compose(name, arguments)
+    _stay_offline_without_a_hub()
     from rl_qg import commands  # only now: composing and --help stay quick
 
     run: Callable[[Settings], None] = getattr(commands, name)
@@ -247,6 +248,22 @@ def _leave(message: str, code: int) -> None:
     if os.environ.get("RANK", "0") == "0":
         print(message, file=sys.stderr)
     sys.exit(code)
+
+
+def _stay_offline_without_a_hub() -> None:
+    """Ask once whether the Hub answers; where it does not, the libraries use their cache or fail at once.
+
+    Left alone they try again for half a minute. Their switch is read when they are imported, so this comes before.
+    """
+    import urllib.error
+    import urllib.request
+
+    try:
+        urllib.request.urlopen(os.environ.get("HF_ENDPOINT", "https://huggingface.co"), timeout=3)
+    except urllib.error.HTTPError:
+        return  # it answers
+    except OSError:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 def _configure_logging() -> None:

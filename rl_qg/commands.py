@@ -10,7 +10,7 @@ from accelerate import PartialState
 from rl_qg.errors import InputError
 from rl_qg.preparation import load_reward, one_miniature, open_run
 from rl_qg.qa_data import read_examples, take
-from rl_qg.run_folder import open_run_folder
+from rl_qg.run_folder import check_run_folder, claim_run_folder
 from rl_qg.settings import QAModelSettings, Settings
 from rl_qg.splits import answer_spans, load_training, read_role
 
@@ -78,11 +78,13 @@ def qa(settings: Settings) -> None:
     data = settings.data
     folder = Path(settings.output_dir)
     state = PartialState(cpu=settings.training.use_cpu)
-    if state.is_main_process:
-        open_run_folder(folder, {"data": asdict(data), "qa": asdict(settings.qa)})
-    state.wait_for_everyone()
+    chosen = {"data": asdict(data), "qa": asdict(settings.qa)}
+    check_run_folder(folder, chosen)
     gold = load_training(data)
     validation = take(read_role(data, "validation").examples, data.max_validation, data.seed)
+    state.wait_for_everyone()
+    if state.is_main_process:
+        claim_run_folder(folder, chosen)
     reader = one_miniature(settings.qa.model.path, gold, settings)
     train_reader(
         gold,

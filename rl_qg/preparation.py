@@ -15,7 +15,7 @@ import rewards
 from rl_qg import miniature, world
 from rl_qg.errors import InputError
 from rl_qg.qa_data import QAExample
-from rl_qg.run_folder import open_run_folder
+from rl_qg.run_folder import check_run_folder, claim_run_folder
 from rl_qg.run_record import run_record, write_run_record
 from rl_qg.settings import DataSettings, QAModelSettings, Settings
 from rl_qg.splits import WORLD, Splits, load_splits
@@ -48,11 +48,11 @@ def open_run(settings: Settings) -> Run:
     """
     state = PartialState(cpu=settings.training.use_cpu)
     folder = Path(settings.output_dir)
-    if state.is_main_process:
-        open_run_folder(folder, asdict(settings))
-    state.wait_for_everyone()
+    check_run_folder(folder, asdict(settings))
     splits = load_splits(settings.data)
+    state.wait_for_everyone()
     if state.is_main_process:
+        claim_run_folder(folder, asdict(settings))
         record = run_record(
             asdict(settings),
             command=sys.argv,

@@ -11,6 +11,8 @@ import yaml
 
 from rl_qg.errors import InputError
 
+CONFIG = "config.yaml"
+
 
 @contextmanager
 def atomic_writer(path: Path) -> Iterator[TextIO]:
@@ -107,37 +109,42 @@ def last_checkpoint(folder: Path) -> str | None:
     return None
 
 
-def open_run_folder(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Make `folder` the run folder of these settings: a new or empty one is claimed, one with the same settings is
-    resumed.
+def check_run_folder(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Raise `InputError` when `folder` holds something else than a run of these settings. Writes nothing.
 
-    Raises:
-        InputError: the folder cannot be written, holds something else, or belongs to a run with other settings.
+    A run that ended before its first result (a wrong path, a hub out of reach) does not claim its folder.
     """
-    config = folder / "config.yaml"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        occupied = any(folder.iterdir())
-        if not config.exists():
-            if occupied:
-                raise InputError(
-                    f"output_dir={folder}: not empty and no run folder; "
-                    "name another, or empty it if nothing in it is needed"
-                )
-            with atomic_writer(config) as stream:
-                stream.write(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True))
+        found = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
     except OSError as error:
-        raise InputError(f"output_dir={folder}: cannot be written ({error.strerror}); name another folder") from None
-    earlier = yaml.safe_load(config.read_text(encoding="utf-8"))
-    changed = [
-        f"{key}: {then!r} -> {now!r}"
-        for key, then, now in _differences(earlier, json.loads(json.dumps(dict(settings))))
-    ]
+        raise InputError(f"output_dir={folder}: cannot be read ({error.strerror}); name another folder") from None
+    if found <= {CONFIG, "run.json"}:
+        return
+    if CONFIG not in found:
+        raise InputError(
+            f"output_dir={folder}: not empty and no run folder; name another, or empty it if nothing in it is needed"
+        )
+    earlier = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
+    now = json.loads(json.dumps(dict(settings)))
+    changed = [f"{key}: {old!r} -> {new!r}" for key, old, new in _differences(earlier, now)]
     if changed:
         raise InputError(
             f"output_dir={folder}: holds a run with other settings ({'; '.join(changed[:3])}); "
             "name another folder to start anew"
         )
+
+
+def claim_run_folder(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Make `folder` the run folder of these settings by writing `config.yaml`; `check_run_folder` comes first.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    try:
+        with atomic_writer(folder / CONFIG) as stream:
+            stream.write(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True))
+    except OSError as error:
+        raise InputError(f"output_dir={folder}: cannot be written ({error.strerror}); name another folder") from None
 
 
 def _differences(earlier: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -9,9 +9,10 @@ from rl_qg.errors import InputError
 from rl_qg.run_folder import (
     append_json_line,
     atomic_writer,
+    check_run_folder,
+    claim_run_folder,
     cut_json_lines,
     last_checkpoint,
-    open_run_folder,
     read_json,
     read_json_lines,
     write_json,
@@ -81,14 +82,19 @@ def test_only_whole_checkpoints_are_resumed_from(tmp_path: Path) -> None:
 def test_a_run_folder_is_claimed_resumed_or_refused(tmp_path: Path) -> None:
     settings = {"a": {"b": 1, "c": [1, 2]}, "d": None}
     folder = tmp_path / "deep" / "run"
-    open_run_folder(folder, settings)
-    open_run_folder(folder, settings)
+    other = {**settings, "a": {"b": 2, "c": [1, 2]}}
+    check_run_folder(folder, settings)
+    assert not folder.exists()
+    claim_run_folder(folder, settings)
+    check_run_folder(folder, other)  # nothing was done yet: a mistaken first attempt blocks nobody
+    (folder / "metrics.jsonl").touch()
+    check_run_folder(folder, settings)
     with pytest.raises(InputError, match=r"a\.b: 1 -> 2"):
-        open_run_folder(folder, {**settings, "a": {"b": 2, "c": [1, 2]}})
+        check_run_folder(folder, other)
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(InputError, match="not empty and no run folder"):
-        open_run_folder(tmp_path, settings)
+        check_run_folder(tmp_path, settings)
     with pytest.raises(InputError, match="cannot be written"):
-        open_run_folder(tmp_path / "mine.txt" / "run", settings)
+        claim_run_folder(tmp_path / "mine.txt" / "run", settings)
     assert not (tmp_path / "config.yaml").exists()
     assert json.loads(json.dumps(settings)) == settings
