@@ -116,6 +116,7 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
 
     run: Callable[[Settings], None] = getattr(commands, name)
     run(settings)
+    commands.leave_process_group()
 
 
 def compose(command: str, overrides: Sequence[str]) -> Settings:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import torch
 from accelerate import PartialState
 
 from rl_qg.errors import InputError
@@ -120,6 +121,12 @@ def report(arguments: Sequence[str]) -> None:
         raise InputError("give run folders and --output FILE, such as rl-qg report runs/a --output report.html")
     write_report([Path(run) for run in runs], Path(output))
     log.info("done: open %s", output)
+
+
+def leave_process_group() -> None:
+    """End the processes' connection in order; left to the interpreter's shutdown it sometimes aborts a good run."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _required(value: str, key: str, example: str) -> Path:
