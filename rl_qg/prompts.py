@@ -1,16 +1,17 @@
 """From a QA example to what the generator reads: the passage with its answer marked, cut to fit around the answer."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl_qg.errors import InputError
-from rl_qg.qa_data import QAExample
+from rl_qg.qa_data import QAExample, as_example
 
 HIGHLIGHT = "<hl>"
 T5_PREFIX = "generate question: "
@@ -137,13 +138,12 @@ class PromptEncoder:
         """`input_ids` and `attention_mask`, both (batch, source length), padded to the longest of the batch."""
         return self._pad([source.ids for source in self.sources(examples)])
 
-    def __call__(self, examples: Sequence[QAExample]) -> dict[str, object]:
-        """Collate for training: adds `labels` (batch, target length; -100 at padding) and the `examples`
-        themselves.
-        """
+    def __call__(self, rows: Sequence[QAExample | Mapping[str, Any]]) -> dict[str, object]:
+        """Collate for training: adds `labels` (batch, target length; -100 at padding) and the `examples`."""
+        examples = [as_example(row) for row in rows]
         targets = self._pad(self.targets(examples))
         labels = targets["input_ids"].masked_fill(targets["attention_mask"] == 0, -100)
-        return {**self.batch(examples), "labels": labels, "examples": list(examples)}
+        return {**self.batch(examples), "labels": labels, "examples": examples}
 
     def _pad(self, rows: list[list[int]]) -> dict[str, Tensor]:
         longest = max(len(row) for row in rows)

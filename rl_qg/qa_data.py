@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -34,6 +34,24 @@ class QAExample:
     context: str
     question: str
     answers: tuple[Answer, ...]
+
+
+def as_example(row: QAExample | Mapping[str, Any]) -> QAExample:
+    """The example itself, or the one that a row of a `datasets.Dataset` with SQuAD's columns describes.
+
+    Raises:
+        InputError: a column is missing.
+    """
+    if isinstance(row, QAExample):
+        return row
+    try:
+        spans = zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True)
+        answers = tuple(Answer(text, start) for text, start in spans)
+        return QAExample(row["id"], row.get("title", ""), row["context"], row["question"], answers)
+    except KeyError as error:
+        raise InputError(
+            f"a training row has no column {error}; expected id, context, question, answers{{text, answer_start}}"
+        ) from None
 
 
 @dataclass(frozen=True)

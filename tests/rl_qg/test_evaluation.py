@@ -33,7 +33,9 @@ def test_numbers_are_those_of_the_models_and_pairs_are_kept(tmp_path: Path) -> N
         models[name] = tmp_path / name
     options: dict[str, Any] = {"max_new_tokens": 6, "batch_size": 3, "device": torch.device("cpu")}
     result = evaluate_generators(models, rows, Length(), tmp_path / "evaluation.json", **options)
-    texts = {name: Policy(path, device=torch.device("cpu")).greedy(rows, max_new_tokens=6) for name, path in models.items()}
+    texts = {
+        name: Policy(path, device=torch.device("cpu")).greedy(rows, max_new_tokens=6) for name, path in models.items()
+    }
     lengths = {name: [len(text) for text in found] for name, found in texts.items()}
     for name in models:
         part = result["models"][name]
