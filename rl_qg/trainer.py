@@ -98,8 +98,9 @@ class SelfCriticalConfig(Seq2SeqTrainingArguments):
 
 
 class SelfCriticalTrainer(Seq2SeqTrainer):
-    """Trains a seq2seq question generator on `QAExample`s; `reward` may be None when there is no self-critical
-    stage.
+    """Trains a seq2seq question generator on `QAExample`s, or on a `datasets.Dataset` with the columns of SQuAD.
+
+    `reward` is a metric of `rewards` or anything of that shape; None when there is no self-critical stage.
     """
 
     # The loss below is normalised over all accumulated batches and processes. The stock trainer takes BART's and T5's

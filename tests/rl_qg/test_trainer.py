@@ -159,6 +159,27 @@ def test_a_reward_whose_best_question_is_known_is_learned(tmp_path: Path) -> Non
     assert reached["both"] > 7  # of 8
 
 
+def test_a_dataset_with_squads_columns_trains_as_the_examples_do(tmp_path: Path) -> None:
+    import datasets
+
+    rows = [
+        {
+            "id": item.id,
+            "title": item.title,
+            "context": item.context,
+            "question": item.question,
+            "answers": {"text": [a.text for a in item.answers], "answer_start": [a.start for a in item.answers]},
+        }
+        for item in data(16)
+    ]
+    from_rows = trainer(tmp_path / "rows", train_dataset=datasets.Dataset.from_list(rows))
+    from_examples = trainer(tmp_path / "examples")
+    for subject in (from_rows, from_examples):
+        subject.train()
+    first, second = from_rows.model.state_dict(), from_examples.model.state_dict()
+    assert all(first[name].equal(second[name]) for name in first)
+
+
 def test_two_runs_are_equal(tmp_path: Path) -> None:
     weights = []
     for name in ("a", "b"):
