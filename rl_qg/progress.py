@@ -24,6 +24,7 @@ class TrainingBar(TrainerCallback):
         self.position = position
         self.bar: tqdm | None = None
         self.shown: dict[str, str] = {}
+        self.inner: tqdm | None = None  # an evaluation or prediction under way
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -53,6 +54,26 @@ class TrainingBar(TrainerCallback):
         if self.bar is not None and logs:
             self.shown |= {SHOWN[name]: f"{value:.3g}" for name, value in logs.items() if name in SHOWN}
             self.bar.set_postfix(self.shown, refresh=False)
+
+    def on_prediction_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Move the bar of an evaluation or prediction, opened at its first batch."""
+        if state.is_world_process_zero:
+            if self.inner is None:
+                batches = len(kwargs["eval_dataloader"])
+                self.inner = tqdm(
+                    total=batches, desc="held-out", unit="batch", leave=False, position=self.position + 1
+                )
+            self.inner.update()
+
+    def _close_inner(self, *args: Any, **kwargs: Any) -> None:
+        if self.inner is not None:
+            self.inner.close()
+            self.inner = None
+
+    on_evaluate = _close_inner
+    on_predict = _close_inner
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -22,6 +22,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from rl_qg.bootstrap import mean_interval, paired_interval
 from rl_qg.errors import InputError
+from rl_qg.progress import show_progress
 from rl_qg.qa_data import QAExample
 from rl_qg.qa_features import Windows, best_answers, encode
 from rl_qg.qa_reader import QATrainer, load_model, load_tokenizer
@@ -90,7 +91,7 @@ class _Job:
             save_total_limit=1,
             logging_steps=50,
             report_to="none",
-            disable_tqdm=False,
+            disable_tqdm=True,
             remove_unused_columns=False,
             dataloader_pin_memory=torch.cuda.is_available() and not self.use_cpu,
             seed=seed,
@@ -237,6 +238,7 @@ def _trained(job: _Job, seed: int, features: _Features) -> QATrainer:
         processing_class=features.tokenizer,
         train_dataset=features.train,
     )
+    show_progress(trainer, f"reader on {job.output_dir.name} data, seed {seed}")
     trainer.train(resume_from_checkpoint=last_checkpoint(job.folder(seed)))
     return trainer
 
