@@ -46,8 +46,8 @@ class ModelSettings:
 class MiniatureSettings:
     """How small models are pretrained on the text at hand (`rl_qg.miniature`)."""
 
-    steps: int = 1500
-    metric_steps: int = 800
+    steps: int = 800
+    metric_steps: int = 400
     batch_size: int = 16
     learning_rate: float = 2e-3
     hidden_size: int = 128
