@@ -21,7 +21,8 @@ from rl_qg.qa_data import QAExample, take
 from rl_qg.run_folder import last_checkpoint, write_json
 from rl_qg.settings import Settings
 from rl_qg.splits import Splits
-from rl_qg.trainer import Reward, SelfCriticalConfig, SelfCriticalTrainer, save_whole
+from rl_qg.trainer import Reward, SelfCriticalConfig, SelfCriticalTrainer
+from rl_qg.trainer_files import save_whole
 
 TRAINED = "trained.json"  # written last: the stages are complete
 log = logging.getLogger(__name__)

@@ -10,13 +10,11 @@ What is ours is rollout, reward, loss and their logging. Precision, accumulation
 the library's.
 """
 
-import shutil
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -27,10 +25,6 @@ from transformers import (
     PreTrainedTokenizerBase,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
 )
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -38,7 +32,7 @@ from rl_qg import objectives
 from rl_qg.prompts import Prompt, PromptEncoder, add_highlight
 from rl_qg.qa_data import QAExample
 from rl_qg.rollout import Decoded, SpecialTokens, decode, uniforms
-from rl_qg.run_folder import append_json_line, cut_json_lines
+from rl_qg.trainer_files import RunFiles
 
 
 class Reward(Protocol):
@@ -137,9 +131,9 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         self.special = SpecialTokens.of(model)
         self._sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])  # name -> total, weight
         self._seconds: dict[str, float] = defaultdict(float)
-        self._samples: list[dict[str, Any]] = []
+        self.logged_samples: list[dict[str, Any]] = []
         self._eval_rewards: dict[str, float] = {}
-        self.add_callback(_RunFiles(self))
+        self.add_callback(RunFiles(self))
 
     # --- schedules: pure functions of the step
     # ------------------------------------------------------------------------
@@ -374,7 +368,7 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
             length_sample=(sample.mask.sum(), rows),
         )
         columns = (texts[:rows], texts[rows:], reward_greedy.tolist(), reward_sample.tolist())
-        self._samples = [
+        self.logged_samples = [
             {"id": example.id, "greedy": a, "sample": b, "reward_greedy": ra, "reward_sample": rb}
             for example, a, b, ra, rb in zip(examples, *columns, strict=True)
         ][: self.args.samples_logged]
@@ -391,63 +385,6 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
             self._sums.clear()
             self._seconds.clear()
         super().log(logs, start_time)
-
-
-class _RunFiles(TrainerCallback):
-    """`metrics.jsonl`, `samples.jsonl` and the model at the stage boundary."""
-
-    def __init__(self, trainer: SelfCriticalTrainer) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Forget the lines behind the checkpoint that this run resumes from: they will be written again."""
-        if state.is_world_process_zero:
-            for name in ("metrics.jsonl", "samples.jsonl"):
-                cut_json_lines(Path(args.output_dir) / name, state.global_step)
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """One line for each logged step and each evaluation."""
-        if not state.is_world_process_zero or logs is None or not logs.keys() & {"loss", "eval_loss"}:
-            return
-        stage = "ce" if state.global_step <= self.trainer.boundary else "scst"
-        folder, head = Path(args.output_dir), {"step": state.global_step, "epoch": logs.get("epoch"), "stage": stage}
-        append_json_line(folder / "metrics.jsonl", {**head, **logs})
-        if "loss" in logs:
-            for sample in self.trainer._samples:
-                append_json_line(folder / "samples.jsonl", {"step": state.global_step, **sample})
-            self.trainer._samples = []
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Keep the model of the cross-entropy stage as `ce/`."""
-        if state.global_step == self.trainer.boundary:
-            save_whole(self.trainer, Path(args.output_dir) / "ce")
-
-
-def save_whole(trainer: SelfCriticalTrainer, folder: Path) -> None:
-    """Save model and tokenizer so that `folder` is either absent or complete. Called by every process."""
-    partial = folder.with_name(folder.name + ".part")
-    if trainer.is_world_process_zero():
-        shutil.rmtree(partial, ignore_errors=True)
-    trainer.accelerator.wait_for_everyone()
-    trainer.save_model(str(partial))
-    trainer.accelerator.wait_for_everyone()
-    if trainer.is_world_process_zero():
-        trainer.encoder.prompt.save(partial)
-        (partial / "training_args.bin").unlink(missing_ok=True)  # a pickle, and of no use to a generator
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
-    trainer.accelerator.wait_for_everyone()
 
 
 def _stack(first: Tensor, second: Tensor) -> Tensor:
