@@ -56,13 +56,15 @@ def add_highlight(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) ->
     """
     if HIGHLIGHT not in tokenizer.get_vocab():
         tokenizer.add_special_tokens({"extra_special_tokens": [HIGHLIGHT]})
-    rows = model.get_input_embeddings().weight.shape[0]
-    if len(tokenizer) <= rows:  # never shrink: T5 and mT5 ship more rows than tokens
-        return
-    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-    for embeddings in (model.get_input_embeddings(), model.get_output_embeddings()):
-        with torch.no_grad():
-            embeddings.weight[rows:] = embeddings.weight[:rows].mean(0)
+    pair = model.config.model_type == "encoder-decoder"  # two models of their own, which only they can resize
+    for part in (model.encoder, model.decoder) if pair else (model,):
+        rows = part.get_input_embeddings().weight.shape[0]
+        if len(tokenizer) <= rows:  # never shrink: T5 and mT5 ship more rows than tokens
+            continue
+        part.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        for embeddings in filter(None, (part.get_input_embeddings(), part.get_output_embeddings())):
+            with torch.no_grad():
+                embeddings.weight[rows:] = embeddings.weight[:rows].mean(0)
 
 
 def highlight(example: QAExample) -> str:

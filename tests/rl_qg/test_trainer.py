@@ -291,3 +291,64 @@ def test_a_reward_of_the_wrong_length_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="returned 1 scores for 16 questions"):
         trainer(tmp_path, ce_epochs=0, reward=Short()).train()
+
+
+def pair_of_berts(vocab_size: int, **_: Any) -> Any:
+    from transformers import BertConfig, BertLMHeadModel, BertModel, EncoderDecoderModel
+
+    sizes = {
+        "vocab_size": vocab_size,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 64,
+    }
+    torch.manual_seed(0)
+    decoder = BertLMHeadModel(BertConfig(**sizes, is_decoder=True, add_cross_attention=True))
+    return EncoderDecoderModel(encoder=BertModel(BertConfig(**sizes)), decoder=decoder)
+
+
+def tiny_mbart(vocab_size: int, **_: Any) -> Any:
+    from transformers import MBartConfig, MBartForConditionalGeneration
+
+    torch.manual_seed(0)
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    config = MBartConfig(vocab_size=vocab_size, d_model=16, encoder_ffn_dim=32, decoder_ffn_dim=32, **sizes)
+    config.decoder_start_token_id = 2
+    return MBartForConditionalGeneration(config)
+
+
+def tiny_mt5(vocab_size: int, **_: Any) -> Any:
+    from transformers import MT5Config, MT5ForConditionalGeneration
+
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
+    return MT5ForConditionalGeneration(
+        MT5Config(vocab_size=vocab_size, **sizes, decoder_start_token_id=1, pad_token_id=1, eos_token_id=2)
+    )
+
+
+@pytest.mark.parametrize("build", [pair_of_berts, tiny_mbart, tiny_mt5])
+def test_any_seq2seq_model_trains_saves_and_generates(tmp_path: Path, build: Any) -> None:
+    """Through both stages from a folder, as the command does; every parameter that gets a gradient moves."""
+    from rl_qg.policy import Policy, load_seq2seq
+
+    tokenizer = word_tokenizer(WORDS)
+    tokenizer.add_special_tokens({"cls_token": "<s>", "sep_token": "</s>"})
+    build(len(tokenizer)).save_pretrained(tmp_path / "start")
+    tokenizer.save_pretrained(tmp_path / "start")
+    model, _ = load_seq2seq(str(tmp_path / "start"))
+    subject = trainer(tmp_path / "run", model=model)
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    subject.train()
+    moved = {name for name, value in model.named_parameters() if name in before and value.shape != before[name].shape}
+    moved |= {name for name, value in model.named_parameters() if name not in moved and not value.equal(before[name])}
+    assert len(moved) > 0.9 * len(before)
+    policy = Policy(tmp_path / "run" / "ce", device=torch.device("cpu"))
+    assert len(policy.candidates(data(2), 2, max_new_tokens=5, top_p=None, temperature=1.0)) == 2
+
+
+def test_bf16_trains_both_stages(tmp_path: Path) -> None:
+    trainer(tmp_path, bf16=True).train()
+    assert all(line["loss"] == line["loss"] for line in lines(tmp_path / "metrics.jsonl"))
