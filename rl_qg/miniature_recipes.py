@@ -333,7 +333,7 @@ def masked_tokens(tokenizer: PreTrainedTokenizerFast, max_tokens: int) -> Callab
         units = [_unit(passage, rng) for passage in passages]
         contexts = [passage.context for passage in passages]
         batch = tokenizer(
-            units, contexts, truncation="only_second", max_length=max_tokens, padding=True, return_tensors="pt"
+            units, contexts, truncation="longest_first", max_length=max_tokens, padding=True, return_tensors="pt"
         )
         ids = batch["input_ids"]
         second = torch.tensor([[part == 1 for part in batch.sequence_ids(row)] for row in range(len(units))])

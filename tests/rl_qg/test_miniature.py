@@ -79,6 +79,17 @@ def test_each_objective_marks_real_tokens_only(kind: str) -> None:
         assert (labels[:, 0] == tokenizer.bos_token_id).all()
 
 
+@pytest.mark.parametrize("kind", RECIPES)
+def test_a_sentence_longer_than_an_input_is_cut(kind: str) -> None:
+    """Real text has sentences of hundreds of tokens; the corpus here has none."""
+    rows = [Passage("word " * 300 + "end.", ("what " * 200 + "?",)), *passages(3)]
+    recipe = RECIPES[kind]
+    tokenizer = recipe.tokenizer((row.context for row in rows), TINY)
+    for _ in range(4):
+        batch = recipe.objective(tokenizer, 32)(rows)
+        assert all(tensor.shape[1] <= 32 for tensor in batch.values())
+
+
 def test_a_cloze_marks_the_words_that_its_target_masks() -> None:
     rows = passages(8)
     recipe = RECIPES["bart"]
