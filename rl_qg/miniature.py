@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
@@ -110,21 +111,18 @@ def _be_one_process(threads: int) -> None:
 
 
 def pretrain(kind: str, passages: Sequence[Passage], settings: MiniatureSettings, folder: Path, row: int = 0) -> None:
-    """Train tokenizer and model of one kind from random weights into `folder`; `row` is the screen line of its
-    progress bar.
-    """
+    """Train tokenizer and model of one kind from random weights into `folder`; `row` is the bar's screen line."""
     recipe = RECIPES[kind]
     logging.getLogger("transformers").setLevel(logging.ERROR)
     disable_progress_bar()
     torch.manual_seed(0)
-    partial = folder.with_name(f"{folder.name}.{os.getpid()}.part")
     tokenizer = recipe.tokenizer(_texts(passages), settings)
     model = recipe.model(tokenizer, settings)
     steps = settings.steps if recipe.generates else settings.metric_steps
     trainer = Trainer(
         model=model,
         args=TrainingArguments(
-            output_dir=str(partial),
+            output_dir=tempfile.gettempdir(),  # nothing is written there: the trainer saves no checkpoint
             max_steps=steps,
             per_device_train_batch_size=settings.batch_size,
             learning_rate=settings.learning_rate,
@@ -142,9 +140,12 @@ def pretrain(kind: str, passages: Sequence[Passage], settings: MiniatureSettings
     )
     show_progress(trainer, f"pretrain {kind}", position=row)
     trainer.train()
-    tokenizer.save_pretrained(partial)
-    model.eval().save_pretrained(partial)
-    partial.rename(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as work:
+        whole = Path(work) / kind
+        tokenizer.save_pretrained(whole)
+        model.eval().save_pretrained(whole)
+        whole.rename(folder)
 
 
 def _texts(passages: Sequence[Passage]) -> Iterator[str]:
