@@ -161,9 +161,7 @@ def _compose(command: str, overrides: Sequence[str]) -> Any:
 
 
 def complete(command: str, overrides: Sequence[str]) -> list[str]:
-    """Write overrides out in full: section names put in front, and `reward=custom` where `reward._target_` names a
-    class.
-    """
+    """Write overrides out in full: section names put in front, and the group that a key implies."""
     field = Settings.__dataclass_fields__.get(command)
     own = set(field.type.__dataclass_fields__) if field is not None else set()  # type: ignore[union-attr]
     full = []
@@ -177,6 +175,8 @@ def complete(command: str, overrides: Sequence[str]) -> list[str]:
     keys = [text.lstrip("+").split("=")[0] for text in full]
     if "reward._target_" in keys and "reward" not in keys:
         full.insert(0, "reward=custom")
+    if "data.train" in keys and "data" not in keys:
+        full.insert(0, "data=files")  # what a preset says of its own data does not hold for these
     return full
 
 

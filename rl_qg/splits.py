@@ -90,6 +90,8 @@ def load_training(settings: DataSettings) -> list[QAExample]:
 def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = False) -> QAData:
     """All examples of one role, from files, the Hub or the embedded corpus; what reading did is logged."""
     source = settings.train if role == "train" else settings.validation
+    if not source:
+        raise InputError(f"data.{role} has no value; name a file, such as data.{role}=dev.json")
     data = (
         _world(settings.world, role)
         if source == WORLD

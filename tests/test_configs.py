@@ -16,8 +16,8 @@ CHOICES = [(group, path.stem) for group in GROUPS for path in sorted((CONFIGS / 
 
 @pytest.mark.parametrize(("group", "choice"), CHOICES, ids=lambda value: value)
 def test_every_choice_composes(group: str, choice: str) -> None:
-    target = ["reward._target_=a.B"] if choice == "custom" else []
-    settings = compose("pipeline", [f"{group}={choice}", *target])
+    open_ends = {"custom": ["reward._target_=a.B"], "files": ["data.train=a.json"]}
+    settings = compose("pipeline", [f"{group}={choice}", *open_ends.get(choice, [])])
     assert isinstance(settings, Settings)
     assert settings.reward["_target_"]
 
@@ -47,6 +47,14 @@ def test_the_research_default_is_the_papers_setting() -> None:
     assert (settings.augment.min_words, settings.augment.max_words) == (6, 30)
     assert settings.qa.model.path == "distilbert-base-uncased"
     assert compose("train", ["model=t5-base"]).model.path == "google-t5/t5-base"
+
+
+def test_what_a_preset_says_of_the_embedded_corpus_does_not_hold_for_files_of_ones_own() -> None:
+    own = compose("pipeline", ["preset=quickstart", "data.train=a.json", "data.validation=b.json"])
+    assert (own.data.train, own.data.validation, own.scst.reward_scale) == ("a.json", "b.json", 1.0)
+    assert own.model.path == "miniature:bart"
+    assert compose("pipeline", ["preset=quickstart"]).scst.reward_scale == 100
+    assert complete("train", ["data.train=a", "data=world"])[0] == "data.train=a"
 
 
 def test_the_command_line_wins_over_a_preset() -> None:

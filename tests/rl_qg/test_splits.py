@@ -68,6 +68,11 @@ def test_limits_take_a_seeded_sample_in_order() -> None:
     assert [order.index(item.id) for item in splits.gold] == sorted(order.index(item.id) for item in splits.gold)
 
 
+def test_a_role_without_a_source_is_one_line() -> None:
+    with pytest.raises(InputError, match=r"data\.validation has no value"):
+        load_splits(DataSettings(train="world", validation="", world=WorldSettings(3, 3)))
+
+
 def test_one_span_is_asked_about_once() -> None:
     rows = [
         example("a b a", "a", "first?", id="1", start=0),
