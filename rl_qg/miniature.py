@@ -49,7 +49,8 @@ def ensure(paths: Sequence[str], passages: Sequence[Passage], settings: Miniatur
     Raises:
         InputError: unknown kind, or no text to learn from.
     """
-    kinds = sorted({path.removeprefix(PREFIX) for path in paths}, key=list(RECIPES).index if _known(paths) else None)
+    _refuse_unknown(paths)
+    kinds = sorted({path.removeprefix(PREFIX) for path in paths}, key=list(RECIPES).index)
     if not passages:
         raise InputError(f"model path {paths[0]}: no training passages to pretrain a miniature on; check data.train")
     folders = {kind: _folder(kind, passages, settings) for kind in kinds}
@@ -67,12 +68,11 @@ def ensure(paths: Sequence[str], passages: Sequence[Passage], settings: Miniatur
     return {PREFIX + kind: folder for kind, folder in folders.items()}
 
 
-def _known(paths: Sequence[str]) -> bool:
+def _refuse_unknown(paths: Sequence[str]) -> None:
     for path in paths:
         if path.removeprefix(PREFIX) not in RECIPES:
             known = ", ".join(PREFIX + name for name in RECIPES)
             raise InputError(f"model path {path}: no such miniature; choose one of {known}")
-    return True
 
 
 def _folder(kind: str, passages: Sequence[Passage], settings: MiniatureSettings) -> Path:
