@@ -17,6 +17,7 @@ from rewards.signature import VERSION as __version__
 if TYPE_CHECKING:
     from rewards.bartscore import BARTScore
     from rewards.base import Metric, MetricResult
+    from rewards.combine import Product, Weighted
     from rewards.qascore import QAScore
     from rewards.qrelscore import QRelScore
 
@@ -27,8 +28,10 @@ METRICS = {
 }
 """Short name of every metric, and where it lives."""
 
+_COMBINED = {"weighted": "rewards.combine:Weighted", "product": "rewards.combine:Product"}
+
 _EXPORTS = {
-    **{target.split(":")[1]: target for target in METRICS.values()},
+    **{target.split(":")[1]: target for target in [*METRICS.values(), *_COMBINED.values()]},
     "Metric": "rewards.base:Metric",
     "MetricResult": "rewards.base:MetricResult",
 }
@@ -39,8 +42,10 @@ __all__ = [
     "Metric",
     "MetricInputError",
     "MetricResult",
+    "Product",
     "QAScore",
     "QRelScore",
+    "Weighted",
     "__version__",
     "load",
 ]
@@ -58,14 +63,16 @@ def load(name: str, **options: Any) -> Any:
     """Build a metric from its short name or a dotted path, as the configurations do.
 
     Args:
-        name: ``"qrelscore"``, or the path of any class or function that returns a reward: ``"my_package.MyReward"``.
+        name: ``"qrelscore"``, or the path of any class or function that returns a reward: ``"my_package.MyReward"``;
+            ``"weighted"`` and ``"product"`` combine several.
         options: passed on to it.
 
     Raises:
         MetricInputError: no metric of that name, or nothing at that path.
     """
-    if name in METRICS:
-        module, attribute = METRICS[name].split(":")
+    known = {**METRICS, **_COMBINED}
+    if name in known:
+        module, attribute = known[name].split(":")
     else:
         module, _, attribute = name.rpartition(".")
     if not module:

@@ -4,10 +4,14 @@ Source: Yuan, Neubig, Liu, "BARTScore: Evaluating Generated Text as Text Generat
 its released code (neulab/BARTScore).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from rewards.base import Inputs, Metric, MetricResult
@@ -35,11 +39,14 @@ class BARTScore(Metric):
       over them, as in the released code.
     - ``"f"``: the mean of precision and recall (the paper's F is arithmetic).
 
-    Difference from the released code: batches are sorted by length, and a context shared by several questions of a
-    batch is encoded once. That changes scores by rounding only.
+    Differences from the released code: batches are sorted by length, and a source shared by several targets is
+    encoded once, keys and values for the decoder included. That changes scores by rounding only. Any encoder-decoder
+    may be used; text stands between the marks of its own tokenizer (T5: ``text </s>``).
+
+    Cost: one encoder pass for each distinct source, one decoder pass for each pair.
 
     Args:
-        model: BART-like encoder-decoder, a local folder or a Hub name.
+        model: encoder-decoder such as BART or T5, a local folder or a Hub name.
         direction: ``"faithfulness"``, ``"precision"``, ``"recall"`` or ``"f"``.
         batch_size: pairs per forward pass.
         device: where to run; None takes the current GPU if there is one, else the CPU.
@@ -73,8 +80,9 @@ class BARTScore(Metric):
         self.batch_size = batch_size
         self.dtype = dtype
         self.model = FrozenModel(model, "seq2seq", device=device, dtype=dtype)
-        if not hasattr(self.model.model, "final_logits_bias"):
-            raise MetricInputError(f"bartscore: {model!r} is not a BART-like model; use BART, mBART or PEGASUS")
+        if not hasattr(self.model.model, "prepare_decoder_input_ids_from_labels"):
+            raise MetricInputError(f"bartscore: {model!r} cannot be taught a given target; use BART, T5 or PEGASUS")
+        self._before, self._behind = _marks(self.model.tokenizer)
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
@@ -100,45 +108,109 @@ class BARTScore(Metric):
         return [sum(next(values) for _ in group) / len(group) for group in inputs.references]
 
     def _pair_scores(self, sources: list[str], targets: list[str]) -> list[float]:
-        """Return BARTScore(source -> target) of each pair."""
-        source_ids, target_ids = self._closed(sources), self._closed(targets)
-        start, pad = self.model.model.config.decoder_start_token_id, self.model.tokenizer.pad_token_id
+        """Return BARTScore(source -> target) of each pair; every distinct source is encoded once."""
+        rows_of: dict[str, list[int]] = {}
+        for row, source in enumerate(sources):
+            rows_of.setdefault(source, []).append(row)
+        distinct = list(rows_of)
+        source_ids, target_ids = self._closed(distinct), self._closed(targets)
         scores = [0.0] * len(sources)
-        # Equal sources have equal lengths, and sorting is stable, so a context's questions mostly share a batch.
-        for batch in batches_by_length([len(ids) for ids in source_ids], self.batch_size):
-            states, readable = self._encode([source_ids[at] for at in batch], pad)
-            labels, lengths = self.model.pad([target_ids[at] for at in batch], pad)
-            shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], 1)
-            hidden = self.model.model.base_model(
-                encoder_outputs=BaseModelOutput(last_hidden_state=states),
-                attention_mask=readable,
-                decoder_input_ids=shifted,
-                use_cache=False,
-            ).last_hidden_state
-            read = torch.arange(labels.shape[1], device=labels.device) < lengths[:, None]
-            logprobs = (
-                target_logprobs(self._logits, hidden[read], labels[read], vocabulary=self.model.vocabulary)
-                .cpu()
-                .double()
-            )
-            for at, values in zip(batch, logprobs.split(read.sum(1).tolist()), strict=True):
-                scores[at] = float(values.mean())
+        tokens = self.model.tokens_at_once
+        for group in batches_by_length([len(ids) for ids in source_ids], self.batch_size, tokens):
+            memory = self._encode([source_ids[at] for at in group])
+            pairs = [(place, row) for place, at in enumerate(group) for row in rows_of[distinct[at]]]
+            lengths = [len(target_ids[row]) for _, row in pairs]
+            for batch in batches_by_length(lengths, self.batch_size, tokens):
+                chosen = [pairs[at] for at in batch]
+                logprobs = self._decode(
+                    memory.of_rows([place for place, _ in chosen]), [target_ids[row] for _, row in chosen]
+                )
+                for (_, row), values in zip(chosen, logprobs, strict=True):
+                    scores[row] = float(values.mean())
         return scores
 
-    def _encode(self, rows: list[list[int]], pad: int) -> tuple[Tensor, Tensor]:
-        """Return the encoder states and the attention mask of each row, encoding equal rows once."""
-        place: dict[tuple[int, ...], int] = {}
-        chosen = [place.setdefault(tuple(row), len(place)) for row in rows]
-        ids, lengths = self.model.pad([list(row) for row in place], pad)
+    def _encode(self, rows: list[list[int]]) -> "_Memory":
+        """Return what the decoder reads of each source: encoder states, and their keys and values in each layer."""
+        model = self.model.model
+        ids, lengths = self.model.pad(rows, self.model.tokenizer.pad_token_id)
         mask = (torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]).long()
-        states = self.model.model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
-        return states[chosen], mask[chosen]
+        states = model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
+        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        # One step of the decoder, whatever it reads, fills the cache with the keys and values of all layers.
+        model.get_decoder()(
+            input_ids=ids[:, :1],
+            encoder_hidden_states=states,
+            encoder_attention_mask=mask,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        layers = [(layer.keys, layer.values) for layer in cache.cross_attention_cache.layers]
+        return _Memory(states, mask, layers)
+
+    def _decode(self, memory: "_Memory", targets: list[list[int]]) -> tuple[Tensor, ...]:
+        """Return log p of each target's tokens given its source (float64, on the CPU)."""
+        model = self.model.model
+        labels, lengths = self.model.pad(targets, self.model.tokenizer.pad_token_id)
+        read = torch.arange(labels.shape[1], device=labels.device) < lengths[:, None]
+        with _head_input(model) as hidden:
+            model(
+                encoder_outputs=BaseModelOutput(last_hidden_state=memory.states),
+                attention_mask=memory.mask,
+                decoder_input_ids=model.prepare_decoder_input_ids_from_labels(labels=labels),
+                past_key_values=EncoderDecoderCache(DynamicCache(), DynamicCache(memory.layers)),
+                use_cache=True,
+            )
+        logprobs = target_logprobs(self._logits, hidden[0][read], labels[read], vocabulary=self.model.vocabulary)
+        return logprobs.cpu().double().split([len(target) for target in targets])
 
     def _closed(self, texts: list[str]) -> list[list[int]]:
-        """Return ``<s> text </s>`` of each text, cut at the model's length with ``</s>`` kept."""
-        bos, eos = self.model.tokenizer.bos_token_id, self.model.tokenizer.eos_token_id
-        room = self.model.max_tokens - 2
-        return [[bos, *ids[:room], eos] for ids in self.model.ids(texts)]
+        """Return the tokens of each text between the model's own marks, cut at its length with the marks kept."""
+        room = self.model.max_tokens - len(self._before) - len(self._behind)
+        return [[*self._before, *ids[:room], *self._behind] for ids in self.model.ids(texts)]
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        return self.model.model.lm_head(hidden) + self.model.model.final_logits_bias
+        logits = self.model.model.get_output_embeddings()(hidden)
+        bias = getattr(self.model.model, "final_logits_bias", None)
+        return logits if bias is None else logits + bias
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """What the decoder reads of sources: [rows, length, width], [rows, length], and (keys, values) per layer."""
+
+    states: Tensor
+    mask: Tensor
+    layers: list[tuple[Tensor, Tensor]]
+
+    def of_rows(self, places: list[int]) -> "_Memory":
+        """Return the memory of these sources, in this order, with repetitions."""
+        at = torch.tensor(places, device=self.states.device)
+        return _Memory(self.states[at], self.mask[at], [(keys[at], values[at]) for keys, values in self.layers])
+
+
+@contextmanager
+def _head_input(model: Any) -> Iterator[list[Tensor]]:
+    """Catch what the vocabulary head is given, scaled as this model does; the head itself sees one position."""
+    caught: list[Tensor] = []
+
+    def catch(module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        caught.append(arguments[0])
+        return (arguments[0][:1, :1],)
+
+    hook = model.get_output_embeddings().register_forward_pre_hook(catch)
+    try:
+        yield caught
+    finally:
+        hook.remove()
+
+
+def _marks(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """Return the special tokens before and behind a text: those the tokenizer adds, or its bos and eos."""
+    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a")["input_ids"]
+    if len(whole) > len(bare):
+        for start in range(len(whole) - len(bare) + 1):
+            if whole[start : start + len(bare)] == bare:
+                return whole[:start], whole[start + len(bare) :]
+    ends = [[] if token is None else [token] for token in (tokenizer.bos_token_id, tokenizer.eos_token_id)]
+    return ends[0], ends[1]

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 import torch
@@ -10,6 +10,9 @@ import torch
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel
 from rewards.signature import format_signature
+
+ROWS_AT_ONCE = 4096
+"""How many rows a metric sees at a time: enough to sort by length, and a bound on the token ids in memory."""
 
 _COLUMN = {"contexts": "context", "answers": "answer", "references": "references"}
 
@@ -33,6 +36,10 @@ class Inputs:
     references: list[tuple[str, ...]]
     rows: list[int]
     """Where each row came from in the caller's lists, for messages."""
+
+    def rows_from(self, start: int, end: int) -> "Inputs":
+        """Return the rows from ``start`` up to ``end``."""
+        return Inputs(*(getattr(self, field.name)[start:end] for field in fields(self)))
 
 
 class Metric(ABC):
@@ -102,12 +109,20 @@ class Metric(ABC):
         for position, row in enumerate(rows):
             first.setdefault(row, position)
         asked, passages, given, gold = (list(column) for column in zip(*first, strict=True))
-        with torch.inference_mode():
-            result = self.compute(Inputs(asked, passages, given, gold, list(first.values())))
+        inputs = Inputs(asked, passages, given, gold, list(first.values()))
+        scores: list[float] = []
+        parts: dict[str, list[Any]] = {}
+        for start in range(0, len(first), ROWS_AT_ONCE):
+            with torch.inference_mode():
+                result = self.compute(inputs.rows_from(start, start + ROWS_AT_ONCE))
+            scores += result.scores
+            for name, values in result.parts.items():
+                parts.setdefault(name, []).extend(values)
         place = {row: position for position, row in enumerate(first)}
         back = [place[row] for row in rows]
-        parts = {name: [values[at] for at in back] for name, values in result.parts.items()}
-        return MetricResult([result.scores[at] for at in back], parts)
+        return MetricResult(
+            [scores[at] for at in back], {name: [values[at] for at in back] for name, values in parts.items()}
+        )
 
     def __call__(
         self,

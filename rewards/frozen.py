@@ -9,14 +9,19 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from transformers.utils import logging as transformers_logging
 
 from rewards.errors import MetricInputError
+from rewards.packed import can_pack, pack, unpack
 from rewards.signature import folder_hash
 
-LOGITS_AT_ONCE = 1 << 24
-"""Vocabulary logits held at a time (64 MiB of float32), which bounds memory for any vocabulary and batch."""
+LOGITS_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 26}
+"""Vocabulary logits held at a time, which bounds memory for any vocabulary and batch. On a CPU more is slower: fresh
+memory has to be fetched for every larger block (measured: 16 MiB a third faster than 64)."""
+
+NUMBERS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
+"""Tokens times hidden size in one forward pass. On a CPU a pass of about a thousand tokens at BERT's size is the
+fastest, however many rows it has; on a GPU the bound only keeps very long texts within memory."""
 
 _KINDS: dict[str, tuple[Any, Any, str]] = {
     "encoder": (transformers.AutoModel, transformers.MODEL_FOR_MASKED_LM_MAPPING, "a BERT-like encoder"),
@@ -64,8 +69,19 @@ class FrozenModel:
         return self.model.device
 
     def to(self, device: str | torch.device) -> None:
-        """Move the model."""
+        """Move the model; on a CPU its linear layers take oneDNN's layout."""
+        unpack(self.model)
         self.model.to(device)
+        if self.device.type == "cpu" and can_pack(self.model):
+            pack(self.model)
+            for parameter in self.model.parameters():
+                parameter.data = parameter.data.clone()  # lets go of the weights' file, which holds the others too
+
+    @property
+    def tokens_at_once(self) -> int:
+        """How many tokens one forward pass takes at most (one row if that is longer)."""
+        width = getattr(self.model.config, "hidden_size", None) or 768
+        return max(1, NUMBERS_AT_ONCE.get(self.device.type, 1 << 24) // int(width))
 
     @property
     def vocabulary(self) -> int:
@@ -80,6 +96,27 @@ class FrozenModel:
             if module_name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
                 return limit - module.padding_idx - 1  # RoBERTa: the rows up to the padding index are never used
         return limit
+
+    def states(self, **inputs: Any) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Run a language model; return hidden states [rows, length, width] and the head that makes logits of them.
+
+        Where the logits are more than a module's output (Gemma's are capped), the states are the logits themselves.
+        """
+        if self._head is None:
+            return self.model(**inputs).logits, lambda logits: logits
+        return self.model.base_model(**inputs).last_hidden_state, getattr(self.model, self._head)
+
+    @cached_property
+    def _head(self) -> str | None:
+        """Name of the module that alone makes logits of hidden states, found by trying."""
+        probe = torch.arange(4, device=self.device)[None]
+        with torch.inference_mode():
+            wanted, hidden = self.model(probe).logits, self.model.base_model(probe)[0]
+            for name in ("lm_head", "cls", "embed_out"):
+                head = getattr(self.model, name, None)
+                if isinstance(head, torch.nn.Module) and torch.allclose(head(hidden), wanted, atol=1e-3, rtol=1e-3):
+                    return name
+        return None
 
     @cached_property
     def identity(self) -> str:
@@ -104,11 +141,16 @@ class FrozenModel:
         return ids, torch.tensor([len(row) for row in rows], device=self.device)
 
 
-def batches_by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
-    """Yield positions in groups of ``batch_size``, longest first, so that little is padded."""
+def batches_by_length(lengths: Sequence[int], batch_size: int, max_tokens: int) -> Iterator[list[int]]:
+    """Yield positions, longest first so that little is padded, in groups of at most ``batch_size`` rows and, padding
+    included, ``max_tokens`` tokens (but at least one row).
+    """
     order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
-    for start in range(0, len(order), batch_size):
-        yield order[start : start + batch_size]
+    start = 0
+    while start < len(order):
+        rows = min(batch_size, max(1, max_tokens // max(1, lengths[order[start]])))
+        yield order[start : start + rows]
+        start += rows
 
 
 def target_logprobs(head: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, *, vocabulary: int) -> Tensor:
@@ -121,9 +163,10 @@ def target_logprobs(head: Callable[[Tensor], Tensor], hidden: Tensor, targets: T
         vocabulary: number of logits per position.
     """
     parts = []
-    size = max(1, LOGITS_AT_ONCE // vocabulary)
+    size = max(1, LOGITS_AT_ONCE.get(hidden.device.type, 1 << 24) // vocabulary)
     for states, ids in zip(hidden.split(size), targets.split(size), strict=True):
-        parts.append(-cross_entropy(head(states).float(), ids, reduction="none"))
+        logits = head(states).float()
+        parts.append(logits.gather(1, ids[:, None])[:, 0] - logits.logsumexp(-1))
     return torch.cat(parts)
 
 
@@ -134,15 +177,16 @@ def causal_logprobs(
 
     Rows must begin with a token that is not scored. Padding stands on the right, where causal attention ignores it.
     """
-    head = lm.model.get_output_embeddings()
     scores: list[Tensor] = [torch.empty(0)] * len(rows)
-    for batch in batches_by_length([len(row) for row in rows], batch_size):
+    for batch in batches_by_length([len(row) for row in rows], batch_size, lm.tokens_at_once):
         ids, lengths = lm.pad([rows[at] for at in batch])
-        hidden = lm.model.base_model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+        hidden, head = lm.states(input_ids=ids, use_cache=False)
         position = torch.arange(1, ids.shape[1], device=ids.device)
         first = torch.tensor([starts[at] for at in batch], device=ids.device)
         read = (position >= first[:, None]) & (position < lengths[:, None])
-        logprobs = target_logprobs(head, hidden[read], ids[:, 1:][read], vocabulary=lm.vocabulary).cpu().double()
+        logprobs = (
+            target_logprobs(head, hidden[:, :-1][read], ids[:, 1:][read], vocabulary=lm.vocabulary).cpu().double()
+        )
         for at, values in zip(batch, logprobs.split(read.sum(1).tolist()), strict=True):
             scores[at] = values
     return scores

@@ -4,6 +4,7 @@ Source: Ji, Lyu, Jones, Zhou, Graham, "QAScore: An Unsupervised Unreferenced Met
 Evaluation", Entropy 2022, and its released code (TianboJi/QAScore).
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -11,6 +12,8 @@ import torch
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel, batches_by_length, target_logprobs
+
+logger = logging.getLogger(__name__)
 
 SPACE_MARKERS = ("Ġ", "▁")
 """How byte-level BPE and SentencePiece mark a token that follows a space."""
@@ -20,7 +23,9 @@ class QAScore(Metric):
     """Log-probability of the answer's tokens under a masked language model that sees the rest.
 
     The input is ``context </s> question </s> answer``, the three tokenised on their own, without ``<s>`` at the
-    beginning or ``</s>`` at the end. When it is too long for the model the context loses its beginning.
+    beginning or ``</s>`` at the end. When it is too long for the model, the context loses its beginning
+    (``truncation="beginning"``, the released code), or what stays of it is a window with the answer's first
+    occurrence in its middle (``truncation="answer"``; where the answer does not occur, the beginning is lost).
 
     ``variant="paper"``: score = sum over the answer's tokens (``unit="token"``) of log p(token | all other tokens),
     the token replaced by ``<mask>``; with ``unit="word"`` all tokens of a white-space word are masked together.
@@ -34,10 +39,14 @@ class QAScore(Metric):
 
     In both, answer tokens that do not fit into the model by themselves are not scored: the last ones are.
 
+    Cost: one encoder pass over the whole input for each masked unit; the vocabulary head at the masked positions alone
+    (paper) or at all (official).
+
     Args:
         model: masked language model such as RoBERTa, a local folder or a Hub name.
         variant: ``"paper"`` or ``"official"``.
         unit: what is masked at a time: ``"token"``, or ``"word"`` (paper only).
+        truncation: ``"beginning"`` or ``"answer"``; inputs that were cut are counted in `truncated`, logged once.
         batch_size: sequences per forward pass; there is one sequence per masked unit.
         device: where to run; None takes the current GPU if there is one, else the CPU.
         dtype: floating-point type of the model.
@@ -59,6 +68,7 @@ class QAScore(Metric):
         variant: str = "paper",
         unit: str = "token",
         *,
+        truncation: str = "beginning",
         batch_size: int = 32,
         device: str | torch.device | None = None,
         dtype: str = "float32",
@@ -67,17 +77,29 @@ class QAScore(Metric):
             raise MetricInputError(f"qascore: variant {variant!r} does not exist; use paper or official")
         if unit not in ("token", "word") or (variant == "official" and unit == "word"):
             raise MetricInputError(f"qascore: unit {unit!r} does not exist for variant {variant!r}; use token")
+        if truncation not in ("beginning", "answer"):
+            raise MetricInputError(f"qascore: truncation {truncation!r} does not exist; use beginning or answer")
         self.variant = variant
         self.unit = unit
+        self.truncation = truncation
+        self.truncated = 0
         self.batch_size = batch_size
         self.dtype = dtype
         self.model = FrozenModel(model, "masked", device=device, dtype=dtype)
-        self._head = _vocabulary_head(self.model)
+        self._sep = self.model.tokenizer.sep_token_id
+        if self.model.tokenizer.mask_token_id is None or self._sep is None:
+            raise MetricInputError(f"qascore: the tokenizer of {model!r} lacks a mask or separator token; use RoBERTa")
         self._starts_word = _word_starts(self.model) if unit == "word" else None
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
-        return {"variant": self.variant, "unit": self.unit, "model": self.model.identity, "dtype": self.dtype}
+        return {
+            "variant": self.variant,
+            "unit": self.unit,
+            "model": self.model.identity,
+            "truncation": self.truncation,
+            "dtype": self.dtype,
+        }
 
     def compute(self, inputs: Inputs) -> MetricResult:
         """Return the score and ``token_logprobs``.
@@ -86,23 +108,45 @@ class QAScore(Metric):
             MetricInputError: an answer without a token; its score, a sum over nothing, would be the best possible.
         """
         rows, owners, masks = [], [], []
-        sep = self.model.tokenizer.sep_token_id
         texts = (inputs.contexts, inputs.questions, inputs.answers)
-        columns = zip(inputs.rows, *map(self.model.ids, texts), strict=True)
-        for place, (row, context, question, answer) in enumerate(columns):
+        truncated = self.truncated
+        for place, (context, question, answer) in enumerate(zip(*map(self.model.ids, texts), strict=True)):
             if not answer:
-                raise MetricInputError(f"qascore: answers[{row}] is empty; the metric scores the tokens of the answer")
-            ids = [*context, sep, *question, sep, *answer][-self.model.max_tokens :]
+                raise MetricInputError(
+                    f"qascore: answers[{inputs.rows[place]}] is empty; the metric scores the tokens of the answer"
+                )
+            behind = [self._sep, *question, self._sep, *answer]
+            ids = [*self._cut(inputs.contexts[place], context, inputs.answers[place], len(behind)), *behind]
+            ids = ids[-self.model.max_tokens :]
             answer = answer[-len(ids) :]
             for unit in self._units(answer):
                 rows.append(ids)
                 masks.append([len(ids) - len(answer) + at for at in unit])
                 owners.append(place)
+        if self.truncated and not truncated:
+            logger.warning(
+                "qascore: an input is longer than the model's %d tokens and its context is cut (logged once; the "
+                "count is in `truncated`); truncation='answer' keeps what stands around the answer",
+                self.model.max_tokens,
+            )
         token_logprobs: list[list[float]] = [[] for _ in inputs.questions]
         for place, value in zip(owners, self._unit_scores(rows, masks), strict=True):
             token_logprobs[place].append(value)
         scores = [sum(values) / (len(values) if self.variant == "official" else 1) for values in token_logprobs]
         return MetricResult(scores, {"token_logprobs": token_logprobs})
+
+    def _cut(self, text: str, context: list[int], answer: str, taken: int) -> list[int]:
+        """Return the tokens of the context that fit beside ``taken`` others."""
+        room = max(0, self.model.max_tokens - taken)
+        if len(context) <= room:
+            return context
+        self.truncated += 1
+        at = text.find(answer) if self.truncation == "answer" else -1
+        if at < 0:
+            return context[len(context) - room :]
+        first, last = (len(ids) for ids in self.model.ids([text[:at], text[: at + len(answer)]]))
+        start = min(max(0, (first + last - room) // 2), len(context) - room)
+        return context[start : start + room]
 
     def _units(self, answer: list[int]) -> list[list[int]]:
         """Return the positions in the answer that are masked together."""
@@ -118,30 +162,19 @@ class QAScore(Metric):
     def _unit_scores(self, rows: Sequence[list[int]], masks: Sequence[list[int]]) -> list[float]:
         """Return one value per masked copy of a row: ``masks`` holds the positions masked in it."""
         scores = [0.0] * len(rows)
-        for batch in batches_by_length([len(row) for row in rows], self.batch_size):
+        for batch in batches_by_length([len(row) for row in rows], self.batch_size, self.model.tokens_at_once):
             ids, lengths = self.model.pad([rows[at] for at in batch], self.model.tokenizer.pad_token_id)
             real = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
             masked = torch.zeros_like(real)
             copy = [place for place, at in enumerate(batch) for _ in masks[at]]
             masked[copy, [position for at in batch for position in masks[at]]] = True
             inputs = ids.masked_fill(masked, self.model.tokenizer.mask_token_id)
-            hidden = self.model.model.base_model(input_ids=inputs, attention_mask=real.long()).last_hidden_state
+            hidden, head = self.model.states(input_ids=inputs, attention_mask=real.long())
             read = masked if self.variant == "paper" else real
-            logprobs = (
-                target_logprobs(self._head, hidden[read], ids[read], vocabulary=self.model.vocabulary).cpu().double()
-            )
+            logprobs = target_logprobs(head, hidden[read], ids[read], vocabulary=self.model.vocabulary).cpu().double()
             for at, values in zip(batch, logprobs.split(read.sum(1).tolist()), strict=True):
                 scores[at] = float(values.sum() if self.variant == "paper" else values.mean())
         return scores
-
-
-def _vocabulary_head(model: FrozenModel) -> torch.nn.Module:
-    """Return the module from hidden states to logits: ``lm_head`` of RoBERTa and its kin, ``cls`` of BERT."""
-    for attribute in ("lm_head", "cls"):
-        head = getattr(model.model, attribute, None)
-        if isinstance(head, torch.nn.Module) and model.tokenizer.mask_token_id is not None:
-            return head
-    raise MetricInputError(f"qascore: the vocabulary head of {model.name!r} cannot be read; use RoBERTa or BERT")
 
 
 def _word_starts(model: FrozenModel) -> frozenset[int]:

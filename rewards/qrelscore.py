@@ -4,30 +4,47 @@ Source: Wang, Liu, Tang, Wu, "QRelScore: Better Evaluating Generated Questions w
 Context-aware Relevance", EMNLP 2022, and its released code (Robert-xiaoqiang/QRelScore).
 """
 
-import logging
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 from rewards.base import Inputs, Metric, MetricResult
+from rewards.baselines import PARTS, Baselines, read_baselines
 from rewards.errors import MetricInputError
-from rewards.frozen import FrozenModel, batches_by_length, causal_logprobs
+from rewards.explanation import Explanation, explain
+from rewards.frozen import FrozenModel
+from rewards.global_relevance import GlobalChoices, GlobalRelevance
+from rewards.local_relevance import LocalChoices, LocalRelevance
 
-logger = logging.getLogger(__name__)
+_VARIANTS: dict[str, dict[str, Any]] = {
+    "official": {
+        "attention": "hard",
+        "last_tokens": "skip",
+        "long_context": "truncate",
+        "confidence": "probability",
+        "scope": "sequence",
+    },
+    "paper": {
+        "attention": "weighted",
+        "last_tokens": "keep",
+        "long_context": "chunk",
+        "confidence": "log_likelihood",
+        "scope": "context",
+    },
+}
+"""What the two variants choose where the caller does not."""
 
-CACHED_CONTEXTS = 1 << 15
-"""How many base confidences are kept; one float and a reference to the context's text each."""
-
-WHOLE = -1
-"""Stands for the end of a context that is scored in one piece."""
-
-_LONG_CONTEXT = {"official": "truncate", "paper": "chunk"}
+_CHOICES = {
+    "attention": ("hard", "weighted", "raw"),
+    "aggregation": ("max", "mean", "mover"),
+    "last_tokens": ("skip", "keep"),
+    "long_context": ("truncate", "chunk"),
+    "confidence": ("probability", "log_likelihood"),
+    "scope": ("sequence", "context"),
+    "gain": ("relative", "absolute"),
+}
 
 
 class QRelScore(Metric):
@@ -44,7 +61,7 @@ class QRelScore(Metric):
       conf_prompt = conf("question context"): question tokens count too.
     - ``grg`` = max(0, (conf_prompt - conf_base) / conf_base). score = 2 lrm grg / (lrm + grg + 1e-8).
 
-    ``variant="paper"`` (equations 1 to 10 to the letter):
+    ``variant="paper"`` (its equations to the letter):
 
     - ``lrm`` = mean over l of mean over m of max_n a'_l[m, n] cos(h_l(m), h_l(n)), with a' = a normalised over the
       context tokens. It is of order 1 / (number of context tokens) where attention is flat. In [-1, 1].
@@ -59,23 +76,47 @@ class QRelScore(Metric):
     The score has no unit. Both formulas stay below 2 and above 0 while ``lrm`` is positive, as with every trained
     BERT; a negative ``lrm`` gives what the formula gives, which has no bound, so none is declared.
 
+    Cost: one encoder pass over question and context and one decoder pass over them for each pair, one decoder pass
+    for each distinct context.
+
     Args:
-        encoder: BERT-like encoder, a local folder or a Hub name.
-        decoder: GPT-2-like causal language model, a local folder or a Hub name.
-        variant: ``"official"`` or ``"paper"``.
+        encoder: encoder whose attention can be read (BERT, RoBERTa, …), a local folder or a Hub name.
+        decoder: causal language model, a local folder or a Hub name.
+        variant: ``"official"`` or ``"paper"``: what each switch below takes when it is None.
+        attention: ``"hard"`` gives weight 1 to the context token attended to most and 0 to the others (official),
+            ``"weighted"`` normalises over the context (paper), ``"raw"`` takes the attention as it is.
+        aggregation: over a question token's context tokens: ``"max"`` of weight times cosine, ``"mean"`` (the weighted
+            sum), or ``"mover"``: the largest sum of flow times weight times cosine over flows with row sums 1/M and
+            column sums 1/N (needs POT). With hard attention one context token is left, and max and mean agree.
+        layers: ``"all"``, ``"first"``, ``"middle"``, ``"last"`` (one layer), ``"first_half"``, ``"second_half"``, or
+            numbers from 1 to L. The embedding layer is none.
+        power: exponent p of the power mean over layers; 1 is the mean, "inf" the maximum. Unless p is 1, a layer's
+            negative value counts as 0.
+        last_tokens: ``"skip"`` leaves the last token of question and context out of the local part (official),
+            ``"keep"`` compares them too (paper).
         long_context: for a context longer than the encoder: ``"truncate"`` keeps its beginning (counted in
-            `truncated`, logged once; default of ``official``), ``"chunk"`` averages over consecutive pieces (default
-            of ``paper``).
+            `truncated`, logged once; official), ``"chunk"`` averages over consecutive pieces (paper).
+        confidence: ``"probability"`` (mean over tokens; official) or ``"log_likelihood"`` (sum of log p; paper).
+        scope: ``"sequence"`` counts question, context and end token (official), ``"context"`` the context's tokens
+            alone (paper).
+        gain: ``"relative"`` to the base confidence, or ``"absolute"``.
+        clip_gain: whether a loss in confidence counts as 0.
+        baselines: values of random pairs, subtracted from both parts (`rewards.baselines`): ``"released"``, a file
+            from ``rl-qg baselines``, or ``{"lrm": 0.26, "grg": 0.01}``. A rescaled part is at least 0.
+        references: whether to score against references too (Ref-QRelScore): the harmonic mean of QRelScore and of
+            the best QRelScore among the references, each taking the context's place.
         batch_size: sequences per forward pass.
         device: where to run; None takes the current GPU if there is one, else the CPU.
         dtype: floating-point type of the models.
+
+    Parts: ``lrm`` and ``grg`` (rescaled, if baselines are given), and with references ``reference``.
 
     Raises:
         MetricInputError: a choice that does not exist, or a model that cannot be loaded or does not fit.
     """
 
     name = "qrelscore"
-    part_names = ("lrm", "grg")
+    part_names: tuple[str, ...] = PARTS
 
     def __init__(
         self,
@@ -83,261 +124,141 @@ class QRelScore(Metric):
         decoder: str = "gpt2",
         variant: str = "official",
         *,
+        attention: str | None = None,
+        aggregation: str = "max",
+        layers: str | Sequence[int] = "all",
+        power: float | str = 1.0,
+        last_tokens: str | None = None,
         long_context: str | None = None,
+        confidence: str | None = None,
+        scope: str | None = None,
+        gain: str = "relative",
+        clip_gain: bool = True,
+        baselines: str | Path | Mapping[str, object] | None = None,
+        references: bool = False,
         batch_size: int = 32,
         device: str | torch.device | None = None,
         dtype: str = "float32",
     ) -> None:
-        if variant not in _LONG_CONTEXT:
-            raise MetricInputError(f"qrelscore: variant {variant!r} does not exist; use official or paper")
-        if long_context not in (None, "truncate", "chunk"):
-            raise MetricInputError(f"qrelscore: long_context {long_context!r} does not exist; use truncate or chunk")
+        given = {"attention": attention, "last_tokens": last_tokens, "long_context": long_context,
+                 "confidence": confidence, "scope": scope}  # fmt: skip
+        chosen = _chosen(variant, {**given, "aggregation": aggregation, "gain": gain})
         self.variant = variant
-        self.long_context = long_context or _LONG_CONTEXT[variant]
-        self.batch_size = batch_size
         self.dtype = dtype
+        self.references = references
+        self.batch_size = batch_size
+        if references:
+            self.needs = frozenset({"contexts", "references"})
+            self.part_names = (*PARTS, "reference")
         self.encoder = FrozenModel(encoder, "encoder", device=device, dtype=dtype)
         self.decoder = FrozenModel(decoder, "causal", device=device, dtype=dtype)
-        self.truncated = 0
-        self._layers = _encoder_layers(self.encoder)
-        self._bos, self._eos = _boundary_tokens(self.decoder)
-        self._base: OrderedDict[_Piece, float] = OrderedDict()
-        # Byte-level BPE never merges across the space before a word, so "q c" is the tokens of "q" and of " c".
-        probe = self.decoder.ids(["a b", "a", " b"])
-        self._splits_at_spaces = probe[0] == probe[1] + probe[2]
+        self.local = LocalRelevance(
+            self.encoder,
+            LocalChoices(
+                attention=chosen["attention"],
+                aggregation=chosen["aggregation"],
+                layers=layers if isinstance(layers, str) else tuple(layers),
+                power=_number(power),
+                last_tokens=chosen["last_tokens"],
+                long_context=chosen["long_context"],
+            ),
+            batch_size=batch_size,
+        )
+        self.globally = GlobalRelevance(
+            self.decoder,
+            GlobalChoices(confidence=chosen["confidence"], scope=chosen["scope"], gain=chosen["gain"], clip=clip_gain),
+            batch_size=batch_size,
+        )
+        self.baselines: Baselines | None = None
+        if baselines is not None:
+            plain = (
+                chosen == _chosen("official", {}) and layers == "all" and self.local.choices.power == 1 and clip_gain
+            )
+            self.baselines = read_baselines(baselines, self.signature, official=variant == "official" and plain)
+
+    @property
+    def truncated(self) -> int:
+        """How many contexts were cut at the encoder's length so far."""
+        return self.local.truncated
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
+        local, globally = self.local.choices, self.globally.choices
+        layers = local.layers if isinstance(local.layers, str) else ",".join(map(str, local.layers))
         return {
             "variant": self.variant,
             "encoder": self.encoder.identity,
             "decoder": self.decoder.identity,
-            "long_context": self.long_context,
+            **{key: getattr(local, key) for key in ("attention", "aggregation")},
+            "layers": layers,
+            "power": f"{local.power:g}",
+            **{key: getattr(local, key) for key in ("last_tokens", "long_context")},
+            **{key: getattr(globally, key) for key in ("confidence", "scope", "gain")},
+            "clip_gain": "yes" if globally.clip else "no",
+            "baselines": self.baselines or "none",
+            "references": "yes" if self.references else "no",
             "dtype": self.dtype,
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the score and its parts ``lrm`` and ``grg``."""
-        lrm = self._local(inputs.questions, inputs.contexts)
-        grg = self._global(inputs.questions, inputs.contexts)
-        margin = 1e-8 if self.variant == "official" else 0.0
-        scores = [self._combine(a, b, margin) for a, b in zip(lrm, grg, strict=True)]
-        return MetricResult(scores, {"lrm": lrm, "grg": grg})
+        """Return the score and its parts."""
+        if not self.references:
+            scores, parts = self._pair_scores(inputs.questions, inputs.contexts)
+            return MetricResult(scores, dict(parts))
+        count = len(inputs.questions)
+        repeated = [q for q, group in zip(inputs.questions, inputs.references, strict=True) for _ in group]
+        sources = [reference for group in inputs.references for reference in group]
+        scores, parts = self._pair_scores([*inputs.questions, *repeated], [*inputs.contexts, *sources])
+        against = iter(scores[count:])
+        best = [max(next(against) for _ in group) for group in inputs.references]
+        both = [self._harmonic(a, b) for a, b in zip(scores[:count], best, strict=True)]
+        return MetricResult(both, {**{part: values[:count] for part, values in parts.items()}, "reference": best})
 
-    def _combine(self, local: float, gain: float, margin: float) -> float:
-        total = local + gain + margin
+    def explain(self, question: str, context: str) -> Explanation:
+        """Say where the score of one question comes from, token by token (`rewards.explanation`).
+
+        Raises:
+            MetricInputError: something other than text, or nothing left to compare.
+        """
+        return explain(self, question, context)
+
+    def _pair_scores(
+        self, questions: Sequence[str], contexts: Sequence[str]
+    ) -> tuple[list[float], dict[str, list[float]]]:
+        """Return the score of each pair and its parts."""
+        parts = {
+            "lrm": self.local.scores(questions, contexts),
+            "grg": self.globally.scores(questions, contexts),
+        }
+        if self.baselines is not None:
+            parts = {part: [self.baselines.rescale(part, value) for value in parts[part]] for part in PARTS}
+        return [self._harmonic(a, b) for a, b in zip(parts["lrm"], parts["grg"], strict=True)], parts
+
+    def _harmonic(self, a: float, b: float) -> float:
+        total = a + b + (1e-8 if self.variant == "official" else 0.0)
         if total == 0 or (self.variant == "paper" and total < 0):
             return 0.0
-        return 2 * local * gain / total
-
-    # Local part ------------------------------------------------------------------------------------------------
-
-    def _local(self, questions: list[str], contexts: list[str]) -> list[float]:
-        """Return the local relevance of each pair; 0 where no token is left to compare."""
-        skip = 1 if self.variant == "official" else 0  # the released code leaves out the last token of either side
-        pairs, owners = [], []
-        truncated = 0
-        token_ids = zip(self.encoder.ids(questions), self.encoder.ids(contexts), strict=True)
-        for row, (question, context) in enumerate(token_ids):
-            room = self.encoder.max_tokens - 3 - len(question)
-            pieces = [context[start : start + room] for start in range(0, len(context), room)] if room > 0 else []
-            if self.long_context == "truncate" and len(pieces) > 1:
-                truncated += 1
-                pieces = pieces[:1]
-            usable = [(question, piece) for piece in pieces if len(question) > skip and len(piece) > skip]
-            pairs += usable
-            owners += [row] * len(usable)
-        self._note_truncation(truncated)
-        if not pairs:
-            return [0.0] * len(questions)
-        return _mean_by_owner(self._layer_scores(pairs, skip).mean(1).tolist(), owners, len(questions))
-
-    def _layer_scores(self, pairs: list[tuple[list[int], list[int]]], skip: int) -> Tensor:
-        """Return the relevance in every layer, [pairs, layers] (float64, on the CPU)."""
-        cls, sep = self.encoder.tokenizer.cls_token_id, self.encoder.tokenizer.sep_token_id
-        rows = [[cls, *question, sep, *context, sep] for question, context in pairs]
-        layer_score = _hard_match if self.variant == "official" else _soft_match
-        scores = torch.zeros(len(pairs), len(self._layers), dtype=torch.float64)
-        for batch in batches_by_length([len(row) for row in rows], self.batch_size):
-            ids, lengths = self.encoder.pad([rows[at] for at in batch], self.encoder.tokenizer.pad_token_id or 0)
-            words = torch.tensor([len(pairs[at][0]) for at in batch], device=ids.device)[:, None]
-            position = torch.arange(ids.shape[1], device=ids.device)
-            spans = _Spans(
-                question=torch.arange(int(words.max()), device=ids.device) < words - skip,
-                context=(position >= words + 2) & (position < lengths[:, None] - 1 - skip),
-            )
-            arguments = {"input_ids": ids, "attention_mask": (position < lengths[:, None]).long()}
-            if getattr(self.encoder.model.config, "type_vocab_size", 0) > 1:
-                arguments["token_type_ids"] = ((position >= words + 2) & (position < lengths[:, None])).long()
-            with _layer_values(self._layers, layer_score, spans) as values:
-                self.encoder.model(**arguments)
-            scores[batch] = torch.stack(values, 1).cpu().double()
-        return scores
-
-    def _note_truncation(self, count: int) -> None:
-        if count and not self.truncated:
-            logger.warning(
-                "qrelscore: a context is longer than the encoder's %d tokens and is cut at its end (logged once; the "
-                "count is in `truncated`); long_context='chunk' reads all of it",
-                self.encoder.max_tokens,
-            )
-        self.truncated += count
-
-    # Global part -----------------------------------------------------------------------------------------------
-
-    def _global(self, questions: list[str], contexts: list[str]) -> list[float]:
-        """Return the global relevance of each pair: the gain in confidence, averaged over pieces of the context."""
-        comparisons = self._comparisons(questions, contexts)
-        missing = {item.piece: item.base for item in comparisons if item.piece not in self._base}
-        rows = [*missing.values(), *(item.prompt for item in comparisons)]
-        starts = [1] * len(missing) + [item.start for item in comparisons]
-        logprobs = causal_logprobs(self.decoder, rows, starts, batch_size=self.batch_size)
-        confidence = [self._confidence(values) for values in logprobs]
-        known = dict(zip(missing, confidence[: len(missing)], strict=True))
-        known |= {item.piece: self._base[item.piece] for item in comparisons if item.piece in self._base}
-        gains = []
-        for item, prompt in zip(comparisons, confidence[len(missing) :], strict=True):
-            base = known[item.piece]
-            gains.append(max(0.0, (prompt - base) / abs(base)) if base else 0.0)
-        self._remember(known)
-        return _mean_by_owner(gains, [item.owner for item in comparisons], len(questions))
-
-    def _comparisons(self, questions: list[str], contexts: list[str]) -> list["_Comparison"]:
-        """Return what to compare for each pair: one context, or several pieces of one too long for the decoder."""
-        official = self.variant == "official"
-        end = [self._eos] if official else []
-        spaced = self.decoder.ids([" " + context for context in contexts])
-        plain = self.decoder.ids(contexts) if official else spaced
-        found = []
-        for row, question in enumerate(self.decoder.ids(questions)):
-            if official:
-                joined = self._joined(questions[row], contexts[row], question + spaced[row])
-                if max(len(joined), len(plain[row])) + 2 <= self.decoder.max_tokens:
-                    base, prompt = [self._bos, *plain[row], *end], [self._bos, *joined, *end]
-                    found.append(_Comparison(row, (contexts[row], 0, WHOLE), base, prompt, start=1))
-                    continue
-            room = self.decoder.max_tokens - 1 - len(end) - len(question)
-            for start in range(0, len(spaced[row]), room) if room > 0 else ():
-                piece = spaced[row][start : start + room]
-                base, prompt = [self._bos, *piece, *end], [self._bos, *question, *piece, *end]
-                key = (contexts[row], start, start + len(piece))
-                found.append(_Comparison(row, key, base, prompt, start=1 if official else 1 + len(question)))
-        return found
-
-    def _joined(self, question: str, context: str, concatenated: list[int]) -> list[int]:
-        """Return the tokens of "question context" as one text, without tokenising the context again if possible."""
-        if self._splits_at_spaces and not question[-1:].isspace() and not context[:1].isspace():
-            return concatenated
-        return self.decoder.ids([f"{question} {context}"])[0]
-
-    def _confidence(self, logprobs: Tensor) -> float:
-        return float(logprobs.exp().mean() if self.variant == "official" else logprobs.sum())
-
-    def _remember(self, bases: Mapping["_Piece", float]) -> None:
-        """Keep base confidences for later calls, the most recently used ones first."""
-        for piece, value in bases.items():
-            self._base[piece] = value
-            self._base.move_to_end(piece)
-        while len(self._base) > CACHED_CONTEXTS:
-            self._base.popitem(last=False)
+        return 2 * a * b / total
 
 
-_Piece = tuple[str, int, int]
-"""A context's text and the range of its tokens."""
+def _chosen(variant: str, given: Mapping[str, str | None]) -> dict[str, str]:
+    """Return every switch, the variant's own where None was given."""
+    if variant not in _VARIANTS:
+        raise MetricInputError(f"qrelscore: variant {variant!r} does not exist; use official or paper")
+    chosen = {"aggregation": "max", "gain": "relative", **_VARIANTS[variant]}
+    chosen |= {key: value for key, value in given.items() if value is not None}
+    for key, value in chosen.items():
+        if value not in _CHOICES[key]:
+            raise MetricInputError(f"qrelscore: {key} {value!r} does not exist; use {' or '.join(_CHOICES[key])}")
+    return chosen
 
 
-@dataclass(frozen=True)
-class _Comparison:
-    """A piece of context, scored alone (base) and behind the question (prompt) from token ``start`` on."""
-
-    owner: int
-    piece: _Piece
-    base: list[int]
-    prompt: list[int]
-    start: int
-
-
-@dataclass(frozen=True)
-class _Spans:
-    """Which tokens of a batch are compared."""
-
-    question: Tensor
-    """[batch, longest question], True where compared; column m is position m + 1 of the sequence."""
-    context: Tensor
-    """[batch, longest sequence], True where compared."""
-
-
-def _hard_match(attention: Tensor, hidden: Tensor, spans: _Spans) -> Tensor:
-    """Mean over question tokens of the cosine to the context token each attends to most, [batch] (official).
-
-    ``attention`` is [batch, question, sequence], the maximum over heads; ``hidden`` [batch, sequence, width].
-    """
-    best = attention.masked_fill(~spans.context[:, None], -1).argmax(-1)
-    unit = normalize(hidden.float(), dim=-1)
-    matched = unit.gather(1, best[:, :, None].expand(-1, -1, unit.shape[-1]))
-    cosine = (unit[:, 1 : 1 + best.shape[1]] * matched).sum(-1)
-    return (cosine * spans.question).sum(1) / spans.question.sum(1)
-
-
-def _soft_match(attention: Tensor, hidden: Tensor, spans: _Spans) -> Tensor:
-    """Mean over question tokens of max_n a'[m, n] cos(m, n), a' normalised over the context, [batch] (eq. 4)."""
-    weight = attention.float() * spans.context[:, None]
-    weight = weight / weight.sum(-1, keepdim=True).clamp_min(torch.finfo(weight.dtype).tiny)
-    unit = normalize(hidden.float(), dim=-1)
-    cosine = unit[:, 1 : 1 + weight.shape[1]] @ unit.transpose(1, 2)
-    best = (weight * cosine).masked_fill(~spans.context[:, None], float("-inf")).amax(-1)
-    return (best * spans.question).sum(1) / spans.question.sum(1)
-
-
-@contextmanager
-def _layer_values(
-    layers: Sequence[Any], layer_score: Callable[[Tensor, Tensor, _Spans], Tensor], spans: _Spans
-) -> Iterator[list[Tensor]]:
-    """Collect one value per sequence from every layer that runs inside; a layer's attention goes as it ends."""
-    values: list[Tensor] = []
-    attention: list[Tensor] = []
-    rows = slice(1, 1 + spans.question.shape[1])
-
-    def keep(module: nn.Module, arguments: Any, output: Any) -> None:
-        attention.append(output[1][:, :, rows].amax(1))
-
-    def reduce(module: nn.Module, arguments: Any, output: Any) -> None:
-        hidden = output[0] if isinstance(output, tuple) else output
-        values.append(layer_score(attention.pop(), hidden, spans))
-
-    hooks = [layer.attention.register_forward_hook(keep) for layer in layers]
-    hooks += [layer.register_forward_hook(reduce) for layer in layers]
+def _number(power: float | str) -> float:
+    """Return the exponent; configurations write infinity as text."""
     try:
-        yield values
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _encoder_layers(encoder: FrozenModel) -> list[Any]:
-    """Return the layers of a BERT-like encoder, each with an ``attention`` that returns its probabilities."""
-    depth = encoder.model.config.num_hidden_layers
-    for module in encoder.model.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == depth and hasattr(module[0], "attention"):
-            return list(module)
-    raise MetricInputError(
-        f"qrelscore: the attention of {encoder.name!r} cannot be read; use BERT, RoBERTa or DistilBERT"
-    )
-
-
-def _boundary_tokens(decoder: FrozenModel) -> tuple[int, int]:
-    bos, eos = decoder.tokenizer.bos_token_id, decoder.tokenizer.eos_token_id
-    if bos is None or eos is None:
-        raise MetricInputError(
-            f"qrelscore: the tokenizer of {decoder.name!r} has no bos or eos token; use a GPT-2-like one"
-        )
-    return bos, eos
-
-
-def _mean_by_owner(values: Sequence[float], owners: Sequence[int], count: int) -> list[float]:
-    """Average the values of each owner 0..count-1; 0 for an owner without values."""
-    total, number = [0.0] * count, [0] * count
-    for value, owner in zip(values, owners, strict=True):
-        total[owner] += value
-        number[owner] += 1
-    return [t / max(1, n) for t, n in zip(total, number, strict=True)]
+        number = float(power)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if number != number:
+        raise MetricInputError(f"qrelscore: power {power!r} is no number; use 1 for the mean, inf for the maximum")
+    return number

@@ -20,6 +20,8 @@ from rl_qg.settings import Settings
 PACKAGED = Path(__file__).parent / "configs"  # in an installed wheel
 CONFIGS = PACKAGED if PACKAGED.is_dir() else Path(__file__).parent.parent / "configs"
 GROUPS = ("preset", "reward", "model", "data")
+COMBINED = ("rewards.Weighted", "rewards.Product")
+PART = {"metric": None, "weight": 1.0, "clip": None, "scale": 1.0}  # what every part of a combined reward may say
 KEY = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[^=]+)(?P<rest>=.*)?$", re.DOTALL)
 
 
@@ -129,7 +131,7 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
         missing = sorted(OmegaConf.missing_keys(config))
         if missing:
             raise InputError(f"{missing[0]} has no value; give one, such as {missing[0]}=…")
-        reward = OmegaConf.to_container(config.reward, resolve=True)
+        reward = complete_parts(OmegaConf.to_container(config.reward, resolve=True), config.reward_models)
         typed = OmegaConf.merge(OmegaConf.structured(Settings), {**config, "reward": {}})
         settings = OmegaConf.to_object(typed)
     except OmegaConfBaseException as error:
@@ -138,6 +140,35 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
     settings.reward = {str(key): value for key, value in reward.items()}
     settings.check()
     return settings
+
+
+def complete_parts(reward: Any, models: Any) -> Any:
+    """Give each part of a combined reward the defaults of its metric's file in `configs/reward/`; what the part says
+    wins. `models` is the node `reward_models`, to which the files refer.
+
+    Raises:
+        InputError: a part has a key that neither every part nor its metric's file has.
+    """
+    from omegaconf import OmegaConf
+
+    def complete_part(label: str, part: Any) -> Any:
+        if not isinstance(part, dict):
+            return part  # the metric says what is wrong with it
+        name = part.get("metric") or label
+        if name not in choices("reward") or name == "custom":
+            return complete_parts({**PART, **part, "metric": name}, models)
+        file = OmegaConf.load(CONFIGS / "reward" / f"{name}.yaml")
+        node = OmegaConf.create({"reward_models": models, "file": file}).file
+        defaults: Any = {**OmegaConf.to_container(node, resolve=True), **PART}  # type: ignore[dict-item]
+        target = defaults.pop("_target_")
+        if unknown := sorted(map(str, part.keys() - defaults.keys())):
+            raise InputError(f"settings: part {label!r} has no key {unknown[0]!r}; it has {', '.join(defaults)}")
+        return complete_parts({**defaults, **part, "metric": target}, models)
+
+    parts = reward.get("parts")
+    if reward.get("_target_", reward.get("metric")) not in COMBINED or not isinstance(parts, dict):
+        return reward
+    return {**reward, "parts": {label: complete_part(label, part) for label, part in parts.items()}}
 
 
 def resolved_yaml(command: str, overrides: Sequence[str]) -> str:

@@ -4,10 +4,11 @@ the run.
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from accelerate import PartialState
 
@@ -76,7 +77,7 @@ def with_miniatures(settings: Settings, examples: Sequence[QAExample], state: Pa
     """Replace `miniature:…` by folders in model, reward and reader; the missing ones are pretrained by the main
     process.
     """
-    paths = [settings.model.path, settings.qa.model.path, *(v for v in settings.reward.values() if isinstance(v, str))]
+    paths = [settings.model.path, settings.qa.model.path, *_texts(settings.reward)]
     wanted = [path for path in paths if miniature.is_miniature(path)]
     if not wanted:
         return settings
@@ -87,10 +88,22 @@ def with_miniatures(settings: Settings, examples: Sequence[QAExample], state: Pa
         settings,
         model=replace(settings.model, path=found.get(settings.model.path, settings.model.path)),
         qa=replace(settings.qa, model=QAModelSettings(found.get(settings.qa.model.path, settings.qa.model.path))),
-        reward={
-            key: found.get(value, value) if isinstance(value, str) else value for key, value in settings.reward.items()
-        },
+        reward=_replaced(settings.reward, found),
     )
+
+
+def _texts(options: Any) -> list[str]:
+    """Every text value of nested options, where a model's name may stand."""
+    if isinstance(options, dict):
+        return [text for value in options.values() for text in _texts(value)]
+    return [options] if isinstance(options, str) else []
+
+
+def _replaced(options: Any, found: Mapping[str, str]) -> Any:
+    """The same options with the texts in `found` replaced."""
+    if isinstance(options, dict):
+        return {key: _replaced(value, found) for key, value in options.items()}
+    return found.get(options, options) if isinstance(options, str) else options
 
 
 def one_miniature(path: str, examples: Sequence[QAExample], settings: Settings) -> str:

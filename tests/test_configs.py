@@ -1,13 +1,18 @@
 """Every YAML composes, and a wrong key or value is one clear line."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import yaml
+from accelerate import PartialState
 
-from rl_qg.cli import COMMANDS, CONFIGS, complete, compose, describe, overview, resolved_yaml
+from rewards.combine import Part
+from rl_qg import miniature
+from rl_qg.cli import COMMANDS, CONFIGS, PART, complete, compose, describe, overview, resolved_yaml
 from rl_qg.errors import InputError
+from rl_qg.preparation import with_miniatures
 from rl_qg.settings import Settings
 
 GROUPS = ("data", "model", "reward", "preset")
@@ -16,7 +21,12 @@ CHOICES = [(group, path.stem) for group in GROUPS for path in sorted((CONFIGS / 
 
 @pytest.mark.parametrize(("group", "choice"), CHOICES, ids=lambda value: value)
 def test_every_choice_composes(group: str, choice: str) -> None:
-    open_ends = {"custom": ["reward._target_=a.B"], "files": ["data.train=a.json"]}
+    open_ends = {
+        "custom": ["reward._target_=a.B"],
+        "weighted": ["reward.parts={qrelscore:{}}"],
+        "product": ["reward.parts={qrelscore:{}}"],
+        "files": ["data.train=a.json"],
+    }
     settings = compose("pipeline", [f"{group}={choice}", *open_ends.get(choice, [])])
     assert isinstance(settings, Settings)
     assert settings.reward["_target_"]
@@ -71,6 +81,51 @@ def test_miniatures_reach_the_rewards_and_the_reader() -> None:
         assert all(path.startswith("miniature:") for path in paths)
 
 
+def test_the_parts_of_a_combined_reward_have_the_defaults_of_their_own_files() -> None:
+    inner = "{metric:product,parts:{bartscore:{direction:f}}}"
+    parts = (
+        f"{{qrelscore:{{weight:0.7,variant:paper}},qa:{{metric:qascore,clip:[-20,0]}},my.R:{{depth:2}},all:{inner}}}"
+    )
+    settings = compose("pipeline", ["model=miniature", "reward=weighted", f"reward.parts={parts}"])
+    found = settings.reward["parts"]
+    for label, name in {"qrelscore": "qrelscore", "qa": "qascore"}.items():
+        alone = compose("pipeline", ["model=miniature", f"reward={name}"]).reward
+        said = {"weight": 0.7, "variant": "paper"} if label == "qrelscore" else {"clip": [-20, 0]}
+        target = alone.pop("_target_")
+        assert found[label] == {**alone, **PART, "metric": target, **said}
+    assert found["my.R"] == {"metric": "my.R", "weight": 1.0, "clip": None, "scale": 1.0, "depth": 2}
+    bartscore = found["all"]["parts"]["bartscore"]
+    assert (bartscore["model"], bartscore["direction"]) == ("miniature:bart", "f")
+    own = compose("train", ["reward._target_=a.B", "+reward.parts={qascore:{x:1}}"]).reward
+    assert own == {"_target_": "a.B", "parts": {"qascore": {"x": 1}}}  # somebody else's parts
+
+
+def test_a_wrong_key_of_a_part_is_one_clear_line() -> None:
+    for parts in ("{qascore:{wieght:1}}", "{both:{metric:product,parts:{qascore:{wieght:1}}}}"):
+        with pytest.raises(InputError, match=r"part 'qascore' has no key 'wieght'; it has model, .*weight"):
+            compose("train", ["reward=weighted", f"reward.parts={parts}"])
+
+
+def test_what_the_door_says_of_a_part_is_what_a_part_is() -> None:
+    declared = {field.name: field.default for field in fields(Part)}
+    assert {**declared, "metric": None, "clip": None} == PART
+
+
+def test_miniatures_are_found_at_any_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ensure(paths: list[str], text: object, sizes: object) -> dict[str, Path]:
+        return {path: Path("/cache", path.removeprefix("miniature:")) for path in paths}
+
+    monkeypatch.setattr(miniature, "ensure", ensure)
+    parts = "{qrelscore:{},both:{metric:product,parts:{qascore:{clip:[-20,0]}}}}"
+    settings = compose("pipeline", ["preset=smoke", "reward=weighted", f"reward.parts={parts}"])
+    done = with_miniatures(settings, [], PartialState(cpu=True))
+    assert done.reward["parts"]["qrelscore"]["encoder"] == "/cache/bert"
+    assert done.reward["parts"]["both"]["parts"]["qascore"]["model"] == "/cache/roberta"
+    assert done.reward["parts"]["both"]["parts"]["qascore"]["clip"] == [-20, 0]
+    assert (done.model.path, done.qa.model.path) == ("/cache/bart", "/cache/distilbert")
+    assert settings.reward["parts"]["qrelscore"]["encoder"] == "miniature:bert"  # left as it was
+
+
 def test_a_commands_own_keys_need_no_section_name() -> None:
     assert complete("generate", ["num_beams=4", "model.path=x", "generate.top_p=1", "data=world"]) == [
         "generate.num_beams=4",
@@ -91,11 +146,15 @@ def test_a_commands_own_keys_need_no_section_name() -> None:
     [
         ("rewrd=qrelscore", "no key or group 'rewrd'"),
         ("ce.epoch=3", "no key or group 'ce.epoch'"),
-        ("reward=nope", "reward=nope is no choice; choose one of bartscore, custom, qascore, qrelscore"),
+        (
+            "reward=nope",
+            "reward=nope is no choice; choose one of bartscore, custom, product, qascore, qrelscore, weighted",
+        ),
         ("ce.epochs=many", "'many'.*Float.*ce.epochs"),
         ("stages=all", "stages=all is not one of ce, scst, both"),
         ("data.labelled_fraction=0", "labelled_fraction=0.0 is not in"),
         ("reward=custom", "reward._target_ has no value"),
+        ("reward=weighted", "reward.parts has no value"),
         ("just words", "not of the form key=value"),
         ("--flag", "not of the form key=value"),
     ],

@@ -69,7 +69,7 @@ def test_order_batch_size_and_padding_change_nothing(metric, folders, rows):
 
 
 def test_a_context_is_encoded_once_for_all_its_questions(folders):
-    metric = BARTScore(folders["bart"])
+    metric = BARTScore(folders["bart"], batch_size=3)
     encoded = []
     metric.model.model.get_encoder().register_forward_hook(
         lambda module, arguments, options, output: encoded.append(len(options["input_ids"])), with_kwargs=True

@@ -45,6 +45,17 @@ def test_equal_rows_are_computed_once_and_keep_their_place():
     assert inputs.references == [()] * 3  # not needed, so left blank
 
 
+def test_many_rows_are_computed_in_blocks(monkeypatch):
+    monkeypatch.setattr("rewards.base.ROWS_AT_ONCE", 3)
+    metric = Lengths()
+    questions = ["q" * (1 + at % 5) for at in range(16)]
+    result = metric.score(questions, ["c"] * 16, answers=[str(at % 7) for at in range(16)])
+    assert [len(inputs.questions) for inputs in metric.seen] == [3, 3, 3, 3, 3, 1]
+    assert result.scores == [len(question) + 1.0 for question in questions]
+    assert [len(letters) for letters in result.parts["letters"]] == [len(question) for question in questions]
+    assert [row for inputs in metric.seen for row in inputs.rows] == list(range(16))
+
+
 def test_nothing_to_score():
     metric = Lengths()
     assert metric.score([], [], answers=[]) == MetricResult([], {"question": [], "letters": []})

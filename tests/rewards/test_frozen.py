@@ -48,9 +48,15 @@ def test_a_repeated_text_is_tokenised_once(folders, monkeypatch):
 
 def test_batches_hold_similar_lengths_and_every_row_once():
     lengths = [3, 9, 1, 9, 4]
-    batches = list(batches_by_length(lengths, 2))
+    batches = list(batches_by_length(lengths, 2, 1000))
     assert [[lengths[at] for at in batch] for batch in batches] == [[9, 9], [4, 3], [1]]
     assert sorted(at for batch in batches for at in batch) == [0, 1, 2, 3, 4]
+
+
+def test_a_batch_holds_no_more_tokens_than_allowed_or_one_row():
+    lengths = [30, 3, 9, 1, 9, 4, 12]
+    batches = list(batches_by_length(lengths, 4, 20))
+    assert [[lengths[at] for at in batch] for batch in batches] == [[30], [12], [9, 9], [4, 3, 1]]
 
 
 def test_chunks_of_the_vocabulary_head_change_nothing(monkeypatch):
@@ -58,7 +64,7 @@ def test_chunks_of_the_vocabulary_head_change_nothing(monkeypatch):
     head, hidden = torch.nn.Linear(8, 50), torch.randn(23, 8)
     targets = torch.randint(0, 50, (23,))
     want = head(hidden).log_softmax(-1)[torch.arange(23), targets]
-    monkeypatch.setattr(rewards.frozen, "LOGITS_AT_ONCE", 200)
+    monkeypatch.setitem(rewards.frozen.LOGITS_AT_ONCE, "cpu", 200)
     sizes = []
     got = target_logprobs(lambda states: sizes.append(len(states)) or head(states), hidden, targets, vocabulary=50)
     torch.testing.assert_close(got, want)

@@ -59,6 +59,33 @@ def test_order_batch_size_and_padding_change_nothing(metric, folders, rows):
     assert score(alone, rows).scores == pytest.approx(together, rel=1e-5)
 
 
+@pytest.mark.parametrize("place", [0, 5, 11])
+def test_a_window_around_the_answer(folders, place):
+    """Wherever the answer stands, the window holds it, is full, and scores as the slow reference does."""
+    words = ["the mill was built"] * 12
+    words[place] = "by Ida Koll in 1204"
+    context, question = " ".join(words), "Who built it?"
+    metric = QAScore(folders["roberta"], truncation="answer")
+    got = metric.score([question], [context], answers=["Ida Koll"])
+    want = answer_logprobs(
+        folders["roberta"], question, context, "Ida Koll", variant="paper", unit="token", truncation="answer"
+    )
+    assert got.parts["token_logprobs"][0] == pytest.approx(want, rel=1e-5)
+    assert metric.truncated == 1
+    kept = metric._cut(context, metric.model.ids([context])[0], "Ida Koll", 20)
+    assert len(kept) == metric.model.max_tokens - 20
+    assert "Ida Koll" in metric.model.tokenizer.decode(kept)
+
+
+def test_without_the_answer_in_it_the_context_loses_its_beginning(folders, caplog):
+    context = "the mill was built " * 12
+    plain, window = (QAScore(folders["roberta"], truncation=kind) for kind in ("beginning", "answer"))
+    want = plain.score(["Who?"], [context], answers=["Brandt"]).scores
+    assert window.score(["Who?"], [context], answers=["Brandt"]).scores == pytest.approx(want)
+    assert "its context is cut (logged once" in caplog.text
+    assert plain.truncated == window.truncated == 1
+
+
 def test_an_answer_longer_than_the_model_is_scored_at_its_end(metric):
     result = metric.score(["Who?"], ["Arlen"], answers=["mill " * 90])
     values = result.parts["token_logprobs"][0]
@@ -88,6 +115,7 @@ def test_pickle(metric, rows):
 def test_signature_names_every_choice(folders):
     chosen = [QAScore(folders["roberta"], variant, unit) for variant, unit in CHOICES]
     chosen += [QAScore(folders["bert"]), QAScore(folders["roberta"], dtype="bfloat16")]
+    chosen += [QAScore(folders["roberta"], truncation="answer")]
     assert len({metric.signature for metric in chosen}) == len(chosen)
     assert chosen[0].signature.startswith("qascore|variant:paper|unit:token|model:roberta@")
 
@@ -99,6 +127,7 @@ def test_a_bert_fills_in_answers_too(folders, rows):
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
+        ("roberta", {"truncation": "end"}, "truncation 'end' does not exist; use beginning or answer"),
         ("roberta", {"variant": "x"}, "variant 'x' does not exist"),
         ("roberta", {"variant": "official", "unit": "word"}, "unit 'word' does not exist for variant 'official'"),
         ("bert", {"unit": "word"}, "do not mark spaces"),

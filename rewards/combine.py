@@ -1,0 +1,249 @@
+"""Rewards made of several metrics: a weighted sum, or a product of powers."""
+
+import math
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from numbers import Real
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from rewards import load
+from rewards.base import Inputs, Metric, MetricResult
+from rewards.errors import MetricInputError
+
+_COLUMNS = ("contexts", "answers", "references")
+_UNBOUNDED = (-math.inf, math.inf)
+_LABEL = re.compile(r"[\w.-]+")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One metric of a combined reward, and how its score enters."""
+
+    metric: Any
+    """A metric, or any object with ``score(questions, contexts, *, answers, references)`` whose result has scores."""
+    weight: float = 1.0
+    """Factor in a sum, exponent in a product; a part of weight 0 is shown and does not count."""
+    clip: tuple[float, float] = _UNBOUNDED
+    """Range to which the raw score is cut, before it is scaled."""
+    scale: float = 1.0
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the metric reads; one that does not say is taken to read everything."""
+        return frozenset(getattr(self.metric, "needs", _COLUMNS))
+
+    @property
+    def extremes(self) -> Tensor:
+        """The smallest, the largest and the value nearest to zero, [3]; powers of all others lie between theirs."""
+        low, high = self.values(getattr(self.metric, "bounds", _UNBOUNDED)).sort().values
+        return torch.stack([low, high, torch.zeros_like(low).clamp(low, high)])
+
+    def values(self, raw: Sequence[float]) -> Tensor:
+        """Return raw scores clipped and scaled, [rows] (float64); NaN stays NaN."""
+        return torch.tensor(raw, dtype=torch.float64).clamp(*self.clip) * self.scale
+
+    def describe(self) -> str:
+        """Return every choice that can change what the part adds, for the signature."""
+        clip = "none" if self.clip == _UNBOUNDED else "{}..{}".format(*self.clip)
+        cls = type(self.metric)
+        name, *choices = getattr(self.metric, "signature", f"{cls.__module__}.{cls.__qualname__}").split("|")
+        return f"weight={self.weight},clip={clip},scale={self.scale},metric={name}[{','.join(choices)}]"
+
+
+class Combined(Metric):
+    """What `Weighted` and `Product` share: parts that are scored one by one and shown in the result.
+
+    Args:
+        parts: for each label a metric object, or options: ``metric`` (short name, dotted path or metric object; the
+            label itself if left out), ``weight`` (1), ``clip`` of the raw score (``[low, high]``, None for no limit),
+            ``scale`` after the clipping (1), and any option of the metric.
+
+    A third party's reward is a part like any other. Without an attribute ``needs`` it is handed contexts, answers and
+    references, so all three must be given. Where it scores None, the combined score is NaN: not applicable. A part
+    that is better when lower must count downwards: give it a negative weight.
+
+    Parts of a result: ``<label>``, the raw score, and ``<label>/<name>``, the metric's own parts.
+
+    Raises:
+        MetricInputError: no parts, an option that does not exist or makes no sense, or what a metric finds wrong; the
+            message names the part.
+    """
+
+    operation: ClassVar[Callable[[Tensor, Tensor], Tensor]]
+    """Joins the shares of two parts."""
+
+    def __init__(self, parts: Mapping[str, Any]) -> None:
+        if not isinstance(parts, Mapping) or not parts:
+            raise MetricInputError(f"{self.name}: parts is {parts!r}; give at least one, such as {{qrelscore: {{}}}}")
+        self.parts = {str(label): _part(f"{self.name}: part {label!r}", str(label), parts[label]) for label in parts}
+        self.needs = frozenset[str]().union(*(part.needs for part in self.parts.values()))
+        own = {label: getattr(part.metric, "part_names", ()) for label, part in self.parts.items()}
+        self.part_names = tuple(key for label, names in own.items() for key in (label, *_below(label, names)))
+        self.bounds = self._bounds()
+
+    @abstractmethod
+    def share(self, label: str, values: Tensor) -> Tensor:
+        """Return what a part's clipped and scaled scores contribute, [rows]."""
+
+    def choices(self) -> Mapping[str, object]:
+        """Return each part's weight, clip, scale and metric, with that metric's own choices."""
+        return {label: part.describe() for label, part in self.parts.items()}
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the models of every part to a device and return the metric."""
+        for part in self.parts.values():
+            if hasattr(part.metric, "to"):
+                part.metric.to(device)
+        return self
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Return the combined score, every part's raw score, and the parts of that.
+
+        Raises:
+            MetricInputError: what a part finds wrong, a part with too few scores, or a power that does not exist.
+        """
+        shares: list[Tensor] = []
+        parts: dict[str, list[Any]] = {}
+        for label, part in self.parts.items():
+            columns = {name: getattr(inputs, name) if name in part.needs else None for name in _COLUMNS}
+            result = part.metric.score(inputs.questions, columns.pop("contexts"), **columns)
+            raw = [math.nan if score is None else float(score) for score in result.scores]
+            own = getattr(result, "parts", {})
+            if {len(raw), *map(len, own.values())} != {len(inputs.questions)}:
+                raise MetricInputError(
+                    f"{self.name}: part {label!r} returned {len(raw)} scores, or parts of another length, for "
+                    f"{len(inputs.questions)} questions"
+                )
+            parts[label] = raw
+            parts |= zip(_below(label, own), own.values(), strict=True)
+            shares.append(self.share(label, part.values(raw)))
+        return MetricResult(reduce(type(self).operation, shares).tolist(), parts)
+
+    def _bounds(self) -> tuple[float, float]:
+        """Combine the bounds of the parts; infinite where nothing is known."""
+        bounds: Tensor | None = None
+        for label, part in self.parts.items():
+            share = self.share(label, part.extremes)
+            corners = share if bounds is None else type(self).operation(bounds[:, None], share)
+            corners = corners.nan_to_num(0.0, math.inf, -math.inf)  # 0 * inf, a limit of zeros; inf - inf, between
+            bounds = torch.stack([corners.min(), corners.max()])
+        assert bounds is not None
+        low, high = bounds.tolist()
+        return low, high
+
+
+class Weighted(Combined):
+    """Weighted sum of metrics: sum over parts of weight * scale * clip(raw score).
+
+        Weighted({
+            "qrelscore": {"weight": 0.7},
+            "qa": {"metric": "qascore", "weight": 0.3, "clip": [-20, 0], "scale": 0.05, "model": "roberta-base"},
+        })
+
+    Arguments, parts and errors as `Combined`.
+    """
+
+    name = "weighted"
+    operation = torch.add
+
+    def share(self, label: str, values: Tensor) -> Tensor:
+        """Return weight * values."""
+        weight = self.parts[label].weight
+        return weight * values if weight else torch.zeros_like(values)  # 0 * inf would be NaN
+
+
+class Product(Combined):
+    """Product of powers of metrics: product over parts of (scale * clip(raw score)) ** weight.
+
+        Product({"qrelscore": {"weight": 0.5, "clip": [0.001, None]}, "length": MyMetric()})
+
+    Keep the factors positive with ``clip`` and ``scale``: a negative one turns the direction of all others round. A
+    power that does not exist (of a negative value with a fractional weight, of 0 with a negative weight) is refused
+    when the metric is built if a part's bounds allow it, rather than in the middle of a run.
+
+    Arguments, parts and errors as `Combined`.
+    """
+
+    name = "product"
+    operation = torch.mul
+
+    def share(self, label: str, values: Tensor) -> Tensor:
+        """Return values ** weight."""
+        weight = self.parts[label].weight
+        undefined = ((values < 0) & (not weight.is_integer())) | ((values == 0) & (weight < 0))
+        if undefined.any():
+            raise MetricInputError(
+                f"{self.name}: part {label!r}: a value of {values[undefined][0].item()} (after clip and scale) has no "
+                f"power {weight}; clip or scale it to positive values, as clip: [0.001, null] does"
+            )
+        return values**weight
+
+
+def _part(place: str, label: str, given: Any) -> Part:
+    """Build a part from a metric object or from options; ``place`` begins every message."""
+    if not _LABEL.fullmatch(label):
+        raise MetricInputError(f"{place}: a label is made of letters, digits, '_', '-' and '.'")
+    if not isinstance(given, Mapping) and not _is_metric(given):
+        raise MetricInputError(f"{place} is {given!r}; give a metric object, or options such as {{weight: 0.5}}")
+    options = dict(given) if isinstance(given, Mapping) else {"metric": given}
+    weight, scale = (_number(place, key, options.pop(key, 1.0)) for key in ("weight", "scale"))
+    clip = _range(place, options.pop("clip", None))
+    if scale == 0:
+        raise MetricInputError(f"{place}: scale is 0; weight: 0 shows a part that does not count")
+    metric = _metric(place, options.pop("metric", label), options)
+    needs = getattr(metric, "needs", ())
+    if not set(needs) <= set(_COLUMNS):
+        raise MetricInputError(f"{place}: needs is {needs!r}; name some of {', '.join(_COLUMNS)}")
+    if not getattr(metric, "higher_is_better", True) and weight * scale > 0:
+        raise MetricInputError(f"{place}: the metric is better when lower; give it a negative weight")
+    return Part(metric, weight, clip, scale)
+
+
+def _metric(place: str, metric: Any, options: Mapping[str, Any]) -> Any:
+    if isinstance(metric, str):
+        try:
+            metric = load(metric, **options)
+        except (MetricInputError, TypeError) as error:
+            raise MetricInputError(f"{place}: {error}") from error
+    elif options:
+        raise MetricInputError(f"{place}: {', '.join(options)} cannot be set on a metric that is built already")
+    if not _is_metric(metric):
+        raise MetricInputError(
+            f"{place}: {metric!r:.80} is no metric object: it has no score(questions, contexts, ...)"
+        )
+    return metric
+
+
+def _is_metric(value: Any) -> bool:
+    return callable(getattr(value, "score", None)) and not isinstance(value, type)
+
+
+def _number(place: str, key: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise MetricInputError(f"{place}: {key} is {value!r}; give a finite number")
+    return float(value)
+
+
+def _range(place: str, clip: Any) -> tuple[float, float]:
+    if clip is None:
+        return _UNBOUNDED
+    if isinstance(clip, str) or not isinstance(clip, Sequence) or len(clip) != 2:
+        raise MetricInputError(f"{place}: clip is {clip!r}; give [low, high], null for no limit")
+    low, high = (
+        limit if value is None else _number(place, "clip", value)
+        for value, limit in zip(clip, _UNBOUNDED, strict=True)
+    )
+    if low > high:
+        raise MetricInputError(f"{place}: clip is [{low}, {high}]; the first must not be above the second")
+    return low, high
+
+
+def _below(label: str, names: Iterable[str]) -> list[str]:
+    """Return the keys of a metric's own parts in the combined result."""
+    return [f"{label}/{name}" for name in names]

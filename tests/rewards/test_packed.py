@@ -1,0 +1,62 @@
+"""Linear layers in oneDNN's layout: the same numbers, and a way back."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.activations import NewGELUActivation
+
+from rewards.packed import PackedLinear, can_pack, pack, unpack
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2, n_positions=32, initializer_range=0.3)
+    built = GPT2LMHeadModel(config).eval().requires_grad_(False)
+    if not can_pack(built):
+        pytest.skip("this PyTorch has no oneDNN")
+    return built
+
+
+IDS = torch.arange(20).reshape(2, 10)
+
+
+def linear_layers(model):
+    return [type(module).__name__ for module in model.modules() if type(module).__name__ in ("Linear", "Conv1D")]
+
+
+@pytest.mark.parametrize("inputs", [(3, 7), (2, 5, 7), (0, 7)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_layer_computes_what_the_plain_one_computes(inputs, bias):
+    torch.manual_seed(1)
+    plain, x = nn.Linear(7, 11, bias=bias), torch.randn(inputs)
+    packed = PackedLinear(plain.weight, plain.bias)
+    torch.testing.assert_close(packed(x), plain(x))
+    torch.testing.assert_close(packed.unpacked()(x), plain(x))
+    assert packed.weight.dtype is torch.float32
+
+
+def test_a_model_computes_what_it_computed_before(model):
+    want, before = model(IDS).logits, linear_layers(model)
+    pack(model)
+    assert linear_layers(model) == []
+    assert not any(isinstance(module, NewGELUActivation) for module in model.modules())
+    torch.testing.assert_close(model(IDS).logits, want, atol=1e-5, rtol=1e-5)
+    unpack(model)
+    assert linear_layers(model) == before
+    torch.testing.assert_close(model(IDS).logits, want, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_packed_model_can_be_copied(model, duplicate):
+    pack(model)
+    torch.testing.assert_close(duplicate(model)(IDS).logits, model(IDS).logits)
+
+
+def test_the_type_of_the_numbers_decides(model):
+    assert not can_pack(model.half())
+    assert not can_pack(model.double())
