@@ -6,6 +6,7 @@ its released code (neulab/BARTScore).
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,7 +120,8 @@ class BARTScore(Metric):
         for group in batches_by_length([len(ids) for ids in source_ids], self.batch_size, tokens):
             memory = self._encode([source_ids[at] for at in group])
             pairs = [(place, row) for place, at in enumerate(group) for row in rows_of[distinct[at]]]
-            lengths = [len(target_ids[row]) for _, row in pairs]
+            # A row takes memory for its target and for its source's keys and values.
+            lengths = [len(target_ids[row]) + len(source_ids[group[place]]) for place, row in pairs]
             for batch in batches_by_length(lengths, self.batch_size, tokens):
                 chosen = [pairs[at] for at in batch]
                 logprobs = self._decode(
@@ -144,8 +146,7 @@ class BARTScore(Metric):
             past_key_values=cache,
             use_cache=True,
         )
-        layers = [(layer.keys, layer.values) for layer in cache.cross_attention_cache.layers]
-        return _Memory(states, mask, layers)
+        return _Memory(states, mask, cache.cross_attention_cache.layers)
 
     def _decode(self, memory: "_Memory", targets: list[list[int]]) -> tuple[Tensor, ...]:
         """Return log p of each target's tokens given its source (float64, on the CPU)."""
@@ -157,7 +158,7 @@ class BARTScore(Metric):
                 encoder_outputs=BaseModelOutput(last_hidden_state=memory.states),
                 attention_mask=memory.mask,
                 decoder_input_ids=model.prepare_decoder_input_ids_from_labels(labels=labels),
-                past_key_values=EncoderDecoderCache(DynamicCache(), DynamicCache(memory.layers)),
+                past_key_values=memory.cache(),
                 use_cache=True,
             )
         logprobs = target_logprobs(self._logits, hidden[0][read], labels[read], vocabulary=self.model.vocabulary)
@@ -176,16 +177,25 @@ class BARTScore(Metric):
 
 @dataclass(frozen=True)
 class _Memory:
-    """What the decoder reads of sources: [rows, length, width], [rows, length], and (keys, values) per layer."""
+    """What the decoder reads of sources: [rows, length, width], [rows, length], and keys and values of each layer."""
 
     states: Tensor
     mask: Tensor
-    layers: list[tuple[Tensor, Tensor]]
+    layers: list[Any]
 
     def of_rows(self, places: list[int]) -> "_Memory":
         """Return the memory of these sources, in this order, with repetitions."""
         at = torch.tensor(places, device=self.states.device)
-        return _Memory(self.states[at], self.mask[at], [(keys[at], values[at]) for keys, values in self.layers])
+        layers = [copy(layer) for layer in self.layers]
+        for layer in layers:
+            layer.keys, layer.values = layer.keys[at], layer.values[at]
+        return _Memory(self.states[at], self.mask[at], layers)
+
+    def cache(self) -> EncoderDecoderCache:
+        """Return a cache that knows the sources and no target yet."""
+        cross = DynamicCache()
+        cross.layers = self.layers
+        return EncoderDecoderCache(DynamicCache(), cross)
 
 
 @contextmanager

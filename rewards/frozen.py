@@ -74,8 +74,7 @@ class FrozenModel:
         self.model.to(device)
         if self.device.type == "cpu" and can_pack(self.model):
             pack(self.model)
-            for parameter in self.model.parameters():
-                parameter.data = parameter.data.clone()  # lets go of the weights' file, which holds the others too
+            _let_go_of_the_file(self.model)
 
     @property
     def tokens_at_once(self) -> int:
@@ -190,6 +189,15 @@ def causal_logprobs(
         for at, values in zip(batch, logprobs.split(read.sum(1).tolist()), strict=True):
             scores[at] = values
     return scores
+
+
+def _let_go_of_the_file(model: Any) -> None:
+    """Copy what `pack` left: loaded weights are views into their file, and one of them keeps all of it in memory."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            setattr(module, name, buffer.clone())
 
 
 def _default_device() -> torch.device:

@@ -8,10 +8,8 @@ Prints one JSON object.
 
 import argparse
 import json
-import os
 import platform
 import random
-import resource
 import statistics
 import time
 from pathlib import Path
@@ -30,7 +28,7 @@ VOCABULARY = {"gpt2": 50257, "roberta-large": 50265, "bart-base": 50265}
 
 
 def blocks(tokens: int, width: int, layers: int, attended: float) -> float:
-    """Operations of `layers` transformer blocks over `tokens`: projections and feed-forward part, scores and mixing."""
+    """Operations of `layers` transformer blocks over `tokens`: projections, feed-forward part, scores and mixing."""
     return layers * (24 * width**2 * tokens + 4 * width * attended)
 
 
@@ -97,10 +95,11 @@ def peak(dtype: torch.dtype) -> dict[str, float]:
     return {"default": work / best(lambda: a @ b), "packed": work / best(lambda: packed(a))}
 
 
-def resident() -> float:
-    """Memory held by this process now, MiB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+def memory() -> dict[str, float]:
+    """Memory of this process now and at its peak since the last call, MiB (Linux)."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    Path("/proc/self/clear_refs").write_text("5")  # starts a new peak
+    return {"now": int(status["VmRSS"].split()[0]) / 1024, "peak": int(status["VmHWM"].split()[0]) / 1024}
 
 
 def timed(metric, data: dict[str, list[str]], needed: set[str]) -> tuple[float, list[float]]:
@@ -120,13 +119,13 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
     count = len(data["questions"])
     dtype = getattr(torch, options.dtype)
     peaks = [peak(dtype)]
-    before = resident()
+    before = memory()["now"]
     metric = OURS[options.metric](*folders, batch_size=options.batch_size, dtype=options.dtype)
-    loaded = resident()
+    loaded = memory()
     warm = {name: values[: options.candidates] for name, values in data.items()}
     timed(metric, warm, set(metric.needs))
     runs = [timed(metric, data, set(metric.needs)) for _ in range(options.repetitions)]
-    top = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    scoring = memory()
     seconds, scores = statistics.median(run[0] for run in runs), runs[0][1]
     operations = FLOORS[options.metric](metric, data)
     peaks.append(peak(dtype))
@@ -136,7 +135,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         "models": MODELS[options.metric],
         "signature": metric.signature,
         "dtype": options.dtype,
-        "machine": f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}",
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}",
         "rows": count,
         "contexts": options.contexts,
         "seconds_per_row": seconds / count,
@@ -146,10 +145,11 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         "peaks_gflops": peaks,
         "share_of_default_peak": operations / seconds / 1e9 / max(p["default"] for p in peaks),
         "share_of_packed_peak": operations / seconds / 1e9 / max(p["packed"] for p in peaks),
-        "memory_mib": {
+        "memory_mib_above_start": {
             "weights_on_disk": parameters,
-            "after_loading": loaded - before,
-            "peak_above_start": top - before,
+            "loaded": loaded["now"] - before,
+            "peak_while_loading": loaded["peak"] - before,
+            "peak_while_scoring": scoring["peak"] - before,
             "batch_size": options.batch_size,
         },
     }
