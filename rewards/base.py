@@ -74,6 +74,9 @@ class Metric(ABC):
         """The name under which TRL logs this reward."""
         return self.name
 
+    def forget(self) -> None:  # noqa: B027  (most metrics remember nothing)
+        """Drop what is remembered from earlier calls; the next scores are then those of a new object, to the bit."""
+
     def to(self, device: str | torch.device) -> Self:
         """Move the metric's models to a device and return the metric."""
         for value in vars(self).values():

@@ -102,6 +102,12 @@ class Combined(Metric):
                 part.metric.to(device)
         return self
 
+    def forget(self) -> None:
+        """Drop what the parts remember from earlier calls."""
+        for part in self.parts.values():
+            if hasattr(part.metric, "forget"):
+                part.metric.forget()
+
     def compute(self, inputs: Inputs) -> MetricResult:
         """Return the combined score, every part's raw score, and the parts of that.
 

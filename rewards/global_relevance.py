@@ -82,6 +82,10 @@ class GlobalRelevance:
         self._remember(known)
         return [gain / max(1, count) for gain, count in zip(total, pieces, strict=True)]
 
+    def forget(self) -> None:
+        """Drop the remembered base confidences."""
+        self._base.clear()
+
     def comparisons(self, questions: Sequence[str], contexts: Sequence[str]) -> list[Comparison]:
         """Return what to compare for each pair: one context, or several pieces of one too long for the decoder."""
         whole = self.choices.scope == "sequence"

@@ -63,7 +63,7 @@ COMMANDS = {
     "score": Command(
         "score questions with one metric",
         "rl-qg score reward=qrelscore input=questions.jsonl output=scored.jsonl",
-        ("score", "reward_models"),
+        ("score", "reward_models", "miniature"),
     ),
     "report": Command(
         "make one HTML page of one run or several",
@@ -215,7 +215,8 @@ def _one_line(error: Exception, command: str) -> str:
     """What Hydra found wrong, in our words where its own help nobody: the key or choice, and what there is instead."""
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     if match := re.search(r"Could not override '([^']+)'", text):
-        return f"settings: there is no key or group {match[1]!r}; rl-qg {command} --help lists them"
+        key = getattr(error.__cause__, "full_key", None) or match[1]
+        return f"settings: there is no key or group {key!r}; rl-qg {command} --help lists them"
     if match := re.search(r"Could not find '([^/']+)/([^']+)'", text):
         return f"settings: {match[1]}={match[2]} is no choice; choose one of {', '.join(choices(match[1]))}"
     text = re.sub(r"\s*(object_type|reference_type)=\S+", "", text)

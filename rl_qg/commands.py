@@ -9,7 +9,7 @@ import torch
 from accelerate import PartialState
 
 from rl_qg.errors import InputError
-from rl_qg.preparation import load_reward, one_miniature, open_run
+from rl_qg.preparation import load_reward, one_miniature, open_run, reward_with_miniatures
 from rl_qg.qa_data import read_examples, take
 from rl_qg.run_folder import check_run_folder, claim_run_folder
 from rl_qg.settings import QAModelSettings, Settings
@@ -100,12 +100,18 @@ def qa(settings: Settings) -> None:
 def score(settings: Settings) -> None:
     """Scores for a file of questions (see `rl_qg.score`)."""
     from rl_qg.score import score_file
+    from rl_qg.score_inputs import ScoreInput
 
-    source = _required(settings.score.input, "input", "questions.jsonl")
-    output = _required(settings.score.output, "output", "scored.jsonl")
+    options = settings.score
+    if not options.input:
+        raise InputError("input has no value; give one, such as input=questions.jsonl")
+    output = _required(options.output, "output", "scored.jsonl")
+    source = ScoreInput(options.input, asdict(options.columns))
     state = PartialState(cpu=settings.training.use_cpu)
-    reward = load_reward(settings.reward, state)
-    score_file(reward, source, output, batch_size=settings.score.batch_size)
+    if state.num_processes > 1:
+        raise InputError("score writes one file in one process; start it without accelerate launch")
+    reward = load_reward(reward_with_miniatures(settings), state)
+    score_file(reward, source, output, batch_size=options.batch_size)
 
 
 def report(arguments: Sequence[str]) -> None:

@@ -92,6 +92,19 @@ def with_miniatures(settings: Settings, examples: Sequence[QAExample], state: Pa
     )
 
 
+def reward_with_miniatures(settings: Settings) -> dict[str, Any]:
+    """The options of the reward with the miniatures that a run on the same data has; for a single process."""
+    wanted = [path for path in _texts(settings.reward) if miniature.is_miniature(path)]
+    if not wanted:
+        return settings.reward
+    examples: list[QAExample] = []
+    if settings.data.train != WORLD:  # whose miniatures read passages of their own
+        splits = load_splits(settings.data)
+        examples = [*splits.gold, *splits.unlabelled]
+    folders = miniature.ensure(wanted, pretraining_text(settings.data, examples), settings.miniature)
+    return _replaced(settings.reward, {path: str(folder) for path, folder in folders.items()})
+
+
 def _texts(options: Any) -> list[str]:
     """Every text value of nested options, where a model's name may stand."""
     if isinstance(options, dict):

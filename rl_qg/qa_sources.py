@@ -47,9 +47,9 @@ def found_records(source: str, split: str, *, unlabelled: bool = False) -> Itera
     if match is None:
         raise InputError(f"{source}: unknown kind of file; use .json, .jsonl (both also .gz) or .parquet")
     if match["table"]:
-        return _from_rows(_parquet_rows(path), match["stem"], unlabelled)
+        return _from_rows(parquet_rows(path), match["stem"], unlabelled)
     if match["kind"].lower() == "jsonl":
-        return _from_rows(_line_rows(path), match["stem"], unlabelled)
+        return _from_rows(line_rows(path), match["stem"], unlabelled)
     return _from_squad(path, match["stem"], unlabelled)
 
 
@@ -89,8 +89,8 @@ def parse_object(text: bytes, where: str) -> dict[str, Any]:
 
 def _from_squad(path: Path, stem: str, unlabelled: bool) -> Iterator[FoundRecord]:
     number = 0
-    with _opened(path) as stream:
-        root = parse_object(b"".join(_to_the_end(stream, path)), f"{path}")
+    with opened(path) as stream:
+        root = parse_object(b"".join(to_the_end(stream, path)), f"{path}")
     for a, article in enumerate(_list(root, "data", f"{path}")):
         article_at = f"{path}: data[{a}]"
         title = _text(article, "title", article_at, optional=True)
@@ -152,7 +152,8 @@ def _hub_rows(name: str, split: str) -> Iterator[tuple[str, int, Any]]:
     yield from ((f"{name}: {split} row {number}", number, row) for number, row in enumerate(data, 1))
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
+def parquet_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
+    """Yield place, number and value of every row of a Parquet file, a batch in memory at a time."""
     import pyarrow
     import pyarrow.parquet
 
@@ -166,22 +167,25 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
         raise InputError(f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]})") from None
 
 
-def _line_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
-    with _opened(path) as stream:
-        for number, line in enumerate(_to_the_end(stream, path), 1):
+def line_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
+    """Yield place, number and value of every line of a JSON lines file that is not blank."""
+    with opened(path) as stream:
+        for number, line in enumerate(to_the_end(stream, path), 1):
             if line.strip():
                 where = f"{path}: line {number}"
                 yield where, number, parse_object(line, where)
 
 
-def _opened(path: Path) -> BinaryIO | gzip.GzipFile:
+def opened(path: Path) -> BinaryIO | gzip.GzipFile:
+    """Open a file, gzip or not, for its bytes; raise `InputError` if it cannot be."""
     try:
         return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
 
 
-def _to_the_end(stream: Iterable[bytes], path: Path) -> Iterator[bytes]:
+def to_the_end(stream: Iterable[bytes], path: Path) -> Iterator[bytes]:
+    """Yield every line; raise `InputError` where the file breaks off or is damaged."""
     try:
         yield from stream
     except (OSError, EOFError, zlib.error) as error:

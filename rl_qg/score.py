@@ -2,111 +2,209 @@
 
     rl-qg score reward=qrelscore input=questions.jsonl output=scored.jsonl
 
-Rows are read and written in blocks, so memory does not grow with the file, and the same command after a kill goes on
-behind the last whole line. `<output stem>.summary.json` holds the mean with its bootstrap interval and the metric's
-signature.
+The input may have any form that `rl_qg.score_inputs` reads. Every row is checked before the first is scored; then rows
+are read, scored and written in blocks, so memory does not grow with the file (SQuAD JSON is one document and is held
+whole). The same command after a kill goes on behind the last whole line. `<output stem>.summary.json` says which
+metric and input the scores are of and, when they are complete, what they come to (`rl_qg.score_summary`).
 """
 
 import json
 import logging
 import math
-from collections.abc import Iterator
-from dataclasses import asdict
+import os
+from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from rl_qg.bootstrap import mean_interval
+from rewards.errors import MetricInputError
 from rl_qg.errors import InputError
-from rl_qg.run_folder import read_json_lines, write_json
+from rl_qg.qa_sources import is_unicode
+from rl_qg.run_folder import read_json, write_json
+from rl_qg.score_inputs import Row, ScoreInput
+from rl_qg.score_summary import summarise_scores, summary_text
 from rl_qg.trainer import Reward
 
 log = logging.getLogger(__name__)
 
-Row = dict[str, Any]
+COLUMN = {"contexts": "context", "answers": "answer", "references": "references"}
+"""The column of each thing that a metric may need."""
 
 
-def score_file(reward: Reward, source: Path, output: Path, *, batch_size: int) -> dict[str, Any]:
-    """Score every row of `source` (JSON lines with `question`, `context` and, where the metric needs it, `answer`);
-    return the summary.
+def score_file(reward: Reward, source: ScoreInput, output: Path, *, batch_size: int) -> dict[str, Any]:
+    """Score every row of `source` and return the summary.
+
+    A line of `output` holds the row's fields as they were, `score` (null where the metric gives none that is finite)
+    and `parts`. After a kill the block in which it fell is scored again as a whole, and metrics forget earlier
+    blocks: the file is the same to the last digit as without the kill.
 
     Raises:
-        InputError: a row lacks a field, or `output` does not continue `source`.
+        InputError: no rows, a row without what the metric needs, or an `output` that does not continue `source` or
+            holds the scores of another metric.
     """
-    total = sum(1 for _ in _rows(source))  # also checks every row before the first is scored
-    done = _resume(source, output)
-    with (
-        output.open("a", encoding="utf-8") as stream,
-        tqdm(total=total, initial=done, desc="score", unit="row") as bar,
-    ):
-        rows = islice(_rows(source), done, None)
-        while block := list(islice(rows, batch_size)):
-            result = reward.score(
-                [row["question"] for row in block],
-                [row["context"] for row in block],
-                answers=[row["answer"] for row in block] if all("answer" in row for row in block) else None,
-                references=[row["references"] for row in block] if all("references" in row for row in block) else None,
-            )
-            for index, (row, value) in enumerate(zip(block, result.scores, strict=True)):
-                parts = {name: values[index] for name, values in getattr(result, "parts", {}).items()}
-                stream.write(json.dumps({**row, "score": value, "parts": parts}, ensure_ascii=False) + "\n")
-            stream.flush()
-            bar.update(len(block))
-    return _summarise(reward, output)
-
-
-def _rows(source: Path) -> Iterator[Row]:
-    for number, row in read_json_lines(source):
-        for name in ("question", "context"):
-            if not isinstance(row.get(name), str):
-                raise InputError(f"{source}: line {number}: field {name!r} is missing or no text; every row needs it")
-        yield row
-
-
-def _resume(source: Path, output: Path) -> int:
-    """Cut a torn last line off `output` and return how many rows it holds, after checking that they are the first ones
-    of `source`.
-    """
+    record = summary_path(output, source)
+    total, columns = _check(source, reward)
+    note = {"signature": _signature(reward), "columns": source.columns, "input": source.hashes()}
+    done, offset = _scored_already(source, output, record, note)
+    if done:
+        log.info("score: %d of %d rows are in %s already", done, total, output)
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.touch()
+        write_json(record, {"complete": False, **note})
+        stream = output.open("ab")
     except OSError as error:
         raise InputError(f"output={output}: cannot be written ({error.strerror}); name another path") from None
+    with stream, tqdm(total=total, initial=done, desc="score", unit="row") as bar:
+        stream.truncate(offset)
+        start = done - done % batch_size if done < total else total
+        rows = islice(source, start, None)
+        while lines := _score_block(reward, source, list(islice(rows, batch_size)), columns):
+            fresh = lines[max(0, done - start) :]
+            stream.write(b"".join(fresh))
+            stream.flush()
+            os.fsync(stream.fileno())
+            start += len(lines)
+            bar.update(len(fresh))
+    summary = {"complete": True, **note, **summarise_scores(output)}
+    write_json(record, summary)
+    log.info("%s\ndone: %s, summary in %s", summary_text(summary), output, record)
+    return summary
+
+
+def summary_path(output: Path, source: ScoreInput) -> Path:
+    """Where the summary of `output` goes; raise `InputError` for an output that has no place or is the input."""
+    if output.suffix != ".jsonl":
+        raise InputError(f"output={output}: the output is JSON lines; give a name that ends in .jsonl")
+    path = output.with_name(f"{output.stem}.summary.json")
+    for written in (output, path):
+        if written.resolve() in [read.resolve() for read in source.paths]:
+            raise InputError(f"output={output}: would write over the input {written}; name another file")
+    return path
+
+
+def _check(source: ScoreInput, reward: Reward) -> tuple[int, list[str]]:
+    """Read every row; return how many there are, and the columns that the metric gets.
+
+    A reward that does not say what it needs gets the context, and answers and references where every row has them.
+    """
+    needs = getattr(reward, "needs", None)
+    if needs is None:
+        required, optional = ["question", "context"], ["answer", "references"]
+    else:
+        required, optional = ["question", *(column for need, column in COLUMN.items() if need in needs)], []
+    total, having = 0, Counter[str]()
+    for row in tqdm(source, desc="check", unit="row", leave=False, delay=2):
+        for column in required:
+            if source.value(row, column) is None:
+                raise _missing(source, row, column, reward)
+        for name in ("score", "parts"):
+            if name in row.fields:
+                raise InputError(f"{row.where}: has a field {name!r} already, which the output adds; rename it")
+        total += 1
+        having.update(column for column in optional if source.value(row, column) is not None)
+    if not total:
+        raise InputError(f"{source}: holds no row to score; check the file")
+    for column in optional:
+        if 0 < having[column] < total:
+            log.warning("%s: %d of %d rows have %s, so the reward gets none", source, having[column], total, column)
+    return total, [*required, *(column for column in optional if having[column] == total)]
+
+
+def _missing(source: ScoreInput, row: Row, column: str, reward: Reward) -> InputError:
+    who = "every metric" if column == "question" else getattr(reward, "name", type(reward).__name__)
+    kind = {"answer": "text that says something", "references": "list of texts"}.get(column, "text")
+    return InputError(
+        f"{row.where}: field {source.columns[column]!r} is missing or no {kind}, and {who} needs it; the row has "
+        f"{', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"
+    )
+
+
+def _scored_already(source: ScoreInput, output: Path, record: Path, note: dict[str, Any]) -> tuple[int, int]:
+    """Return how many rows `output` holds whole, and the bytes they take, after checking that they are the first ones
+    of `source`, scored by the same metric.
+    """
+    if not output.exists() or not output.stat().st_size:
+        return 0, 0
+    earlier = read_json(record) if record.exists() else {}
+    if "signature" not in earlier:
+        raise InputError(
+            f"output={output}: exists, and no {record.name} beside it says what wrote it; name another file"
+        )
+    for key in ("signature", "columns"):
+        if earlier.get(key) != note[key]:
+            raise InputError(
+                f"output={output}: holds scores with {key} {earlier.get(key)}, and this is {note[key]}; "
+                "name another file, or delete it to start anew"
+            )
     done = offset = 0
-    rows = _rows(source)
-    with output.open("rb+") as stream:
+    rows = iter(source)
+    with output.open("rb") as stream:
         for line in stream:
-            if not line.endswith(b"\n"):
-                break
-            try:
-                scored = json.loads(line)
-                row = next(rows)
-                same = all(scored[name] == row[name] for name in ("question", "context")) and "score" in scored
-            except (json.JSONDecodeError, StopIteration, KeyError, TypeError):
-                same = False
-            if not same:
+            row = next(rows, None)
+            head = b"" if row is None else _head(row).encode()
+            torn = not line.endswith(b"\n")  # only the last line can be
+            if row is None or not (line.startswith(head) or (torn and head.startswith(line))):
                 raise InputError(
                     f"output={output}: line {done + 1} is not row {done + 1} of {source}; name another file"
                 )
+            if torn:
+                break
             done, offset = done + 1, offset + len(line)
-        stream.truncate(offset)
-    return done
+    return done, offset
 
 
-def _summarise(reward: Reward, output: Path) -> dict[str, Any]:
-    scores = [row["score"] for _, row in read_json_lines(output)]
-    finite = [score for score in scores if score is not None and math.isfinite(score)]
-    summary = {
-        "signature": getattr(reward, "signature", type(reward).__name__),
-        "rows": len(scores),
-        "without_score": len(scores) - len(finite),
-        "score": asdict(mean_interval(finite)) if finite else None,
-    }
-    write_json(output.with_name(f"{output.stem}.summary.json"), summary)
-    log.info("%s", json.dumps(summary))
-    return summary
+def _score_block(reward: Reward, source: ScoreInput, block: Sequence[Row], columns: Sequence[str]) -> list[bytes]:
+    """Return one line for each row of a block; none for an empty block."""
+    if not block:
+        return []
+    given: dict[str, Any] = dict.fromkeys(COLUMN.values())
+    given |= {column: [source.value(row, column) for row in block] for column in columns}
+    if hasattr(reward, "forget"):
+        reward.forget()  # or a resumed run, which remembers less, would differ in the last digits
+    try:
+        result = reward.score(
+            given["question"], given["context"], answers=given["answer"], references=given["references"]
+        )
+    except MetricInputError as error:
+        raise InputError(f"{block[0].where} to {block[-1].where}: {error}") from None
+    scores, parts = _plain(result.scores), _plain(getattr(result, "parts", {}))
+    if {len(scores), *map(len, parts.values())} != {len(block)}:
+        raise InputError(
+            f"reward {_signature(reward)}: returned {len(scores)} scores, or parts of another length, for "
+            f"{len(block)} questions"
+        )
+    lines = []
+    for at, row in enumerate(block):
+        own = {name: values[at] for name, values in parts.items()}
+        lines.append(f'{_head(row)}{_json(scores[at])}, "parts": {_json(own)}}}\n'.encode())
+    return lines
+
+
+def _head(row: Row) -> str:
+    """The beginning of a row's line, up to its score."""
+    return _json(row.fields)[:-1] + ', "score": '
+
+
+def _json(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)  # str: dates and the like, from Parquet
+    return text if is_unicode(text) else json.dumps(value, default=str)
+
+
+def _plain(value: Any) -> Any:
+    """The same as lists and numbers of Python's own; None for a number that JSON has no word for (nan, inf)."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _signature(reward: Reward) -> str:
+    return getattr(reward, "signature", type(reward).__name__)
 
 
 if __name__ == "__main__":

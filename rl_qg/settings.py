@@ -150,11 +150,22 @@ class QASettings:
 
 
 @dataclass
-class ScoreSettings:
-    """Scoring a file of questions with one metric."""
+class ScoreColumns:
+    """The fields of the input that hold what a metric reads."""
 
-    input: str = ""
+    question: str = "question"
+    context: str = "context"
+    answer: str = "answer"
+    references: str = "references"
+
+
+@dataclass
+class ScoreSettings:
+    """Scoring a file of questions with one metric; `input` is a path, or a text file for each column."""
+
+    input: Any = ""
     output: str = ""
+    columns: ScoreColumns = field(default_factory=ScoreColumns)
     batch_size: int = 256
 
 
@@ -206,6 +217,7 @@ class Settings:
             ),
             (self.training.batch_size < 1, f"training.batch_size={self.training.batch_size} must be at least 1"),
             (self.generate.num_beams < 1, f"generate.num_beams={self.generate.num_beams} must be at least 1"),
+            (self.score.batch_size < 1, f"score.batch_size={self.score.batch_size} must be at least 1"),
             (self.augment.num_samples < 0, f"augment.num_samples={self.augment.num_samples} must not be negative"),
             (
                 self.augment.min_words > self.augment.max_words,

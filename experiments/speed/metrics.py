@@ -104,8 +104,7 @@ def memory() -> dict[str, float]:
 
 def timed(metric, data: dict[str, list[str]], needed: set[str]) -> tuple[float, list[float]]:
     """Seconds for all rows, and their scores; nothing is remembered from an earlier call."""
-    if hasattr(metric, "globally"):
-        metric.globally._base.clear()
+    metric.forget()
     columns = {name: data[name] for name in needed}
     start = time.perf_counter()
     result = metric.score(data["questions"], **columns)

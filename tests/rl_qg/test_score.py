@@ -1,73 +1,413 @@
-"""Scoring a file: every row once, in order, also after a kill."""
+"""Scoring a file: every row once, in order, by one metric, also after a kill."""
 
 import json
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakSet
 
+import numpy as np
 import pytest
 
+from rewards.errors import MetricInputError
+from rl_qg import miniature, world
+from rl_qg.cli import compose, run_command
 from rl_qg.errors import InputError
+from rl_qg.preparation import reward_with_miniatures, with_miniatures
+from rl_qg.qa_data import write_squad
 from rl_qg.score import score_file
+from rl_qg.score_inputs import Row, ScoreInput
+from rl_qg.splits import load_splits
 
 
 class Length:
+    """A reward that says nothing of its needs. Its part `block` tells with how many rows a row was scored."""
+
     signature = "length"
 
     def __init__(self) -> None:
         self.seen = 0
+        self.answers: Any = ()
 
     def score(self, questions, contexts, *, answers=None, references=None) -> Any:
         self.seen += len(questions)
-        return SimpleNamespace(
-            scores=[float(len(q)) for q in questions], parts={"answer": answers or ["-"] * len(questions)}
-        )
+        self.answers = answers
+        parts = {"answer": answers or ["-"] * len(questions), "block": [[len(questions), at] for at in range(99)]}
+        parts["block"] = parts["block"][: len(questions)]
+        return SimpleNamespace(scores=[len(q) / 3 for q in questions], parts=parts)
 
 
-def rows(path: Path, count: int = 7) -> Path:
-    path.write_text(
-        "".join(
-            json.dumps({"question": "q" * k, "context": f"c{k}", "answer": f"a{k}", "id": k}) + "\n"
-            for k in range(count)
-        )
-    )
+def rows(path: Path, count: int = 7, **changes: Any) -> Path:
+    lines = [{"question": "ß" * k, "context": f"c{k}", "answer": f"a{k}", "id": k, **changes} for k in range(count)]
+    path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
     return path
 
 
+def score(source: Any, output: Path, reward: Any = None, *, batch_size: int = 3, **columns: str) -> dict[str, Any]:
+    return score_file(reward or Length(), ScoreInput(source, columns), output, batch_size=batch_size)
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
 def test_rows_keep_their_fields_and_gain_score_and_parts(tmp_path: Path) -> None:
-    output = tmp_path / "scored.jsonl"
-    summary = score_file(Length(), rows(tmp_path / "in.jsonl"), output, batch_size=3)
-    found = [json.loads(line) for line in output.read_text().splitlines()]
-    assert [row["score"] for row in found] == list(range(7))
+    output = tmp_path / "new" / "scored.jsonl"
+    summary = score(rows(tmp_path / "in.jsonl"), output)
+    found = lines_of(output)
+    assert [row["score"] for row in found] == [k / 3 for k in range(7)]  # equal, not close: floats round-trip
     assert [row["parts"]["answer"] for row in found] == [f"a{k}" for k in range(7)]
-    assert [row["id"] for row in found] == list(range(7))
-    assert summary["rows"] == 7 and summary["score"]["mean"] == 3.0 and summary["signature"] == "length"
-    assert json.loads((tmp_path / "scored.summary.json").read_text()) == summary
+    own = [{name: value for name, value in row.items() if name not in ("score", "parts")} for row in found]
+    assert own == lines_of(tmp_path / "in.jsonl")
+    assert summary["complete"] and summary["rows"] == 7 and summary["signature"] == "length"
+    assert summary["score"]["mean"] == pytest.approx(1.0)
+    assert json.loads((tmp_path / "new" / "scored.summary.json").read_text()) == summary
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.99, 1.0])
-def test_a_killed_run_goes_on_behind_its_last_whole_line(tmp_path: Path, share: float) -> None:
+def test_a_run_killed_at_any_byte_ends_in_the_same_file(tmp_path: Path) -> None:
     source, whole, killed = rows(tmp_path / "in.jsonl"), tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
-    score_file(Length(), source, whole, batch_size=3)
-    text = whole.read_bytes()
-    killed.write_bytes(text[: int(len(text) * share)])
-    again = Length()
-    score_file(again, source, killed, batch_size=3)
-    assert killed.read_bytes() == text
-    assert again.seen == 7 - text[: int(len(text) * share)].count(b"\n")
+    score(source, whole)
+    text, note = whole.read_bytes(), (tmp_path / "whole.summary.json").read_text()
+    assert len({json.dumps(row["parts"]["block"]) for row in lines_of(whole)}) == 4  # blocks of 3, 3 and 1 show
+    for cut in range(len(text) + 1):
+        killed.write_bytes(text[:cut])
+        (tmp_path / "killed.summary.json").write_text(note.replace('"complete": true', '"complete": false'))
+        again = Length()
+        score(source, killed, again)
+        assert killed.read_bytes() == text, cut
+        done = text[:cut].count(b"\n")
+        assert again.seen == (0 if done == 7 else 7 - done // 3 * 3)  # nothing beyond the block of the kill
+        assert (tmp_path / "killed.summary.json").read_text() == note
 
 
-def test_bad_rows_are_named_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_kill_inside_the_metric_leaves_whole_blocks_and_an_incomplete_summary(tmp_path: Path) -> None:
+    class Killed(Length):
+        def score(self, *texts, **columns) -> Any:
+            if self.seen >= 3:
+                raise KeyboardInterrupt
+            return super().score(*texts, **columns)
+
+    source, output, whole = rows(tmp_path / "in.jsonl"), tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        score(source, output, Killed())
+    assert len(lines_of(output)) == 3
+    note = json.loads((tmp_path / "out.summary.json").read_text())
+    assert note["complete"] is False and note["signature"] == "length" and list(note["input"]) == [str(source)]
+    score(source, output)
+    score(source, whole)
+    assert output.read_bytes() == whole.read_bytes()
+
+
+def test_rows_added_to_the_input_are_added_to_the_output(tmp_path: Path) -> None:
+    output, whole = tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
+    score(rows(tmp_path / "in.jsonl", 6), output)
+    score(rows(tmp_path / "in.jsonl", 8), output)
+    score(tmp_path / "in.jsonl", whole)
+    assert output.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize("count", [2, 7])
+def test_scores_of_another_metric_or_of_other_columns_are_not_continued(tmp_path: Path, count: int) -> None:
+    source, output = rows(tmp_path / "in.jsonl", other="text"), tmp_path / "out.jsonl"
+    score(source, output)
+    output.write_text("".join(output.read_text().splitlines(keepends=True)[:count]))
+    before = output.read_bytes(), (tmp_path / "out.summary.json").read_bytes()
+
+    class Other(Length):
+        signature = "other"
+
+    with pytest.raises(InputError, match="holds scores with signature length, and this is other"):
+        score(source, output, Other())
+    with pytest.raises(InputError, match="holds scores with columns"):
+        score(source, output, question="other")
+    assert (output.read_bytes(), (tmp_path / "out.summary.json").read_bytes()) == before
+    output.unlink()
+    score(source, output, Other())
+    assert json.loads((tmp_path / "out.summary.json").read_text())["signature"] == "other"
+
+
+@pytest.mark.parametrize("change", [{"context": "another"}, {"id": 99}, {"extra": None}])
+def test_an_output_that_is_not_the_beginning_of_the_result_is_left_alone(tmp_path: Path, change: Any) -> None:
+    output = tmp_path / "out.jsonl"
+    score(rows(tmp_path / "in.jsonl"), output)
+    before = output.read_bytes(), (tmp_path / "out.summary.json").read_bytes()
+    with pytest.raises(InputError, match=r"line 1 is not row 1 of .*other\.jsonl"):
+        score(rows(tmp_path / "other.jsonl", **change), output)
+    with pytest.raises(InputError, match=r"line 7 is not row 7 of .*shorter\.jsonl"):
+        score(rows(tmp_path / "shorter.jsonl", 6), output)
+    assert (output.read_bytes(), (tmp_path / "out.summary.json").read_bytes()) == before
+    output.write_text("my notes")  # no line end: looks like a torn line, and is none of ours
+    with pytest.raises(InputError, match="line 1 is not row 1"):
+        score(tmp_path / "in.jsonl", output)
+    (tmp_path / "out.summary.json").unlink()
+    with pytest.raises(InputError, match=r"no out\.summary\.json beside it"):
+        score(tmp_path / "in.jsonl", output)
+    assert output.read_text() == "my notes"
+
+
+def test_outputs_that_cannot_be(tmp_path: Path) -> None:
+    source = rows(tmp_path / "in.jsonl")
+    before = source.read_bytes()
+    with pytest.raises(InputError, match="write over the input"):
+        score(source, tmp_path / "sub" / ".." / "in.jsonl")
+    summary = rows(tmp_path / "a.summary.json")
+    with pytest.raises(InputError, match=r"write over the input .*a\.summary\.json"):
+        score(summary, tmp_path / "a.jsonl")
+    for name in ("scored.json", "scored.jsonl.gz", "scored"):
+        with pytest.raises(InputError, match=r"ends in \.jsonl"):
+            score(source, tmp_path / name)
+    with pytest.raises(InputError, match="cannot be written"):
+        score(source, source / "scored.jsonl")
+    assert source.read_bytes() == before
+
+
+def needing(*needs: str) -> Any:
+    class Needing(Length):
+        name = "mymetric"
+
+    reward = Needing()
+    reward.needs = frozenset(needs)
+    return reward
+
+
+@pytest.mark.parametrize(
+    ("line", "needs", "message"),
+    [
+        ({"question": 3}, (), "'question' is missing or no text, and every metric needs it"),
+        ({"question": None}, (), "'question' is missing"),
+        ({"context": None}, ("contexts",), "'context' is missing or no text, and mymetric needs it; the row has 'que"),
+        ({"context": "half \ud800"}, ("contexts",), "'context' is missing or no text"),
+        ({"answer": None}, ("contexts", "answers"), "'answer' is missing or no text that .*mymetric needs it"),
+        ({"answer": " "}, ("answers",), "'answer' is missing"),
+        ({"answer": None, "answers": {"text": []}}, ("answers",), "'answer' is missing"),
+        ({"references": []}, ("references",), "'references' is missing or no list of texts"),
+        ({"references": ["r", 1]}, ("references",), "'references' is missing or no list of texts"),
+        ({"score": 1}, (), "has a field 'score' already"),
+        ({"parts": 1}, (), "has a field 'parts' already"),
+    ],
+)
+def test_bad_rows_are_named_before_anything_is_scored(tmp_path: Path, line: Any, needs: Any, message: str) -> None:
+    source, reward = tmp_path / "in.jsonl", needing(*needs)
+    good = {"question": "q", "context": "c", "answer": "a", "references": ["r"]}
+    source.write_text("\n".join(json.dumps(row) for row in (good, {**good, **line})) + "\n")
+    with pytest.raises(InputError, match=r"in\.jsonl: line 2: (field )?" + message) as error:
+        score(source, tmp_path / "out.jsonl", reward)
+    assert "\n" not in str(error.value)
+    assert reward.seen == 0 and list(tmp_path.iterdir()) == [source]
+
+
+def test_what_a_metric_does_not_need_may_be_missing_or_anything(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
-    source.write_text('{"question": "q", "context": "c"}\n{"question": 3, "context": "c"}\n')
-    with pytest.raises(InputError, match=r"in\.jsonl: line 2: field 'question'"):
-        score_file(Length(), source, tmp_path / "out.jsonl", batch_size=3)
+    source.write_text('{"question": "q", "context": 3, "references": "r"}\n')
+    assert score(source, tmp_path / "a.jsonl", needing("references"))["rows"] == 1
+    assert score(source, tmp_path / "b.jsonl", needing())["rows"] == 1
+
+
+def test_a_reward_that_does_not_say_what_it_needs_gets_what_every_row_has(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reward = Length()
+    score(rows(tmp_path / "in.jsonl", 2), tmp_path / "a.jsonl", reward)
+    assert reward.answers == ["a0", "a1"]
+    with (tmp_path / "in.jsonl").open("a") as stream:
+        stream.write('{"question": "q", "context": "c"}\n')
+    score(tmp_path / "in.jsonl", tmp_path / "b.jsonl", reward, batch_size=1)
+    assert reward.answers is None
+    assert "2 of 3 rows have answer, so the reward gets none" in caplog.text
+
+
+def test_empty_input(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("\n\n")
+    with pytest.raises(InputError, match=r"in\.jsonl: holds no row to score"):
+        score(tmp_path / "in.jsonl", tmp_path / "out.jsonl")
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_a_file_that_is_not_the_beginning_of_the_result_is_left_alone(tmp_path: Path) -> None:
+def test_scores_that_are_no_number_are_null_and_counted(tmp_path: Path) -> None:
+    class Sparse(Length):
+        def score(self, questions, contexts, **columns) -> Any:
+            scores = [None, math.nan, -math.inf, np.float64(0.1), 4, 0.3, math.inf]
+            return SimpleNamespace(scores=scores, parts={"x": np.array([math.nan, 1, 2, 3, 4, 5, 6])})
+
     output = tmp_path / "out.jsonl"
-    output.write_text('{"my": "notes"}\n')
-    with pytest.raises(InputError, match="line 1 is not row 1"):
-        score_file(Length(), rows(tmp_path / "in.jsonl"), output, batch_size=3)
-    assert output.read_text() == '{"my": "notes"}\n'
+    summary = score(rows(tmp_path / "in.jsonl"), output, Sparse(), batch_size=7)
+    assert [row["score"] for row in lines_of(output)] == [None, None, None, 0.1, 4, 0.3, None]
+    assert (summary["rows"], summary["without_score"], summary["score"]["n"]) == (7, 4, 3)
+    assert summary["parts"] == {"x": {"mean": pytest.approx(3.5), "n": 6}}
+    assert "NaN" not in output.read_text() and "Infinity" not in output.read_text()
+
+
+def test_no_row_with_a_score(tmp_path: Path) -> None:
+    class Silent(Length):
+        def score(self, questions, contexts, **columns) -> Any:
+            return SimpleNamespace(scores=[None] * len(questions))
+
+    summary = score(rows(tmp_path / "in.jsonl"), tmp_path / "out.jsonl", Silent())
+    assert (summary["without_score"], summary["score"], summary["parts"]) == (7, None, {})
+
+
+def test_a_reward_with_too_few_scores_and_one_that_refuses_a_row(tmp_path: Path) -> None:
+    class Short(Length):
+        def score(self, questions, contexts, **columns) -> Any:
+            return SimpleNamespace(scores=[1.0])
+
+    class Refuses(Length):
+        def score(self, questions, contexts, **columns) -> Any:
+            raise MetricInputError("answers[1] is empty")
+
+    source = rows(tmp_path / "in.jsonl")
+    with pytest.raises(InputError, match="length: returned 1 scores, or parts of another length, for 3 questions"):
+        score(source, tmp_path / "out.jsonl", Short())
+    with pytest.raises(InputError, match=r"in\.jsonl: line 1 to .*in\.jsonl: line 3: answers\[1\] is empty"):
+        score(source, tmp_path / "out.jsonl", Refuses())
+
+
+def test_no_more_rows_are_held_than_a_block_has(tmp_path: Path) -> None:
+    alive: WeakSet[Row] = WeakSet()
+
+    class Tracked(Row):
+        __hash__ = object.__hash__
+
+    class Endless(ScoreInput):
+        def __iter__(self) -> Iterator[Row]:
+            for k in range(500):
+                row = Tracked(f"row {k}", {"question": "q" * (k % 9), "context": "c"})
+                alive.add(row)
+                assert len(alive) <= batch_size + 1  # and the one on its way
+                yield row
+                del row
+
+    batch_size = 8
+    blocks = []
+
+    class Metric(Length):
+        def score(self, questions, contexts, **columns) -> Any:
+            blocks.append(len(questions))
+            assert len(alive) == len(questions)
+            return super().score(questions, contexts, **columns)
+
+    source = Endless(rows(tmp_path / "in.jsonl"))
+    score_file(Metric(), source, tmp_path / "out.jsonl", batch_size=batch_size)
+    assert sum(blocks) == 500 and max(blocks) == batch_size
+
+
+def test_half_characters_in_other_fields_survive(tmp_path: Path) -> None:
+    source = rows(tmp_path / "in.jsonl", 2, note="x")
+    source.write_text(source.read_text(encoding="utf-8").replace('"x"', '"\\ud800"'), encoding="utf-8")
+    output = tmp_path / "out.jsonl"
+    score(source, output)
+    score(source, output)
+    assert [row["note"] for row in lines_of(output)] == ["\ud800"] * 2
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_qg.cli._stay_offline_without_a_hub", lambda: None)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+PASSAGE = "Ada Bell was born in Lorn in 1906. She wrote the novel Grey Water."
+
+
+def test_the_command_with_the_shipped_miniatures(
+    offline: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`preset=quickstart` finds its metric models, and the numbers are those of the metric in Python."""
+    from rewards import QAScore
+
+    questions, answers = ["Who wrote Grey Water?", "When was Ada Bell born?"], ["Ada Bell", "1906"]
+    for name, items in {"q": questions, "c": [PASSAGE] * 2, "a": answers}.items():
+        (tmp_path / f"{name}.txt").write_text("\n".join(items), encoding="utf-8")
+    files = f"{{question: {tmp_path}/q.txt, passage: {tmp_path}/c.txt, answer: {tmp_path}/a.txt}}"
+    output = tmp_path / "scored.jsonl"
+    with caplog.at_level("INFO"):
+        run_command(
+            "score",
+            [
+                "preset=quickstart",
+                "reward=qascore",
+                f"input={files}",
+                "columns={context: passage}",
+                f"output={output}",
+            ],
+        )
+    expected = QAScore(model=str(miniature.SHIPPED / "roberta")).score(questions, [PASSAGE] * 2, answers=answers)
+    found = lines_of(output)
+    assert [row["score"] for row in found] == expected.scores
+    assert [row["parts"]["token_logprobs"] for row in found] == expected.parts["token_logprobs"]
+    assert [list(row) for row in found] == [["question", "passage", "answer", "score", "parts"]] * 2
+    assert "rows       2, 0 of them without a score" in caplog.text and "mean  " in caplog.text
+
+
+def test_miniatures_are_those_of_a_run_on_the_same_data(
+    offline: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the score would be another number than the reward of that run."""
+    from accelerate import PartialState
+
+    asked: list[Any] = []
+
+    def ensure(paths: list[str], text: list[Any], sizes: Any) -> dict[str, Path]:
+        asked.append((text, sizes))
+        return {path: Path("/cache", path.removeprefix("miniature:")) for path in paths}
+
+    monkeypatch.setattr(miniature, "ensure", ensure)
+    for name, passages in {"train": 6, "dev": 2}.items():
+        write_squad(tmp_path / f"{name}.json", world.examples(passages, seed=0, prefix=name))
+    sources = [f"data.train={tmp_path}/train.json", f"data.validation={tmp_path}/dev.json"]
+    own = compose("score", ["model=miniature", "data.labelled_fraction=0.5", *sources])
+    splits = load_splits(own.data)
+    run = with_miniatures(own, [*splits.gold, *splits.unlabelled], PartialState(cpu=True))
+    assert reward_with_miniatures(own) == run.reward
+    assert asked[0] == asked[1] and len(asked[0][0]) == 6
+    quickstart = reward_with_miniatures(compose("score", ["preset=quickstart"]))
+    assert quickstart["encoder"] == "/cache/bert"
+    shipped = compose("score", ["preset=quickstart"]).miniature
+    assert miniature.is_shipped("bert", *asked[2]) and asked[2][1] == shipped
+    named = compose("score", ["reward.encoder=a", "reward.decoder=b"])
+    assert reward_with_miniatures(named) == named.reward and len(asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["output=o.jsonl"], "input has no value"),
+        (["input=[a.jsonl,b.jsonl]", "output=o.jsonl"], "give one file, or text files by column"),
+        (["input=no.jsonl", "output=o.jsonl"], r"no\.jsonl: no such file"),
+        (["input=no.jsonl"], "output has no value"),
+        (["input=x", "output=o.jsonl", "batch_size=0"], "score.batch_size=0 must be at least 1"),
+        (["input=x", "output=o.jsonl", "columns.quesion=a"], "no key or group .score.columns.quesion"),
+    ],
+)
+def test_wrong_arguments_are_one_line(offline: None, arguments: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        run_command("score", ["preset=quickstart", *arguments])
+    assert "\n" not in str(error.value)
+
+
+class Remembering:
+    """A reward whose scores depend on the contexts it has seen, as QRelScore's do in their last digits."""
+
+    signature = "remembering"
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+
+    def forget(self) -> None:
+        self.known.clear()
+
+    def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+        self.known |= set(contexts)
+        return SimpleNamespace(scores=[float(len(self.known))] * len(questions), parts={})
+
+
+@pytest.mark.parametrize("kept", [1, 4, 7, 10])
+def test_a_metric_that_remembers_gives_the_same_file_after_a_kill(tmp_path: Path, kept: int) -> None:
+    source, output = ScoreInput(str(rows(tmp_path / "in.jsonl", 12))), tmp_path / "out.jsonl"
+    score_file(Remembering(), source, output, batch_size=4)
+    whole = output.read_bytes()
+    output.write_bytes(b"".join(whole.splitlines(keepends=True)[:kept]))
+    score_file(Remembering(), source, output, batch_size=4)
+    assert output.read_bytes() == whole
