@@ -1,13 +1,15 @@
 """Baselines of QRelScore: what a question gets that has nothing to do with the context, and rescaling by it.
 
-Source: Wang et al., "QRelScore", EMNLP 2022 (random pairs of question and context that share next to no word); the form
-x' = (x - low) / (high - low) is that of the released code's commented lines, and with high = 1 that of BERTScore.
+Source: Wang et al., "QRelScore", EMNLP 2022 (random pairs of question and context that share next to no word); the
+form x' = (x - low) / (high - low) is that of the released code's commented lines, and with high = 1 that of BERTScore.
 """
 
 import json
+import math
 import random
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -24,7 +26,10 @@ MAX_OVERLAP = 0.05
 """Largest share of a question's words that its random context may hold (BLEU-1 without brevity penalty)."""
 
 _ATTEMPTS = 200
-"""How many contexts are drawn per wanted pair before giving up."""
+"""How many pairs are looked at per wanted pair before giving up."""
+
+_PAIRS_AT_ONCE = 128
+"""How many pairs are scored between two reports of progress."""
 
 
 class ScoresPairs(Protocol):
@@ -46,22 +51,22 @@ class Baselines:
     high: tuple[float, float]
 
     def rescale(self, part: str, value: float) -> float:
-        """Return ``(value - low) / (high - low)``, and 0 below the baseline: the harmonic mean needs both parts >= 0."""
+        """Return ``(value - low) / (high - low)``, 0 below the baseline: the harmonic mean needs both parts >= 0."""
         at = PARTS.index(part)
         return max(0.0, (value - self.low[at]) / (self.high[at] - self.low[at]))
 
     def __str__(self) -> str:
         pairs = zip(PARTS, self.low, self.high, strict=True)
-        return ",".join(f"{part}={low:g}..{high:g}" for part, low, high in pairs)
+        return ",".join(f"{part}={low:.10g}..{high:.10g}" for part, low, high in pairs)
 
 
 def read_baselines(given: str | Path | Mapping[str, object], signature: str, *, official: bool) -> Baselines:
-    """Return baselines from ``"released"``, a file that `estimate_baselines` filled, or a mapping such as
-    ``{"lrm": 0.26, "grg": [0.01, 1.0]}``.
+    """Return baselines from ``"released"``, from what `estimate_baselines` returns or a JSON file of it, or from a
+    mapping such as ``{"lrm": 0.26, "grg": [0.01, 1.0]}``; a part that a mapping leaves out keeps its zero.
 
     Args:
         given: what the user gave.
-        signature: of the metric without baselines; a file must have been made with the same.
+        signature: of the metric without baselines; estimates must have been made with the same.
         official: whether the metric is the released code's.
 
     Raises:
@@ -74,80 +79,154 @@ def read_baselines(given: str | Path | Mapping[str, object], signature: str, *, 
                 "values on random pairs (rl-qg baselines estimates them)"
             )
         return _checked(RELEASED)
-    if isinstance(given, Mapping):
-        return _checked(given)
-    try:
-        content = json.loads(Path(given).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise MetricInputError(f"qrelscore: baselines={given}: cannot be read ({error})") from None
-    if not isinstance(content, dict) or content.get("signature") != signature:
-        found = content.get("signature") if isinstance(content, dict) else None
-        raise MetricInputError(f"qrelscore: baselines={given} were estimated for {found}, but this is {signature}")
+    content = given if isinstance(given, Mapping) else _read(given)
+    if not isinstance(given, Mapping) or "signature" in content:
+        where = "baselines" if isinstance(given, Mapping) else f"baselines={given}"
+        if _formula(content.get("signature")) != _formula(signature):
+            found = content.get("signature") or "no signature"
+            raise MetricInputError(f"qrelscore: {where} were estimated for {found}, but this is {signature}")
+        return _checked({part: content.get(part) for part in PARTS})
+    if unknown := sorted(map(str, content.keys() - set(PARTS))):
+        raise MetricInputError(f"qrelscore: baselines have no part {unknown[0]!r}; they have {' and '.join(PARTS)}")
     return _checked(content)
 
 
 def estimate_baselines(
-    metric: ScoresPairs, questions: Sequence[str], contexts: Sequence[str], *, pairs: int = 1000, seed: int = 0
+    metric: ScoresPairs,
+    questions: Sequence[str],
+    contexts: Sequence[str],
+    *,
+    pairs: int = 1000,
+    seed: int = 0,
+    progress: Callable[[int], object] | None = None,
 ) -> dict[str, object]:
     """Return the mean of `lrm` and `grg` over random pairs of question and context that share next to no word.
 
+    The pairs are different ones, drawn evenly from all pairs of a question and a context that is not its own.
+
     Args:
-        metric: QRelScore without baselines.
-        questions: questions of the data.
+        metric: QRelScore without baselines and references.
+        questions: questions of the data; one without a word is left out.
         contexts: the context of each.
         pairs: how many random pairs to score.
         seed: of the draw.
+        progress: called with the number of pairs just scored, block by block.
 
     Returns:
-        ``lrm`` and ``grg`` (the baselines), ``pairs``, ``drawn`` (how many pairs were looked at to find them),
-        ``max_overlap``, ``seed`` and the metric's ``signature``.
+        ``lrm`` and ``grg`` (the baselines), ``standard_error`` of both, ``pairs``, ``drawn`` (how many pairs were
+        looked at to find them), ``questions`` and ``contexts`` (different ones, to draw from), ``max_overlap``,
+        ``seed`` and the metric's ``signature``.
 
     Raises:
-        MetricInputError: too few such pairs, as with too few contexts.
+        MetricInputError: a metric that has baselines, or too few such pairs, as with too few contexts.
     """
-    drawn = 0
-    found: list[tuple[str, str]] = []
-    for drawn, (question, context, overlap) in enumerate(_random_pairs(questions, contexts, seed), start=1):
-        if overlap <= MAX_OVERLAP:
-            found.append((question, context))
-        if len(found) == pairs or drawn == _ATTEMPTS * pairs:
-            break
-    if len(found) < pairs:
+    if getattr(metric, "baselines", None) is not None or getattr(metric, "references", False):
+        raise MetricInputError("baselines: estimate them with baselines=None and references=False")
+    if len(questions) != len(contexts):
         raise MetricInputError(
-            f"baselines: only {len(found)} of {drawn} random pairs share at most {MAX_OVERLAP:.0%} of the question's "
-            f"words, but {pairs} are wanted; give more questions or ask for fewer pairs"
+            f"baselines: {len(questions)} questions but {len(contexts)} contexts; give one for each"
         )
-    result = metric.score([question for question, _ in found], [context for _, context in found])
-    means = {part: sum(result.parts[part]) / pairs for part in PARTS}
+    if pairs < 1:
+        raise MetricInputError(f"baselines: pairs={pairs}; give at least 1")
+    found, counts = _unrelated_pairs(questions, contexts, pairs, seed)
+    values: dict[str, list[float]] = {part: [] for part in PARTS}
+    for start in range(0, pairs, _PAIRS_AT_ONCE):
+        block = found[start : start + _PAIRS_AT_ONCE]
+        result = metric.score([question for question, _ in block], [context for _, context in block])
+        for part in PARTS:
+            values[part] += result.parts[part]
+        if progress is not None:
+            progress(len(block))
     return {
-        **means,
+        **{part: math.fsum(values[part]) / pairs for part in PARTS},
+        "standard_error": {part: _standard_error(values[part]) for part in PARTS},
         "pairs": pairs,
-        "drawn": drawn,
+        **counts,
         "max_overlap": MAX_OVERLAP,
         "seed": seed,
         "signature": metric.signature,
     }
 
 
-def _random_pairs(questions: Sequence[str], contexts: Sequence[str], seed: int) -> Iterator[tuple[str, str, float]]:
-    """Yield a question, the context of another one, and the share of the question's words that the context holds."""
+def overlap(question: str, context: str) -> float:
+    """Return the share of the question's words that the context holds, each as often as it holds it (BLEU-1 without
+    brevity penalty); 0 for a question without words.
+    """
+    asked = Counter(_words(question))
+    return (asked & Counter(_words(context))).total() / max(1, asked.total())
+
+
+def _unrelated_pairs(
+    questions: Sequence[str], contexts: Sequence[str], wanted: int, seed: int
+) -> tuple[list[tuple[str, str]], dict[str, int]]:
+    """Return different pairs of a question and a context that is none of its own and shares next to no word with it,
+    and what was counted on the way.
+    """
+    own: dict[str, set[str]] = {}
+    for question, context in zip(questions, contexts, strict=True):
+        if _words(question):
+            own.setdefault(question, set()).add(context)
+    asked, passages = list(own), list(dict.fromkeys(contexts))
+    counts = {"drawn": 0, "questions": len(asked), "contexts": len(passages)}
+    found: list[tuple[str, str]] = []
+    for number in _shuffled(len(asked) * len(passages), _ATTEMPTS * wanted, seed):
+        question, context = asked[number // len(passages)], passages[number % len(passages)]
+        if context not in own[question]:
+            counts["drawn"] += 1
+            if overlap(question, context) <= MAX_OVERLAP:
+                found.append((question, context))
+        if len(found) == wanted:
+            return found, counts
+    raise MetricInputError(
+        "baselines: only {found} of {drawn} pairs of a question and another's context share at most {most:.0%} of the "
+        "question's words, but {wanted} are wanted; give more data (these are {questions} questions and {contexts} "
+        "contexts) or ask for fewer pairs".format(**counts, found=len(found), most=MAX_OVERLAP, wanted=wanted)
+    )
+
+
+def _shuffled(total: int, most: int, seed: int) -> Iterator[int]:
+    """Yield different numbers below ``total`` in random order, at most ``most``."""
     draw = random.Random(seed)
-    words: dict[str, Counter[str]] = {}
-    while len(set(contexts)) > 1:
-        at, other = draw.randrange(len(questions)), draw.randrange(len(contexts))
-        if contexts[at] == contexts[other]:
-            continue
-        question, context = questions[at], contexts[other]
-        asked = _words(question)
-        if not asked:
-            continue
-        known = words.setdefault(context, Counter(_words(context)))
-        yield question, context, sum((Counter(asked) & known).values()) / len(asked)
+    if total <= most:
+        yield from draw.sample(range(total), total)
+        return
+    seen: set[int] = set()
+    while len(seen) < most:
+        number = draw.randrange(total)
+        if number not in seen:
+            seen.add(number)
+            yield number
 
 
 def _words(text: str) -> list[str]:
     """Return lower-cased words; punctuation is no word."""
-    return "".join(letter if letter.isalnum() else " " for letter in text.lower()).split()
+    return re.findall(r"\w+", text.lower())
+
+
+def _standard_error(values: Sequence[float]) -> float | None:
+    """Return the standard error of the mean; None for a single value."""
+    if len(values) < 2:
+        return None
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
+
+
+def _read(path: object) -> Mapping[str, object]:
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))  # type: ignore[arg-type]
+    except (OSError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise MetricInputError(
+            f"qrelscore: baselines={path}: cannot be read ({error}); give a file from rl-qg baselines, 'released', or "
+            "{lrm: 0.26, grg: 0.01}"
+        ) from None
+    if not isinstance(content, dict):
+        raise MetricInputError(f"qrelscore: baselines={path}: not a file from rl-qg baselines")
+    return content
+
+
+def _formula(signature: object) -> object:
+    """Return the signature without what does not matter on a pair: whether references are scored too."""
+    return re.sub(r"\|references:\w+", "", signature) if isinstance(signature, str) else None
 
 
 def _checked(given: Mapping[str, object]) -> Baselines:
@@ -156,7 +235,7 @@ def _checked(given: Mapping[str, object]) -> Baselines:
         value = given.get(part, 0.0)
         ends = list(value) if isinstance(value, (list, tuple)) else [value, 1.0]
         numbers = [float(end) for end in ends if isinstance(end, (int, float)) and not isinstance(end, bool)]
-        if len(numbers) != 2 or len(ends) != 2 or not numbers[0] < numbers[1] < float("inf"):
+        if len(numbers) != 2 or len(ends) != 2 or not all(map(math.isfinite, numbers)) or numbers[0] >= numbers[1]:
             raise MetricInputError(
                 f"qrelscore: baselines: {part}={value!r} is neither a number below 1 nor a pair [low, high]"
             )

@@ -65,6 +65,16 @@ COMMANDS = {
         "rl-qg score reward=qrelscore input=questions.jsonl output=scored.jsonl",
         ("score", "reward_models", "miniature"),
     ),
+    "explain": Command(
+        "show where the score of one question comes from, token by token, as a page",
+        'rl-qg explain reward=qrelscore question="Who wrote Faust?" context="Faust is a play." output=why.html',
+        ("explain", "reward_models", "miniature"),
+    ),
+    "baselines": Command(
+        "estimate what QRelScore gives questions that have nothing to do with the passage",
+        "rl-qg baselines reward=qrelscore data.train=train.json output=baselines.json",
+        ("baselines", "reward_models", "data", "miniature"),
+    ),
     "report": Command(
         "make one HTML page of one run or several",
         "rl-qg report runs/a runs/b --output report.html",
@@ -126,6 +136,7 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    texts, overrides = _texts(command, overrides)
     config = _compose(command, overrides)
     try:
         missing = sorted(OmegaConf.missing_keys(config))
@@ -138,6 +149,8 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
         raise InputError(_one_line(error, command)) from None
     assert isinstance(settings, Settings) and isinstance(reward, dict)
     settings.reward = {str(key): value for key, value in reward.items()}
+    for key, text in texts.items():
+        setattr(settings.explain, key, text)
     settings.check()
     return settings
 
@@ -169,6 +182,19 @@ def complete_parts(reward: Any, models: Any) -> Any:
     if reward.get("_target_", reward.get("metric")) not in COMBINED or not isinstance(parts, dict):
         return reward
     return {**reward, "parts": {label: complete_part(label, part) for label, part in parts.items()}}
+
+
+def _texts(command: str, overrides: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Take texts of a person's own out of the overrides: Hydra would read their commas, quotes and braces."""
+    begins = {f"{key}=": key for key in ("question", "context")} if command == "explain" else {}
+    texts, others = {}, []
+    for override in overrides:
+        begin = next((begin for begin in begins if override.startswith(begin)), None)
+        if begin is None:
+            others.append(override)
+        else:
+            texts[begins[begin]] = override.removeprefix(begin)
+    return texts, others
 
 
 def resolved_yaml(command: str, overrides: Sequence[str]) -> str:

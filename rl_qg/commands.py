@@ -1,9 +1,11 @@
 """One function for each sub-command: settings in, files out."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import PartialState
@@ -11,7 +13,7 @@ from accelerate import PartialState
 from rl_qg.errors import InputError
 from rl_qg.preparation import load_reward, one_miniature, open_run, reward_with_miniatures
 from rl_qg.qa_data import read_examples, take
-from rl_qg.run_folder import check_run_folder, claim_run_folder
+from rl_qg.run_folder import atomic_writer, check_run_folder, claim_run_folder, write_json
 from rl_qg.settings import QAModelSettings, Settings
 from rl_qg.splits import answer_spans, load_training, read_role
 
@@ -114,6 +116,56 @@ def score(settings: Settings) -> None:
     score_file(reward, source, output, batch_size=options.batch_size)
 
 
+def explain(settings: Settings) -> None:
+    """One score, token by token (see `rewards.explanation`)."""
+    options = settings.explain
+    output = _required(options.output, "output", "why.html")
+    if output.suffix != ".html":
+        raise InputError(f"output={output}: the explanation is a page; give a name that ends in .html")
+    for key in ("question", "context"):
+        if not getattr(options, key):
+            raise InputError(f'{key} has no value; give the text, such as {key}="…"')
+    reward: Any = load_reward(reward_with_miniatures(settings), PartialState(cpu=settings.training.use_cpu))
+    if not hasattr(reward, "explain"):
+        raise InputError(f"reward {getattr(reward, 'name', type(reward).__name__)} has no explanation; use reward=qrelscore")
+    explanation = reward.explain(options.question, options.context)
+    with _writing(output):
+        write_json(output.with_suffix(".json"), explanation.to_dict())
+        with atomic_writer(output) as stream:
+            stream.write(explanation.to_html())
+    log.info(
+        "score %.4f (lrm %.4f, grg %.4f)\ndone: open %s", explanation.score, explanation.lrm, explanation.grg, output
+    )
+
+
+def baselines(settings: Settings) -> None:
+    """Baselines of QRelScore for these models and data (see `rewards.baselines`)."""
+    from rewards.baselines import PARTS, estimate_baselines
+
+    options = settings.baselines
+    output = _required(options.output, "output", "baselines.json")
+    reward: Any = load_reward(reward_with_miniatures(settings), PartialState(cpu=settings.training.use_cpu))
+    if not set(PARTS) <= set(getattr(reward, "part_names", ())):
+        raise InputError("baselines are those of QRelScore; use reward=qrelscore")
+    if getattr(reward, "baselines", None) is not None:
+        raise InputError("reward.baselines is set; estimate baselines without it")
+    examples = [example for example in load_training(settings.data) if example.question]
+    found = estimate_baselines(
+        reward,
+        [example.question for example in examples],
+        [example.context for example in examples],
+        pairs=options.pairs,
+        seed=options.seed,
+    )
+    with _writing(output):
+        write_json(output, found)
+    log.info(
+        "lrm %.4f, grg %.4f: means of %d pairs (of %d drawn)\ndone: use them with reward.baselines=%s",
+        *(found[key] for key in (*PARTS, "pairs", "drawn")),
+        output,
+    )
+
+
 def report(arguments: Sequence[str]) -> None:
     """One HTML page of run folders (see `rl_qg.report`)."""
     from rl_qg.report import write_report
@@ -133,6 +185,15 @@ def leave_process_group() -> None:
     """End the processes' connection in order; left to the interpreter's shutdown it sometimes aborts a good run."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+
+
+@contextmanager
+def _writing(output: Path) -> Iterator[None]:
+    """Say in one line that an output cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"output={output}: cannot be written ({error.strerror}); name another path") from None
 
 
 def _required(value: str, key: str, example: str) -> Path:

@@ -170,6 +170,24 @@ class ScoreSettings:
 
 
 @dataclass
+class ExplainSettings:
+    """One question whose score is explained, token by token."""
+
+    question: str = ""
+    context: str = ""
+    output: str = ""
+
+
+@dataclass
+class BaselinesSettings:
+    """Random pairs of question and passage, whose mean parts are the baselines of QRelScore."""
+
+    output: str = ""
+    pairs: int = 1000
+    seed: int = 0
+
+
+@dataclass
 class EvaluationSettings:
     """How the generators of both stages are compared on held-out passages."""
 
@@ -197,6 +215,8 @@ class Settings:
     augment: AugmentSettings = field(default_factory=AugmentSettings)
     qa: QASettings = field(default_factory=QASettings)
     score: ScoreSettings = field(default_factory=ScoreSettings)
+    explain: ExplainSettings = field(default_factory=ExplainSettings)
+    baselines: BaselinesSettings = field(default_factory=BaselinesSettings)
 
     def check(self) -> None:
         """Raise one `InputError` that names every setting that is wrong, before any model is loaded."""
@@ -217,6 +237,7 @@ class Settings:
             ),
             (self.training.batch_size < 1, f"training.batch_size={self.training.batch_size} must be at least 1"),
             (self.generate.num_beams < 1, f"generate.num_beams={self.generate.num_beams} must be at least 1"),
+            (self.baselines.pairs < 1, f"baselines.pairs={self.baselines.pairs} must be at least 1"),
             (self.score.batch_size < 1, f"score.batch_size={self.score.batch_size} must be at least 1"),
             (self.augment.num_samples < 0, f"augment.num_samples={self.augment.num_samples} must not be negative"),
             (

@@ -1,0 +1,19 @@
+#!/bin/sh
+# Every number of README.md in this folder, about half an hour on two cores. SHARED holds golden/models and data/squadshifts.
+set -eu
+cd "$(dirname "$0")/../.."
+SHARED=${SHARED:-../shared}
+PYTHON=${PYTHON:-.venv/bin/python}
+OUT=experiments/speed/results
+mkdir -p "$OUT"
+export PYTHONPATH=. TRANSFORMERS_VERBOSITY=error
+measure() { name=$1; shift; "$PYTHON" experiments/speed/metrics.py --shared "$SHARED" "$@" > "$OUT/$name.json"; }
+
+measure qrelscore qrelscore --contexts 64 --plain 24
+measure bartscore bartscore --contexts 64 --plain 48 --repetitions 3
+measure qascore qascore --contexts 8 --plain 8
+measure qrelscore-bfloat16 qrelscore --contexts 64 --dtype bfloat16
+measure bartscore-bfloat16 bartscore --contexts 64 --dtype bfloat16 --repetitions 3
+measure qascore-bfloat16 qascore --contexts 8 --dtype bfloat16
+measure bartscore-8-contexts bartscore --contexts 8 --repetitions 3    # memory against the number of rows
+"$PYTHON" experiments/speed/precision.py --shared "$SHARED" > "$OUT/precision.json"
