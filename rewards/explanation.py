@@ -248,8 +248,8 @@ def _global(globally: GlobalRelevance, question: str, context: str) -> tuple[lis
     confidences: list[Confidence] = []
     sides = zip(comparisons, logprobs[: len(comparisons)], logprobs[len(comparisons) :], strict=True)
     for piece, (item, alone, behind) in enumerate(sides):
-        base, prompt = globally._confidence(alone), globally._confidence(behind)
-        confidences.append(Confidence(piece, base, prompt, globally._gain(base, prompt)))
+        base, prompt = globally.confidence(alone), globally.confidence(behind)
+        confidences.append(Confidence(piece, base, prompt, globally.gain(base, prompt)))
         without, given = _decoder_tokens(globally, item, question, context)
         gains += _gains(
             piece,

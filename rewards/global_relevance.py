@@ -72,12 +72,12 @@ class GlobalRelevance:
         rows = [*missing.values(), *(item.prompt for item in comparisons)]
         starts = [1] * len(missing) + [item.start for item in comparisons]
         logprobs = causal_logprobs(self.decoder, rows, starts, batch_size=self.batch_size)
-        confidence = [self._confidence(values) for values in logprobs]
+        confidence = [self.confidence(values) for values in logprobs]
         known = dict(zip(missing, confidence[: len(missing)], strict=True))
         known |= {item.piece: self._base[item.piece] for item in comparisons if item.piece in self._base}
         total, pieces = [0.0] * len(questions), [0] * len(questions)
         for item, prompt in zip(comparisons, confidence[len(missing) :], strict=True):
-            total[item.owner] += self._gain(known[item.piece], prompt)
+            total[item.owner] += self.gain(known[item.piece], prompt)
             pieces[item.owner] += 1
         self._remember(known)
         return [gain / max(1, count) for gain, count in zip(total, pieces, strict=True)]
@@ -114,10 +114,12 @@ class GlobalRelevance:
             return concatenated
         return self.decoder.ids([f"{question} {context}"])[0]
 
-    def _confidence(self, logprobs: Tensor) -> float:
+    def confidence(self, logprobs: Tensor) -> float:
+        """Return the confidence in a text whose tokens have these log-probabilities, [tokens]."""
         return float(logprobs.exp().mean() if self.choices.confidence == "probability" else logprobs.sum())
 
-    def _gain(self, base: float, prompt: float) -> float:
+    def gain(self, base: float, prompt: float) -> float:
+        """Return the gain from the confidence in a context alone to that behind the question."""
         gain = prompt - base
         if self.choices.gain == "relative":
             gain = gain / abs(base) if base else 0.0

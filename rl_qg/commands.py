@@ -4,11 +4,14 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from errno import EISDIR
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
 from accelerate import PartialState
+from tqdm import tqdm
 
 from rl_qg.errors import InputError
 from rl_qg.preparation import load_reward, one_miniature, open_run, reward_with_miniatures
@@ -125,9 +128,12 @@ def explain(settings: Settings) -> None:
     for key in ("question", "context"):
         if not getattr(options, key):
             raise InputError(f'{key} has no value; give the text, such as {key}="…"')
+    _check_writable(output)
     reward: Any = load_reward(reward_with_miniatures(settings), PartialState(cpu=settings.training.use_cpu))
     if not hasattr(reward, "explain"):
-        raise InputError(f"reward {getattr(reward, 'name', type(reward).__name__)} has no explanation; use reward=qrelscore")
+        raise InputError(
+            f"reward {getattr(reward, 'name', type(reward).__name__)} has no explanation; use reward=qrelscore"
+        )
     explanation = reward.explain(options.question, options.context)
     with _writing(output):
         write_json(output.with_suffix(".json"), explanation.to_dict())
@@ -144,26 +150,31 @@ def baselines(settings: Settings) -> None:
 
     options = settings.baselines
     output = _required(options.output, "output", "baselines.json")
+    _check_writable(output)
     reward: Any = load_reward(reward_with_miniatures(settings), PartialState(cpu=settings.training.use_cpu))
     if not set(PARTS) <= set(getattr(reward, "part_names", ())):
         raise InputError("baselines are those of QRelScore; use reward=qrelscore")
     if getattr(reward, "baselines", None) is not None:
         raise InputError("reward.baselines is set; estimate baselines without it")
-    examples = [example for example in load_training(settings.data) if example.question]
-    found = estimate_baselines(
-        reward,
-        [example.question for example in examples],
-        [example.context for example in examples],
-        pairs=options.pairs,
-        seed=options.seed,
-    )
+    given = load_training(settings.data)
+    examples = [example for example in given if example.question]
+    if len(examples) < len(given):
+        log.info("%d of %d examples have no question and are left out", len(given) - len(examples), len(given))
+    with tqdm(total=options.pairs, desc="baselines", unit="pair") as bar:
+        found = estimate_baselines(
+            reward,
+            [example.question for example in examples],
+            [example.context for example in examples],
+            pairs=options.pairs,
+            seed=options.seed,
+            progress=bar.update,
+        )
     with _writing(output):
         write_json(output, found)
-    log.info(
-        "lrm %.4f, grg %.4f: means of %d pairs (of %d drawn)\ndone: use them with reward.baselines=%s",
-        *(found[key] for key in (*PARTS, "pairs", "drawn")),
-        output,
-    )
+    errors: Any = found["standard_error"]
+    means = ", ".join(f"{part} {found[part]:.4f} (standard error {errors[part] or 0:.4f})" for part in PARTS)
+    log.info("%s: means of %d pairs, of %d drawn", means, found["pairs"], found["drawn"])
+    log.info("done: use them with reward.baselines=%s", output)
 
 
 def report(arguments: Sequence[str]) -> None:
@@ -185,6 +196,16 @@ def leave_process_group() -> None:
     """End the processes' connection in order; left to the interpreter's shutdown it sometimes aborts a good run."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+
+
+def _check_writable(output: Path) -> None:
+    """Find out before the work that its result cannot be written."""
+    with _writing(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        if output.is_dir():
+            raise IsADirectoryError(EISDIR, "it is a folder")
+        with TemporaryFile(dir=output.parent):
+            pass
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -292,6 +293,8 @@ def test_the_page_shows_the_texts_unchanged_and_nothing_else_can_run(folders, op
     assert texts == [context] * 3
     assert page.count("script") == 2  # ours
     assert "steal()" in html and "<script>steal" not in html and "<script>alert" not in html
+    markup = re.sub(r"<(script|style).*?</\1>", "", html, flags=re.DOTALL)
+    assert not re.findall(r"<(?!/?[a-z]+[1-6]?[\s>]|!doctype)|&(?!#?\w+;)", markup)  # every < and & is ours
     assert not {"src", "href", "onclick", "onload"} & {name for _, attributes in page.seen for name in attributes}
     assert "default-src 'none'" in html and "http://" not in html and "https://" not in html
     compared = sum(token.left_out is None for token in found.question_tokens)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rewards import QRelScore
+from rewards import MetricInputError, QRelScore
 from rl_qg.cli import run_command
 from rl_qg.errors import InputError
 
@@ -54,14 +54,39 @@ def test_baselines_are_estimated_and_used(tmp_path):
         ("explain", ["question=q", "context=c", "output=why.txt"], "a name that ends in .html"),
         ("explain", ["context=c", "output=why.html"], "question has no value"),
         ("baselines", [], "output has no value"),
+        ("explain", ["question=q", "context=c", "output=file/why.html"], "output=file/why.html: cannot be written"),
+        ("explain", ["question=Who", "context=c", "output=why.html"], "nothing to explain: no token"),
         ("baselines", ["output=b.json", "pairs=0"], "baselines.pairs=0 must be at least 1"),
+        ("baselines", ["output=folder"], r"output=folder: cannot be written \(it is a folder\)"),
+        ("baselines", ["output=b.json", "pairs=1000000"], r"baselines: only \d+ of \d+ pairs .* 1000000 are wanted"),
+        ("baselines", ["output=b.json", "reward.references=true"], "baselines=None and references=False"),
         ("baselines", ["output=b.json", "reward.baselines=released"], "reward.baselines is set"),
     ],
 )
 def test_bad_input_is_one_line(command, arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=message):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises((InputError, MetricInputError), match=message):
         run_command(command, [*REWARD, *OFFLINE, *arguments])
+    assert {path.name for path in tmp_path.iterdir()} == {"folder", "file"}
+
+
+def test_baselines_are_those_of_qrelscore(tmp_path):
+    arguments = ["reward=bartscore", f"reward.model={MODELS / 'bart'}", *OFFLINE, f"output={tmp_path / 'b.json'}"]
+    with pytest.raises(InputError, match="use reward=qrelscore"):
+        run_command("baselines", arguments)
+
+
+def test_baselines_say_what_to_do_with_them(tmp_path, caplog):
+    output = tmp_path / "baselines.json"
+    with caplog.at_level("INFO"):
+        run_command("baselines", [*REWARD, *OFFLINE, "pairs=5", "seed=4", f"output={output}"])
+    found = json.loads(output.read_text(encoding="utf-8"))
+    assert found["seed"] == 4
+    for part in ("lrm", "grg"):
+        assert f"{part} {found[part]:.4f} (standard error {found['standard_error'][part]:.4f})" in caplog.text
+    assert f"reward.baselines={output}" in caplog.text
 
 
 def test_a_reward_without_an_explanation(tmp_path):
