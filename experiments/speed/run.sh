@@ -9,9 +9,9 @@ mkdir -p "$OUT"
 export PYTHONPATH=. TRANSFORMERS_VERBOSITY=error
 measure() { name=$1; shift; "$PYTHON" experiments/speed/metrics.py --shared "$SHARED" "$@" > "$OUT/$name.json"; }
 
-measure qrelscore qrelscore --contexts 64 --plain 24
-measure bartscore bartscore --contexts 64 --plain 48 --repetitions 3
-measure qascore qascore --contexts 8 --plain 8
+measure qrelscore qrelscore --contexts 64 --plain 3
+measure bartscore bartscore --contexts 64 --plain 6 --repetitions 3
+measure qascore qascore --contexts 8 --plain 2
 measure qrelscore-bfloat16 qrelscore --contexts 64 --dtype bfloat16
 measure bartscore-bfloat16 bartscore --contexts 64 --dtype bfloat16 --repetitions 3
 measure qascore-bfloat16 qascore --contexts 8 --dtype bfloat16
