@@ -15,7 +15,7 @@ from rewards.errors import MetricInputError
 from rewards.explanation_page import page
 from rewards.frozen import FrozenModel, causal_logprobs
 from rewards.global_relevance import WHOLE, Comparison, GlobalRelevance
-from rewards.local_relevance import LocalChoices, LocalRelevance
+from rewards.local_relevance import LocalChoices, LocalRelevance, optimal_transport
 
 if TYPE_CHECKING:
     from rewards.qrelscore import QRelScore
@@ -224,9 +224,7 @@ def _shares(weight: Tensor, cosine: Tensor, choices: LocalChoices) -> tuple[Tens
     """Return what each context token gives to each question token, [question, context], and the best of each row."""
     product = weight * cosine
     if choices.aggregation == "mover":
-        import ot  # the metric has made sure of it
-
-        flow = torch.from_numpy(ot.emd([], [], 1.0 - product.numpy()))
+        flow = torch.from_numpy(optimal_transport().emd([], [], 1.0 - product.numpy()))
         share = flow * product * len(product)
         return share, share.argmax(-1).tolist()
     best = (weight if choices.attention == "hard" else product).argmax(-1, keepdim=True)

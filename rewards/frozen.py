@@ -61,7 +61,7 @@ class FrozenModel:
         self.tokenizer: Any = _load("tokenizer", self.name, transformers.AutoTokenizer.from_pretrained)
         options: dict[str, Any] = {"attn_implementation": "eager"} if kind == "encoder" else {}
         self.model: Any = _load_model(self.name, kind, config=config, dtype=_torch_dtype(dtype), **options)
-        self.to(device if device is not None else _default_device())
+        self._place(device if device is not None else _default_device())
 
     @property
     def device(self) -> torch.device:
@@ -69,7 +69,12 @@ class FrozenModel:
         return self.model.device
 
     def to(self, device: str | torch.device) -> None:
-        """Move the model; on a CPU its linear layers take oneDNN's layout."""
+        """Move the model, unless it is there already."""
+        if torch.device(device) != self.device:
+            self._place(device)
+
+    def _place(self, device: str | torch.device) -> None:
+        """Put the model somewhere; on a CPU its linear layers take oneDNN's layout."""
         unpack(self.model)
         self.model.to(device)
         if self.device.type == "cpu" and can_pack(self.model):
@@ -113,7 +118,7 @@ class FrozenModel:
             wanted, hidden = self.model(probe).logits, self.model.base_model(probe)[0]
             for name in ("lm_head", "cls", "embed_out"):
                 head = getattr(self.model, name, None)
-                if isinstance(head, torch.nn.Module) and torch.allclose(head(hidden), wanted, atol=1e-3, rtol=1e-3):
+                if isinstance(head, torch.nn.Module) and torch.allclose(head(hidden), wanted, atol=1e-5):
                     return name
         return None
 

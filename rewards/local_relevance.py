@@ -74,7 +74,7 @@ class LocalRelevance:
         self.layers = _layer_numbers(choices.layers, encoder.model.config.num_hidden_layers)
         self._blocks = _readable_blocks(encoder)
         if choices.aggregation == "mover":
-            _optimal_transport()  # says now, not at the first score, that it is not installed
+            optimal_transport()  # says now, not at the first score, that it is not installed
 
     def scores(self, questions: Sequence[str], contexts: Sequence[str]) -> list[float]:
         """Return one value per pair; 0 where no token is left to compare."""
@@ -199,7 +199,7 @@ def _weights(attention: Tensor, spans: Spans, kind: str) -> Tensor:
 
 def _moved(product: Tensor, spans: Spans) -> Tensor:
     """Return the largest sum of ``flow * product`` over flows with row sums 1/M and column sums 1/N, [pairs]."""
-    emd2 = _optimal_transport().emd2
+    emd2 = optimal_transport().emd2
     values = []
     for matrix, question, context in zip(product, spans.question, spans.context, strict=True):
         similarity = matrix[question][:, context].double().cpu().numpy()
@@ -298,7 +298,8 @@ def _reading(blocks: Sequence[Any], rows: slice, reduce: Callable[[Tensor, Tenso
             hook.remove()
 
 
-def _optimal_transport() -> Any:
+def optimal_transport() -> Any:
+    """Return the library that solves transport problems; raise `MetricInputError` where it is not installed."""
     try:
         import ot
     except ImportError:

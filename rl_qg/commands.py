@@ -112,6 +112,7 @@ def score(settings: Settings) -> None:
         raise InputError("input has no value; give one, such as input=questions.jsonl")
     output = _required(options.output, "output", "scored.jsonl")
     source = ScoreInput(options.input, asdict(options.columns))
+    _check_writable(output)
     state = PartialState(cpu=settings.training.use_cpu)
     if state.num_processes > 1:
         raise InputError("score writes one file in one process; start it without accelerate launch")

@@ -23,6 +23,13 @@ def test_a_frozen_model_does_not_train(folders):
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 
 
+def test_a_model_that_is_there_already_is_not_packed_again(folders):
+    model = frozen(folders["gpt2"])
+    before = [id(module) for module in model.model.modules()]
+    model.to("cpu")
+    assert [id(module) for module in model.model.modules()] == before
+
+
 def test_longest_sequence(folders):
     limits = {kind: frozen(folders[name], kind).max_tokens for name, kind in
               [("bert", "encoder"), ("gpt2", "causal"), ("roberta", "masked"), ("bart", "seq2seq")]}  # fmt: skip
