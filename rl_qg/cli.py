@@ -19,7 +19,7 @@ from rl_qg.settings import Settings
 
 PACKAGED = Path(__file__).parent / "configs"  # in an installed wheel
 CONFIGS = PACKAGED if PACKAGED.is_dir() else Path(__file__).parent.parent / "configs"
-GROUPS = ("preset", "reward", "model", "data")
+GROUPS = ("preset", "reward", "held_out", "model", "peft", "data")
 COMBINED = ("rewards.Weighted", "rewards.Product")
 PART = {"metric": None, "weight": 1.0, "clip": None, "scale": 1.0}  # what every part of a combined reward may say
 KEY = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[^=]+)(?P<rest>=.*)?$", re.DOTALL)
@@ -43,7 +43,10 @@ COMMANDS = {
     "train": Command(
         "train a question generator: cross-entropy, then self-critical training",
         "rl-qg train reward=qascore data.train=train.json data.validation=dev.json model.path=./my-t5 output_dir=RUN",
-        ("output_dir", "seed", "stages", "data", "model", "miniature", "reward_models", "training", "ce", "scst"),
+        (
+            *("output_dir", "seed", "stages", "algorithm", "data", "model", "miniature", "reward_models"),
+            *("training", "ce", "scst"),
+        ),
     ),
     "generate": Command(
         "write candidate questions for every answer of the training data",

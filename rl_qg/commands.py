@@ -14,7 +14,7 @@ from accelerate import PartialState
 from tqdm import tqdm
 
 from rl_qg.errors import InputError
-from rl_qg.preparation import load_reward, one_miniature, open_run, reward_with_miniatures
+from rl_qg.preparation import Run, load_reward, one_miniature, open_run, reward_with_miniatures
 from rl_qg.qa_data import read_examples, take
 from rl_qg.run_folder import atomic_writer, check_run_folder, claim_run_folder, write_json
 from rl_qg.settings import QAModelSettings, Settings
@@ -31,12 +31,18 @@ def pipeline(settings: Settings) -> None:
 
 
 def train(settings: Settings) -> None:
-    """CE and SCST (see `rl_qg.train`)."""
-    from rl_qg.train import train as run_training
+    """Cross-entropy, then learning by reward (see `rl_qg.train` and `rl_qg.causal`)."""
+    log.info("done: the generator is in %s", train_generator(open_run(settings)))
 
-    run = open_run(settings)
-    final = run_training(run.settings, run.splits, None if settings.stages == "ce" else run.reward())
-    log.info("done: the generator is in %s", final)
+
+def train_generator(run: Run) -> Path:
+    """Train with the algorithm that the settings name; return the folder of the last stage's model."""
+    from rl_qg.causal import ALGORITHMS, train_causal
+    from rl_qg.train import train as train_seq2seq
+
+    trainer = train_causal if run.settings.algorithm in ALGORITHMS else train_seq2seq
+    reward = None if run.settings.stages == "ce" else run.reward()
+    return trainer(run.settings, run.splits, reward, None if reward is None else run.held_out())
 
 
 def generate(settings: Settings) -> None:

@@ -10,6 +10,7 @@ import logging
 from pathlib import Path
 
 from rl_qg.augment import augment, report_path
+from rl_qg.commands import train_generator
 from rl_qg.evaluation import evaluate_generators
 from rl_qg.generate import generate
 from rl_qg.preparation import Run
@@ -17,7 +18,6 @@ from rl_qg.qa import compare, train_reader
 from rl_qg.qa_data import read_examples, take
 from rl_qg.report import write_report
 from rl_qg.splits import answer_spans
-from rl_qg.train import train
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def run_pipeline(run: Run) -> Path:
     folder, settings, splits = run.folder, run.settings, run.splits
     stages = 6
     _say(1, stages, "train the generator: cross-entropy, then by reward")
-    generator = train(settings, splits, run.reward())
+    generator = train_generator(run)
     if run.state.is_main_process:
         _say(2, stages, "judge both generators on held-out passages")
         _evaluate(run)
@@ -87,6 +87,7 @@ def _evaluate(run: Run) -> None:
         take(run.splits.validation, settings.evaluation.max_examples, settings.data.seed),
         run.reward(),
         output,
+        held_out=run.held_out(),
         max_new_tokens=settings.scst.max_new_tokens,
         batch_size=settings.evaluation.batch_size,
         device=run.state.device,

@@ -1,19 +1,53 @@
-"""The question generator at inference: load a checkpoint, decode questions for examples."""
+"""The question generator at inference: load a checkpoint, decode questions for examples.
+
+Encoder-decoders (BART, T5, …) and causal models (GPT-2, Qwen, …) behave alike: `Policy` chooses by the checkpoint's
+config.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
+from rl_qg.causal_prompts import CausalPromptEncoder, positions_of
 from rl_qg.errors import InputError
 from rl_qg.objectives import shift_right, token_logprobs
 from rl_qg.prompts import Prompt, PromptEncoder, add_highlight
 from rl_qg.qa_data import QAExample
-from rl_qg.rollout import SpecialTokens, decode
+from rl_qg.rollout import DecodingRules, SpecialTokens, decode
+
+# Rules that a checkpoint's generation config may ship: switched off.
+PLAIN: dict[str, Any] = {
+    "no_repeat_ngram_size": 0,
+    "repetition_penalty": 1.0,
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "min_length": 0,
+}
+
+
+def load_generator(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load an encoder-decoder or a causal model, whichever its config says it is.
+
+    Raises:
+        InputError: the Hub or the folder cannot be reached, or holds no model that generates.
+    """
+    config, _ = _config_and_tokenizer(path)
+    return load_seq2seq(path) if config.is_encoder_decoder else load_causal(path)
 
 
 def load_seq2seq(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -22,31 +56,72 @@ def load_seq2seq(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     Raises:
         InputError: the Hub or the folder cannot be reached, or holds no seq2seq model.
     """
-    if Path(path).exists() and not (Path(path) / "config.json").exists():
+    config, tokenizer = _config_and_tokenizer(path)
+    if not config.is_encoder_decoder:
+        instead = "" if _only_fills_masks(config) else ", or train this one with algorithm=rloo or algorithm=grpo"
         raise InputError(
-            f"model.path={path}: no model folder (it has no config.json); name one that save_pretrained wrote"
+            f"model.path={path}: a {config.model_type} model is no seq2seq model; name one such as BART or T5{instead}"
         )
-    try:
-        config = AutoConfig.from_pretrained(path)
-        tokenizer = AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"model.path={path}: could not be reached ({_first_line(error)}); "
-            "offline, name a local folder with model.path=FOLDER or run preset=quickstart"
-        ) from None
-    try:
-        model = AutoModelForSeq2SeqLM.from_pretrained(path, config=config, use_safetensors=True, dtype=torch.float32)
-    except ValueError:
-        raise InputError(
-            f"model.path={path}: a {config.model_type} model is no seq2seq model; name one such as BART or T5"
-        ) from None
-    except OSError as error:
-        raise InputError(f"model.path={path}: weights cannot be loaded ({_first_line(error)})") from None
+    model = _weights(AutoModelForSeq2SeqLM, path, config)
     if model.generation_config.decoder_start_token_id is None:
         model.generation_config.decoder_start_token_id = config.decoder_start_token_id or tokenizer.cls_token_id
         model.generation_config.pad_token_id = tokenizer.pad_token_id
         model.generation_config.eos_token_id = tokenizer.sep_token_id
     return model, tokenizer
+
+
+def load_causal(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load any `AutoModelForCausalLM` with its tokenizer, ready for generation: it pads on the left, with the end
+    token where there is no padding token.
+
+    Raises:
+        InputError: the Hub or the folder cannot be reached, or holds no causal model.
+    """
+    config, tokenizer = _config_and_tokenizer(path)
+    if config.is_encoder_decoder:
+        raise InputError(
+            f"model.path={path}: a {config.model_type} model is an encoder-decoder, which TRL cannot train; "
+            "use algorithm=scst, or name a causal model such as gpt2"
+        )
+    if _only_fills_masks(config):
+        raise InputError(f"model.path={path}: a {config.model_type} model is no causal model; name one such as gpt2")
+    if tokenizer.eos_token_id is None:
+        raise InputError(f"model.path={path}: its tokenizer has no end token (eos_token), so no question would end")
+    model = _weights(AutoModelForCausalLM, path, config)
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.padding_side = "left"
+    model.config.pad_token_id = model.generation_config.pad_token_id = tokenizer.pad_token_id
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    return model, tokenizer
+
+
+def _config_and_tokenizer(path: str) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:
+    if Path(path).exists() and not (Path(path) / "config.json").exists():
+        raise InputError(
+            f"model.path={path}: no model folder (it has no config.json); name one that save_pretrained wrote"
+        )
+    try:
+        return AutoConfig.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"model.path={path}: could not be reached ({_first_line(error)}); "
+            "offline, name a local folder with model.path=FOLDER or run preset=quickstart"
+        ) from None
+
+
+def _weights(auto_class: Any, path: str, config: PreTrainedConfig) -> PreTrainedModel:
+    try:
+        return auto_class.from_pretrained(path, config=config, use_safetensors=True, dtype=torch.float32)
+    except ValueError:
+        raise InputError(f"model.path={path}: a {config.model_type} model generates no text") from None
+    except OSError as error:
+        raise InputError(f"model.path={path}: weights cannot be loaded ({_first_line(error)})") from None
+
+
+def _only_fills_masks(config: PreTrainedConfig) -> bool:
+    """BERT and its kin, which the library would load as causal models all the same."""
+    return config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
 
 
 def _first_line(error: Exception) -> str:
@@ -65,18 +140,18 @@ class Policy:
     """A generator in eval mode on one device."""
 
     def __init__(self, path: str | Path, *, device: torch.device) -> None:
-        model, self.tokenizer = load_seq2seq(str(path))
+        model, self.tokenizer = load_generator(str(path))
         add_highlight(self.tokenizer, model)
         self.model = model.to(device).eval()
         self.device = device
-        self.encoder = PromptEncoder(self.tokenizer, Prompt.of(path, model))
+        decoder = EncoderDecoder if model.config.is_encoder_decoder else CausalDecoder
+        self.decoder = decoder(self.model, self.tokenizer, Prompt.of(path, model))
+        self.encoder = self.decoder.encoder
 
     @torch.inference_mode()
     def greedy(self, examples: Sequence[QAExample], *, max_new_tokens: int) -> list[str]:
         """The greedy question of each example; one batch."""
-        states, mask = self._encode(examples)
-        decoded, _ = decode(self.model, states, mask, draws=None, max_new_tokens=max_new_tokens)
-        return self._texts(decoded.tokens)
+        return self._texts(self.decoder.greedy(self._batch(examples), max_new_tokens))
 
     @torch.inference_mode()
     def candidates(
@@ -94,49 +169,85 @@ class Policy:
         The rules that a checkpoint's generation config may ship (n-gram blocking, forced tokens, length penalty) are
         switched off. Samples come from torch's global generator, which the caller seeds.
         """
-        states, mask = self._encode(examples)
-        search = (
-            {"num_beams": count, "do_sample": False, "length_penalty": 1.0, "early_stopping": False}
-            if top_p is None
-            else {
-                "num_beams": 1,
-                "do_sample": True,
-                "top_k": 0,
-                "top_p": top_p,
-                "temperature": temperature,
-                "early_stopping": None,
-            }
-        )
-        sequences = self.model.generate(
-            encoder_outputs=BaseModelOutput(last_hidden_state=states),
-            attention_mask=mask,
-            num_return_sequences=count,
-            max_new_tokens=max_new_tokens,
-            no_repeat_ngram_size=0,
-            repetition_penalty=1.0,
-            forced_bos_token_id=None,
-            forced_eos_token_id=None,
-            **search,
-        )[:, 1:]
-        logprobs = self._logprobs(states.repeat_interleave(count, 0), mask.repeat_interleave(count, 0), sequences)
-        texts = self._texts(sequences)
-        rows = [Candidate(text, logprob) for text, logprob in zip(texts, logprobs.tolist(), strict=True)]
+        search: dict[str, Any] = {"num_beams": count, "do_sample": False, "length_penalty": 1.0}
+        search["early_stopping"] = False
+        if top_p is not None:
+            search = {"num_beams": 1, "do_sample": True, "top_k": 0, "top_p": top_p, "temperature": temperature}
+            search["early_stopping"] = None
+        rules = {"num_return_sequences": count, "max_new_tokens": max_new_tokens, **PLAIN, **search}
+        tokens, logprobs = self.decoder.search(self._batch(examples), rules)
+        rows = [Candidate(text, value) for text, value in zip(self._texts(tokens), logprobs.tolist(), strict=True)]
         groups = [rows[start : start + count] for start in range(0, len(rows), count)]
         return [sorted(group, key=lambda candidate: -candidate.logprob) if top_p else group for group in groups]
 
-    def _encode(self, examples: Sequence[QAExample]) -> tuple[Tensor, Tensor]:
-        batch = {name: tensor.to(self.device) for name, tensor in self.encoder.batch(examples).items()}
-        return self.model.get_encoder()(**batch).last_hidden_state, batch["attention_mask"]
-
-    def _logprobs(self, states: Tensor, mask: Tensor, tokens: Tensor) -> Tensor:
-        special = SpecialTokens.of(self.model)
-        logits = self.model(
-            encoder_outputs=BaseModelOutput(last_hidden_state=states),
-            attention_mask=mask,
-            decoder_input_ids=shift_right(tokens, special.start, special.pad),
-        ).logits
-        ended = (tokens == special.end).cumsum(-1) - (tokens == special.end).int() > 0
-        return (token_logprobs(logits, tokens) * ~ended).sum(-1)
+    def _batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:
+        return {name: tensor.to(self.device) for name, tensor in self.encoder.batch(examples).items()}
 
     def _texts(self, tokens: Tensor) -> list[str]:
         return [text.strip() for text in self.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
+
+
+class EncoderDecoder:
+    """Decoding with one pass of the encoder. Batches are those of `PromptEncoder`."""
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> None:
+        self.model = model
+        self.encoder = PromptEncoder(tokenizer, prompt)
+
+    def greedy(self, batch: dict[str, Tensor], max_new_tokens: int) -> Tensor:
+        """Greedy tokens (b, t)."""
+        states = self.model.get_encoder()(**batch).last_hidden_state
+        decoded = decode(self.model, states, batch["attention_mask"], DecodingRules(max_new_tokens)).greedy
+        assert decoded is not None
+        return decoded.tokens
+
+    def search(self, batch: dict[str, Tensor], rules: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """Tokens (b · n, t) that `generate` finds by `rules`, and the log-probability of each row."""
+        states, mask = self.model.get_encoder()(**batch).last_hidden_state, batch["attention_mask"]
+        tokens = self.model.generate(
+            encoder_outputs=BaseModelOutput(last_hidden_state=states), attention_mask=mask, **rules
+        )[:, 1:]
+        special, copies = SpecialTokens.of(self.model), rules["num_return_sequences"]
+        logits = self.model(
+            encoder_outputs=BaseModelOutput(last_hidden_state=states.repeat_interleave(copies, 0)),
+            attention_mask=mask.repeat_interleave(copies, 0),
+            decoder_input_ids=shift_right(tokens, special.start, special.pad),
+        ).logits
+        return tokens, _up_to_the_end(token_logprobs(logits, tokens), tokens, special.end)
+
+
+class CausalDecoder:
+    """Decoding behind the prompt. Batches are those of `CausalPromptEncoder`: padded on the left."""
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> None:
+        self.model = model
+        self.encoder = CausalPromptEncoder(tokenizer, prompt)
+        self.end = tokenizer.eos_token_id
+
+    def greedy(self, batch: dict[str, Tensor], max_new_tokens: int) -> Tensor:
+        """Greedy tokens (b, t)."""
+        rules: dict[str, Any] = {"max_new_tokens": max_new_tokens, "num_beams": 1, "do_sample": False, **PLAIN}
+        return self.model.generate(**batch, **rules)[:, batch["input_ids"].shape[1] :]
+
+    def search(self, batch: dict[str, Tensor], rules: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """Tokens (b · n, t) that `generate` finds by `rules`, and the log-probability of each row."""
+        tokens = self.model.generate(**batch, **rules)[:, batch["input_ids"].shape[1] :]
+        copies = rules["num_return_sequences"]
+        logits = self.logits({name: value.repeat_interleave(copies, 0) for name, value in batch.items()}, tokens)
+        return tokens, _up_to_the_end(token_logprobs(logits, tokens), tokens, self.end)
+
+    def logits(self, batch: dict[str, Tensor], tokens: Tensor) -> Tensor:
+        """Logits (b, t, v) of the question `tokens` (b, t) behind their prompts."""
+        mask = torch.cat((batch["attention_mask"], torch.ones_like(tokens)), 1)
+        return self.model(
+            input_ids=torch.cat((batch["input_ids"], tokens), 1),
+            attention_mask=mask,
+            position_ids=positions_of(mask),
+            logits_to_keep=tokens.shape[1] + 1,
+        ).logits[:, :-1]
+
+
+def _up_to_the_end(logprobs: Tensor, tokens: Tensor, end: int) -> Tensor:
+    """Sum (rows,) of the tokens' log-probabilities (rows, t) up to and including the first end token."""
+    ended = (tokens == end).cumsum(-1) - (tokens == end).int() > 0
+    return (logprobs * ~ended).sum(-1)

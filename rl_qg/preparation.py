@@ -15,12 +15,12 @@ from accelerate import PartialState
 import rewards
 from rl_qg import miniature, world
 from rl_qg.errors import InputError
+from rl_qg.judge import Reward
 from rl_qg.qa_data import QAExample
 from rl_qg.run_folder import check_run_folder, claim_run_folder
 from rl_qg.run_record import run_record, write_run_record
 from rl_qg.settings import DataSettings, QAModelSettings, Settings
 from rl_qg.splits import WORLD, Splits, load_splits
-from rl_qg.trainer import Reward
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,10 @@ class Run:
     def reward(self) -> Reward:
         """A fresh reward on this process's device."""
         return load_reward(self.settings.reward, self.state)
+
+    def held_out(self) -> Reward | None:
+        """A fresh second reward, which is measured but never optimised; None when the settings name none."""
+        return load_reward(self.settings.held_out, self.state) if self.settings.held_out else None
 
 
 def open_run(settings: Settings) -> Run:
@@ -74,10 +78,10 @@ def open_run(settings: Settings) -> Run:
 
 
 def with_miniatures(settings: Settings, examples: Sequence[QAExample], state: PartialState) -> Settings:
-    """Replace `miniature:…` by folders in model, reward and reader; the missing ones are pretrained by the main
+    """Replace `miniature:…` by folders in model, both rewards and reader; the missing ones are pretrained by the main
     process.
     """
-    paths = [settings.model.path, settings.qa.model.path, *_texts(settings.reward)]
+    paths = [settings.model.path, settings.qa.model.path, *_texts(settings.reward), *_texts(settings.held_out)]
     wanted = [path for path in paths if miniature.is_miniature(path)]
     if not wanted:
         return settings
@@ -89,6 +93,7 @@ def with_miniatures(settings: Settings, examples: Sequence[QAExample], state: Pa
         model=replace(settings.model, path=found.get(settings.model.path, settings.model.path)),
         qa=replace(settings.qa, model=QAModelSettings(found.get(settings.qa.model.path, settings.qa.model.path))),
         reward=_replaced(settings.reward, found),
+        held_out=_replaced(settings.held_out, found),
     )
 
 

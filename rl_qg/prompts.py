@@ -15,6 +15,7 @@ from rl_qg.qa_data import QAExample, as_example
 
 HIGHLIGHT = "<hl>"
 T5_PREFIX = "generate question: "
+SEPARATOR = "\nQuestion:"
 PROMPT_FILE = "prompt.json"
 
 
@@ -27,17 +28,21 @@ class Prompt:
         max_source_length: longest input in tokens, special tokens and prefix included. A longer context is windowed
             around its answer.
         max_target_length: longest question in tokens; longer gold questions are cut.
+        separator: text behind every input of a causal model, where its question begins; never cut away.
     """
 
     prefix: str = ""
     max_source_length: int = 512
     max_target_length: int = 64
+    separator: str = ""
 
     @classmethod
     def of(cls, folder: str | Path, model: PreTrainedModel) -> "Prompt":
         """The prompt that `folder` was trained with; for a model from elsewhere the default of its architecture."""
         stored = Path(folder) / PROMPT_FILE
-        return cls(**json.loads(stored.read_text())) if stored.exists() else cls(prefix=default_prefix(model))
+        if stored.exists():
+            return cls(**json.loads(stored.read_text()))
+        return cls(prefix=default_prefix(model), separator=default_separator(model))
 
     def save(self, folder: Path) -> None:
         """Write `prompt.json` beside the weights."""
@@ -47,6 +52,11 @@ class Prompt:
 def default_prefix(model: PreTrainedModel) -> str:
     """T5 was pretrained with task prefixes; the others (mT5 too) were not."""
     return T5_PREFIX if model.config.model_type == "t5" else ""
+
+
+def default_separator(model: PreTrainedModel) -> str:
+    """Only a causal model needs to be told where the passage ends and its question begins."""
+    return "" if model.config.is_encoder_decoder else SEPARATOR
 
 
 def add_highlight(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:

@@ -31,6 +31,7 @@ COLOURS = {
     "muted": "#707172",
     "line": "#d0d1d2",
     "shade": "#f0f1f2",
+    "bad": "#a33b02",
 }
 RUN_COLOURS = ("ce", "scst", "greedy", "sample", "extra", "gold")
 RAW_POINTS = 300
@@ -113,6 +114,16 @@ PANELS = (
         (Series("advantage", "sampled − greedy", "sample"),),
         zero=True,
     ),
+    Panel(
+        "Divergence",
+        "nats per token from the policy that the stage began with",
+        (
+            Series("kl", "sampled", "sample"),
+            Series("eval_kl", "held-out", "text", dots=True),
+        ),
+        zero=True,
+    ),
+    Panel("Entropy", "nats per sampled token", (Series("entropy", "sampled", "sample"),), zero=True),
     Panel("λ", "weight of the self-critical loss", (Series("lambda", "λ", "scst"),), smooth=False, zero=True),
     Panel(
         "Question length",
@@ -194,6 +205,32 @@ def interval_plot(rows: Sequence[tuple[str, str, Estimate, Sequence[float]]], sa
     axes.margins(x=0.12)
     axes.set_xlabel("percentage points" if zero else "percent")
     return _svg(figure, f"{salt} intervals {zero}")
+
+
+def small_plot(
+    key: str, metrics: Metrics, salt: str, *, colour: str, factor: float, span: float, level: float | None
+) -> str:
+    """One measure of the evaluations over all steps, as a small SVG.
+
+    Values are multiplied by `factor`; the axis spans at least `span`, so that a measure that hardly moves looks it.
+    `level` is that of human questions, a dotted line. About `salt` see `training_plots`.
+    """
+    figure, axes = _figure(width=2.75, height=1.35, left=0.16)
+    steps, values = metrics.series(key)
+    shown = [factor * value for value in values]
+    axes.plot(steps, shown, "o-", color=COLOURS[colour], markersize=2.6, linewidth=1.3, clip_on=False)
+    levels = [] if level is None else [factor * level]
+    for height in levels:
+        axes.axhline(height, color=COLOURS["gold"], linewidth=1.1, dashes=(1, 1.5))
+    low, high = min(shown + levels), max(shown + levels)
+    margin = max(span - (high - low), 0.16 * (high - low)) / 2
+    floor = 0.0 if low >= 0 else low - margin  # nothing here that is never negative should show less than 0
+    axes.set_ylim(max(low - margin, floor), max(high + margin, floor + span) if high + margin > low else None)
+    axes.yaxis.set_major_locator(MaxNLocator(3))
+    _mark_stages(axes, metrics)
+    ends = {0.0, metrics.boundary or 0.0, metrics.last_step}
+    axes.set_xticks(sorted(ends))
+    return _svg(figure, f"{salt} small {key}")
 
 
 def moving_mean(values: ArrayLike, window: int) -> np.ndarray:
@@ -292,11 +329,11 @@ def _mark_stages(axes: Axes, metrics: Metrics) -> None:
     axes.annotate("SCST", ((boundary + last) / 2, 1.01), color=COLOURS["muted"], **over)
 
 
-def _figure(*, height: float = 2.3, left: float = 0.11) -> tuple[Figure, Axes]:
+def _figure(*, width: float = 5.2, height: float = 2.3, left: float = 0.11) -> tuple[Figure, Axes]:
     """Fixed margins: the steps of one plot stand above those of the next."""
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(5.2, height))
-        figure.subplots_adjust(left=left, right=0.975, top=0.92, bottom=0.42 / height)
+        figure = Figure(figsize=(width, height))
+        figure.subplots_adjust(left=left, right=0.975, top=1 - 0.184 / height, bottom=0.42 / height)
         axes = figure.add_subplot()
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(5))

@@ -107,6 +107,18 @@ class Metrics:
         found = [(step, value) for step, value in found if math.isfinite(value)]
         return [step for step, _ in found], [value for _, value in found]
 
+    def self_critical(self, key: str) -> list[float]:
+        """Finite values of `key` in the self-critical stage, after the last one before it: what the stage began with."""
+        steps, values = self.series(key)
+        start = self.boundary or 0
+        before = [value for step, value in zip(steps, values, strict=True) if step <= start]
+        return [*before[-1:], *values[len(before) :]] if self.has_self_critical else []
+
+    @property
+    def has_self_critical(self) -> bool:
+        """Whether any line belongs to the stage that learns by reward."""
+        return any(line.get("stage") == "scst" for line in self.lines)
+
     @property
     def last_step(self) -> float:
         """The last logged step."""
@@ -115,9 +127,8 @@ class Metrics:
     @property
     def boundary(self) -> float | None:
         """The last logged step of the cross-entropy stage, when another stage follows it."""
-        stages = [line.get("stage") for line in self.lines]
         steps = [line.number("step") or 0 for line in self.lines if line.get("stage") == "ce"]
-        return max(steps) if steps and "scst" in stages else None
+        return max(steps) if steps and self.has_self_critical else None
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Rollouts: greedy and sampled questions decoded together, over one pass of the encoder.
 
 Sampling is on-policy: nothing but the model's own distribution decides (no top-k, no repetition rules, no forced
-tokens, whatever the checkpoint's generation config says). Each row draws from random numbers of its own example, so a
-rollout does not depend on how examples are spread over batches or processes, and a resumed run draws the same again.
+tokens, whatever the checkpoint's generation config says), unless `DecodingRules` ask for more. Each row draws from
+random numbers of its own example, so a rollout does not depend on how examples are spread over batches or processes,
+and a resumed run draws the same again.
 """
 
 import hashlib
@@ -12,18 +13,39 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    MinNewTokensLengthLogitsProcessor,
+    NoRepeatNGramLogitsProcessor,
+    PreTrainedModel,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 from transformers.modeling_outputs import BaseModelOutput
+
+WORTH_DROPPING = 0.75  # share of rows still open below which the ended ones are taken out of the batch
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """Generated tokens without the start token. `tokens` (b, t), padding after the end; `mask` (b, t), True up to and
+    """Generated tokens without the start token. `tokens` (n, t), padding after the end; `mask` (n, t), True up to and
     including the end token.
     """
 
     tokens: Tensor
     mask: Tensor
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Greedy questions (b, t) and sampled ones (b · k, t), the k samples of a context side by side; None where none
+    were asked for.
+    """
+
+    greedy: Decoded | None
+    samples: Decoded | None
 
 
 @dataclass(frozen=True)
@@ -46,19 +68,57 @@ class SpecialTokens:
         )
 
 
-def uniforms(keys: Sequence[str], count: int, *, seed: int, step: int) -> Tensor:
-    """Random numbers in [0, 1), shape (len(keys), count): a function of seed, step and the example's key alone."""
+@dataclass(frozen=True)
+class DecodingRules:
+    """What decoding obeys beside the model. By default only a longest length.
+
+    Args:
+        max_new_tokens: longest question in tokens, the end token included.
+        min_new_tokens: no end token before this many tokens; for greedy and sampled questions.
+        no_repeat_ngram: no n-gram of this size twice, 0 for off; for both.
+        temperature, top_k, top_p: as in `generate`; for sampled questions only.
+    """
+
+    max_new_tokens: int
+    min_new_tokens: int = 0
+    no_repeat_ngram: int = 0
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+    def for_all(self, special: SpecialTokens, device: torch.device) -> LogitsProcessorList:
+        """The rules for greedy and sampled rows, in the order of `generate`."""
+        rules = LogitsProcessorList()
+        if self.no_repeat_ngram:
+            rules.append(NoRepeatNGramLogitsProcessor(self.no_repeat_ngram))
+        if self.min_new_tokens:
+            rules.append(MinNewTokensLengthLogitsProcessor(1, self.min_new_tokens, special.end, device=str(device)))
+        return rules
+
+    def for_samples(self) -> LogitsProcessorList:
+        """The rules for sampled rows alone, in the order of `generate`."""
+        rules = LogitsProcessorList()
+        if self.temperature != 1.0:
+            rules.append(TemperatureLogitsWarper(self.temperature))
+        if self.top_k:
+            rules.append(TopKLogitsWarper(self.top_k))
+        if self.top_p < 1.0:
+            rules.append(TopPLogitsWarper(self.top_p))
+        return rules
+
+
+def uniforms(keys: Sequence[str], samples: int, length: int, *, seed: int, step: int) -> Tensor:
+    """Random numbers in [0, 1), shape (len(keys), samples, length): a function of seed, step and the example's key."""
     rows = []
     for key in keys:
         digest = hashlib.sha256(f"{seed}|{step}|{key}".encode()).digest()
-        rows.append(
-            np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little"))).random(count, np.float32)
-        )
+        generator = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
+        rows.append(generator.random((samples, length), np.float32))
     return torch.from_numpy(np.stack(rows))
 
 
 def choose(logits: Tensor, uniform: Tensor) -> Tensor:
-    """Draw a token from softmax(logits) by inverting its distribution function. (b, v), (b,) -> (b,)."""
+    """Draw a token from softmax(logits) by inverting its distribution function. (n, v), (n,) -> (n,)."""
     cumulative = logits.float().softmax(-1).cumsum(-1)
     # Scaled by the last entry: rounding leaves it next to 1, and a draw beyond it would name a token that does not
     # exist.
@@ -74,58 +134,77 @@ def decode(
     model: PreTrainedModel,
     encoder_states: Tensor,
     attention_mask: Tensor,
+    rules: DecodingRules,
     *,
-    draws: Tensor | None,
-    max_new_tokens: int,
-) -> tuple[Decoded, Decoded | None]:
-    """Greedy questions, and sampled ones when `draws` is given, decoded in one batch with a key-value cache.
+    draws: Tensor | None = None,
+    greedy: bool = True,
+) -> Rollout:
+    """Decode a greedy question (with `greedy`) and k sampled ones (with `draws`) for each context in one batch.
+
+    All rows of a context begin with the same token, so the first step is taken once per context and its key-value
+    cache, which holds the cross attention's keys and values, is then copied to the rows. Rows that have ended leave
+    the batch as soon as that is worth a copy of the cache.
 
     Args:
         model: an encoder-decoder in eval mode (rollouts use no dropout).
         encoder_states: (b, s, h), the encoder's output, computed once by the caller.
         attention_mask: (b, s).
-        draws: (b, max_new_tokens) random numbers in [0, 1) for the sampled half, or None for greedy alone.
-        max_new_tokens: longest question in tokens, the end token included.
-
-    Returns:
-        The greedy and the sampled half; the second is None without `draws`.
+        rules: lengths, and rules that bend the distribution.
+        draws: (b, k, max_new_tokens) random numbers in [0, 1).
+        greedy: whether to decode greedy questions.
     """
-    special = SpecialTokens.of(model)
-    batch = encoder_states.shape[0]
-    if draws is not None:
-        encoder_states = torch.cat((encoder_states, encoder_states))
-        attention_mask = torch.cat((attention_mask, attention_mask))
-    rows = encoder_states.shape[0]
-    latest = torch.full((rows, 1), special.start, device=encoder_states.device)
-    open_rows = torch.ones(rows, dtype=torch.bool, device=latest.device)
-    tokens, masks, cache = [], [], None
-    for position in range(max_new_tokens):
+    special, device = SpecialTokens.of(model), encoder_states.device
+    batch, samples = encoder_states.shape[0], 0 if draws is None else draws.shape[1]
+    copies = samples + greedy
+    for_all, for_samples = rules.for_all(special, device), rules.for_samples()
+    uniform = None if draws is None else draws.to(device).flatten(0, 1)
+
+    tokens = torch.full((batch * copies, rules.max_new_tokens + 1), special.pad, device=device)
+    tokens[:, 0] = special.start
+    is_greedy = (torch.arange(batch * copies, device=device) % copies == 0) & greedy
+    draw_of = torch.cumsum(~is_greedy, 0) - 1  # sampled row -> row of `uniform`
+    open_rows = torch.ones(batch * copies, dtype=torch.bool, device=device)
+    rows = torch.arange(batch * copies, device=device)  # in the batch: open ones, and ended ones not worth dropping
+    cache, states, mask = None, encoder_states, attention_mask
+    for position in range(rules.max_new_tokens):
         output = model(
-            encoder_outputs=BaseModelOutput(last_hidden_state=encoder_states),
-            attention_mask=attention_mask,
-            decoder_input_ids=latest,
+            encoder_outputs=BaseModelOutput(last_hidden_state=states),
+            attention_mask=mask,
+            decoder_input_ids=tokens[rows if cache is not None else rows[::copies], position : position + 1],
             past_key_values=cache,
             use_cache=True,
         )
-        cache, logits = output.past_key_values, output.logits[:, -1]
+        logits = output.logits[:, -1].float()
+        if cache is None and copies > 1:
+            logits, states, mask = (x.repeat_interleave(copies, 0) for x in (logits, states, mask))
+            output.past_key_values.batch_repeat_interleave(copies)
+        cache = output.past_key_values
+        logits = for_all(tokens[rows, : position + 1], logits)
         chosen = logits.argmax(-1)
-        if draws is not None:
-            chosen[batch:] = choose(logits[batch:], draws[:, position].to(logits.device))
-        chosen = chosen.masked_fill(~open_rows, special.pad)
-        tokens.append(chosen)
-        masks.append(open_rows)
-        open_rows = open_rows & (chosen != special.end)
-        if not open_rows.any():
+        if uniform is not None:
+            sampled = ~is_greedy[rows]
+            history = tokens[rows[sampled], : position + 1]
+            chosen[sampled] = choose(for_samples(history, logits[sampled]), uniform[draw_of[rows[sampled]], position])
+        tokens[rows, position + 1] = chosen.masked_fill(~open_rows[rows], special.pad)
+        open_rows[rows] &= chosen != special.end
+        still_open = open_rows[rows]
+        count = int(still_open.sum())
+        if count == 0:
             break
-        latest = chosen.unsqueeze(-1)
-    both = Decoded(torch.stack(tokens, 1), torch.stack(masks, 1))
-    if draws is None:
-        return both, None
-    return _trim(both, slice(0, batch)), _trim(both, slice(batch, None))
+        if count <= WORTH_DROPPING * len(rows):
+            kept = still_open.nonzero().squeeze(-1)
+            rows, states, mask = rows[kept], states[kept], mask[kept]
+            cache.batch_select_indices(kept)
+    whole = tokens[:, 1 : position + 2].view(batch, copies, -1)
+    return Rollout(
+        _ended(whole[:, 0], special) if greedy else None,
+        _ended(whole[:, int(greedy) :].flatten(0, 1), special) if samples else None,
+    )
 
 
-def _trim(both: Decoded, rows: slice) -> Decoded:
-    """One half, without the columns in which only the other half still had tokens."""
-    mask = both.mask[rows]
+def _ended(tokens: Tensor, special: SpecialTokens) -> Decoded:
+    """Mask what stands behind the first end token, and drop the columns in which no row has a token."""
+    ends = tokens == special.end
+    mask = ends.cumsum(-1) - ends.int() == 0
     length = int(mask.any(0).sum())
-    return Decoded(both.tokens[rows, :length], mask[:, :length])
+    return Decoded(tokens[:, :length].contiguous(), mask[:, :length])

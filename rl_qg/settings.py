@@ -34,12 +34,26 @@ class DataSettings:
 
 @dataclass
 class ModelSettings:
-    """The question generator: any seq2seq checkpoint, or `miniature:bart` / `miniature:t5`."""
+    """The question generator: any seq2seq checkpoint, `miniature:bart` or `miniature:t5`; for `algorithm=rloo` and
+    `algorithm=grpo` a causal one, such as `gpt2` or `miniature:gpt2`.
+    """
 
     path: str = "facebook/bart-base"
     prefix: str | None = None
     max_source_length: int = 512
     max_target_length: int = 64
+
+
+@dataclass
+class PeftSettings:
+    """Adapters instead of full fine-tuning (`peft=lora`); the saved models are whole ones, adapters merged in."""
+
+    method: str = "none"
+    r: int = 16
+    alpha: int = 32
+    dropout: float = 0.05
+    target_modules: list[str] | None = None
+    learning_rate_factor: float = 10.0
 
 
 @dataclass
@@ -67,6 +81,7 @@ class TrainingSettings:
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
     precision: str = "no"
+    gradient_checkpointing: bool = False
     use_cpu: bool = False
     logging_steps: int = 10
     eval_steps: int = 500
@@ -74,6 +89,7 @@ class TrainingSettings:
     save_steps: int = 500
     save_total_limit: int = 2
     report_to: str = "tensorboard"
+    hub_model: str | None = None
 
 
 @dataclass
@@ -89,13 +105,33 @@ class CESettings:
 
 @dataclass
 class SCSTSettings:
-    """The self-critical stage (DESIGN of the loss: `rl_qg.objectives`)."""
+    """The stage that learns by reward (the loss: `rl_qg.objectives`; the fields: `rl_qg.scst_config`)."""
 
     epochs: float = 2.0
     learning_rate: float = 1e-5
-    reward_scale: float = 1.0
     warmup_fraction: float = 0.05
+    baseline: str = "greedy"
+    num_samples: int | None = None
+    reward_scale: float = 1.0
+    normalise_advantage: bool = False
+    clip_advantage: float | None = None
+    schedule: str = "linear"
+    lambda_max: float = 1.0
+    lambda_warmup: float = 0.1
+    ce_weight: str = "one"
+    kl_coefficient: float = 0.0
+    kl_target: float | None = None
+    kl_estimator: str = "k3"
+    watch_kl: bool = True
+    on_bad_reward: str = "skip"
+    stop_on: str | None = None
+    patience: int = 3
     max_new_tokens: int = 64
+    min_new_tokens: int = 0
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    no_repeat_ngram: int = 0
 
 
 @dataclass
@@ -202,11 +238,14 @@ class Settings:
     output_dir: str = "runs/paper"
     seed: int = 13
     stages: str = "both"
+    algorithm: str = "scst"
     data: DataSettings = field(default_factory=DataSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
+    peft: PeftSettings = field(default_factory=PeftSettings)
     miniature: MiniatureSettings = field(default_factory=MiniatureSettings)
     reward_models: dict[str, str] = field(default_factory=dict)
     reward: dict[str, Any] = field(default_factory=dict)
+    held_out: dict[str, Any] = field(default_factory=dict)
     training: TrainingSettings = field(default_factory=TrainingSettings)
     ce: CESettings = field(default_factory=CESettings)
     scst: SCSTSettings = field(default_factory=SCSTSettings)
@@ -227,6 +266,11 @@ class Settings:
     def _faults(self) -> list[tuple[bool, str]]:
         return [
             (self.stages not in ("ce", "scst", "both"), f"stages={self.stages} is not one of ce, scst, both"),
+            (
+                self.algorithm not in ("scst", "rloo", "grpo"),
+                f"algorithm={self.algorithm} is not one of scst, rloo, grpo",
+            ),
+            (self.peft.method not in ("none", "lora"), f"peft.method={self.peft.method} is not one of none, lora"),
             (
                 self.training.precision not in ("no", "bf16", "fp16"),
                 f"training.precision={self.training.precision} is not one of no, bf16, fp16",

@@ -10,91 +10,37 @@ What is ours is rollout, reward, loss and their logging. Precision, accumulation
 the library's.
 """
 
-import time
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
 
 import torch
-from accelerate.utils import gather_object
 from torch import Tensor
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer
+from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.modeling_outputs import BaseModelOutput
 
 from rl_qg import objectives
+from rl_qg.held_out import HeldOutQuestions
+from rl_qg.judge import Judge, JudgedRollout, Reward
+from rl_qg.measurements import Measurements, rollout_measures
 from rl_qg.prompts import Prompt, PromptEncoder, add_highlight
 from rl_qg.qa_data import QAExample
-from rl_qg.rollout import Decoded, SpecialTokens, decode, uniforms
-from rl_qg.trainer_files import RunFiles
+from rl_qg.reference import ReferencePolicy
+from rl_qg.rollout import Decoded, Rollout, SpecialTokens, decode, uniforms
+from rl_qg.scst_config import SelfCriticalConfig
+from rl_qg.stability import FailedRewards, FiniteUpdates, HeldOutStopping, KLCoefficient
+from rl_qg.trainer_files import RunFiles, save_whole
 
-
-class Reward(Protocol):
-    """What the trainer asks of a reward; every metric of `rewards` is one, and so is any object of this shape."""
-
-    def score(
-        self,
-        questions: Sequence[str],
-        contexts: Sequence[str],
-        *,
-        answers: Sequence[str] | None = None,
-        references: Sequence[Sequence[str]] | None = None,
-    ) -> Any:
-        """Return an object whose `scores` holds one number for each question."""
-
-
-@dataclass
-class SelfCriticalConfig(Seq2SeqTrainingArguments):
-    """Training arguments plus what self-critical training adds.
-
-    Args:
-        ce_epochs: passes over the data by cross-entropy alone (λ = 0). `learning_rate` and `ce_warmup` belong to this
-            stage.
-        scst_epochs: passes with λ rising linearly from 0 to 1. `num_train_epochs` is the sum of both; with `max_steps`
-            the two give the shares.
-        reward_scale: factor on the advantage, 1 in the paper. Rewards that differ by thousandths between two questions
-            need more than that to be heard beside L_ce. Logged rewards are not scaled.
-        scst_learning_rate: peak of the schedule that starts anew at the stage boundary.
-        ce_warmup, scst_warmup: share of each stage spent warming up.
-        max_new_tokens: longest rollout in tokens.
-        prefix, max_source_length, max_target_length: see `rl_qg.prompts.Prompt`.
-        samples_logged: rollouts written to `samples.jsonl` at each logging step.
-    """
-
-    ce_epochs: float = 0.0
-    scst_epochs: float = 2.0
-    scst_learning_rate: float = 1e-5
-    reward_scale: float = 1.0
-    ce_warmup: float = 0.05
-    scst_warmup: float = 0.05
-    max_new_tokens: int = 64
-    prefix: str = ""
-    max_source_length: int = 512
-    max_target_length: int = 64
-    samples_logged: int = 4
-
-    def __post_init__(self) -> None:
-        if self.ce_epochs < 0 or self.scst_epochs < 0 or self.ce_epochs + self.scst_epochs == 0:
-            raise ValueError(f"ce_epochs={self.ce_epochs}, scst_epochs={self.scst_epochs}: none negative, one above 0")
-        self.num_train_epochs = self.ce_epochs + self.scst_epochs
-        self.remove_unused_columns = False  # the collator reads whole examples
-        super().__post_init__()
-
-    def boundary(self, max_steps: int) -> int:
-        """The last step of the cross-entropy stage, of `max_steps` in all."""
-        return round(max_steps * self.ce_epochs / (self.ce_epochs + self.scst_epochs))
+__all__ = ["SelfCriticalConfig", "SelfCriticalTrainer"]
 
 
 class SelfCriticalTrainer(Seq2SeqTrainer):
     """Trains a seq2seq question generator on `QAExample`s, or on a `datasets.Dataset` with the columns of SQuAD.
 
-    `reward` is a metric of `rewards` or anything of that shape; None when there is no self-critical stage.
+    `reward` is a metric of `rewards` or anything of that shape; None when there is no self-critical stage. `held_out`
+    is a second one, which evaluations report and nothing optimises.
     """
 
     # The loss below is normalised over all accumulated batches and processes. The stock trainer takes BART's and T5's
@@ -107,6 +53,7 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         args: SelfCriticalConfig,
         *,
         reward: Reward | None = None,
+        held_out: Reward | None = None,
         train_dataset: Sequence[QAExample] | None = None,
         eval_dataset: Sequence[QAExample] | None = None,
         processing_class: PreTrainedTokenizerBase,
@@ -114,6 +61,8 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
     ) -> None:
         if reward is None and args.scst_epochs > 0:
             raise ValueError("a self-critical stage (scst_epochs > 0) needs a reward")
+        if args.kl_coefficient > 0 and (args.fsdp or is_deepspeed_zero3_enabled()):
+            raise ValueError("kl_coefficient > 0 needs whole weights on every process: use DDP, ZeRO-1 or ZeRO-2")
         add_highlight(processing_class, model)
         prompt = Prompt(args.prefix, args.max_source_length, args.max_target_length)
         self.encoder = PromptEncoder(processing_class, prompt)
@@ -127,13 +76,25 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
             **kwargs,
         )
         self.model_accepts_loss_kwargs = True  # makes the trainer count the target tokens of the whole update
-        self.reward = reward
         self.special = SpecialTokens.of(model)
-        self._sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])  # name -> total, weight
-        self._seconds: dict[str, float] = defaultdict(float)
+        self.rules = args.decoding_rules()
+        self.judge = None if reward is None else Judge(reward)
+        self.questions = None if reward is None else HeldOutQuestions(reward, held_out)
+        self.failed = FailedRewards(Path(args.output_dir) / "samples.jsonl", args.on_bad_reward)
+        self.beta = KLCoefficient(args.kl_coefficient, args.kl_target)
+        self.finite = FiniteUpdates()
+        self.reference: ReferencePolicy | None = None
+        self.measured = Measurements()
         self.logged_samples: list[dict[str, Any]] = []
-        self._eval_rewards: dict[str, float] = {}
-        self.add_callback(RunFiles(self))
+        for callback in (RunFiles(self), self.beta, self.finite):
+            self.add_callback(callback)
+        if args.stop_on is not None:
+            best = Path(args.output_dir) / "best"
+            self.add_callback(
+                HeldOutStopping(
+                    args.stop_on, args.patience, boundary=lambda: self.boundary, keep=lambda: save_whole(self, best)
+                )
+            )
 
     # --- schedules: pure functions of the step
     # ------------------------------------------------------------------------
@@ -145,7 +106,19 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
 
     def scst_weight(self, step: int) -> float:
         """λ in the update that completes `step`."""
-        return objectives.linear_lambda(step, self.boundary, self.state.max_steps)
+        args = self.args
+        return objectives.scst_weight(
+            step,
+            self.boundary,
+            self.state.max_steps,
+            schedule=args.schedule,
+            maximum=args.lambda_max,
+            warmup=args.lambda_warmup,
+        )
+
+    def ce_weight(self, step: int) -> float:
+        """The weight of L_ce in the update that completes `step`."""
+        return 1.0 if self.args.ce_weight == "one" else 1.0 - self.scst_weight(step)
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
@@ -182,73 +155,116 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         """λ · L_scst + L_ce, both summed over sequences and divided by the number of gold tokens of the whole
         update.
         """
-        weight = self.scst_weight(self.state.global_step + 1)
+        step = self.state.global_step + 1
         labels = inputs["labels"]
         items = num_items_in_batch if num_items_in_batch is not None else labels.ne(-100).sum()
-        if weight == 0:
-            with self._timed("update"):
-                logits = self._logits(model, inputs, labels)
-                loss = objectives.cross_entropy(logits, labels, label_smoothing=self.args.label_smoothing_factor).sum()
-                self._record(loss_ce=(loss.detach(), labels.ne(-100).sum()))
+        self.measured.count(labels.shape[0])
+        if step <= self.boundary:
+            with self.measured.timed("update"):
+                loss = self._cross_entropy(self._logits(model, inputs, labels), labels).sum()
+                self.measured.add(loss_ce=(loss.detach(), labels.ne(-100).sum()))
         else:
-            loss = self._mixed_loss(model, inputs, weight)
+            self._note_the_reference(model)
+            loss = self._mixed_loss(model, inputs, step)
         loss = loss / items
         if self.args.average_tokens_across_devices:
             loss = loss * self.accelerator.num_processes  # undone by the mean over processes
         return (loss, {}) if return_outputs else loss
 
-    def _mixed_loss(self, model: torch.nn.Module, inputs: dict[str, Any], weight: float) -> Tensor:
-        # 1. Roll out: greedy and sampled questions, without gradient and without dropout.
-        with self._timed("rollout"):
-            examples: list[QAExample] = inputs["examples"]
-            draws = uniforms(
-                [example.id for example in examples],
-                self.args.max_new_tokens,
-                seed=self.args.seed,
-                step=self.state.global_step,
+    def _mixed_loss(self, model: torch.nn.Module, inputs: dict[str, Any], step: int) -> Tensor:
+        args, labels, copies = self.args, inputs["labels"], self.args.num_samples
+        # 1. Roll out: sampled questions, and greedy ones to compare with, without gradient and without dropout.
+        with self.measured.timed("rollout"):
+            rollout = self._roll_out(model, inputs, samples=copies, greedy=args.baseline == "greedy")
+        # 2. Judge them.
+        with self.measured.timed("reward"):
+            judged = self._judge(inputs["examples"], rollout, step)
+            advantage = objectives.advantages(judged.rewards, args.baseline, judged.greedy)
+            shaped = objectives.shaped(
+                advantage, scale=args.reward_scale, normalise=args.normalise_advantage, clip=args.clip_advantage
             )
-            greedy, sample = self._decode(model, inputs, draws)
-            assert sample is not None
-        # 2. Judge both.
-        with self._timed("reward"):
-            texts = self._texts(greedy) + self._texts(sample)
-            reward_greedy, reward_sample = self._rewards(examples * 2, texts).to(self.args.device).chunk(2)
         # 3. One pass of the encoder and one of the decoder, with gradient, for the gold and the sampled questions.
-        with self._timed("update"):
-            labels = inputs["labels"]
-            rows = _stack(labels, sample.tokens.masked_fill(~sample.mask, -100))
-            gold_logits, sample_logits = self._logits(model, inputs, rows).chunk(2)
-            ce = objectives.cross_entropy(
-                gold_logits[:, : labels.shape[1]], labels, label_smoothing=self.args.label_smoothing_factor
-            )
-            logprobs = objectives.token_logprobs(sample_logits[:, : sample.tokens.shape[1]], sample.tokens)
-            scale = self.args.reward_scale
-            scst = objectives.self_critical(logprobs, sample.mask, scale * reward_sample, scale * reward_greedy)
-            loss = weight * scst.sum() + ce.sum()
-        self._record_rollout(examples, texts, labels, greedy, sample, ce, scst, reward_greedy, reward_sample)
+        with self.measured.timed("update"):
+            samples = rollout.samples
+            rows = _stack(labels, samples.tokens.masked_fill(~samples.mask, -100))
+            both = self._logits(model, inputs, rows, gold=len(labels))
+            gold_logits, logits = both.split([len(labels), len(samples.tokens)])
+            logits = logits[:, : samples.tokens.shape[1]]
+            logprobs = objectives.token_logprobs(logits, samples.tokens)
+            ce = self._cross_entropy(gold_logits[:, : labels.shape[1]], labels)
+            scst = objectives.policy_gradient(logprobs, samples.mask, shaped.flatten()) / copies
+            loss = self.scst_weight(step) * scst.sum() + self.ce_weight(step) * ce.sum()
+            if self.beta.value > 0:
+                kl = self._divergence(model, inputs, samples, logits, logprobs) * samples.mask
+                loss = loss + self.beta.value * kl.sum() / copies
+                self.beta.add(kl.detach().sum(), samples.mask.sum())
+                self.measured.add(kl=(kl.detach().sum(), samples.mask.sum()))
+        tokens = labels.ne(-100).sum()
+        self.measured.add(loss_ce=(ce.detach().sum(), tokens), loss_scst=(scst.detach().sum(), tokens))
+        self.measured.add(length_gold=(tokens, len(labels)), **judged.measures(advantage))
+        self.measured.add(**rollout_measures(rollout, logprobs.detach()))
+        self.logged_samples = judged.rows(inputs["examples"])[: args.samples_logged]
         return loss
 
-    def _logits(self, model: torch.nn.Module, inputs: dict[str, Any], labels: Tensor) -> Tensor:
-        """Logits (rows, t, v) of `labels` (rows, t), where rows is one or several times the batch; each context is
-        encoded once.
+    def _logits(self, model: torch.nn.Module, inputs: dict[str, Any], labels: Tensor, *, gold: int = 0) -> Tensor:
+        """Logits (rows, t, v) of `labels` (rows, t): as many rows for each context, side by side, behind `gold` rows
+        that have one each. Each context is encoded once.
         """
         decoder_input = objectives.shift_right(labels, self.special.start, self.special.pad)
         mask = inputs["attention_mask"]
-        copies = labels.shape[0] // mask.shape[0]
-        if copies == 1:
+        if len(labels) == len(mask):
             return model(input_ids=inputs["input_ids"], attention_mask=mask, decoder_input_ids=decoder_input).logits
         encode = self.accelerator.unwrap_model(model).get_encoder()
         states = encode(input_ids=inputs["input_ids"], attention_mask=mask).last_hidden_state
+        copies = (len(labels) - gold) // len(mask)
+        states, mask = (torch.cat((x[:gold], x.repeat_interleave(copies, 0))) for x in (states, mask))
         return model(
-            encoder_outputs=BaseModelOutput(last_hidden_state=states.repeat(copies, 1, 1)),
-            attention_mask=mask.repeat(copies, 1),
+            encoder_outputs=BaseModelOutput(last_hidden_state=states),
+            attention_mask=mask,
             decoder_input_ids=decoder_input,
         ).logits
 
+    def _cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return objectives.cross_entropy(logits, labels, label_smoothing=self.args.label_smoothing_factor)
+
+    def _divergence(
+        self, model: torch.nn.Module, inputs: dict[str, Any], samples: Decoded, logits: Tensor, logprobs: Tensor
+    ) -> Tensor:
+        """KL from the policy that the stage began with, at each position of the samples: (b · k, t)."""
+        reference = self._reference_logits(model, inputs, samples)
+        if self.args.kl_estimator == "exact":
+            return objectives.kl_over_vocabulary(logits, reference)
+        return objectives.kl_from_samples(logprobs, objectives.token_logprobs(reference, samples.tokens))
+
+    def _note_the_reference(self, model: torch.nn.Module) -> None:
+        """Keep the policy as it stands at the boundary, when a divergence from it is wanted."""
+        sharded = self.is_fsdp_enabled or is_deepspeed_zero3_enabled()
+        watched = self.args.watch_kl and self.eval_dataset is not None and not sharded
+        if (self.args.kl_coefficient > 0 or watched) and self.reference is None:
+            self.reference = ReferencePolicy.at_the_boundary(
+                self.accelerator.unwrap_model(model),
+                Path(self.args.output_dir),
+                resumed=self.state.global_step > self.boundary,
+                write=self.is_world_process_zero(),
+            )
+
+    def _reference_logits(self, model: torch.nn.Module, inputs: dict[str, Any], decoded: Decoded) -> Tensor:
+        """Logits (n, t, v) of the reference policy at the tokens of n = b · k questions."""
+        assert self.reference is not None
+        policy = self.accelerator.unwrap_model(model)
+        with self.reference.in_place_of(policy):
+            return self._logits(policy, inputs, decoded.tokens)
+
+    # --- rollout and reward
+    # ---------------------------------------------------------------------------------------------
+
     @torch.no_grad()
-    def _decode(
-        self, model: torch.nn.Module, inputs: dict[str, Any], draws: Tensor | None
-    ) -> tuple[Decoded, Decoded | None]:
+    def _roll_out(self, model: torch.nn.Module, inputs: dict[str, Any], *, samples: int, greedy: bool) -> Rollout:
+        draws = None
+        if samples:
+            keys = [example.id for example in inputs["examples"]]
+            length, step = self.rules.max_new_tokens, self.state.global_step
+            draws = uniforms(keys, samples, length, seed=self.args.seed, step=step)
         training = model.training
         with self._whole_weights(model) as policy:
             policy.eval()
@@ -256,9 +272,7 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
                 states = policy.get_encoder()(
                     input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]
                 ).last_hidden_state
-                return decode(
-                    policy, states, inputs["attention_mask"], draws=draws, max_new_tokens=self.args.max_new_tokens
-                )
+                return decode(policy, states, inputs["attention_mask"], self.rules, draws=draws, greedy=greedy)
             finally:
                 policy.train(training)
 
@@ -272,22 +286,20 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
             return unwrap_model_for_generation(model, self.accelerator)
         return nullcontext(self.accelerator.unwrap_model(model))
 
+    def _judge(self, examples: Sequence[QAExample], rollout: Rollout, step: int) -> JudgedRollout:
+        assert self.judge is not None and rollout.samples is not None
+        sampled = self._texts(rollout.samples)
+        greedy = [] if rollout.greedy is None else self._texts(rollout.greedy)
+        copies = len(sampled) // len(examples)
+        about = [*(example for example in examples for _ in range(copies)), *examples[: len(greedy)]]
+        with torch.autocast(self.args.device.type, enabled=False):  # a metric's precision is its own setting
+            verdict = self.judge(about, sampled + greedy)
+        self.failed.settle(step, about, sampled + greedy, verdict)
+        return JudgedRollout.of(verdict, sampled, greedy, copies=copies, device=self.args.device)
+
     def _texts(self, decoded: Decoded) -> list[str]:
         texts = self.processing_class.batch_decode(decoded.tokens, skip_special_tokens=True)
         return [text.strip() for text in texts]
-
-    def _rewards(self, examples: Sequence[QAExample], questions: Sequence[str]) -> Tensor:
-        """Rewards (len(questions),), float32; a score of None becomes NaN and is left out of the update."""
-        assert self.reward is not None
-        result = self.reward.score(
-            questions,
-            [example.context for example in examples],
-            answers=[example.answers[0].text for example in examples],
-            references=[[example.question] for example in examples],
-        )
-        if len(result.scores) != len(questions):
-            raise ValueError(f"the reward returned {len(result.scores)} scores for {len(questions)} questions")
-        return torch.tensor([float("nan") if score is None else float(score) for score in result.scores])
 
     # --- evaluation
     # -----------------------------------------------------------------------------------------------------
@@ -300,90 +312,46 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         ignore_keys: list[str] | None = None,
         **gen_kwargs: Any,
     ) -> tuple[Tensor, None, None]:
-        """Cross-entropy per token, averaged over questions (so that it does not depend on the batches), and the greedy
-        reward.
+        """Cross-entropy per token, averaged over questions (so that it does not depend on the batches). Greedy
+        questions are kept for `evaluation_loop`, with their divergence from the reference policy.
         """
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             labels = inputs["labels"]
             losses = objectives.cross_entropy(self._logits(model, inputs, labels), labels)
             loss = (losses / labels.ne(-100).sum(-1)).mean()
-            if self.reward is not None:
-                greedy, _ = self._decode(model, inputs, None)
-                rewards = self._rewards(inputs["examples"], self._texts(greedy)).tolist()
-                keys = [example.id for example in inputs["examples"]]
-                self._eval_rewards.update(zip(keys, rewards, strict=True))
+            if self.questions is not None:
+                greedy = self._roll_out(model, inputs, samples=0, greedy=True).greedy
+                assert greedy is not None
+                divergence = None
+                if self.reference is not None:
+                    reference = self._reference_logits(model, inputs, greedy)
+                    divergence = objectives.kl_over_vocabulary(self._logits(model, inputs, greedy.tokens), reference)
+                self.questions.add(inputs["examples"], self._texts(greedy), greedy.mask, divergence)
         return loss, None, None
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """As the library's, with the mean greedy reward over the evaluation set added to the metrics."""
-        self._eval_rewards = {}
-        output = super().evaluation_loop(*args, **kwargs)
-        if self.reward is not None:
-            # By id: the last batch may be filled up with repeats when several processes share the set.
-            rewards = dict(gather_object(list(self._eval_rewards.items())))
-            prefix = kwargs.get("metric_key_prefix", "eval")
-            output.metrics[f"{prefix}_reward_greedy"] = sum(rewards.values()) / len(rewards)
+        """As the library's, with reward, held-out reward and held-out measures of the greedy questions added to the
+        metrics (`docs/method.md`).
+        """
+        with self.measured.paused():
+            output = super().evaluation_loop(*args, **kwargs)
+            if self.questions is not None:
+                prefix = kwargs.get("metric_key_prefix", "eval")
+                output.metrics.update({f"{prefix}_{name}": value for name, value in self.questions.collect().items()})
         return output
 
     # --- logging
     # --------------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _timed(self, part: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self._seconds[part] += time.perf_counter() - start
-
-    def _record(self, **sums: tuple[Tensor, Tensor | int]) -> None:
-        """Add (total, weight) to running means, reduced over processes when they are logged."""
-        for name, (total, weight) in sums.items():
-            self._sums[name][0] += float(total)
-            self._sums[name][1] += float(weight)
-
-    def _record_rollout(
-        self,
-        examples: Sequence[QAExample],
-        texts: Sequence[str],
-        labels: Tensor,
-        greedy: Decoded,
-        sample: Decoded,
-        ce: Tensor,
-        scst: Tensor,
-        reward_greedy: Tensor,
-        reward_sample: Tensor,
-    ) -> None:
-        tokens, rows = labels.ne(-100).sum(), len(examples)
-        finite = torch.isfinite(reward_greedy) & torch.isfinite(reward_sample)
-        self._record(
-            loss_ce=(ce.detach().sum(), tokens),
-            loss_scst=(scst.detach().sum(), tokens),
-            reward_sample=(reward_sample[finite].sum(), finite.sum()),
-            reward_greedy=(reward_greedy[finite].sum(), finite.sum()),
-            advantage=((reward_sample - reward_greedy)[finite].sum(), finite.sum()),
-            advantage_abs=((reward_sample - reward_greedy)[finite].abs().sum(), finite.sum()),
-            rewards_not_finite=((~finite).sum(), rows),
-            length_gold=(tokens, rows),
-            length_greedy=(greedy.mask.sum(), rows),
-            length_sample=(sample.mask.sum(), rows),
-        )
-        columns = (texts[:rows], texts[rows:], reward_greedy.tolist(), reward_sample.tolist())
-        self.logged_samples = [
-            {"id": example.id, "greedy": a, "sample": b, "reward_greedy": ra, "reward_sample": rb}
-            for example, a, b, ra, rb in zip(examples, *columns, strict=True)
-        ][: self.args.samples_logged]
-
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the means over all samples since the last line (over samples of all processes, not over processes)."""
+        """Add what was measured since the last line, over all samples of all processes."""
         if "loss" in logs:
-            names = sorted(self._sums)
-            sums = torch.tensor([self._sums[name] for name in names], dtype=torch.float64, device=self.args.device)
-            for name, (total, weight) in zip(names, self.accelerator.reduce(sums, "sum").tolist(), strict=True):
-                logs[name] = total / weight if weight else float("nan")
-            logs["lambda"] = self.scst_weight(self.state.global_step)
-            logs |= {f"seconds_{part}": seconds for part, seconds in self._seconds.items()}
-            self._sums.clear()
-            self._seconds.clear()
+            step = self.state.global_step
+            logs |= self.measured.collect(self.accelerator)
+            logs |= {"lambda": self.scst_weight(step), "ce_weight": self.ce_weight(step)}
+            if step > self.boundary:
+                logs |= {"kl_coefficient": self.beta.value, "updates_skipped": float(self.finite.skipped)}
         super().log(logs, start_time)
 
 

@@ -15,7 +15,7 @@ from rl_qg.errors import InputError
 from rl_qg.preparation import with_miniatures
 from rl_qg.settings import Settings
 
-GROUPS = ("data", "model", "reward", "preset")
+GROUPS = ("data", "model", "reward", "held_out", "peft", "preset")
 CHOICES = [(group, path.stem) for group in GROUPS for path in sorted((CONFIGS / group).glob("*.yaml"))]
 
 
@@ -182,7 +182,7 @@ def test_help_names_groups_and_every_key_of_the_command(command: str) -> None:
     text = describe(command)
     assert COMMANDS[command].example in text
     for section in COMMANDS[command].sections:
-        assert section in ("reward",) or f"{section}:" in text
+        assert section in ("reward", "held_out", "peft") or f"{section}:" in text
     if command == "train":
         assert "qascore, qrelscore" in text
         assert "learning_rate: 5e-5" in text

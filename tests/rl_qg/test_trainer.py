@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from rl_qg.objectives import linear_lambda
 from rl_qg.qa_data import QAExample
+from rl_qg.reference import ReferencePolicy
 from rl_qg.trainer import SelfCriticalConfig, SelfCriticalTrainer
 from tests.tiny import example, tiny_bart, tiny_t5, word_tokenizer
 
@@ -101,37 +101,102 @@ def test_batch_8_equals_2x4_accumulation(tmp_path: Path, build: Any, stages: dic
     assert (step - split).norm() < 1e-5 * step.norm()
 
 
-def test_loss_is_the_equation_worked_out_slowly(tmp_path: Path) -> None:
-    """λ·Σ(r(greedy)−r(sample))·log p(sample) − Σ log p(gold), one row at a time with plain forward passes."""
-    subject = trainer(tmp_path, ce_epochs=0, scst_epochs=1, max_steps=4, train_dataset=data(8))
+EQUATIONS: list[dict[str, Any]] = [
+    {},
+    {"baseline": "greedy", "num_samples": 2, "reward_scale": 3.0, "label_smoothing_factor": 0.1},
+    {"baseline": "leave_one_out", "num_samples": 3, "ce_weight": "rest", "lambda_max": 0.8},
+    {"baseline": "mean", "num_samples": 2, "clip_advantage": 0.3},
+    {"baseline": "none", "kl_coefficient": 0.7, "kl_estimator": "k3"},
+    {"baseline": "leave_one_out", "num_samples": 2, "kl_coefficient": 0.7, "kl_estimator": "exact"},
+    {"activation_checkpointing": True},
+]
+
+
+@pytest.mark.parametrize("build", [tiny_bart, tiny_t5])
+@pytest.mark.parametrize("options", EQUATIONS, ids=lambda options: "-".join(map(str, options.values())) or "paper")
+def test_loss_and_gradient_are_the_equation_worked_out_slowly(
+    tmp_path: Path, build: Any, options: dict[str, Any]
+) -> None:
+    """One question at a time, plain forward passes: λ·mean_k −A·log p(sample) + w·L_ce + β·KL, per gold token."""
+    subject = trainer(
+        tmp_path, build(25, seed=1), ce_epochs=0, max_steps=4, train_dataset=data(8), use_cpu=True, **options
+    )
     subject.state.max_steps, subject.state.global_step = 4, 1
-    seen: list[Any] = []
-    original = subject._decode
-    subject._decode = lambda *a: seen.append(original(*a)) or seen[-1]  # type: ignore[method-assign, func-returns-value]
-    batch = subject.encoder(data(8))
-    subject.model.train()
-    loss = subject.compute_loss(subject.model, dict(batch))
-    greedy, sample = seen[0]
-    assert sample is not None
-    weight, total = linear_lambda(2, 0, 4), 0.0
-    model = subject.model
+    reference = build(26, seed=2)  # with <hl>
+    subject.reference = ReferencePolicy.of(reference)
+    rollouts: list[Any] = []
+    original = subject._roll_out
+    subject._roll_out = lambda *a, **k: rollouts.append(original(*a, **k)) or rollouts[-1]  # type: ignore[method-assign, func-returns-value]
+    batch, model = subject.encoder(data(8)), subject.model
+    if options.get("activation_checkpointing"):
+        model.activation_checkpointing_enable()
+    model.train()
+    loss = subject.compute_loss(model, dict(batch))
+    fast = torch.autograd.grad(loss, list(model.parameters()))
+    model.activation_checkpointing_disable()
+
+    def logprobs(policy: Any, ids: torch.Tensor, tokens: list[int]) -> torch.Tensor:
+        decoder_input = torch.tensor([[model.config.decoder_start_token_id, *tokens[:-1]]])
+        return policy(input_ids=ids, decoder_input_ids=decoder_input).logits[0].log_softmax(-1)
+
+    args, (rollout,) = subject.args, rollouts
+    copies = args.num_samples
+    weight, total = 0.5 * args.lambda_max, torch.zeros(())
     for row, item in enumerate(data(8)):
         ids = subject.encoder.batch([item])["input_ids"]
 
-        def logprob(tokens: list[int], ids: torch.Tensor = ids) -> torch.Tensor:
-            decoder_input = torch.tensor([[model.config.decoder_start_token_id, *tokens[:-1]]])
-            logits = model(input_ids=ids, decoder_input_ids=decoder_input).logits[0]
-            return logits.log_softmax(-1)[range(len(tokens)), tokens].sum()
+        def reward(decoded: Any, at: int) -> float:
+            text = subject.processing_class.decode(decoded.tokens[at], skip_special_tokens=True)
+            return WordReward().score([text], None).scores[0]
 
-        sampled = sample.tokens[row][sample.mask[row]].tolist()
-        texts = [subject.processing_class.decode(d.tokens[row], skip_special_tokens=True) for d in (greedy, sample)]
-        r_greedy, r_sample = WordReward().score(texts, None).scores
+        mine = range(row * copies, (row + 1) * copies)
+        rewards = [reward(rollout.samples, at) for at in mine]
+        for place, at in enumerate(mine):
+            others = rewards[:place] + rewards[place + 1 :]
+            level = {
+                "greedy": lambda at=row: reward(rollout.greedy, at),
+                "leave_one_out": lambda others=others: sum(others) / len(others),
+                "mean": lambda rewards=rewards: sum(rewards) / len(rewards),
+                "none": lambda: 0.0,
+            }[args.baseline]()
+            advantage = args.reward_scale * (rewards[place] - level)
+            if args.clip_advantage is not None:
+                advantage = max(-args.clip_advantage, min(args.clip_advantage, advantage))
+            tokens = rollout.samples.tokens[at][rollout.samples.mask[at]].tolist()
+            log_p = logprobs(model, ids, tokens)
+            chosen = log_p[range(len(tokens)), tokens]
+            total = total - weight * advantage * chosen.sum() / copies
+            log_q = logprobs(reference, ids, tokens).detach()
+            if args.kl_estimator == "exact":
+                kl = (log_p.exp() * (log_p - log_q)).sum()
+            else:
+                gap = log_q[range(len(tokens)), tokens] - chosen
+                kl = (gap.exp() - gap - 1).sum()
+            total = total + args.kl_coefficient * kl / copies
         gold = subject.encoder.targets([item])[0]
-        total = total + weight * (r_greedy - r_sample) * logprob(sampled) - logprob(gold)
-    items = (batch["labels"] != -100).sum()  # type: ignore[operator]
-    torch.testing.assert_close(loss, total / items, atol=1e-5, rtol=1e-5)
-    (scst_part,) = torch.autograd.grad(loss, [model.get_input_embeddings().weight])
-    assert scst_part.abs().sum() > 0
+        log_p, smoothing = logprobs(model, ids, gold), args.label_smoothing_factor
+        ce = -(1 - smoothing) * log_p[range(len(gold)), gold].sum() - smoothing * log_p.mean(-1).sum()
+        total = total + (1 - weight if args.ce_weight == "rest" else 1) * ce
+    total = total / (batch["labels"] != -100).sum()  # type: ignore[operator]
+    torch.testing.assert_close(loss, total, atol=1e-5, rtol=1e-5)
+    slow = torch.autograd.grad(total, list(model.parameters()))
+    first, second = (torch.cat([g.flatten() for g in grads]) for grads in (fast, slow))
+    assert first.norm() > 1e-2
+    assert (first - second).norm() < 1e-4 * second.norm()
+
+
+def test_the_reward_part_is_there_at_all(tmp_path: Path) -> None:
+    """The slow equation would also hold if all advantages were 0."""
+    subject = trainer(tmp_path, ce_epochs=0, max_steps=4, train_dataset=data(8), watch_kl=False)
+    subject.state.max_steps, subject.state.global_step = 4, 1
+    subject.model.train()
+    batch = subject.encoder(data(8))
+    gradients = []
+    for scale in (1.0, 0.0):
+        subject.args.reward_scale = scale
+        loss = subject.compute_loss(subject.model, dict(batch))
+        gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(subject.model.parameters()))]))
+    assert (gradients[0] - gradients[1]).norm() > 1e-3
 
 
 def test_a_reward_whose_best_question_is_known_is_learned(tmp_path: Path) -> None:
@@ -187,7 +252,7 @@ def test_two_runs_are_equal(tmp_path: Path) -> None:
         subject.train()
         weights.append(subject.model.state_dict())
     assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
-    timed = ("seconds_rollout", "seconds_reward", "seconds_update")
+    timed = ("seconds_rollout", "seconds_reward", "seconds_update", "samples_per_second")
     first, second = (
         [{k: v for k, v in line.items() if k not in timed} for line in lines(tmp_path / name / "metrics.jsonl")]
         for name in ("a", "b")
@@ -223,7 +288,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path) -> None:
         torch.testing.assert_close(again.model.state_dict()[name], value, rtol=0, atol=0)
     for name in ("metrics.jsonl", "samples.jsonl"):
         both = [
-            [{k: v for k, v in line.items() if not k.startswith("seconds")} for line in lines(tmp_path / run / name)]
+            [{k: v for k, v in line.items() if "second" not in k} for line in lines(tmp_path / run / name)]
             for run in ("whole", "cut")
         ]
         assert both[0] == both[1]
@@ -263,7 +328,7 @@ def test_a_reward_that_is_undefined_never_reaches_the_weights(tmp_path: Path, ba
     subject.train()
     assert all(torch.isfinite(value).all() for value in subject.model.state_dict().values())
     logged = lines(tmp_path / "metrics.jsonl")
-    assert all(line["rewards_not_finite"] > 0 for line in logged)
+    assert all(line["rewards_failed"] > 0 for line in logged)
     assert all(line["reward_sample"] == line["reward_sample"] for line in logged)  # no NaN in the means
 
 
@@ -271,9 +336,9 @@ def test_rollouts_use_no_dropout_and_leave_the_mode_as_it_was(tmp_path: Path) ->
     subject = trainer(tmp_path, model=tiny_bart(25, seed=1, dropout=0.5))
     subject.model.train()
     batch = subject.encoder(data(4))
-    first, _ = subject._decode(subject.model, batch, None)
-    second, _ = subject._decode(subject.model, batch, None)
-    assert first.tokens.equal(second.tokens)
+    first, second = (subject._roll_out(subject.model, batch, samples=2, greedy=True) for _ in range(2))
+    assert first.greedy.tokens.equal(second.greedy.tokens)
+    assert first.samples.tokens.equal(second.samples.tokens)
     assert subject.model.training
 
 

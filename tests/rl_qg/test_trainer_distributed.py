@@ -70,4 +70,5 @@ def test_two_processes_equal_one(tmp_path: Path, batch: int, accumulation: int) 
 
 if __name__ == "__main__":
     one_update(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    torch.distributed.barrier()  # nobody leaves while another still talks to it
     torch.distributed.destroy_process_group()

@@ -1,0 +1,216 @@
+"""One self-critical step, ours against the straightforward loop: the same sizes and lengths, the same reward formula.
+
+    python experiments/speed/step.py --naive ../shared/bench/naive_scst.py --size base --batch 4
+
+Runs the straightforward loop and the real `SelfCriticalTrainer` in turn, several rounds, and prints one JSON object.
+Texts are words of a made-up vocabulary in which a word is a token of every model, so both sides read the same tokens;
+ours also turns tokens into text and back. Rollouts are held to `--new-tokens` tokens on both sides. The data are read
+twice: in the second epoch the reward knows the contexts.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    BertConfig,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from rewards import QRelScore
+from rl_qg.qa_data import Answer, QAExample
+from rl_qg.trainer import SelfCriticalConfig, SelfCriticalTrainer
+
+SIZES = {"tiny": (64, 2, 4), "small": (256, 4, 4), "base": (768, 6, 12)}  # width, layers per stack, heads
+PARTS = ("step", "rollout", "reward", "update")
+
+
+def tokenizer(size: int, template: str) -> PreTrainedTokenizerFast:
+    """Words `w5` … are tokens 5 …; the first five ids are special."""
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    vocabulary = {token: index for index, token in enumerate(special)} | {f"w{k}": k for k in range(5, size)}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words.post_processor = processors.TemplateProcessing(
+        single=template, pair=f"{template} $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=words, mask_token="<mask>", cls_token="<s>", sep_token="</s>", **names
+    )
+
+
+def metric(size: str, folder: Path, dtype: str) -> QRelScore:
+    """QRelScore of random BERT and GPT-2 of that size."""
+    width, layers, heads = SIZES[size]
+    torch.manual_seed(0)
+    bert = BertConfig(
+        hidden_size=width, num_hidden_layers=2 * layers, num_attention_heads=heads, intermediate_size=4 * width
+    )
+    gpt2 = GPT2Config(n_embd=width, n_layer=2 * layers, n_head=heads, bos_token_id=0, eos_token_id=2)
+    for name, model, words in (
+        ("bert", BertModel(bert), tokenizer(bert.vocab_size, "<s> $A </s>")),
+        ("gpt2", GPT2LMHeadModel(gpt2), tokenizer(gpt2.vocab_size, "$A")),
+    ):
+        model.save_pretrained(folder / name)
+        words.save_pretrained(folder / name)
+    return QRelScore(encoder=str(folder / "bert"), decoder=str(folder / "gpt2"), variant="paper", dtype=dtype)
+
+
+def generator(size: str) -> BartForConditionalGeneration:
+    width, layers, heads = SIZES[size]
+    torch.manual_seed(0)
+    return BartForConditionalGeneration(
+        BartConfig(
+            d_model=width,
+            encoder_layers=layers,
+            decoder_layers=layers,
+            encoder_attention_heads=heads,
+            decoder_attention_heads=heads,
+            encoder_ffn_dim=4 * width,
+            decoder_ffn_dim=4 * width,
+            dropout=0.0,
+            forced_eos_token_id=None,
+        )
+    )
+
+
+def examples(count: int, context: int, question: int) -> list[QAExample]:
+    """Contexts and questions of these lengths in tokens, marks and special tokens of the generator included."""
+    draw = np.random.default_rng(1)
+    found = []
+    for number in range(count):
+        words = [f"w{k}" for k in draw.integers(10, 20000, context - 4)]
+        asked = " ".join(f"w{k}" for k in draw.integers(10, 20000, question - 2))
+        found.append(QAExample(f"e{number}", "t", " ".join(words), asked, (Answer(words[0], 0),)))
+    return found
+
+
+class StepTimes(TrainerCallback):
+    """Seconds of each step, with its parts; what is neither rollout nor reward is update."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, float]] = []
+        self.trainer: Any = None
+        self._seen = {"rollout": 0.0, "reward": 0.0}
+        self._start = 0.0
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._start = _now()
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        row = {"step": _now() - self._start}
+        for part in ("rollout", "reward"):
+            total = self.trainer.measured._seconds[part]
+            row[part], self._seen[part] = total - self._seen[part], total
+        row["update"] = row["step"] - row["rollout"] - row["reward"]
+        self.rows.append(row)
+
+
+def _now() -> float:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def ours(args: argparse.Namespace, reward: QRelScore, folder: Path) -> dict[str, dict[str, float]]:
+    """Median seconds of a step and its parts in the first epoch (without its first step) and in the second."""
+    times, steps = StepTimes(), args.steps + 1
+    reward.forget()
+    trainer = SelfCriticalTrainer(
+        model=generator(args.size),
+        args=SelfCriticalConfig(
+            output_dir=str(folder / "run"),
+            scst_epochs=2,
+            scst_learning_rate=1e-5,
+            per_device_train_batch_size=args.batch,
+            max_source_length=args.context_tokens,
+            min_new_tokens=args.new_tokens,
+            max_new_tokens=args.new_tokens,
+            bf16=args.precision == "bf16",
+            use_cpu=not torch.cuda.is_available(),
+            report_to="none",
+            save_strategy="no",
+            logging_steps=10**6,
+            disable_tqdm=True,
+            watch_kl=False,
+        ),
+        reward=reward,
+        train_dataset=examples(args.batch * steps, args.context_tokens, args.new_tokens),
+        processing_class=tokenizer(50265, "<s> $A </s>"),
+        callbacks=[times],
+    )
+    times.trainer = trainer
+    trainer.train()
+    assert len(times.rows) == 2 * steps
+    return {
+        name: {part: statistics.median(row[part] for row in rows) for part in PARTS}
+        for name, rows in (("first", times.rows[1:steps]), ("second", times.rows[steps:]))
+    }
+
+
+def naive(args: argparse.Namespace) -> dict[str, float]:
+    command = [sys.executable, args.naive, "--size", args.size, "--batch", str(args.batch)]
+    command += ["--context-tokens", str(args.context_tokens), "--new-tokens", str(args.new_tokens)]
+    done = subprocess.run([*command, "--steps", str(args.steps)], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    return {part: found[f"{part}_s"] for part in PARTS}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--naive", required=True, help="the straightforward loop, a script")
+    parser.add_argument("--size", choices=SIZES, default="base")
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--context-tokens", type=int, default=192)
+    parser.add_argument("--new-tokens", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--precision", choices=("no", "bf16"), default="no")
+    parser.add_argument("--reward-dtype", default="float32")
+    args = parser.parse_args()
+    sides: dict[str, list[dict[str, float]]] = {"naive": [], "first": [], "second": []}
+    with tempfile.TemporaryDirectory() as folder:
+        reward = metric(args.size, Path(folder), args.reward_dtype)
+        for _ in range(args.rounds):
+            sides["naive"].append(naive(args))
+            found = ours(args, reward, Path(folder))
+            sides["first"].append(found["first"])
+            sides["second"].append(found["second"])
+    result: dict[str, Any] = {**vars(args), "threads": torch.get_num_threads(), "torch": torch.__version__}
+    result |= {
+        side: {part: round(statistics.median(row[part] for row in rows), 4) for part in PARTS}
+        for side, rows in sides.items()
+    }
+    result["rounds_measured"] = sides
+    result["times"] = {
+        epoch: {part: round(result["naive"][part] / result[epoch][part], 2) for part in PARTS}
+        for epoch in ("first", "second")
+    }
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()

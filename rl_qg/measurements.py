@@ -1,0 +1,76 @@
+"""What a trainer measures between two log lines: means over samples, seconds of each part, samples per second."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from rl_qg.rollout import Rollout
+
+
+class Measurements:
+    """Sums since the last log line; the means are over the samples of all processes, not over processes."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])  # name -> total, weight
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._samples = 0
+        self._since = time.perf_counter()
+
+    def add(self, **sums: tuple[Tensor | float, Tensor | int]) -> None:
+        """Add (total, weight) to the mean of that name."""
+        for name, (total, weight) in sums.items():
+            self._sums[name][0] += float(total)
+            self._sums[name][1] += float(weight)
+
+    def count(self, samples: int) -> None:
+        """Note that so many training samples went through an update."""
+        self._samples += samples
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Add the wall time of the block to a part."""
+        start = time.perf_counter()
+        yield
+        self._seconds[part] += time.perf_counter() - start
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the block (an evaluation) out of the rate."""
+        start = time.perf_counter()
+        yield
+        self._since += time.perf_counter() - start
+
+    def collect(self, accelerator: Accelerator) -> dict[str, float]:
+        """Means, seconds and rate since the last call, which is the same on every process; then begin anew."""
+        names = sorted(self._sums)
+        values = [*(number for name in names for number in self._sums[name]), float(self._samples)]
+        reduced = accelerator.reduce(torch.tensor(values, dtype=torch.float64, device=accelerator.device), "sum")
+        *sums, samples = reduced.tolist()
+        found = {
+            name: total / weight if weight else float("nan")
+            for name, total, weight in zip(names, sums[::2], sums[1::2], strict=True)
+        }
+        found |= {f"seconds_{part}": seconds for part, seconds in self._seconds.items()}
+        found["samples_per_second"] = samples / max(1e-9, time.perf_counter() - self._since)
+        self.__init__()  # type: ignore[misc]
+        return found
+
+
+def rollout_measures(rollout: Rollout, logprobs: Tensor) -> dict[str, tuple[Tensor, Tensor | int]]:
+    """Lengths in tokens, and the entropy of the policy at the sampled tokens, in nats: minus their mean
+    log-probability, which over samples has the entropy as its mean.
+    """
+    assert rollout.samples is not None
+    mask = rollout.samples.mask
+    found: dict[str, tuple[Tensor, Tensor | int]] = {
+        "length_sample": (mask.sum(), len(mask)),
+        "entropy": (-(logprobs * mask).sum(), mask.sum()),
+    }
+    if rollout.greedy is not None:
+        found["length_greedy"] = (rollout.greedy.mask.sum(), len(rollout.greedy.mask))
+    return found
