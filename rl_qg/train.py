@@ -9,26 +9,31 @@ events. The same command after a kill resumes from the last checkpoint.
 
 import json
 import logging
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from transformers import EarlyStoppingCallback
 
 from rl_qg.errors import InputError
+from rl_qg.judge import Reward
 from rl_qg.policy import load_seq2seq
 from rl_qg.progress import show_progress
 from rl_qg.prompts import default_prefix
 from rl_qg.qa_data import QAExample, take
 from rl_qg.run_folder import last_checkpoint, write_json
-from rl_qg.settings import Settings
+from rl_qg.scst_config import SelfCriticalConfig
+from rl_qg.settings import SCSTSettings, Settings
 from rl_qg.splits import Splits
-from rl_qg.trainer import Reward, SelfCriticalConfig, SelfCriticalTrainer
+from rl_qg.trainer import SelfCriticalTrainer
 from rl_qg.trainer_files import save_whole
 
+# Settings of the self-critical stage that the trainer knows by the same name.
+RULES = {field.name for field in fields(SCSTSettings)} - {"epochs", "learning_rate", "warmup_fraction"}
 TRAINED = "trained.json"  # written last: the stages are complete
 log = logging.getLogger(__name__)
 
 
-def train(settings: Settings, splits: Splits, reward: Reward | None) -> Path:
+def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None = None) -> Path:
     """Run the stages that `settings.stages` names; return the folder of the last stage's model."""
     folder = Path(settings.output_dir)
     final = folder / ("ce" if settings.stages == "ce" else "scst")
@@ -43,6 +48,7 @@ def train(settings: Settings, splits: Splits, reward: Reward | None) -> Path:
         model=model,
         args=_arguments(settings, prefix),
         reward=reward,
+        held_out=held_out,
         train_dataset=splits.gold,
         eval_dataset=take(splits.validation, settings.training.eval_samples, settings.data.seed),
         processing_class=tokenizer,
@@ -68,11 +74,10 @@ def _arguments(settings: Settings, prefix: str) -> SelfCriticalConfig:
         scst_epochs=0.0 if settings.stages == "ce" else scst.epochs,
         learning_rate=ce.learning_rate,
         scst_learning_rate=scst.learning_rate,
-        reward_scale=scst.reward_scale,
         ce_warmup=ce.warmup_fraction,
         scst_warmup=scst.warmup_fraction,
         label_smoothing_factor=ce.label_smoothing,
-        max_new_tokens=scst.max_new_tokens,
+        **{name: value for name, value in asdict(scst).items() if name in RULES},
         prefix=prefix,
         max_source_length=settings.model.max_source_length,
         max_target_length=settings.model.max_target_length,
@@ -83,6 +88,7 @@ def _arguments(settings: Settings, prefix: str) -> SelfCriticalConfig:
         max_grad_norm=common.max_grad_norm,
         bf16=common.precision == "bf16",
         fp16=common.precision == "fp16",
+        activation_checkpointing=common.gradient_checkpointing,
         use_cpu=common.use_cpu,
         logging_steps=common.logging_steps,
         eval_strategy="steps",
