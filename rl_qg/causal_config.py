@@ -5,6 +5,7 @@ from typing import Any
 
 from rl_qg.errors import InputError
 from rl_qg.settings import SCSTSettings, Settings
+from rl_qg.trackers import PROJECT
 
 NUM_SAMPLES = 4
 BASELINES = {"rloo": "leave_one_out", "grpo": "mean"}  # of the algorithms themselves
@@ -57,6 +58,7 @@ def common_arguments(settings: Settings, output_dir: str) -> dict[str, Any]:
         "save_steps": common.save_steps,
         "save_total_limit": common.save_total_limit,
         "report_to": common.report_to,
+        "project": PROJECT,
         "seed": settings.seed,
         "data_seed": settings.seed,
         "remove_unused_columns": False,

@@ -29,7 +29,8 @@ DIRECTION: Mapping[str, int] = {
     "loss": -1,
     "reward_greedy": 1,
 }
-TOLERANCE = 0.1  # share of the value at the start that a measure may lose
+TOLERANCE = 0.1  # share of its value at the start that a measure may lose
+_TOLERANCES = {"held_out": 0.05}  # log-likelihoods fall far in meaning before they fall far in per cent
 _NEITHER = 2.5  # times that, where neither way is better: a style that is learnt changes lengths too
 # Changes that say nothing however small the start is: one BLEU point, one question in twenty.
 LEAST = {
@@ -49,7 +50,9 @@ FEWEST = 4  # evaluations: with fewer, one noisy value decides
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")  # kana and Han
 # Latin, fullwidth, Arabic, doubled, Armenian, Ethiopic, Vai and reversed marks; Greek asks with what is elsewhere a
 # semicolon. Quotes and brackets may close after it.
-_ASKS = re.compile("(?:[?？؟⁇⁈⁉‽⸮\u055e\u1367\ua60f]|[\u0370-\u03ff\u1f00-\u1fff] ?[;\u037e])[\\s!！\"'”’»)\\]）」』]*$")
+_ASKS = re.compile(
+    "(?:[?？؟⁇⁈⁉‽⸮\u055e\u1367\ua60f]|[\u0370-\u03ff\u1f00-\u1fff] ?[;\u037e])[\\s!！\"'”’»)\\]）」』]*$"
+)
 
 
 def held_out_measures(
@@ -133,6 +136,12 @@ class Change:
         return cls(median(finite[:_ENDS]), median(finite[-_ENDS:]))
 
 
+def rises(reward: Sequence[float]) -> bool:
+    """Say whether a reward grew over a stage by more than 1 % of its start."""
+    gain = Change.of(reward)
+    return gain is not None and gain.end - gain.start > _RISE * abs(gain.start)
+
+
 def diverges(
     reward: Sequence[float],
     other: Sequence[float],
@@ -149,8 +158,8 @@ def diverges(
     in its own unit; with `direction` 0 both ways are wrong, and 2.5 times the tolerance is allowed. Series of fewer
     than four finite values are never called.
     """
-    gain, change = Change.of(reward), Change.of(other)
-    if gain is None or change is None or gain.end - gain.start <= _RISE * abs(gain.start):
+    change = Change.of(other)
+    if change is None or not rises(reward):
         return False
     moved = change.end - change.start
     if direction == 0:
@@ -163,7 +172,8 @@ def divergences(reward: Sequence[float], others: Mapping[str, Sequence[float]]) 
     found = {}
     for name, values in others.items():
         change = Change.of(values)
-        if change is not None and diverges(reward, values, DIRECTION[name], least=LEAST.get(name, 0.0)):
+        tolerance, least = _TOLERANCES.get(name, TOLERANCE), LEAST.get(name, 0.0)
+        if change is not None and diverges(reward, values, DIRECTION[name], tolerance=tolerance, least=least):
             found[name] = change
     return found
 

@@ -154,7 +154,7 @@ class JudgedRollout:
         copies = self.rewards.shape[1]
         found = []
         for row, example in enumerate(examples):
-            record = {"id": example.id, "sample": self.sampled[row * copies]}
+            record: dict[str, Any] = {"id": example.id, "sample": self.sampled[row * copies]}
             record["reward_sample"] = _or_none(self.rewards[row, 0])
             if self.greedy is not None:
                 record |= {"greedy": self.greedy_texts[row], "reward_greedy": _or_none(self.greedy[row])}

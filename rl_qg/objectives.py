@@ -48,7 +48,7 @@ class _TokenLogprobs(torch.autograd.Function):
         return _wide(logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)) - normaliser
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         logits, tokens, normaliser = ctx.saved_tensors
         gradient = gradient.unsqueeze(-1)
         back = (_wide(logits) - normaliser.unsqueeze(-1)).exp_().mul_(-gradient)

@@ -13,6 +13,7 @@ from rl_qg.augment import augment, report_path
 from rl_qg.commands import train_generator
 from rl_qg.evaluation import evaluate_generators
 from rl_qg.generate import generate
+from rl_qg.hub import publish
 from rl_qg.preparation import Run
 from rl_qg.qa import compare, train_reader
 from rl_qg.qa_data import read_examples, take
@@ -92,6 +93,7 @@ def _evaluate(run: Run) -> None:
         batch_size=settings.evaluation.batch_size,
         device=run.state.device,
     )
+    publish(run.folder, settings.training.hub_model)  # the cards now know the results
 
 
 def _say(number: int, total: int, text: str) -> None:

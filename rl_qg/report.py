@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from rl_qg.errors import InputError
+from rl_qg.report_held_out import diverging
 from rl_qg.report_plots import RUN_COLOURS, overlay_plot
 from rl_qg.report_run import MODELS, SCORES, Estimate, Run, read_run
 from rl_qg.report_view import headline, run_view, shown
@@ -72,6 +73,12 @@ def _summary(run: Run) -> dict[str, Any]:
             **{model: _plain(evaluation.estimate("models", model, "reward")) for model in MODELS},
             "difference": _plain(evaluation.estimate("difference", "reward"), difference=True),
         },
+        "held_out": {
+            "signature": evaluation.get("held_out_signature"),
+            **{model: _plain(evaluation.estimate("models", model, "held_out")) for model in MODELS},
+            "difference": _plain(evaluation.estimate("difference", "held_out"), difference=True),
+        },
+        "diverging": {measure: vars(change) for measure, change in diverging(run).items()},
         "questions": {
             "candidates": augmentation.count("candidates") or run.questions,
             **{key: augmentation.count(key) for key in ("kept", "sampled", "requested", "gold")},

@@ -215,7 +215,7 @@ def small_plot(
     Values are multiplied by `factor`; the axis spans at least `span`, so that a measure that hardly moves looks it.
     `level` is that of human questions, a dotted line. About `salt` see `training_plots`.
     """
-    figure, axes = _figure(width=2.75, height=1.35, left=0.16)
+    figure, axes = _figure(width=2.75, height=1.3, left=0.16, right=0.95, bottom=0.22)
     steps, values = metrics.series(key)
     shown = [factor * value for value in values]
     axes.plot(steps, shown, "o-", color=COLOURS[colour], markersize=2.6, linewidth=1.3, clip_on=False)
@@ -223,13 +223,11 @@ def small_plot(
     for height in levels:
         axes.axhline(height, color=COLOURS["gold"], linewidth=1.1, dashes=(1, 1.5))
     low, high = min(shown + levels), max(shown + levels)
-    margin = max(span - (high - low), 0.16 * (high - low)) / 2
-    floor = 0.0 if low >= 0 else low - margin  # nothing here that is never negative should show less than 0
-    axes.set_ylim(max(low - margin, floor), max(high + margin, floor + span) if high + margin > low else None)
+    margin = max(span - (high - low), 0.2 * (high - low)) / 2 or 0.1 * abs(high) or 1.0
+    axes.set_ylim(max(low - margin, 0.0) if low >= 0 else low - margin, high + margin)
     axes.yaxis.set_major_locator(MaxNLocator(3))
     _mark_stages(axes, metrics)
-    ends = {0.0, metrics.boundary or 0.0, metrics.last_step}
-    axes.set_xticks(sorted(ends))
+    axes.set_xticks(sorted({0.0, metrics.boundary or 0.0, metrics.last_step}))
     return _svg(figure, f"{salt} small {key}")
 
 
@@ -329,11 +327,13 @@ def _mark_stages(axes: Axes, metrics: Metrics) -> None:
     axes.annotate("SCST", ((boundary + last) / 2, 1.01), color=COLOURS["muted"], **over)
 
 
-def _figure(*, width: float = 5.2, height: float = 2.3, left: float = 0.11) -> tuple[Figure, Axes]:
-    """Fixed margins: the steps of one plot stand above those of the next."""
+def _figure(
+    *, width: float = 5.2, height: float = 2.3, left: float = 0.11, right: float = 0.975, bottom: float = 0.42
+) -> tuple[Figure, Axes]:
+    """Fixed margins: the steps of one plot stand above those of the next. The bottom one is in inches."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(width, height))
-        figure.subplots_adjust(left=left, right=0.975, top=1 - 0.184 / height, bottom=0.42 / height)
+        figure.subplots_adjust(left=left, right=right, top=1 - 0.184 / height, bottom=bottom / height)
         axes = figure.add_subplot()
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(5))

@@ -108,7 +108,7 @@ class Metrics:
         return [step for step, _ in found], [value for _, value in found]
 
     def self_critical(self, key: str) -> list[float]:
-        """Finite values of `key` in the self-critical stage, after the last one before it: what the stage began with."""
+        """Finite values of `key` in the self-critical stage, led by the last one before it, where the stage began."""
         steps, values = self.series(key)
         start = self.boundary or 0
         before = [value for step, value in zip(steps, values, strict=True) if step <= start]

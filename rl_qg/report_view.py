@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from rl_qg.report_held_out import diverging, flag, held_out_view
 from rl_qg.report_plots import Plot, interval_plot, training_plots
 from rl_qg.report_run import MODELS, SCORES, Estimate, Record, Run, is_number
 
@@ -28,11 +29,12 @@ def run_view(run: Run, summary: Mapping[str, Any], *, name: str, anchor: str) ->
         "headline": headline(run, summary),
         "facts": _facts(run, summary),
         "held_out": _held_out(summary),
+        "hacking": held_out_view(run, anchor),
         "plots": [shown(plot) for plot in training_plots(run.metrics, anchor)],
         **_samples(run),
         "funnel": _funnel(run),
         "qa": _qa(run, anchor),
-        "evaluation": _evaluation_rows(run),
+        "evaluation": _evaluation(run),
         "leakage": _leakage(run.record.part("leakage")),
         "data": list(run.record.part("data").value.items()),
         "reading": _reading(run.record.part("data_report")),
@@ -46,11 +48,13 @@ def headline(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers of the cards and of the comparison table, as text."""
     estimate = run.evaluation.estimate
     reward = {model: estimate("models", model, "reward") for model in MODELS}
-    difference = estimate("difference", "reward")
+    difference, held_out = estimate("difference", "reward"), estimate("difference", "held_out")
     digits = _digits([*reward.values(), difference])
     return {
         "reward": {model: _text(value, digits) for model, value in reward.items()},
         "reward_difference": _text(difference, digits, signed=True),
+        "held_out_difference": _text(held_out, _digits([held_out]), signed=True),
+        "flag": flag(diverging(run), 1),
         "bleu4": {model: _text(estimate("models", model, "bleu4"), 1) for model in MODELS[1:]},
         "qa_f1": {name: _text(run.reader_score(name, "f1"), 1) for name in run.qa},
         "qa_difference": _text(run.difference.estimate("f1"), 1, signed=True),
@@ -103,10 +107,6 @@ def _number(value: float, digits: int, *, signed: bool = False) -> str:
     return format(value, f"{'+' if signed else ''},.{digits}f").replace("-", MINUS)
 
 
-def _optional(value: float | None, form: str) -> str:
-    return "–" if value is None else form.format(value).replace("%", " %")
-
-
 def _digits(estimates: Sequence[Estimate | None]) -> int:
     """Decimals that show one digit of the narrowest interval's half-width, but 2 to 5; 3 without intervals."""
     widths = [(e.high - e.low) / 2 for e in estimates if e and e.low is not None and e.high is not None]
@@ -119,21 +119,43 @@ def shown(plot: Plot) -> dict[str, Any]:
     return {**vars(plot), "svg": Markup(plot.svg)}
 
 
-def _evaluation_rows(run: Run) -> list[dict[str, Any]]:
-    """Human, CE and SCST side by side: reward, BLEU-4, length and variety."""
-    parts = {model: run.evaluation.part("models", model) for model in MODELS}
-    digits = _digits([part.estimate("reward") for part in parts.values()])
-    return [
-        {
-            "model": model,
-            "reward": _text(part.estimate("reward"), digits),
-            "bleu4": _text(part.estimate("bleu4"), 1),
-            "length": _optional(part.number("length_words"), "{:.1f}"),
-            "distinct": _optional(part.number("distinct_questions"), "{:.1%}"),
-        }
-        for model, part in parts.items()
-        if part.value
-    ]
+# What the table of generators shows, as far as it was measured: field, heading, format (None: an estimate).
+COLUMNS = (
+    ("reward", "reward", None),
+    ("held_out", "held-out reward", None),
+    ("bleu4", "BLEU-4", None),
+    ("rouge_l", "ROUGE-L", "{:.1f}"),
+    ("length_words", "words per question", "{:.1f}"),
+    ("distinct_questions", "distinct questions", "{:.1%}"),
+    ("distinct_2", "distinct 2-grams", "{:.1%}"),
+    ("copy_rate", "copied 2-grams", "{:.1%}"),
+    ("no_question_mark", "no question mark", "{:.1%}"),
+    ("repeated_3grams", "repeated 3-grams", "{:.1%}"),
+)
+
+
+def _evaluation(run: Run) -> dict[str, Any] | None:
+    """Human, CE and SCST side by side, in the columns that any of them has."""
+    parts = {model: part for model in MODELS if (part := run.evaluation.part("models", model)).value}
+    if not parts:
+        return None
+    columns = [column for column in COLUMNS if any(part.get(column[0]) is not None for part in parts.values())]
+    cells: dict[str, list[Any]] = {model: [] for model in parts}
+    for field, _, form in columns:
+        estimates = {model: part.estimate(field) for model, part in parts.items()}
+        digits = 1 if field == "bleu4" else _digits(list(estimates.values()))
+        for model, estimate in estimates.items():
+            cells[model].append(_text(estimate, digits) if form is None else _bare(estimate, form))
+    return {
+        "headings": [heading for _, heading, _ in columns],
+        "rows": [{"model": model, "cells": cells[model]} for model in parts],
+        "held_out_signature": run.evaluation.get("held_out_signature"),
+    }
+
+
+def _bare(estimate: Estimate | None, form: str) -> dict[str, Any] | None:
+    """A number without an interval, for a cell of the table."""
+    return None if estimate is None else {"value": form.format(estimate.mean).replace("%", " %"), "interval": ""}
 
 
 def _samples(run: Run) -> dict[str, Any]:

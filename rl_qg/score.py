@@ -22,11 +22,11 @@ from tqdm import tqdm
 
 from rewards.errors import MetricInputError
 from rl_qg.errors import InputError
+from rl_qg.judge import Reward
 from rl_qg.qa_sources import is_unicode
 from rl_qg.run_folder import read_json, write_json
 from rl_qg.score_inputs import Row, ScoreInput
 from rl_qg.score_summary import summarise_scores, summary_text
-from rl_qg.trainer import Reward
 
 log = logging.getLogger(__name__)
 

@@ -9,44 +9,110 @@ events. The same command after a kill resumes from the last checkpoint.
 
 import json
 import logging
+import shutil
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
-from transformers import EarlyStoppingCallback
+from transformers import EarlyStoppingCallback, set_seed
 
+from rl_qg.adapters import check_adapters, with_adapters
+from rl_qg.causal_config import rate_factor
+from rl_qg.diagnostics import improves
 from rl_qg.errors import InputError
+from rl_qg.hub import check_repository, publish
 from rl_qg.judge import Reward
 from rl_qg.policy import load_seq2seq
 from rl_qg.progress import show_progress
-from rl_qg.prompts import default_prefix
+from rl_qg.prompts import HIGHLIGHT, add_highlight, default_prefix
 from rl_qg.qa_data import QAExample, take
 from rl_qg.run_folder import last_checkpoint, write_json
 from rl_qg.scst_config import SelfCriticalConfig
 from rl_qg.settings import SCSTSettings, Settings
 from rl_qg.splits import Splits
+from rl_qg.trackers import PROJECT, check_tracker
 from rl_qg.trainer import SelfCriticalTrainer
 from rl_qg.trainer_files import save_whole
 
 # Settings of the self-critical stage that the trainer knows by the same name.
 RULES = {field.name for field in fields(SCSTSettings)} - {"epochs", "learning_rate", "warmup_fraction"}
 TRAINED = "trained.json"  # written last: the stages are complete
+BEST = "best"  # where the trainer keeps the model that `scst.stop_on` likes best
 log = logging.getLogger(__name__)
 
 
 def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None = None) -> Path:
-    """Run the stages that `settings.stages` names; return the folder of the last stage's model."""
+    """Run the stages that `settings.stages` names; return the folder of the last stage's model.
+
+    Raises:
+        InputError: a setting that cannot be, a package that is not installed, no data, or a model out of reach.
+    """
     folder = Path(settings.output_dir)
     final = folder / ("ce" if settings.stages == "ce" else "scst")
     if (folder / TRAINED).exists():
         log.info("train: %s is there already", final)
         return final
+    check_training(settings)
     if not splits.gold:
         raise InputError("data.train: no example with a question to learn from")
+    trainer = _trainer(settings, splits, reward, held_out)
+    show_progress(trainer, f"train ({settings.stages})" if settings.stages != "both" else "train (ce, scst)")
+    if trainer.is_world_process_zero():
+        _report_cuts(trainer, splits.gold, folder)
+    checkpoint = last_checkpoint(folder)
+    if checkpoint is None and trainer.is_world_process_zero():
+        shutil.rmtree(folder / BEST, ignore_errors=True)  # of a run that was killed before its first checkpoint
+    trainer.train(resume_from_checkpoint=checkpoint)
+    save_whole(trainer, final)
+    if trainer.is_world_process_zero():
+        kept = _keep_the_best(trainer, final)
+        signatures = {
+            name: getattr(metric, "signature", type(metric).__name__)
+            for name, metric in (("reward", reward), ("held_out", held_out))
+            if metric is not None
+        }
+        write_json(
+            folder / TRAINED,
+            {"model": final.name, "steps": trainer.state.global_step, **({"kept": kept} if kept else {}), **signatures},
+        )
+        shutil.rmtree(folder / BEST, ignore_errors=True)
+        publish(folder, settings.training.hub_model)
+    trainer.accelerator.wait_for_everyone()
+    return final
+
+
+def check_training(settings: Settings) -> None:
+    """Find out before any model is loaded what the trainer would refuse later.
+
+    Raises:
+        InputError: naming the setting.
+    """
+    check_tracker(settings.training.report_to)
+    arguments = _arguments(settings)
+    check_adapters(settings.peft)  # behind the arguments, which tell the library of DeepSpeed
+    check_repository(settings.training.hub_model)
+    if arguments.stop_on is not None:
+        try:
+            improves(arguments.stop_on, 1.0, 0.0)
+        except ValueError as error:
+            raise InputError(f"scst.stop_on: {error}") from None
+        if arguments.stop_on == "held_out" and not settings.held_out:
+            raise InputError("scst.stop_on=held_out: there is no held-out reward; name one, such as held_out=bartscore")
+
+
+def _trainer(
+    settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None
+) -> SelfCriticalTrainer:
+    arguments = _arguments(settings)
     model, tokenizer = load_seq2seq(settings.model.path)
-    prefix = default_prefix(model) if settings.model.prefix is None else settings.model.prefix
-    trainer = SelfCriticalTrainer(
+    arguments.prefix = default_prefix(model) if settings.model.prefix is None else settings.model.prefix
+    if settings.peft.method != "none":
+        set_seed(settings.seed)  # of the adapters' weights
+        add_highlight(tokenizer, model)
+        model = with_adapters(model, settings.peft, [tokenizer.convert_tokens_to_ids(HIGHLIGHT)])
+    return SelfCriticalTrainer(
         model=model,
-        args=_arguments(settings, prefix),
+        args=arguments,
         reward=reward,
         held_out=held_out,
         train_dataset=splits.gold,
@@ -54,60 +120,81 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
         processing_class=tokenizer,
         callbacks=_callbacks(settings),
     )
-    show_progress(trainer, f"train ({settings.stages})" if settings.stages != "both" else "train (ce, scst)")
-    if trainer.is_world_process_zero():
-        _report_cuts(trainer, splits.gold, folder)
-    trainer.train(resume_from_checkpoint=last_checkpoint(folder))
-    save_whole(trainer, final)
-    if trainer.is_world_process_zero():
-        write_json(folder / TRAINED, {"model": final.name, "steps": trainer.state.global_step})
-    trainer.accelerator.wait_for_everyone()
-    return final
 
 
-def _arguments(settings: Settings, prefix: str) -> SelfCriticalConfig:
+def _arguments(settings: Settings) -> SelfCriticalConfig:
     common, ce, scst = settings.training, settings.ce, settings.scst
+    rules = {name: value for name, value in asdict(scst).items() if name in RULES}
+    if settings.stages == "ce":
+        rules["stop_on"] = None
+    factor = rate_factor(settings)
     selects_best = settings.stages == "ce"  # choosing the best checkpoint only makes sense while one loss is minimised
-    return SelfCriticalConfig(
-        output_dir=settings.output_dir,
-        ce_epochs=0.0 if settings.stages == "scst" else ce.epochs,
-        scst_epochs=0.0 if settings.stages == "ce" else scst.epochs,
-        learning_rate=ce.learning_rate,
-        scst_learning_rate=scst.learning_rate,
-        ce_warmup=ce.warmup_fraction,
-        scst_warmup=scst.warmup_fraction,
-        label_smoothing_factor=ce.label_smoothing,
-        **{name: value for name, value in asdict(scst).items() if name in RULES},
-        prefix=prefix,
-        max_source_length=settings.model.max_source_length,
-        max_target_length=settings.model.max_target_length,
-        per_device_train_batch_size=common.batch_size,
-        per_device_eval_batch_size=common.eval_batch_size,
-        gradient_accumulation_steps=common.gradient_accumulation_steps,
-        weight_decay=common.weight_decay,
-        max_grad_norm=common.max_grad_norm,
-        bf16=common.precision == "bf16",
-        fp16=common.precision == "fp16",
-        activation_checkpointing=common.gradient_checkpointing,
-        use_cpu=common.use_cpu,
-        logging_steps=common.logging_steps,
-        eval_strategy="steps",
-        eval_steps=common.eval_steps,
-        save_strategy="steps",
-        save_steps=common.eval_steps if selects_best else common.save_steps,
-        save_total_limit=common.save_total_limit,
-        load_best_model_at_end=selects_best,
-        metric_for_best_model="eval_loss" if selects_best else None,
-        greater_is_better=False if selects_best else None,
-        report_to=common.report_to,
-        seed=settings.seed,
-        data_seed=settings.seed,
-    )
+    try:
+        return SelfCriticalConfig(
+            output_dir=settings.output_dir,
+            ce_epochs=0.0 if settings.stages == "scst" else ce.epochs,
+            scst_epochs=0.0 if settings.stages == "ce" else scst.epochs,
+            learning_rate=factor * ce.learning_rate,
+            scst_learning_rate=factor * scst.learning_rate,
+            ce_warmup=ce.warmup_fraction,
+            scst_warmup=scst.warmup_fraction,
+            label_smoothing_factor=ce.label_smoothing,
+            **rules,
+            max_source_length=settings.model.max_source_length,
+            max_target_length=settings.model.max_target_length,
+            per_device_train_batch_size=common.batch_size,
+            per_device_eval_batch_size=common.eval_batch_size,
+            gradient_accumulation_steps=common.gradient_accumulation_steps,
+            weight_decay=common.weight_decay,
+            max_grad_norm=common.max_grad_norm,
+            bf16=common.precision == "bf16",
+            fp16=common.precision == "fp16",
+            activation_checkpointing=common.gradient_checkpointing,
+            use_cpu=common.use_cpu,
+            logging_steps=common.logging_steps,
+            eval_strategy="steps",
+            eval_steps=common.eval_steps,
+            save_strategy="steps",
+            save_steps=common.eval_steps if selects_best else common.save_steps,
+            save_total_limit=common.save_total_limit,
+            load_best_model_at_end=selects_best,
+            metric_for_best_model="eval_loss" if selects_best else None,
+            greater_is_better=False if selects_best else None,
+            report_to=common.report_to,
+            project=PROJECT,
+            run_name=Path(settings.output_dir).name,
+            seed=settings.seed,
+            data_seed=settings.seed,
+        )
+    except ValueError as error:
+        raise InputError(f"settings: {error}") from None
 
 
 def _callbacks(settings: Settings) -> list[EarlyStoppingCallback]:
     patience = settings.ce.early_stopping_patience
     return [EarlyStoppingCallback(patience)] if patience and settings.stages == "ce" else []
+
+
+def _keep_the_best(trainer: SelfCriticalTrainer, final: Path) -> dict[str, Any] | None:
+    """Make the best model by `scst.stop_on` the final one; say which it is. It stays where it was until the run is
+    complete, so that a kill in between loses nothing.
+    """
+    measure, best = trainer.args.stop_on, final.with_name(BEST)
+    if measure is None or not best.exists():
+        return None
+    name, start = f"eval_{measure}", max(1, trainer.boundary)
+    lines = [line for line in trainer.state.log_history if name in line and line["step"] >= start]
+    chosen = lines[0]
+    for line in lines:
+        if improves(measure, line[name], chosen[name]):
+            chosen = line
+    partial = final.with_name(final.name + ".part")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(best, partial)
+    shutil.rmtree(final)
+    partial.rename(final)
+    log.info("train: %s is the model of step %d, the best by %s (%.4g)", final, chosen["step"], measure, chosen[name])
+    return {"measure": measure, "value": chosen[name], "step": chosen["step"]}
 
 
 def _report_cuts(trainer: SelfCriticalTrainer, examples: list[QAExample], folder: Path) -> None:

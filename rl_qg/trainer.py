@@ -176,6 +176,8 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         # 1. Roll out: sampled questions, and greedy ones to compare with, without gradient and without dropout.
         with self.measured.timed("rollout"):
             rollout = self._roll_out(model, inputs, samples=copies, greedy=args.baseline == "greedy")
+            samples = rollout.samples
+            assert samples is not None
         # 2. Judge them.
         with self.measured.timed("reward"):
             judged = self._judge(inputs["examples"], rollout, step)
@@ -185,7 +187,6 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
             )
         # 3. One pass of the encoder and one of the decoder, with gradient, for the gold and the sampled questions.
         with self.measured.timed("update"):
-            samples = rollout.samples
             rows = _stack(labels, samples.tokens.masked_fill(~samples.mask, -100))
             both = self._logits(model, inputs, rows, gold=len(labels))
             gold_logits, logits = both.split([len(labels), len(samples.tokens)])

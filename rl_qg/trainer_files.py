@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from rl_qg.adapters import has_adapters, merged
 from rl_qg.run_folder import append_json_line, cut_json_lines
 
 if TYPE_CHECKING:
@@ -54,12 +55,20 @@ class RunFiles(TrainerCallback):
 
 
 def save_whole(trainer: "SelfCriticalTrainer", folder: Path) -> None:
-    """Save model and tokenizer so that `folder` is either absent or complete. Called by every process."""
+    """Save model and tokenizer so that `folder` is either absent or complete. Called by every process.
+
+    Adapters are merged into a copy, so what is saved is a model like any other and the one in training stays as it is.
+    """
     partial = folder.with_name(folder.name + ".part")
     if trainer.is_world_process_zero():
         shutil.rmtree(partial, ignore_errors=True)
     trainer.accelerator.wait_for_everyone()
-    trainer.save_model(str(partial))
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if not has_adapters(model):
+        trainer.save_model(str(partial))
+    elif trainer.is_world_process_zero():
+        merged(model).save_pretrained(partial)
+        trainer.processing_class.save_pretrained(partial)
     trainer.accelerator.wait_for_everyone()
     if trainer.is_world_process_zero():
         trainer.encoder.prompt.save(partial)

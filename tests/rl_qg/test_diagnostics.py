@@ -201,3 +201,13 @@ def test_a_share_that_starts_at_zero_needs_more_than_a_few_questions():
 def test_divergences_name_the_measures_that_went_wrong():
     found = divergences(RISING, {"bleu4": FALLING, "rouge_l": FALLING[::-1], "length_words": [10.0] * 6})
     assert found == {"bleu4": Change(start=17.5, end=13.0)}
+
+
+def test_a_second_reward_may_lose_less_than_other_measures():
+    lost = [2.0, 2.0, 2.0, 1.85, 1.85, 1.85]  # 7.5 %
+    assert set(divergences(RISING, {"held_out": lost, "bleu4": [10 * value for value in lost]})) == {"held_out"}
+
+
+def test_four_evaluations_are_needed_to_speak_of_a_change():
+    assert Change.of([1.0, 2.0, math.nan, 3.0]) is None
+    assert Change.of([1.0, 2.0, 3.0, 4.0]) == Change(2.0, 3.0)

@@ -54,7 +54,7 @@ def trainer(folder: Path, model: Any = None, **options: Any) -> SelfCriticalTrai
         "max_grad_norm": 0.0,
         "seed": 3,
     }
-    rest = {key: options.pop(key) for key in ("reward", "train_dataset", "eval_dataset") if key in options}
+    rest = {key: options.pop(key) for key in ("reward", "held_out", "train_dataset", "eval_dataset") if key in options}
     return SelfCriticalTrainer(
         model=model or tiny_bart(len(tokenizer), seed=1),
         args=SelfCriticalConfig(output_dir=str(folder), **{**settings, **options}),
