@@ -3,6 +3,7 @@
 import copy
 import importlib.util
 import os
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -95,7 +96,13 @@ def with_adapters(model: PreTrainedModel, settings: PeftSettings, tokens: Sequen
     config = lora_config(settings, model, tokens)
     from peft import get_peft_model
 
-    return get_peft_model(model, config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name of yesterday
+        adapted = get_peft_model(model, config)
+    # By the name of the base, peft asks the Hub at each checkpoint whether the vocabulary has grown, and as it has (by
+    # `<hl>`), saves all embeddings with the adapters.
+    adapted.peft_config[adapted.active_adapter].base_model_name_or_path = ""
+    return adapted
 
 
 def has_adapters(model: nn.Module) -> bool:

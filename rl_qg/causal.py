@@ -13,26 +13,32 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
 from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
+from rl_qg.adapters import check_adapters, lora_config
 from rl_qg.causal_config import check_algorithm, cross_entropy_arguments, reward_arguments
 from rl_qg.causal_prompts import CausalPromptEncoder
 from rl_qg.errors import InputError
 from rl_qg.held_out import HeldOutQuestions
+from rl_qg.hub import check_repository, publish
 from rl_qg.judge import Reward
 from rl_qg.measurements import Measurements
 from rl_qg.policy import load_causal
 from rl_qg.progress import show_progress
-from rl_qg.prompts import Prompt, add_highlight, default_separator
+from rl_qg.prompts import HIGHLIGHT, Prompt, add_highlight, default_separator
 from rl_qg.qa_data import QAExample, take
 from rl_qg.run_folder import last_checkpoint, read_json, write_json
 from rl_qg.settings import Settings
 from rl_qg.splits import Splits
 from rl_qg.stability import FailedRewards, HeldOutStopping
+from rl_qg.trackers import check_tracker
 from rl_qg.trainer_files import save_whole
 
 ALGORITHMS = ("rloo", "grpo")
@@ -53,12 +59,18 @@ def train_causal(settings: Settings, splits: Splits, reward: Reward | None, held
         return final
     _check(settings, splits)
     steps = 0
-    if settings.stages != "scst":
-        steps = CausalStage("ce", settings, splits, reward, held_out).run()
-    if settings.stages != "ce":
-        steps = CausalStage("scst", settings, splits, reward, held_out, first_step=steps).run()
-    if int(os.environ.get("RANK", "0")) == 0:
-        write_json(folder / TRAINED, {"model": final.name, "steps": steps})
+    with _quiet():
+        if settings.stages != "scst":
+            steps = CausalStage("ce", settings, splits, reward, held_out).run()
+        if settings.stages != "ce":
+            steps = CausalStage("scst", settings, splits, reward, held_out, first_step=steps).run()
+    if PartialState(cpu=settings.training.use_cpu).is_main_process:
+        judges = (("reward", reward), ("held_out", held_out))
+        signatures = {
+            name: getattr(metric, "signature", type(metric).__name__) for name, metric in judges if metric is not None
+        }
+        write_json(folder / TRAINED, {"model": final.name, "steps": steps, **signatures})
+        publish(folder, settings.training.hub_model)
     return final
 
 
@@ -70,11 +82,29 @@ def _check(settings: Settings, splits: Splits) -> None:
     if not splits.gold:
         raise InputError("data.train: no example with a question to learn from")
     check_algorithm(settings)
+    check_tracker(settings.training.report_to)
+    check_adapters(settings.peft)
+    check_repository(settings.training.hub_model)
     if settings.stages == "both" and os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
         raise InputError(
             f"algorithm={settings.algorithm}: DeepSpeed allows one trainer a process; run stages=ce, then stages=scst "
             f"model.path={settings.output_dir}/ce with another output_dir"
         )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep to ourselves what TRL's code and imports say to its makers, not to its users."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        import rl_qg.causal_trainers  # noqa: F401 (imports DeepSpeed where it is installed, which announces itself)
+    finally:
+        logging.disable(before)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.filterwarnings("ignore", module="peft")
+        yield
 
 
 class CausalStage:
@@ -95,6 +125,7 @@ class CausalStage:
         self.folder = Path(settings.output_dir)
         self.work = self.folder / "checkpoints" / name
         self.done = self.work / "done.json"
+        self.state = PartialState(cpu=settings.training.use_cpu)
 
     def run(self) -> int:
         """Train, or find it done; return the step of the run that the stage ends with."""
@@ -135,14 +166,18 @@ class CausalStage:
         add_highlight(tokenizer, model)
         if self.name == "scst" and model.get_input_embeddings().weight.shape[0] > rows:
             start = self.work / "start"  # TRL loads the reference policy itself, from where the model says it is
-            model.save_pretrained(start)
+            if self.state.is_main_process:
+                model.save_pretrained(start)
+            self.state.wait_for_everyone()
             model.config._name_or_path = str(start)
-        longest = settings.model.max_source_length + max(settings.model.max_target_length, settings.scst.max_new_tokens)
+        longest = settings.model.max_source_length + max(
+            settings.model.max_target_length, settings.scst.max_new_tokens
+        )
         limit = getattr(model.config, "max_position_embeddings", None)
         if limit is not None and longest > limit:
             raise InputError(
-                f"model.path={settings.model.path}: reads {limit} tokens, and model.max_source_length with the longest "
-                f"question comes to {longest}; lower model.max_source_length"
+                f"model.path={settings.model.path}: reads {limit} tokens, and model.max_source_length with the "
+                f"longest question comes to {longest}; lower model.max_source_length"
             )
         prefix = "" if settings.model.prefix is None else settings.model.prefix
         lengths = settings.model.max_source_length, settings.model.max_target_length
@@ -166,7 +201,7 @@ class CausalStage:
             data_collator=_Rows(encoder, gold),
             processing_class=encoder.tokenizer,
             callbacks=stops,
-            peft_config=self._adapters(model),
+            peft_config=self._adapters(model, encoder.tokenizer),
         )
         questions = None if self.reward is None else HeldOutQuestions(self.reward, self.held_out)
         files = StageFiles(self.folder, "ce")
@@ -198,12 +233,10 @@ class CausalStage:
             train_dataset=Dataset.from_dict({"prompt": encoder.texts(gold), "row": range(len(gold))}),
             eval_dataset=Dataset.from_dict({"prompt": [""] * len(slice_), "row": range(len(slice_))}),
             processing_class=encoder.tokenizer,
-            peft_config=self._adapters(model),
+            peft_config=self._adapters(model, encoder.tokenizer),
         )
         before = self.settings.ce.epochs if self.first_step else 0.0
-        files = StageFiles(
-            self.folder, "scst", first_step=self.first_step, first_epoch=before, reward_function=judge
-        )
+        files = StageFiles(self.folder, "scst", first_step=self.first_step, first_epoch=before, reward_function=judge)
         questions, longest = HeldOutQuestions(self.reward, self.held_out), scst.max_new_tokens
         trainer.watch(
             encoder, slice_, questions, measured, files,
@@ -218,16 +251,14 @@ class CausalStage:
             )
         return trainer
 
-    def _adapters(self, model: PreTrainedModel) -> Any:
+    def _adapters(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Any:
         if self.settings.peft.method == "none":
             return None
-        from rl_qg.adapters import lora_config
-
-        return lora_config(self.settings.peft, model)
+        return lora_config(self.settings.peft, model, [tokenizer.convert_tokens_to_ids(HIGHLIGHT)])
 
     def _report_cuts(self, encoder: CausalPromptEncoder) -> None:
         """Say how many contexts had to be windowed, and keep the count for the run record."""
-        if int(os.environ.get("RANK", "0")) == 0:
+        if self.state.is_main_process:
             cuts = encoder.count_cuts(self.splits.gold)
             write_json(self.folder / "windows.json", cuts)
             log.info("inputs: %s", json.dumps(cuts))
@@ -236,8 +267,8 @@ class CausalStage:
         """TRL takes whole updates only: what is left at the end of a pass waits for another pass."""
         if examples < contexts:
             raise InputError(
-                f"training.batch_size: an update of algorithm={self.settings.algorithm} takes {contexts} contexts, and "
-                f"there are {examples}; lower training.batch_size"
+                f"training.batch_size: an update of algorithm={self.settings.algorithm} takes {contexts} contexts, "
+                f"and there are {examples}; lower training.batch_size"
             )
         if examples % contexts:
             log.info("each pass leaves out %d of %d examples, others each time", examples % contexts, examples)

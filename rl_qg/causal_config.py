@@ -3,7 +3,9 @@
 from dataclasses import fields
 from typing import Any
 
+from rl_qg.diagnostics import improves
 from rl_qg.errors import InputError
+from rl_qg.scst_config import SelfCriticalConfig
 from rl_qg.settings import SCSTSettings, Settings
 from rl_qg.trackers import PROJECT
 
@@ -13,7 +15,7 @@ NOT_IN_TRL = ("clip_advantage", "schedule", "lambda_max", "lambda_warmup", "ce_w
 
 
 def check_algorithm(settings: Settings) -> None:
-    """Refuse `scst.*` settings that were changed and that the algorithm cannot honour.
+    """Refuse `scst.*` settings that cannot be, and those that were changed and that the algorithm cannot honour.
 
     Raises:
         InputError: naming all of them.
@@ -31,6 +33,18 @@ def check_algorithm(settings: Settings) -> None:
         )
     if samples_of(settings) < 2:
         raise InputError(f"algorithm={name}: compares samples, so scst.num_samples must be at least 2")
+    try:  # as self-critical training would: a temperature of 0 is wrong everywhere
+        SelfCriticalConfig(
+            output_dir=settings.output_dir,
+            use_cpu=settings.training.use_cpu,
+            **{key: value for key, value in vars(scst).items() if key in SelfCriticalConfig.__annotations__},
+        )
+        if scst.stop_on is not None:
+            improves(scst.stop_on, 1.0, 0.0)
+    except ValueError as error:
+        raise InputError(f"settings: {error}") from None
+    if scst.stop_on == "held_out" and not settings.held_out:
+        raise InputError("scst.stop_on=held_out: there is no held-out reward; name one, such as held_out=bartscore")
 
 
 def samples_of(settings: Settings) -> int:

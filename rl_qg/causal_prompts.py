@@ -34,7 +34,9 @@ class CausalPromptEncoder(PromptEncoder):
         wholes = [self._around(highlight(example)) for example in examples]
         encoded = self.tokenizer(wholes, verbose=False)["input_ids"]
         return [
-            (whole, Source(ids, 0, False)) if len(ids) <= self.prompt.max_source_length else self._cut(example, len(ids))
+            (whole, Source(ids, 0, False))
+            if len(ids) <= self.prompt.max_source_length
+            else self._cut(example, len(ids))
             for example, whole, ids in zip(examples, wholes, encoded, strict=True)
         ]
 

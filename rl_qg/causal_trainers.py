@@ -6,7 +6,7 @@ self-critical training), the names in the logs, the files, and silence: no telem
 
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor
+from torch.utils.data import Sampler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOTrainer, RLOOTrainer, SFTTrainer
 
@@ -29,8 +30,13 @@ from rl_qg.run_folder import append_json_line, cut_json_lines
 from rl_qg.stability import FiniteUpdates
 
 SAMPLES_LOGGED = 4
-OURS = {"kl": "kl", "entropy": "entropy", "rewards/reward/std": "reward_std", "completions/mean_length": "length_sample"}
-PLAIN = {"loss", "grad_norm", "learning_rate", "epoch", "num_tokens", "mean_token_accuracy", "frac_reward_zero_std"}
+OURS = {
+    "kl": "kl",
+    "entropy": "entropy",
+    "rewards/reward/std": "reward_std",
+    "completions/mean_length": "length_sample",
+}
+PLAIN = {"loss", "grad_norm", "learning_rate", "epoch", "mean_token_accuracy", "frac_reward_zero_std"}
 TOTALS = {"train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos"}
 
 # TRL prints whole passages when a reward is None, which `FailedRewards` reports.
@@ -47,7 +53,7 @@ class OurLog(Trainer):
         kept = {name: value for name, value in logs.items() if name in PLAIN | TOTALS or name.startswith("eval_")}
         kept |= {ours: logs[theirs] for theirs, ours in OURS.items() if logs.get(theirs) is not None}
         if "loss" in logs:
-            kept |= self.watched()  # type: ignore[attr-defined]
+            kept |= self.watched()
         logs.clear()
         logs.update(kept)
         super().log(logs, start_time)
@@ -101,6 +107,9 @@ class Watched:
         for model in (self.model, getattr(self, "ref_model", None)):
             if model is not None:
                 count_positions_from_the_text(self.accelerator.unwrap_model(model))
+        head = self.accelerator.unwrap_model(self.model).get_output_embeddings()
+        if not hasattr(head, "bias"):  # peft's wrapper of a head that is tied to the embeddings; TRL asks for one
+            head.register_parameter("bias", None)
 
     def _send_telemetry(self) -> None:
         """TRL would tell its makers about this run."""
@@ -201,9 +210,35 @@ class CrossEntropyTrainer(Watched, SFTTrainer, OurLog):
 class LeaveOneOutTrainer(Watched, RLOOTrainer, OurLog):
     """RLOO: each sample against the mean of its siblings."""
 
+    def _get_train_sampler(self, dataset: Any = None) -> "OrderOfEpoch":
+        return OrderOfEpoch(super()._get_train_sampler(dataset), self.args.seed)
+
 
 class GroupRelativeTrainer(Watched, GRPOTrainer, OurLog):
     """GRPO: each sample against the mean of its group, over the group's spread."""
+
+    def _get_train_sampler(self, dataset: Any = None) -> "OrderOfEpoch":
+        return OrderOfEpoch(super()._get_train_sampler(dataset), self.args.seed)
+
+
+class OrderOfEpoch(Sampler[int]):
+    """TRL's sampler, whose order is here a function of seed and epoch: left alone, a run that resumes in the second
+    epoch takes the order of the first.
+    """
+
+    def __init__(self, sampler: Any, seed: int) -> None:
+        self.sampler = sampler
+        self.seed = seed
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called before each pass over the data."""
+        self.sampler.generator.manual_seed(self.seed + epoch)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.sampler)
+
+    def __len__(self) -> int:
+        return len(self.sampler)
 
 
 def count_positions_from_the_text(model: torch.nn.Module) -> None:
@@ -252,7 +287,7 @@ class StageFiles(TrainerCallback):
         folder: the run folder.
         stage: `ce` or `scst`, whatever the algorithm is.
         first_step, first_epoch: what the stage before came to.
-        rollout: gives the rows of the newest rollout.
+        reward_function: whose newest rollout goes to `samples.jsonl`.
     """
 
     def __init__(
@@ -290,7 +325,7 @@ class StageFiles(TrainerCallback):
         if not state.is_world_process_zero or logs is None or not logs.keys() & {"loss", "eval_loss"}:
             return
         step, epoch = self.first_step + state.global_step, self.first_epoch + (state.epoch or 0.0)
-        line = {"step": step, "epoch": None, "stage": self.stage, **logs, "epoch": round(epoch, 4)}
+        line = {"step": step, "epoch": None, "stage": self.stage, **logs} | {"epoch": round(epoch, 4)}
         if "loss" in logs:
             line |= {"loss_ce" if self.stage == "ce" else "loss_scst": logs["loss"]}
             rows = [] if self.reward_function is None else self.reward_function.rollout[:SAMPLES_LOGGED]

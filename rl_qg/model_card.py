@@ -163,8 +163,8 @@ inputs = tokenizer({text}, return_tensors="pt")
 tokens = model.generate(**inputs, {rules}){behind}
 print(tokenizer.decode(tokens[0], skip_special_tokens=True).strip())"""
         return (
-            f"```python\n{code}\n```\n\nInputs of up to {prompt['max_source_length']} tokens were seen in training. "
-            f"`rl-qg generate model.path={place} data.train=passages.json output=questions.jsonl` cuts longer passages "
+            f"```python\n{code}\n```\n\nInputs of up to {prompt['max_source_length']} tokens were seen in training; "
+            f"`rl-qg generate model.path={place} data.train=passages.json output=questions.jsonl` cuts longer ones "
             "around their answer and writes many questions at once."
         )
 
@@ -212,12 +212,19 @@ print(tokenizer.decode(tokens[0], skip_special_tokens=True).strip())"""
             kept = self._trained.get("kept")
             if kept:
                 rows.append(["model kept", f"step {kept['step']}, the best by {kept['measure']}"])
-        versions = record.get("versions") or {}
-        libraries = [f"{name} {versions[name]}" for name in ("rl-qg", "torch", "transformers", "trl") if name in versions]
-        commit = record.get("code", "commit")
-        rows.append(["made with", ", ".join([*libraries, *([f"commit {commit[:12]}"] if commit else [])])])
-        reward = f"Reward, with everything that can move a number:\n\n    {self._signature}\n\n" if self._by_reward else ""
-        return f"{reward}{table(['setting', 'value'], rows)}"
+        rows.append(["made with", self._versions()])
+        if not self._by_reward:
+            return table(["setting", "value"], rows)
+        return (
+            f"Reward, with everything that can move a number:\n\n    {self._signature}\n\n"
+            f"{table(['setting', 'value'], rows)}"
+        )
+
+    def _versions(self) -> str:
+        versions, commit = self.run.record.get("versions") or {}, self.run.record.get("code", "commit")
+        libraries = ("rl-qg", "torch", "transformers", "trl", "peft")
+        found = [f"{name} {versions[name]}" for name in libraries if name in versions]
+        return ", ".join([*found, *([f"commit {commit[:12]}"] if commit else [])])
 
     def _course(self, stage: str) -> str:
         options, peft = self.config[stage], self.config.get("peft", {})

@@ -11,6 +11,7 @@ SHOWN = {
     "lambda": "λ",
     "reward_greedy": "greedy",
     "reward_sample": "sample",
+    "samples_per_second": "samples/s",
     "eval_loss": "held-out loss",
     "eval_reward_greedy": "held-out reward",
 }

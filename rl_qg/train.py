@@ -71,10 +71,8 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
             for name, metric in (("reward", reward), ("held_out", held_out))
             if metric is not None
         }
-        write_json(
-            folder / TRAINED,
-            {"model": final.name, "steps": trainer.state.global_step, **({"kept": kept} if kept else {}), **signatures},
-        )
+        done = {"model": final.name, "steps": trainer.state.global_step, **signatures}
+        write_json(folder / TRAINED, done | ({"kept": kept} if kept else {}))
         shutil.rmtree(folder / BEST, ignore_errors=True)
         publish(folder, settings.training.hub_model)
     trainer.accelerator.wait_for_everyone()
@@ -97,7 +95,9 @@ def check_training(settings: Settings) -> None:
         except ValueError as error:
             raise InputError(f"scst.stop_on: {error}") from None
         if arguments.stop_on == "held_out" and not settings.held_out:
-            raise InputError("scst.stop_on=held_out: there is no held-out reward; name one, such as held_out=bartscore")
+            raise InputError(
+                "scst.stop_on=held_out: there is no held-out reward; name one, such as held_out=bartscore"
+            )
 
 
 def _trainer(

@@ -3,7 +3,7 @@
     python experiments/real-text-rl/run.py --shared ../shared --models runs/real-text-rl/models \\
         --ce runs/real-text-rl/ce/ce --output runs/real-text-rl
 
-Each is the plain command `rl-qg train stages=scst …`, printed before it starts. A run that is complete is not run again.
+Each is the plain command `rl-qg train stages=scst …`, printed before it starts. A complete run is not run again.
 """
 
 import argparse

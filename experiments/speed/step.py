@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from metrics import blocks, peak
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     BartConfig,
@@ -40,6 +41,7 @@ from rl_qg.qa_data import Answer, QAExample
 from rl_qg.trainer import SelfCriticalConfig, SelfCriticalTrainer
 
 SIZES = {"tiny": (64, 2, 4), "small": (256, 4, 4), "base": (768, 6, 12)}  # width, layers per stack, heads
+VOCABULARY = 50265
 PARTS = ("step", "rollout", "reward", "update")
 
 
@@ -159,7 +161,7 @@ def ours(args: argparse.Namespace, reward: QRelScore, folder: Path) -> dict[str,
         ),
         reward=reward,
         train_dataset=examples(args.batch * steps, args.context_tokens, args.new_tokens),
-        processing_class=tokenizer(50265, "<s> $A </s>"),
+        processing_class=tokenizer(VOCABULARY, "<s> $A </s>"),
         callbacks=[times],
     )
     times.trainer = trainer
@@ -169,6 +171,33 @@ def ours(args: argparse.Namespace, reward: QRelScore, folder: Path) -> dict[str,
         name: {part: statistics.median(row[part] for row in rows) for part in PARTS}
         for name, rows in (("first", times.rows[1:steps]), ("second", times.rows[steps:]))
     }
+
+
+def needed(args: argparse.Namespace) -> dict[str, float]:
+    """GFLOP that each part cannot avoid: every product once, nothing padded, the contexts not yet known to the reward.
+
+    A decoder's token costs its own block, the queries and outputs of cross attention and the vocabulary; keys and
+    values of a context are made once. A backward pass is twice its forward pass.
+    """
+    width, layers, _ = SIZES[args.size]
+    batch, context, question = args.batch, args.context_tokens, args.new_tokens
+    encoder = blocks(batch * context, width, layers, batch * context**2)
+    memory = layers * 4 * width**2 * batch * context
+    tokens = 2 * batch * question
+    decoder = layers * (28 * width**2 * tokens + 4 * width * tokens * (context + question / 2)) + head(tokens, width)
+    pairs, length = 2 * batch, context + question
+    bert = blocks(pairs * (length + 3), width, 2 * layers, pairs * (length + 3) ** 2)
+    gpt2 = blocks(pairs * length + batch * context, width, 2 * layers, (pairs * length**2 + batch * context**2) / 2)
+    found = {
+        "rollout": encoder + memory + decoder,
+        "reward": bert + gpt2 + head((pairs + batch) * context, width),
+        "update": 3 * (encoder + memory + decoder),
+    }
+    return {part: round(work / 1e9, 1) for part, work in {**found, "step": sum(found.values())}.items()}
+
+
+def head(tokens: float, width: int) -> float:
+    return 2 * width * VOCABULARY * tokens
 
 
 def naive(args: argparse.Namespace) -> dict[str, float]:
@@ -205,6 +234,9 @@ def main() -> None:
         for side, rows in sides.items()
     }
     result["rounds_measured"] = sides
+    result["gflop_needed"] = needed(args)
+    rates = {str(dtype): peak(dtype) for dtype in (torch.float32, torch.bfloat16)}
+    result["peak_gflop_per_s"] = {name: {k: round(v) for k, v in rate.items()} for name, rate in rates.items()}
     result["times"] = {
         epoch: {part: round(result["naive"][part] / result[epoch][part], 2) for part in PARTS}
         for epoch in ("first", "second")

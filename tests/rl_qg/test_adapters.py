@@ -1,4 +1,4 @@
-"""Adapters: the right layers, the new `<hl>` row, whole models out of them, and training that an export leaves alone."""
+"""Adapters: the right layers, the new `<hl>` row, whole models, and training that an export leaves alone."""
 
 import importlib.util
 import subprocess

@@ -1,0 +1,103 @@
+"""A causal generator at inference behaves as an encoder-decoder does."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
+
+from rl_qg.errors import InputError
+from rl_qg.policy import Policy, load_causal, load_generator
+from rl_qg.qa_data import QAExample
+from tests.tiny import example, tiny_bart, word_tokenizer
+
+WORDS = " ".join(f"w{k}" for k in range(20)) + " Question:"
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    folder = tmp_path_factory.mktemp("gpt2")
+    tokenizer = word_tokenizer(WORDS, "$A")
+    tokenizer.pad_token = None
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=len(tokenizer), n_embd=16, n_layer=1, n_head=2, n_positions=64)
+    config.initializer_range = 0.5
+    model = GPT2LMHeadModel(config)
+    model.generation_config.no_repeat_ngram_size = 1  # a rule that a checkpoint may ship, which must not act here
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return Policy(folder, device=torch.device("cpu"))
+
+
+def data(count: int = 4) -> list[QAExample]:
+    return [
+        example(" ".join(f"w{(k + j) % 20}" for j in range(3 + k)), f"w{k + 1}", "", id=f"e{k}") for k in range(count)
+    ]
+
+
+def prompt_ids(policy: Policy, item: QAExample) -> list[int]:
+    return policy.encoder.sources([item])[0].ids
+
+
+@torch.no_grad()
+def slow_greedy(policy: Policy, item: QAExample, length: int) -> list[int]:
+    ids, found = prompt_ids(policy, item), []
+    for _ in range(length):
+        found.append(int(policy.model(input_ids=torch.tensor([ids + found])).logits[0, -1].argmax()))
+        if found[-1] == policy.tokenizer.eos_token_id:
+            break
+    return found
+
+
+@torch.no_grad()
+def slow_logprob(policy: Policy, item: QAExample, tokens: list[int]) -> float:
+    ids = prompt_ids(policy, item)
+    logits = policy.model(input_ids=torch.tensor([ids + tokens])).logits[0].log_softmax(-1)
+    return sum(float(logits[len(ids) - 1 + at, token]) for at, token in enumerate(tokens))
+
+
+def test_greedy_in_a_batch_is_greedy_alone(policy: Policy) -> None:
+    expected = [policy.tokenizer.decode(slow_greedy(policy, item, 6), skip_special_tokens=True) for item in data()]
+    assert policy.greedy(data(), max_new_tokens=6) == [text.strip() for text in expected]
+    assert any(expected)
+
+
+@pytest.mark.parametrize("top_p", [None, 1.0])
+def test_candidates_come_with_the_log_probability_of_their_tokens(policy: Policy, top_p: float | None) -> None:
+    seen: list[torch.Tensor] = []
+    original = policy._texts
+    policy._texts = lambda tokens: seen.append(tokens) or original(tokens)  # type: ignore[method-assign, func-returns-value]
+    torch.manual_seed(0)
+    groups = policy.candidates(data(), 3, max_new_tokens=5, top_p=top_p, temperature=1.0)
+    policy._texts = original  # type: ignore[method-assign]
+    end = policy.tokenizer.eos_token_id
+    for row, (item, group) in enumerate(zip(data(), groups, strict=True)):
+        assert [c.logprob for c in group] == sorted((c.logprob for c in group), reverse=True)
+        expected = []
+        for tokens in seen[0][3 * row : 3 * row + 3].tolist():
+            whole = tokens[: tokens.index(end) + 1] if end in tokens else tokens
+            expected.append(slow_logprob(policy, item, whole))
+        assert sorted(c.logprob for c in group) == pytest.approx(sorted(expected), rel=1e-4)
+
+
+def test_the_class_is_chosen_by_the_config(policy: Policy, tmp_path: Path) -> None:
+    tokenizer = word_tokenizer(WORDS)
+    tokenizer.save_pretrained(tmp_path)
+    tiny_bart(len(tokenizer)).save_pretrained(tmp_path)
+    assert load_generator(str(tmp_path))[0].config.is_encoder_decoder
+    assert policy.encoder.prompt.separator == "\nQuestion:"
+    assert Policy(tmp_path, device=torch.device("cpu")).encoder.prompt.separator == ""
+
+
+def test_a_model_that_only_fills_masks_or_never_ends_is_refused(tmp_path: Path) -> None:
+    tokenizer = word_tokenizer(WORDS)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="a bert model is no causal model; name one such as gpt2"):
+        load_causal(str(tmp_path))
+    tokenizer.eos_token = None
+    GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=len(tokenizer))).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="its tokenizer has no end token"):
+        load_causal(str(tmp_path))
