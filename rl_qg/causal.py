@@ -34,7 +34,7 @@ from rl_qg.policy import load_causal
 from rl_qg.progress import show_progress
 from rl_qg.prompts import HIGHLIGHT, Prompt, add_highlight, default_separator
 from rl_qg.qa_data import QAExample, take
-from rl_qg.run_folder import last_checkpoint, read_json, write_json
+from rl_qg.run_folder import TRAINED, last_checkpoint, read_json, write_json
 from rl_qg.settings import Settings
 from rl_qg.splits import Splits
 from rl_qg.stability import FailedRewards, HeldOutStopping
@@ -42,7 +42,6 @@ from rl_qg.trackers import check_tracker
 from rl_qg.trainer_files import save_whole
 
 ALGORITHMS = ("rloo", "grpo")
-TRAINED = "trained.json"  # written last: the stages are complete
 log = logging.getLogger(__name__)
 
 

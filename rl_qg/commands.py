@@ -27,12 +27,24 @@ def pipeline(settings: Settings) -> None:
     """The whole job (see `rl_qg.pipeline`)."""
     from rl_qg.pipeline import run_pipeline
 
+    _check_generator(settings)
     run_pipeline(open_run(settings))
 
 
 def train(settings: Settings) -> None:
     """Cross-entropy, then learning by reward (see `rl_qg.train` and `rl_qg.causal`)."""
+    _check_generator(settings)
     log.info("done: the generator is in %s", train_generator(open_run(settings)))
+
+
+def _check_generator(settings: Settings) -> None:
+    """Refuse what the algorithm cannot do before data are read and models loaded."""
+    from rl_qg.causal import ALGORITHMS
+    from rl_qg.causal_config import check_algorithm
+    from rl_qg.train import check_training
+
+    check = check_algorithm if settings.algorithm in ALGORITHMS else check_training
+    check(settings)
 
 
 def train_generator(run: Run) -> Path:

@@ -12,6 +12,7 @@ import yaml
 from rl_qg.errors import InputError
 
 CONFIG = "config.yaml"
+TRAINED = "trained.json"  # written last: the stages are complete
 
 
 @contextmanager

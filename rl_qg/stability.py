@@ -4,7 +4,7 @@ end when a held-out measure no longer improves.
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -142,16 +142,26 @@ class HeldOutStopping(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Keep the model, or count an evaluation without improvement."""
-        name = f"eval_{self.measure}"
-        values = [line[name] for line in state.log_history if name in line and line["step"] >= max(1, self.boundary())]
-        if not values:
+        lines = lines_with(self.measure, state.log_history, self.boundary())
+        if not lines:
             return
-        best = 0
-        for index, value in enumerate(values):
-            if improves(self.measure, value, values[best]):
-                best = index
-        if best == len(values) - 1:
+        waited = lines[::-1].index(best_of(self.measure, lines))
+        if waited == 0:
             self.keep()
-        elif len(values) - 1 - best >= self.patience:
-            log.info("%s has not improved for %d evaluations: the stage ends here", self.measure, self.patience)
+        elif waited >= self.patience:
+            log.info("%s has not improved for %d evaluations: the stage ends here", self.measure, waited)
             control.should_training_stop = True
+
+
+def lines_with(measure: str, history: Sequence[Mapping[str, Any]], boundary: int) -> list[Mapping[str, Any]]:
+    """The evaluations of the self-critical stage that have a measure, from the one at its start on."""
+    return [line for line in history if f"eval_{measure}" in line and line["step"] >= max(1, boundary)]
+
+
+def best_of(measure: str, lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The first of the lines with the best value of a measure."""
+    best = lines[0]
+    for line in lines:
+        if improves(measure, line[f"eval_{measure}"], best[f"eval_{measure}"]):
+            best = line
+    return best

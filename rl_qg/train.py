@@ -26,17 +26,17 @@ from rl_qg.policy import load_seq2seq
 from rl_qg.progress import show_progress
 from rl_qg.prompts import HIGHLIGHT, add_highlight, default_prefix
 from rl_qg.qa_data import QAExample, take
-from rl_qg.run_folder import last_checkpoint, write_json
+from rl_qg.run_folder import TRAINED, last_checkpoint, write_json
 from rl_qg.scst_config import SelfCriticalConfig
 from rl_qg.settings import SCSTSettings, Settings
 from rl_qg.splits import Splits
+from rl_qg.stability import best_of, lines_with
 from rl_qg.trackers import PROJECT, check_tracker
 from rl_qg.trainer import SelfCriticalTrainer
 from rl_qg.trainer_files import save_whole
 
 # Settings of the self-critical stage that the trainer knows by the same name.
 RULES = {field.name for field in fields(SCSTSettings)} - {"epochs", "learning_rate", "warmup_fraction"}
-TRAINED = "trained.json"  # written last: the stages are complete
 BEST = "best"  # where the trainer keeps the model that `scst.stop_on` likes best
 log = logging.getLogger(__name__)
 
@@ -182,19 +182,15 @@ def _keep_the_best(trainer: SelfCriticalTrainer, final: Path) -> dict[str, Any] 
     measure, best = trainer.args.stop_on, final.with_name(BEST)
     if measure is None or not best.exists():
         return None
-    name, start = f"eval_{measure}", max(1, trainer.boundary)
-    lines = [line for line in trainer.state.log_history if name in line and line["step"] >= start]
-    chosen = lines[0]
-    for line in lines:
-        if improves(measure, line[name], chosen[name]):
-            chosen = line
+    chosen = best_of(measure, lines_with(measure, trainer.state.log_history, trainer.boundary))
+    value = chosen[f"eval_{measure}"]
     partial = final.with_name(final.name + ".part")
     shutil.rmtree(partial, ignore_errors=True)
     shutil.copytree(best, partial)
     shutil.rmtree(final)
     partial.rename(final)
-    log.info("train: %s is the model of step %d, the best by %s (%.4g)", final, chosen["step"], measure, chosen[name])
-    return {"measure": measure, "value": chosen[name], "step": chosen["step"]}
+    log.info("train: %s is the model of step %d, the best by %s (%.4g)", final, chosen["step"], measure, value)
+    return {"measure": measure, "value": value, "step": chosen["step"]}
 
 
 def _report_cuts(trainer: SelfCriticalTrainer, examples: list[QAExample], folder: Path) -> None:

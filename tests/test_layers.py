@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-STAGES = {"train", "generate", "augment", "qa", "score", "report", "evaluation"}
+STAGES = {"train", "causal", "generate", "augment", "qa", "score", "report", "evaluation"}
 DOOR = {"cli", "commands", "pipeline", "preparation"}
 HEAVY = {"hydra", "accelerate", "trl", "deepspeed", "rl_qg"}
 
