@@ -51,8 +51,8 @@ class HeldOutQuestions:
                 scores[name] = judge(self._examples, self._questions).scores
         divergences = self._divergences or [(math.nan, 0)] * len(self._examples)
         columns = zip(self._examples, self._questions, divergences, *scores.values(), strict=True)
-        # By id: the last batch may be filled up with repeats when several processes share the set.
-        rows = list({row[0].id: row for row in gather_object(list(columns))}.values())
+        # By example: the last batch may be filled up with repeats when several processes share the set.
+        rows = list({row[0]: row for row in gather_object(list(columns))}.values())
         measures = held_out_measures(
             [row[1] for row in rows], [row[0].question for row in rows], [row[0].context for row in rows]
         )

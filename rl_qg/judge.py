@@ -1,5 +1,6 @@
 """Rewards for rollouts: every distinct question judged once, and a reward that fails kept away from the weights."""
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor
 
 from rl_qg.qa_data import QAExample
+
+log = logging.getLogger(__name__)
 
 
 class Reward(Protocol):
@@ -41,6 +44,7 @@ class Judge:
 
     def __init__(self, reward: Reward) -> None:
         self.reward = reward
+        self._said: set[str] = set()
 
     def __call__(self, examples: Sequence[QAExample], questions: Sequence[str]) -> Verdict:
         """Judge question i as one about example i.
@@ -49,9 +53,9 @@ class Judge:
             ValueError: the reward returns another number of scores than it got questions.
         """
         # A policy that is sure of itself samples its greedy question: the same text is judged once.
-        order: dict[tuple[str, str], int] = {}
+        order: dict[tuple[QAExample, str], int] = {}
         places = [
-            order.setdefault((example.id, text), len(order)) for example, text in zip(examples, questions, strict=True)
+            order.setdefault((example, text), len(order)) for example, text in zip(examples, questions, strict=True)
         ]
         first = {place: row for row, place in reversed(list(enumerate(places)))}
         rows = [first[place] for place in range(len(order))]
@@ -70,6 +74,10 @@ class Judge:
         except Exception as error:
             if len(questions) == 1:
                 return Verdict([math.nan], {}, [f"{type(error).__name__}: {error}".strip()])
+            fault = f"{type(error).__name__}: {error}".strip()
+            if type(error).__name__ not in self._said:
+                self._said.add(type(error).__name__)
+                log.warning("the reward failed on %d questions (%s); each is judged by itself", len(questions), fault)
         # One text spoils the batch: each by itself shows which.
         alone = [self._judge([example], [text]) for example, text in zip(examples, questions, strict=True)]
         names = {name for verdict in alone for name in verdict.parts}
@@ -90,9 +98,9 @@ class Judge:
             raise _WrongShape(f"the reward returned {len(result.scores)} scores for {len(questions)} questions")
         scores = [math.nan if score is None else float(score) for score in result.scores]
         parts = {
-            name: [float(value) for value in values]
+            name: [math.nan if value is None else float(value) for value in values]
             for name, values in (getattr(result, "parts", None) or {}).items()
-            if len(values) == len(questions) and all(isinstance(value, int | float) for value in values)
+            if len(values) == len(questions) and all(isinstance(value, int | float | None) for value in values)
         }
         faults = [
             None if math.isfinite(score) else f"the reward is {given}"

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 from torch import Tensor
 
 from rl_qg.rollout import Rollout
@@ -16,7 +17,7 @@ class Measurements:
     """Sums since the last log line; the means are over the samples of all processes, not over processes."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])  # name -> total, weight
+        self._sums: dict[str, list[Tensor | float]] = defaultdict(lambda: [0.0, 0.0])  # name -> total, weight
         self._seconds: dict[str, float] = defaultdict(float)
         self._samples = 0
         self._since = time.perf_counter()
@@ -24,8 +25,8 @@ class Measurements:
     def add(self, **sums: tuple[Tensor | float, Tensor | int]) -> None:
         """Add (total, weight) to the mean of that name."""
         for name, (total, weight) in sums.items():
-            self._sums[name][0] += float(total)
-            self._sums[name][1] += float(weight)
+            self._sums[name][0] += total if isinstance(total, float) else total.double()  # read when they are logged
+            self._sums[name][1] += weight if isinstance(weight, int) else weight.double()
 
     def count(self, samples: int) -> None:
         """Note that so many training samples went through an update."""
@@ -47,8 +48,9 @@ class Measurements:
 
     def collect(self, accelerator: Accelerator) -> dict[str, float]:
         """Means, seconds and rate since the last call, which is the same on every process; then begin anew."""
-        names = sorted(self._sums)
-        values = [*(number for name in names for number in self._sums[name]), float(self._samples)]
+        # A process whose rewards all failed has no parts to report: names are those of all processes.
+        names = sorted({name for mine in gather_object([list(self._sums)]) for name in mine})
+        values = [*(float(number) for name in names for number in self._sums[name]), float(self._samples)]
         reduced = accelerator.reduce(torch.tensor(values, dtype=torch.float64, device=accelerator.device), "sum")
         *sums, samples = reduced.tolist()
         found = {

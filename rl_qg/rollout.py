@@ -165,6 +165,7 @@ def decode(
     draw_of = torch.cumsum(~is_greedy, 0) - 1  # sampled row -> row of `uniform`
     open_rows = torch.ones(batch * copies, dtype=torch.bool, device=device)
     rows = torch.arange(batch * copies, device=device)  # in the batch: open ones, and ended ones not worth dropping
+    sampled = (~is_greedy).nonzero().squeeze(-1)  # places among them
     cache, states, mask = None, encoder_states, attention_mask
     for position in range(rules.max_new_tokens):
         output = model(
@@ -182,7 +183,6 @@ def decode(
         logits = for_all(tokens[rows, : position + 1], logits)
         chosen = logits.argmax(-1)
         if uniform is not None:
-            sampled = ~is_greedy[rows]
             history = tokens[rows[sampled], : position + 1]
             chosen[sampled] = choose(for_samples(history, logits[sampled]), uniform[draw_of[rows[sampled]], position])
         tokens[rows, position + 1] = chosen.masked_fill(~open_rows[rows], special.pad)
@@ -194,6 +194,7 @@ def decode(
         if count <= WORTH_DROPPING * len(rows):
             kept = still_open.nonzero().squeeze(-1)
             rows, states, mask = rows[kept], states[kept], mask[kept]
+            sampled = (~is_greedy[rows]).nonzero().squeeze(-1)
             cache.batch_select_indices(kept)
     whole = tokens[:, 1 : position + 2].view(batch, copies, -1)
     return Rollout(

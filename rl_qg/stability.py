@@ -62,7 +62,7 @@ class FailedRewards:
                 log.warning("%s; the row is skipped, see rewards_failed in metrics.jsonl", what)
 
 
-class FiniteUpdates(TrainerCallback):
+class FiniteUpdates(TrainerCallback, ExportableState):
     """Leaves out an update whose gradient is not finite, and counts it: one such step would end every weight.
 
     fp16 and DeepSpeed have their own; there gradients are not visible here and nothing is done.
@@ -71,15 +71,34 @@ class FiniteUpdates(TrainerCallback):
     def __init__(self) -> None:
         self.skipped = 0
 
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"args": {}, "attributes": {"skipped": self.skipped}}
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Go on counting where the checkpoint stood."""
+        stored = _stored(state, self)
+        self.skipped = stored["attributes"]["skipped"] if stored else 0
+
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Drop the gradients, which the optimiser takes for nothing to do."""
+        if args.fp16:
+            return
         gradients = [value.grad for value in kwargs["model"].parameters() if value.grad is not None]
         if gradients and not math.isfinite(float(torch.nn.utils.get_total_norm(gradients))):
             kwargs["optimizer"].zero_grad(set_to_none=True)
             self.skipped += 1
             log.warning("step %d: the gradient is not finite; this update is left out", state.global_step + 1)
+
+
+def _stored(state: TrainerState, callback: TrainerCallback) -> dict[str, Any] | None:
+    """What the checkpoint that a run resumes from keeps of a callback; None for a run from the start."""
+    kept: Any = state.stateful_callbacks
+    return kept.get(type(callback).__name__) if state.global_step and isinstance(kept, dict) else None
 
 
 class KLCoefficient(TrainerCallback, ExportableState):
@@ -98,12 +117,14 @@ class KLCoefficient(TrainerCallback, ExportableState):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Go on with the value of the checkpoint that the run resumes from."""
-        stored: Any = state.stateful_callbacks
-        if self.target is not None and state.global_step and isinstance(stored, dict):
-            self.value = stored[type(self).__name__]["args"]["value"]
+        stored = _stored(state, self)
+        if self.target is not None and stored:
+            self.value = stored["args"]["value"]
 
     def add(self, divergence: Tensor, tokens: Tensor) -> None:
         """Take in the summed divergence of a batch, in nats, and the number of its tokens."""
+        if self.target is None:
+            return
         self._sums[0] += float(divergence)
         self._sums[1] += float(tokens)
 
@@ -151,6 +172,7 @@ class HeldOutStopping(TrainerCallback):
         elif waited >= self.patience:
             log.info("%s has not improved for %d evaluations: the stage ends here", self.measure, waited)
             control.should_training_stop = True
+            control.should_save = False  # a resumed run begins before this step and stops here too
 
 
 def lines_with(measure: str, history: Sequence[Mapping[str, Any]], boundary: int) -> list[Mapping[str, Any]]:

@@ -62,6 +62,8 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     checkpoint = last_checkpoint(folder)
     if checkpoint is None and trainer.is_world_process_zero():
         shutil.rmtree(folder / BEST, ignore_errors=True)  # of a run that was killed before its first checkpoint
+    # A run that begins with the self-critical stage is compared with the model it was given.
+    trainer.args.eval_on_start = checkpoint is None and settings.stages == "scst"
     trainer.train(resume_from_checkpoint=checkpoint)
     save_whole(trainer, final)
     if trainer.is_world_process_zero():

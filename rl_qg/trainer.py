@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer
 from transformers.integrations import is_deepspeed_zero3_enabled
@@ -86,6 +87,7 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         self.reference: ReferencePolicy | None = None
         self.measured = Measurements()
         self.logged_samples: list[dict[str, Any]] = []
+        self.eval_losses: list[tuple[QAExample, float]] = []
         for callback in (RunFiles(self), self.beta, self.finite):
             self.add_callback(callback)
         if args.stop_on is not None:
@@ -198,13 +200,14 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
             if self.beta.value > 0:
                 kl = self._divergence(model, inputs, samples, logits, logprobs) * samples.mask
                 loss = loss + self.beta.value * kl.sum() / copies
-                self.beta.add(kl.detach().sum(), samples.mask.sum())
-                self.measured.add(kl=(kl.detach().sum(), samples.mask.sum()))
+                total = (kl.detach().sum(), samples.mask.sum())
+                self.beta.add(*total)
+                self.measured.add(kl=total)
         tokens = labels.ne(-100).sum()
         self.measured.add(loss_ce=(ce.detach().sum(), tokens), loss_scst=(scst.detach().sum(), tokens))
         self.measured.add(length_gold=(tokens, len(labels)), **judged.measures(advantage))
         self.measured.add(**rollout_measures(rollout, logprobs.detach()))
-        self.logged_samples = judged.rows(inputs["examples"])[: args.samples_logged]
+        self.logged_samples = judged.rows(inputs["examples"][: args.samples_logged])
         return loss
 
     def _logits(self, model: torch.nn.Module, inputs: dict[str, Any], labels: Tensor, *, gold: int = 0) -> Tensor:
@@ -216,7 +219,8 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         if len(labels) == len(mask):
             return model(input_ids=inputs["input_ids"], attention_mask=mask, decoder_input_ids=decoder_input).logits
         encode = self.accelerator.unwrap_model(model).get_encoder()
-        states = encode(input_ids=inputs["input_ids"], attention_mask=mask).last_hidden_state
+        with self.accelerator.autocast():  # the library casts in `model.forward` alone
+            states = encode(input_ids=inputs["input_ids"], attention_mask=mask).last_hidden_state
         copies = (len(labels) - gold) // len(mask)
         states, mask = (torch.cat((x[:gold], x.repeat_interleave(copies, 0))) for x in (states, mask))
         return model(
@@ -235,7 +239,9 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         reference = self._reference_logits(model, inputs, samples)
         if self.args.kl_estimator == "exact":
             return objectives.kl_over_vocabulary(logits, reference)
-        return objectives.kl_from_samples(logprobs, objectives.token_logprobs(reference, samples.tokens))
+        # Behind the end both are taken as equal: masked later, an infinite value there would still be NaN.
+        elsewhere = objectives.token_logprobs(reference, samples.tokens)
+        return objectives.kl_from_samples(logprobs, torch.where(samples.mask, elsewhere, logprobs.detach()))
 
     def _note_the_reference(self, model: torch.nn.Module) -> None:
         """Keep the policy as it stands at the boundary, when a divergence from it is wanted."""
@@ -267,7 +273,7 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
             length, step = self.rules.max_new_tokens, self.state.global_step
             draws = uniforms(keys, samples, length, seed=self.args.seed, step=step)
         training = model.training
-        with self._whole_weights(model) as policy:
+        with self._whole_weights(model) as policy, self.accelerator.autocast():
             policy.eval()
             try:
                 states = policy.get_encoder()(
@@ -319,8 +325,8 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             labels = inputs["labels"]
-            losses = objectives.cross_entropy(self._logits(model, inputs, labels), labels)
-            loss = (losses / labels.ne(-100).sum(-1)).mean()
+            losses = objectives.cross_entropy(self._logits(model, inputs, labels), labels) / labels.ne(-100).sum(-1)
+            self.eval_losses += zip(inputs["examples"], losses.tolist(), strict=True)
             if self.questions is not None:
                 greedy = self._roll_out(model, inputs, samples=0, greedy=True).greedy
                 assert greedy is not None
@@ -329,7 +335,7 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
                     reference = self._reference_logits(model, inputs, greedy)
                     divergence = objectives.kl_over_vocabulary(self._logits(model, inputs, greedy.tokens), reference)
                 self.questions.add(inputs["examples"], self._texts(greedy), greedy.mask, divergence)
-        return loss, None, None
+        return losses.mean(), None, None
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """As the library's, with reward, held-out reward and held-out measures of the greedy questions added to the
@@ -337,8 +343,11 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         """
         with self.measured.paused():
             output = super().evaluation_loop(*args, **kwargs)
+            prefix = kwargs.get("metric_key_prefix", "eval")
+            losses = dict(gather_object(self.eval_losses)).values()  # the library's mean hangs on the batches
+            output.metrics[f"{prefix}_loss"] = sum(losses) / len(losses)
+            self.eval_losses = []
             if self.questions is not None:
-                prefix = kwargs.get("metric_key_prefix", "eval")
                 output.metrics.update({f"{prefix}_{name}": value for name, value in self.questions.collect().items()})
         return output
 

@@ -49,9 +49,11 @@ class RunFiles(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Keep the model of the cross-entropy stage as `ce/`."""
+        """Keep the model of the cross-entropy stage as `ce/`, and judge it: the next stage is compared with it."""
         if state.global_step == self.trainer.boundary:
             save_whole(self.trainer, Path(args.output_dir) / "ce")
+            if args.eval_strategy != "no" and state.global_step < state.max_steps:
+                control.should_evaluate = True
 
 
 def save_whole(trainer: "SelfCriticalTrainer", folder: Path) -> None:

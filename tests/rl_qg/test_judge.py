@@ -54,6 +54,37 @@ def test_a_reward_that_raises_costs_only_the_question_it_raised_at() -> None:
     assert verdict.faults == [None, "RuntimeError: too hard", None, "the reward is None", "the reward is inf"]
 
 
+def test_examples_are_told_apart_by_more_than_their_id() -> None:
+    class ContextLength(Length):
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            return SimpleNamespace(scores=[float(len(text)) for text in contexts])
+
+    twins = [example("w1 is here", "w1", "?", id="x"), example("w1 is here too", "w1", "?", id="x")]
+    assert Judge(ContextLength())(twins, ["a", "a"]).scores == [10, 14]
+
+
+def test_a_part_that_one_question_lacks_is_kept_for_the_others() -> None:
+    class Gap(Length):
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            return SimpleNamespace(scores=[1.0, 1.0], parts={"grg": [0.5, None]})
+
+    parts = Judge(Gap())(about(["a", "b"]), ["a", "b"]).parts
+    assert parts["grg"][0] == 0.5 and math.isnan(parts["grg"][1])
+
+
+def test_a_batch_that_fails_where_its_questions_do_not_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    class OneAtATime(Length):
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            if len(questions) > 1:
+                raise MemoryError("too many")
+            return super().score(questions, contexts)
+
+    judge = Judge(OneAtATime())
+    for _ in range(2):
+        assert judge(about(["a", "bb"]), ["a", "bb"]).scores == [1, 2]
+    assert caplog.text.count("the reward failed on 2 questions (MemoryError: too many)") == 1
+
+
 def test_a_reward_of_the_wrong_length_is_refused() -> None:
     class Short(Length):
         def score(self, questions, contexts, *, answers=None, references=None) -> Any:

@@ -98,3 +98,12 @@ def test_a_run_folder_is_claimed_resumed_or_refused(tmp_path: Path) -> None:
         claim_run_folder(tmp_path / "mine.txt" / "run", settings)
     assert not (tmp_path / "config.yaml").exists()
     assert json.loads(json.dumps(settings)) == settings
+
+
+def test_marks_that_some_take_for_line_ends_do_not_tear_a_record(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    records = [{"step": step, "sample": f"a\u2028b\u0085{step}"} for step in range(1, 6)]
+    for record in records:
+        append_json_line(path, record)
+    cut_json_lines(path, 4)
+    assert [record for _, record in read_json_lines(path)] == records[:4]

@@ -108,6 +108,7 @@ def test_an_update_whose_gradient_is_not_finite_is_left_out(tmp_path: Path) -> N
     assert any(not seen[2][name].equal(seen[1][name]) for name in seen[0])
     assert all(torch.isfinite(value).all() for value in seen[-1].values())
     assert [line["updates_skipped"] for line in lines(tmp_path / "metrics.jsonl")] == [0, 1, 1, 1]
+    assert subject.state.stateful_callbacks is not None and subject.finite.state()["attributes"] == {"skipped": 1}
 
 
 @pytest.mark.parametrize(("target", "up"), [(1e-9, True), (50.0, False)])
@@ -182,6 +183,23 @@ def test_the_stage_ends_when_a_held_out_measure_no_longer_improves_and_the_best_
     assert all(value.equal(kept[4][name]) for name, value in best.state_dict().items())
     with pytest.raises(ValueError, match="bleu5"):
         trainer(tmp_path / "other", stop_on="bleu5")
+
+
+def test_a_stage_that_ended_early_ends_there_again_after_a_kill(tmp_path: Path) -> None:
+    """Killed behind the stop, before the run was complete: the last checkpoint lies before it."""
+    options = {**{"ce_epochs": 0, "scst_epochs": 8, "eval_strategy": "steps", "eval_steps": 2, "patience": 2}}
+    options |= {"save_strategy": "steps", "save_steps": 2, "stop_on": "bleu4"}
+    values = {2: 1.0, 4: 3.0, 6: 2.0, 8: 2.5, 10: 9.0}
+    ends = []
+    for resume in (False, True):
+        subject = trainer(tmp_path, **options)
+        assert subject.questions is not None
+        collect = subject.questions.collect
+        subject.questions.collect = lambda s=subject, c=collect: {**c(), "bleu4": values[s.state.global_step]}  # type: ignore[method-assign, misc]
+        last = max(tmp_path.glob("checkpoint-*"), key=lambda path: int(path.name[11:])) if resume else None
+        subject.train(resume_from_checkpoint=last and str(last))
+        ends.append(subject.state.global_step)
+    assert ends == [8, 8]
 
 
 def test_held_out_numbers_are_those_of_the_greedy_questions(tmp_path: Path) -> None:

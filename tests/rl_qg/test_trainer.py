@@ -417,3 +417,30 @@ def test_any_seq2seq_model_trains_saves_and_generates(tmp_path: Path, build: Any
 def test_bf16_trains_both_stages(tmp_path: Path) -> None:
     trainer(tmp_path, bf16=True).train()
     assert all(line["loss"] == line["loss"] for line in lines(tmp_path / "metrics.jsonl"))
+
+
+def test_held_out_loss_does_not_depend_on_the_batches(tmp_path: Path) -> None:
+    found = [
+        trainer(tmp_path, per_device_eval_batch_size=size, eval_dataset=data(5)).evaluate()["eval_loss"]
+        for size in (1, 2, 3, 5)
+    ]
+    assert found == pytest.approx([found[0]] * 4, abs=1e-5)
+
+
+def test_bf16_casts_the_encoder_too_and_leaves_the_gradient_its_direction(tmp_path: Path) -> None:
+    """In rollout and update, though the library casts in `model.forward` alone."""
+    gradients, seen = [], set()
+    for bf16 in (False, True):
+        subject = trainer(tmp_path / str(bf16), bf16=bf16, ce_epochs=0, max_steps=4, watch_kl=False)
+        subject.state.max_steps, subject.state.global_step = 4, 1
+        if bf16:
+            for name, module in subject.model.named_modules():
+                if name.endswith(("fc1", "lm_head")):
+                    module.register_forward_hook(lambda module, given, out: seen.add(out.dtype))
+        batch = dict(subject.encoder(data(8)))
+        subject.model.train()
+        loss = subject.compute_loss(subject.accelerator.prepare(subject.model), batch)
+        loss.backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in subject.model.parameters() if p.grad is not None]))
+    assert seen == {torch.bfloat16}
+    assert torch.nn.functional.cosine_similarity(gradients[0], gradients[1], dim=0) > 0.99
