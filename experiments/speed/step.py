@@ -1,8 +1,8 @@
 """One self-critical step, ours against the straightforward loop: the same sizes and lengths, the same reward formula.
 
-    python experiments/speed/step.py --naive ../shared/bench/naive_scst.py --size base --batch 4
+    python experiments/speed/step.py --naive ../shared/bench/naive_scst.py --batch 4 --output step.json
 
-Runs the straightforward loop and the real `SelfCriticalTrainer` in turn, several rounds, and prints one JSON object.
+Runs the straightforward loop and the real `SelfCriticalTrainer` in turn, several rounds, and writes one JSON object.
 Texts are words of a made-up vocabulary in which a word is a token of every model, so both sides read the same tokens;
 ours also turns tokens into text and back. Rollouts are held to `--new-tokens` tokens on both sides. The data are read
 twice: in the second epoch the reward knows the contexts.
@@ -211,6 +211,7 @@ def naive(args: argparse.Namespace) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--naive", required=True, help="the straightforward loop, a script")
+    parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--context-tokens", type=int, default=192)
@@ -228,7 +229,8 @@ def main() -> None:
             found = ours(args, reward, Path(folder))
             sides["first"].append(found["first"])
             sides["second"].append(found["second"])
-    result: dict[str, Any] = {**vars(args), "threads": torch.get_num_threads(), "torch": torch.__version__}
+    given = {name: value for name, value in vars(args).items() if name not in ("naive", "output")}
+    result: dict[str, Any] = {**given, "threads": torch.get_num_threads(), "torch": torch.__version__}
     result |= {
         side: {part: round(statistics.median(row[part] for row in rows), 4) for part in PARTS}
         for side, rows in sides.items()
@@ -241,7 +243,8 @@ def main() -> None:
         epoch: {part: round(result["naive"][part] / result[epoch][part], 2) for part in PARTS}
         for epoch in ("first", "second")
     }
-    print(json.dumps(result, indent=2))
+    args.output.write_text(json.dumps(result, indent=1, default=str) + "\n")
+    print(json.dumps(result["times"]))
 
 
 if __name__ == "__main__":
