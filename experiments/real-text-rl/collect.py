@@ -1,7 +1,7 @@
 """Judge the generators of `run.py` on held-out passages by all three rewards, and make the table and the plot.
 
     python experiments/real-text-rl/collect.py --shared ../shared --models runs/real-text-rl/models \
-        --ce runs/real-text-rl/ce/ce --runs runs/real-text-rl --work runs/real-text-rl/collected \
+        --ce runs/real-text-rl/ce/ce --runs runs/real-text-rl/scst --work runs/real-text-rl/collected \
         --output experiments/real-text-rl
 
 The questions judged here are another sample of the validation articles than the one watched during training. Texts

@@ -1,7 +1,7 @@
 """The self-critical runs of this experiment: three rewards, three seeds each, and one pushed further; resumable.
 
     python experiments/real-text-rl/run.py --shared ../shared --models runs/real-text-rl/models \\
-        --ce runs/real-text-rl/ce/ce --output runs/real-text-rl
+        --ce runs/real-text-rl/ce/ce --output runs/real-text-rl/scst
 
 Each is the plain command `rl-qg train stages=scst …`, printed before it starts. A complete run is not run again.
 """

@@ -17,3 +17,8 @@ measure bartscore-bfloat16 bartscore --contexts 64 --dtype bfloat16 --repetition
 measure qascore-bfloat16 qascore --contexts 8 --dtype bfloat16
 measure bartscore-8-contexts bartscore --contexts 8 --repetitions 3    # memory against the number of rows
 "$PYTHON" experiments/speed/precision.py --shared "$SHARED" > "$OUT/precision.json"
+for batch in 4 16; do    # a self-critical step; quarter of an hour
+    step() { "$PYTHON" experiments/speed/step.py --naive "$SHARED/bench/naive_scst.py" --batch "$batch" "$@"; }
+    step --output "$OUT/step-$batch-float32.json"
+    step --precision bf16 --reward-dtype bfloat16 --output "$OUT/step-$batch-bfloat16.json"
+done

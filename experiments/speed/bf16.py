@@ -1,0 +1,101 @@
+"""Is bf16 harmless? The gradient of one self-critical update in float32 and with bf16, on real text.
+
+    python experiments/speed/bf16.py --model RUN/ce --encoder minilm --decoder gpt2 --data dev.json.gz --output o.json
+
+The same batches and the same random numbers, with trained models. Four ways: all in float32, rewards in bf16, rollout
+and update in bf16, all in bf16; the yardstick is the float32 gradient with other random numbers, that is the noise
+which every update has anyway.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+from pathlib import Path
+
+import torch
+
+from rewards import QRelScore
+from rl_qg.policy import load_seq2seq
+from rl_qg.qa_data import QAExample, read_examples, take
+from rl_qg.trainer import SelfCriticalConfig, SelfCriticalTrainer
+
+WAYS = {
+    "float32": ("no", "float32", 0),
+    "rewards in bf16": ("no", "bfloat16", 0),
+    "rollout and update in bf16": ("bf16", "float32", 0),
+    "all in bf16": ("bf16", "bfloat16", 0),
+    "float32, other samples": ("no", "float32", 1),
+}
+
+
+def measure(
+    args: argparse.Namespace, way: str, batches: list[list[QAExample]]
+) -> tuple[list[torch.Tensor], list[str]]:
+    """The gradients of the reward's part of the loss, one a batch, and the sampled questions."""
+    precision, dtype, seed = WAYS[way]
+    model, tokenizer = load_seq2seq(args.model)
+    reward = QRelScore(encoder=args.encoder, decoder=args.decoder, dtype=dtype)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = SelfCriticalTrainer(
+            model=model,
+            args=SelfCriticalConfig(
+                output_dir=folder,
+                max_source_length=128,
+                max_new_tokens=32,
+                bf16=precision == "bf16",
+                normalise_advantage=True,
+                schedule="constant",
+                use_cpu=True,
+                report_to="none",
+                watch_kl=False,
+                seed=seed,
+                max_steps=10,
+            ),
+            reward=reward,
+            train_dataset=batches[0],
+            processing_class=tokenizer,
+        )
+        trainer.state.max_steps = 10
+        prepared = trainer.accelerator.prepare(trainer.model)
+        trainer.model.eval()  # without dropout, whose noise is none of precision
+        gradients, texts = [], []
+        for step, batch in enumerate(batches):
+            trainer.state.global_step = step
+            parts = []
+            for weight in (1.0, 0.0):  # the difference is the part that the reward teaches
+                trainer.args.lambda_max = weight
+                trainer.model.zero_grad()
+                trainer.compute_loss(prepared, dict(trainer.encoder(batch))).backward()
+                found = [p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None]
+                parts.append(torch.cat(found).clone())
+            gradients.append(parts[0] - parts[1])
+            texts += [row["sample"] for row in trainer.logged_samples]
+    return gradients, texts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    for name in ("model", "encoder", "decoder", "data"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--batches", type=int, default=3)
+    args = parser.parse_args()
+    examples = take(read_examples(args.data, role="validation").examples, 8 * args.batches, 3)
+    batches = [examples[start : start + 8] for start in range(0, len(examples), 8)]
+    found, result = {way: measure(args, way, batches) for way in WAYS}, {}
+    exact, texts = found["float32"]
+    for way, (gradients, sampled) in found.items():
+        pairs = list(zip(exact, gradients, strict=True))
+        result[way] = {
+            "cosine": [float(torch.nn.functional.cosine_similarity(a, b, dim=0)) for a, b in pairs],
+            "relative_difference": [float((a - b).norm() / a.norm()) for a, b in pairs],
+            "same_samples": statistics.fmean(a == b for a, b in zip(texts, sampled, strict=True)),
+        }
+    args.output.write_text(json.dumps(result, indent=1) + "\n")
+    for way, row in result.items():
+        print(way, row)
+
+
+if __name__ == "__main__":
+    main()
