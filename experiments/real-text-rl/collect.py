@@ -181,7 +181,7 @@ def plot(groups: dict[str, list[Path]], output: Path) -> None:
     for axis in axes[-1]:
         axis.set_xlabel("updates", fontsize=7)
     figure.tight_layout()
-    figure.savefig(output, dpi=90)
+    figure.savefig(output, dpi=70)
 
 
 def main() -> None:
