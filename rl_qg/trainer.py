@@ -3,8 +3,10 @@
 One trainer runs both stages, because the stage boundary is only a step: up to it λ is 0, no rollout is taken and the
 update is plain cross-entropy; behind it every update minimises
 
-    L = λ · L_scst + L_ce,    L_scst = (r(greedy) − r(sample)) · Σ_t log p(sample_t)        (QRelScore paper, eq.
-    11-15)
+    L = λ · L_scst + L_ce,    L_scst = (r(greedy) − r(sample)) · Σ_t log p(sample_t)    (QRelScore paper, eq. 11-15)
+
+or what the settings make of it: other baselines and several samples, another weight of L_ce, a divergence from the
+policy at the boundary (`rl_qg.objectives`).
 
 What is ours is rollout, reward, loss and their logging. Precision, accumulation, processes, checkpoints and resume are
 the library's.
@@ -154,8 +156,8 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """λ · L_scst + L_ce, both summed over sequences and divided by the number of gold tokens of the whole
-        update.
+        """λ · L_scst + w · L_ce + β · KL, each summed over sequences and divided by the number of gold tokens of the
+        whole update; L_ce alone up to the boundary.
         """
         step = self.state.global_step + 1
         labels = inputs["labels"]
