@@ -25,8 +25,9 @@ class Measurements:
     def add(self, **sums: tuple[Tensor | float, Tensor | int]) -> None:
         """Add (total, weight) to the mean of that name."""
         for name, (total, weight) in sums.items():
-            self._sums[name][0] += total if isinstance(total, float) else total.double()  # read when they are logged
-            self._sums[name][1] += weight if isinstance(weight, int) else weight.double()
+            # Tensors stay where they are and are read when they are logged: no waiting for the device before.
+            self._sums[name][0] += total.double() if isinstance(total, Tensor) else total
+            self._sums[name][1] += weight.double() if isinstance(weight, Tensor) else weight
 
     def count(self, samples: int) -> None:
         """Note that so many training samples went through an update."""
