@@ -72,3 +72,4 @@ if __name__ == "__main__":
     one_update(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
     torch.distributed.barrier()  # nobody leaves while another still talks to it
     torch.distributed.destroy_process_group()
+    os._exit(0)  # gloo's threads now and then abort the interpreter's shutdown of a run that is complete
