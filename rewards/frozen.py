@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.utils import logging as transformers_logging
 
 from rewards.errors import MetricInputError
@@ -34,6 +35,8 @@ _KINDS: dict[str, tuple[Any, Any, str]] = {
     ),
 }
 
+_device: ContextVar[torch.device | None] = ContextVar("device", default=None)
+
 _FOLDER_PARTS = {
     "config.json": ["config.json"],
     "safetensors weights": ["*.safetensors"],
@@ -48,8 +51,10 @@ class FrozenModel:
     Args:
         name: local folder (``config.json``, ``*.safetensors``, tokenizer files) or Hub name.
         kind: ``encoder``, ``masked``, ``causal`` or ``seq2seq``.
-        device: where to run; None takes the current GPU if there is one, else the CPU.
+        device: where to run; None takes that of `loading_on`, else the current GPU if there is one, else the CPU.
         dtype: name of a torch floating-point type.
+
+    `device` is where the model runs: where its inputs go and its outputs are.
 
     Raises:
         MetricInputError: nothing there, a model of another kind, weights missing, or an unknown dtype.
@@ -61,22 +66,42 @@ class FrozenModel:
         self.tokenizer: Any = _load("tokenizer", self.name, transformers.AutoTokenizer.from_pretrained)
         options: dict[str, Any] = {"attn_implementation": "eager"} if kind == "encoder" else {}
         self.model: Any = _load_model(self.name, kind, config=config, dtype=_torch_dtype(dtype), **options)
+        self.device: torch.device
+        self._dispatched = False
         self._place(device if device is not None else _default_device())
 
-    @property
-    def device(self) -> torch.device:
-        """Where the model is."""
-        return self.model.device
-
     def to(self, device: str | torch.device) -> None:
-        """Move the model, unless it is there already."""
-        if torch.device(device) != self.device:
-            self._place(device)
+        """Move the model, unless it runs there already.
+
+        Raises:
+            MetricInputError: `dispatch` has spread its weights over devices.
+        """
+        if torch.device(device) == self.device:
+            return
+        if self._dispatched:
+            raise MetricInputError(f"{self.name!r} is spread over devices and cannot move; build the metric again")
+        self._place(device)
+
+    def plain(self) -> nn.Module:
+        """The model with its layers as the library made them, not packed for the CPU."""
+        unpack(self.model)
+        self.model.tie_weights(recompute_mapping=False)  # packing gave the head a copy of the embeddings
+        return self.model
+
+    def dispatch(self, device: str | torch.device, spread: Callable[[nn.Module], object]) -> None:
+        """Run on ``device`` with weights that need not all be there.
+
+        ``spread`` gets the plain model, puts its weights where they are to stay, and sees to it that a layer finds
+        its own on ``device`` when it runs.
+        """
+        spread(self.plain())
+        self.device = torch.device(device)
+        self._dispatched = True
 
     def _place(self, device: str | torch.device) -> None:
         """Put the model somewhere; on a CPU its linear layers take oneDNN's layout."""
-        unpack(self.model)
-        self.model.to(device)
+        self.plain().to(device)
+        self.device = self.model.device
         if self.device.type == "cpu" and can_pack(self.model):
             pack(self.model)
             _let_go_of_the_file(self.model)
@@ -145,6 +170,16 @@ class FrozenModel:
         return ids, torch.tensor([len(row) for row in rows], device=self.device)
 
 
+@contextmanager
+def loading_on(device: str | torch.device) -> Iterator[None]:
+    """Load the models that are built inside, and whose metric names no device, on this one."""
+    before = _device.set(torch.device(device))
+    try:
+        yield
+    finally:
+        _device.reset(before)
+
+
 def batches_by_length(lengths: Sequence[int], batch_size: int, max_tokens: int) -> Iterator[list[int]]:
     """Yield positions, longest first so that little is padded, in groups of at most ``batch_size`` rows and, padding
     included, ``max_tokens`` tokens (but at least one row).
@@ -206,6 +241,8 @@ def _let_go_of_the_file(model: Any) -> None:
 
 
 def _default_device() -> torch.device:
+    if (chosen := _device.get()) is not None:
+        return chosen
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 

@@ -9,7 +9,7 @@ from transformers import RobertaModel
 
 import rewards.frozen
 from rewards import MetricInputError
-from rewards.frozen import FrozenModel, batches_by_length, target_logprobs
+from rewards.frozen import FrozenModel, batches_by_length, loading_on, target_logprobs
 
 
 def frozen(folder, kind="causal", dtype="float32"):
@@ -28,6 +28,25 @@ def test_a_model_that_is_there_already_is_not_packed_again(folders):
     before = [id(module) for module in model.model.modules()]
     model.to("cpu")
     assert [id(module) for module in model.model.modules()] == before
+
+
+def test_the_plain_model_has_one_matrix_for_embeddings_and_head_again(folders):
+    for name, kind in (("gpt2", "causal"), ("roberta", "masked"), ("bart", "seq2seq")):
+        model = frozen(folders[name], kind)
+        plain = model.plain()
+        assert plain.get_input_embeddings().weight is plain.get_output_embeddings().weight
+        assert {type(module).__name__ for module in plain.modules()}.isdisjoint({"PackedLinear"})
+
+
+def test_models_load_on_the_device_that_is_named_outside(folders, monkeypatch):
+    asked = []
+    monkeypatch.setattr(FrozenModel, "_place", lambda self, device: asked.append(device))
+    with loading_on("meta"):
+        FrozenModel(folders["gpt2"], "causal", device=None, dtype="float32")
+        FrozenModel(folders["gpt2"], "causal", device="cpu", dtype="float32")
+    FrozenModel(folders["gpt2"], "causal", device=None, dtype="float32")
+    assert asked[:2] == [torch.device("meta"), "cpu"]
+    assert asked[2] != torch.device("meta")
 
 
 def test_longest_sequence(folders):
