@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from rl_qg.halving import Halving, is_out_of_memory
 from rl_qg.qa_data import QAExample
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,13 @@ class Judge:
 
     def __init__(self, reward: Reward) -> None:
         self.reward = reward
+        self.batches = Halving("reward", "lower the reward's batch_size, or set training.reward_placement=cpu")
         self._said: set[str] = set()
+
+    def forget(self) -> None:
+        """Make the reward forget what it remembers of earlier questions, if it can."""
+        if hasattr(self.reward, "forget"):
+            self.reward.forget()
 
     def __call__(self, examples: Sequence[QAExample], questions: Sequence[str]) -> Verdict:
         """Judge question i as one about example i.
@@ -59,7 +66,11 @@ class Judge:
         ]
         first = {place: row for row, place in reversed(list(enumerate(places)))}
         rows = [first[place] for place in range(len(order))]
-        once = self._judge([examples[row] for row in rows], [questions[row] for row in rows])
+        once = _joined(
+            self.batches(
+                lambda some: self._judge([examples[row] for row in some], [questions[row] for row in some]), rows
+            )
+        )
         return Verdict(
             [once.scores[place] for place in places],
             {name: [values[place] for place in places] for name, values in once.parts.items()},
@@ -72,6 +83,8 @@ class Judge:
         except _WrongShape as error:
             raise ValueError(str(error)) from None
         except Exception as error:
+            if is_out_of_memory(error):
+                raise
             if len(questions) == 1:
                 return Verdict([math.nan], {}, [f"{type(error).__name__}: {error}".strip()])
             fault = f"{type(error).__name__}: {error}".strip()
@@ -79,13 +92,7 @@ class Judge:
                 self._said.add(type(error).__name__)
                 log.warning("the reward failed on %d questions (%s); each is judged by itself", len(questions), fault)
         # One text spoils the batch: each by itself shows which.
-        alone = [self._judge([example], [text]) for example, text in zip(examples, questions, strict=True)]
-        names = {name for verdict in alone for name in verdict.parts}
-        return Verdict(
-            [verdict.scores[0] for verdict in alone],
-            {name: [verdict.parts.get(name, [math.nan])[0] for verdict in alone] for name in sorted(names)},
-            [verdict.faults[0] for verdict in alone],
-        )
+        return _joined([self._judge([example], [text]) for example, text in zip(examples, questions, strict=True)])
 
     def _score(self, examples: Sequence[QAExample], questions: Sequence[str]) -> Verdict:
         result = self.reward.score(
@@ -107,6 +114,22 @@ class Judge:
             for score, given in zip(scores, result.scores, strict=True)
         ]
         return Verdict(scores, parts, faults)
+
+
+def _joined(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdicts on consecutive questions as one; a part that only some have is NaN for the others."""
+    if len(verdicts) == 1:
+        return verdicts[0]
+    names = sorted({name for verdict in verdicts for name in verdict.parts})
+    parts: dict[str, list[float]] = {name: [] for name in names}
+    for verdict in verdicts:
+        for name in names:
+            parts[name] += verdict.parts.get(name, [math.nan] * len(verdict.scores))
+    return Verdict(
+        [score for verdict in verdicts for score in verdict.scores],
+        parts,
+        [fault for verdict in verdicts for fault in verdict.faults],
+    )
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Files that survive a kill: atomic JSON, JSON lines that can be cut back, and the run folder itself."""
 
+import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,16 @@ import yaml
 from rl_qg.errors import InputError
 
 CONFIG = "config.yaml"
+ACCEPT = "accept_changed_data"  # how to go on with a run, not what it is
 TRAINED = "trained.json"  # written last: the stages are complete
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a file could not be written because there is no room for it; libraries say so in ways of their own."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    texts = ("No space left", "Disk quota exceeded", "File too large", "PytorchStreamWriter failed", "unexpected pos")
+    return any(text in str(error) for text in texts)
 
 
 @contextmanager
@@ -99,19 +109,9 @@ def cut_json_lines(path: Path, last_step: int) -> None:
         stream.writelines(line + "\n" for line in kept)
 
 
-def last_checkpoint(folder: Path) -> str | None:
-    """The newest `checkpoint-<step>` that is whole: the trainer writes its state last, so a torn one has none."""
-    for checkpoint in sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]), reverse=True):
-        try:
-            json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        return str(checkpoint)
-    return None
-
-
-def check_run_folder(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Raise `InputError` when `folder` holds something else than a run of these settings. Writes nothing.
+def check_run_folder(folder: Path, settings: Mapping[str, Any]) -> bool:
+    """Raise `InputError` when `folder` holds something else than a run of these settings; return whether there is one
+    to go on with. Writes nothing.
 
     A run that ended before its first result (a wrong path, a hub out of reach) does not claim its folder.
     """
@@ -120,7 +120,7 @@ def check_run_folder(folder: Path, settings: Mapping[str, Any]) -> None:
     except OSError as error:
         raise InputError(f"output_dir={folder}: cannot be read ({error.strerror}); name another folder") from None
     if found <= {CONFIG, "run.json"}:
-        return
+        return False
     if CONFIG not in found:
         raise InputError(
             f"output_dir={folder}: not empty and no run folder; name another, or empty it if nothing in it is needed"
@@ -133,6 +133,7 @@ def check_run_folder(folder: Path, settings: Mapping[str, Any]) -> None:
             f"output_dir={folder}: holds a run with other settings ({'; '.join(changed[:3])}); "
             "name another folder to start anew"
         )
+    return True
 
 
 def claim_run_folder(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -151,6 +152,8 @@ def claim_run_folder(folder: Path, settings: Mapping[str, Any]) -> None:
 def _differences(earlier: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
     if isinstance(earlier, dict) and isinstance(now, dict):
         for name in [*earlier, *(name for name in now if name not in earlier)]:
+            if not key and name == ACCEPT:
+                continue
             yield from _differences(earlier.get(name), now.get(name), f"{key}.{name}" if key else str(name))
     elif earlier != now:
         yield key, earlier, now

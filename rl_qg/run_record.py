@@ -1,5 +1,6 @@
 """What a run was: command, code, versions, hardware, data. It stands beside the results: no number is alone."""
 
+import logging
 import os
 import platform
 import re
@@ -12,9 +13,11 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
+from rl_qg.errors import InputError
 from rl_qg.run_folder import read_json, write_json
 
 FILE = "run.json"
+log = logging.getLogger(__name__)
 PACKAGES = ("rl-qg", "torch", "transformers", "accelerate", "datasets", "trl", "peft", "deepspeed")
 _SECRET_KEY = re.compile(r"(^|[._-])(token|secret|password|passwd|credentials?|(api|access)[_-]?key)$", re.IGNORECASE)
 _URL_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
@@ -65,6 +68,26 @@ def write_run_record(folder: Path, record: Mapping[str, Any]) -> Path:
         earlier = [*last.get("earlier", []), {key: last.get(key) for key in ("command", "started", "code")}]
     write_json(path, {**record, **({"earlier": earlier} if earlier else {})})
     return path
+
+
+def check_data(folder: Path, hashes: Mapping[str, str], *, accept: bool) -> None:
+    """Compare the data of a run that goes on with those it began with.
+
+    Raises:
+        InputError: a source is not what it was, and the user has not said that this is known.
+    """
+    if not (folder / FILE).exists():
+        return
+    noted = read_json(folder / FILE).get("data", {})
+    changed = [name for name, value in hashes.items() if noted.get(name, value) != value]
+    if changed and not accept:
+        name = changed[0]
+        raise InputError(
+            f"{name}: has changed since {folder} was begun (SHA-256 {noted[name][:8]}, now {hashes[name][:8]}); put "
+            "the old file back, name another output_dir, or go on all the same with accept_changed_data=true"
+        )
+    for name in changed:
+        log.warning("%s: has changed since %s was begun (accept_changed_data=true)", name, folder)
 
 
 def git_state(source: Path) -> dict[str, Any]:

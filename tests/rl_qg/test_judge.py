@@ -1,8 +1,9 @@
 """Rewards that fail, against rewards that do not."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -76,13 +77,32 @@ def test_a_batch_that_fails_where_its_questions_do_not_is_told_once(caplog: pyte
     class OneAtATime(Length):
         def score(self, questions, contexts, *, answers=None, references=None) -> Any:
             if len(questions) > 1:
-                raise MemoryError("too many")
+                raise TypeError("too many")
             return super().score(questions, contexts)
 
     judge = Judge(OneAtATime())
     for _ in range(2):
         assert judge(about(["a", "bb"]), ["a", "bb"]).scores == [1, 2]
-    assert caplog.text.count("the reward failed on 2 questions (MemoryError: too many)") == 1
+    assert caplog.text.count("the reward failed on 2 questions (TypeError: too many)") == 1
+
+
+def test_a_reward_that_runs_out_of_memory_gets_fewer_at_a_time_and_says_the_same(caplog) -> None:
+    class Small(Length):
+        sizes: ClassVar[list[int]] = []
+
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            self.sizes.append(len(questions))
+            if len(questions) > 3:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+            return super().score(questions, contexts)
+
+    texts = ["a" * (1 + number % 6) for number in range(11)]
+    items = [replace(item, id=f"e{number}") for number, item in enumerate(about(texts))]
+    judge = Judge(Small())
+    assert judge(items, texts) == Judge(Length())(items, texts)
+    Small.sizes.clear()
+    assert judge(items, texts).scores == [len(text) for text in texts] and max(Small.sizes) == 2
+    assert caplog.text.count("do not fit into memory") == 1
 
 
 def test_a_reward_of_the_wrong_length_is_refused() -> None:

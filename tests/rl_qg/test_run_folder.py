@@ -12,7 +12,6 @@ from rl_qg.run_folder import (
     check_run_folder,
     claim_run_folder,
     cut_json_lines,
-    last_checkpoint,
     read_json,
     read_json_lines,
     write_json,
@@ -69,16 +68,6 @@ def test_a_resumed_run_forgets_later_steps_and_a_torn_line(tmp_path: Path) -> No
     cut_json_lines(tmp_path / "absent.jsonl", 2)
 
 
-def test_only_whole_checkpoints_are_resumed_from(tmp_path: Path) -> None:
-    assert last_checkpoint(tmp_path) is None
-    for step, state in ((2, "{}"), (10, "{}"), (12, '{"torn'), (14, None)):
-        folder = tmp_path / f"checkpoint-{step}"
-        folder.mkdir()
-        if state is not None:
-            (folder / "trainer_state.json").write_text(state)
-    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
-
-
 def test_a_run_folder_is_claimed_resumed_or_refused(tmp_path: Path) -> None:
     settings = {"a": {"b": 1, "c": [1, 2]}, "d": None}
     folder = tmp_path / "deep" / "run"
@@ -86,9 +75,10 @@ def test_a_run_folder_is_claimed_resumed_or_refused(tmp_path: Path) -> None:
     check_run_folder(folder, settings)
     assert not folder.exists()
     claim_run_folder(folder, settings)
-    check_run_folder(folder, other)  # nothing was done yet: a mistaken first attempt blocks nobody
+    assert not check_run_folder(folder, other)  # nothing was done yet: a mistaken first attempt blocks nobody
     (folder / "metrics.jsonl").touch()
-    check_run_folder(folder, settings)
+    assert check_run_folder(folder, settings)
+    assert check_run_folder(folder, {**settings, "accept_changed_data": True})
     with pytest.raises(InputError, match=r"a\.b: 1 -> 2"):
         check_run_folder(folder, other)
     (tmp_path / "mine.txt").write_text("x")
