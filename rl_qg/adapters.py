@@ -2,14 +2,12 @@
 
 import copy
 import importlib.util
-import os
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.pytorch_utils import Conv1D
 
 from rl_qg.errors import InputError
@@ -33,8 +31,6 @@ def check_adapters(settings: PeftSettings) -> None:
             f"peft.r={settings.r} must be at least 1, peft.dropout={settings.dropout} in [0, 1), "
             f"peft.learning_rate_factor={settings.learning_rate_factor} above 0"
         )
-    if is_deepspeed_zero3_enabled() or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() in ("true", "1"):
-        raise InputError("peft=lora: merging needs whole weights on every process; use DDP, ZeRO-1 or ZeRO-2")
 
 
 def lora_config(settings: PeftSettings, model: PreTrainedModel, tokens: Sequence[int] = ()) -> "LoraConfig":

@@ -11,7 +11,6 @@ the algorithm), `metrics.jsonl`, `samples.jsonl`, `trained.json`; checkpoints an
 import importlib.util
 import json
 import logging
-import os
 import shutil
 import warnings
 from collections.abc import Iterator, Sequence
@@ -25,16 +24,19 @@ from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedToken
 from rl_qg.adapters import check_adapters, lora_config
 from rl_qg.causal_config import check_algorithm, cross_entropy_arguments, reward_arguments
 from rl_qg.causal_prompts import CausalPromptEncoder
+from rl_qg.checkpoints import last_checkpoint
 from rl_qg.errors import InputError
 from rl_qg.held_out import HeldOutQuestions
 from rl_qg.hub import check_repository, publish
 from rl_qg.judge import Reward
 from rl_qg.measurements import Measurements
 from rl_qg.policy import load_causal
+from rl_qg.preemption import train_until_told
+from rl_qg.processes import from_main
 from rl_qg.progress import show_progress
 from rl_qg.prompts import HIGHLIGHT, Prompt, add_highlight, default_separator
 from rl_qg.qa_data import QAExample, take
-from rl_qg.run_folder import TRAINED, last_checkpoint, read_json, write_json
+from rl_qg.run_folder import TRAINED, read_json, write_json
 from rl_qg.settings import Settings
 from rl_qg.splits import Splits
 from rl_qg.stability import FailedRewards, HeldOutStopping
@@ -84,11 +86,6 @@ def _check(settings: Settings, splits: Splits) -> None:
     check_tracker(settings.training.report_to)
     check_adapters(settings.peft)
     check_repository(settings.training.hub_model)
-    if settings.stages == "both" and os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
-        raise InputError(
-            f"algorithm={settings.algorithm}: DeepSpeed allows one trainer a process; run stages=ce, then stages=scst "
-            f"model.path={settings.output_dir}/ce with another output_dir"
-        )
 
 
 @contextmanager
@@ -133,7 +130,7 @@ class CausalStage:
         trainer = self._trainer()
         both = self.settings.stages == "both"
         show_progress(trainer, f"train ({self.name}, {self.settings.algorithm})" if both else f"train ({self.name})")
-        trainer.train(resume_from_checkpoint=last_checkpoint(self.work))
+        train_until_told(trainer, from_main(self.state, lambda: last_checkpoint(self.work)))
         step = self.first_step + trainer.state.global_step
         save_whole(trainer, self.folder / self.name)
         best = self.work / "best"

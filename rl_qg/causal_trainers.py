@@ -7,7 +7,6 @@ self-critical training), the names in the logs, the files, and silence: no telem
 import inspect
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from trl import GRPOTrainer, RLOOTrainer, SFTTrainer
 from rl_qg import objectives
 from rl_qg.causal_prompts import CausalPromptEncoder, positions_of
 from rl_qg.causal_reward import RewardFunction
+from rl_qg.checkpoints import CompleteCheckpoints
 from rl_qg.held_out import HeldOutQuestions
 from rl_qg.measurements import Measurements
 from rl_qg.policy import CausalDecoder
@@ -28,6 +28,7 @@ from rl_qg.qa_data import QAExample
 from rl_qg.reference import ReferencePolicy
 from rl_qg.run_folder import append_json_line, cut_json_lines
 from rl_qg.stability import FiniteUpdates
+from rl_qg.whole_weights import WholeModel
 
 SAMPLES_LOGGED = 4
 OURS = {
@@ -70,8 +71,7 @@ class Watched:
     callback_handler: Any
     add_callback: Any
     compute_loss_context_manager: Any
-    is_fsdp_enabled: bool
-    is_deepspeed_enabled: bool
+    whole_model: Any
 
     def watch(
         self,
@@ -157,7 +157,7 @@ class Watched:
         batches = [share[start : start + size] for start in range(0, len(share), size)]
         self.callback_handler.eval_dataloader = batches  # where a progress bar asks for their number
         losses: dict[str, float] = {}
-        with self._whole_weights() as policy, self.compute_loss_context_manager():
+        with self.whole_model() as policy, self.compute_loss_context_manager():
             for batch in batches:
                 losses |= self._losses(policy, batch)
                 if self.questions is not None:
@@ -194,27 +194,19 @@ class Watched:
     def _on_device(self, batch: dict[str, Any]) -> dict[str, Tensor]:
         return {name: value.to(self.args.device) for name, value in batch.items() if isinstance(value, Tensor)}
 
-    def _whole_weights(self) -> AbstractContextManager[Any]:
-        """The bare model, with weights that ZeRO-3 or FSDP spread over processes gathered once."""
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
-            from trl.models.utils import unwrap_model_for_generation
 
-            return unwrap_model_for_generation(self.model_wrapped, self.accelerator)  # type: ignore[attr-defined]
-        return nullcontext(self.accelerator.unwrap_model(self.model))
-
-
-class CrossEntropyTrainer(Watched, SFTTrainer, OurLog):
+class CrossEntropyTrainer(Watched, WholeModel, CompleteCheckpoints, SFTTrainer, OurLog):
     """SFT: loss on question and end token only."""
 
 
-class LeaveOneOutTrainer(Watched, RLOOTrainer, OurLog):
+class LeaveOneOutTrainer(Watched, WholeModel, CompleteCheckpoints, RLOOTrainer, OurLog):
     """RLOO: each sample against the mean of its siblings."""
 
     def _get_train_sampler(self, dataset: Any = None) -> "OrderOfEpoch":
         return OrderOfEpoch(super()._get_train_sampler(dataset), self.args.seed)
 
 
-class GroupRelativeTrainer(Watched, GRPOTrainer, OurLog):
+class GroupRelativeTrainer(Watched, WholeModel, CompleteCheckpoints, GRPOTrainer, OurLog):
     """GRPO: each sample against the mean of its group, over the group's spread."""
 
     def _get_train_sampler(self, dataset: Any = None) -> "OrderOfEpoch":
@@ -271,13 +263,14 @@ class _Beginning(TrainerCallback):
     ) -> None:
         """After the checkpoint, if there is one, has been read."""
         trainer = self.trainer
-        if trainer.watch_kl and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
-            trainer.reference = ReferencePolicy.at_the_boundary(
-                trainer.accelerator.unwrap_model(trainer.model),
-                Path(args.output_dir),
-                resumed=state.global_step > 0,
-                write=state.is_world_process_zero,
-            )
+        if trainer.watch_kl:
+            with trainer.whole_model() as policy:
+                trainer.reference = ReferencePolicy.at_the_boundary(
+                    policy,
+                    Path(args.output_dir),
+                    resumed=state.global_step > 0,
+                    write=state.is_world_process_zero,
+                )
 
 
 class StageFiles(TrainerCallback):
@@ -311,7 +304,13 @@ class StageFiles(TrainerCallback):
         """Forget the lines behind the checkpoint that this run resumes from: they will be written again."""
         if state.is_world_process_zero:
             for name in ("metrics.jsonl", "samples.jsonl"):
-                cut_json_lines(self.folder / name, self.first_step + state.global_step)
+                cut_json_lines(self.folder / name, (self.first_step + state.global_step) or -1)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """A log line before each checkpoint: what TRL has summed up since the last one would be lost by a resume."""
+        control.should_log |= control.should_save
 
     def on_log(
         self,

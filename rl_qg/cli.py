@@ -8,13 +8,15 @@ This is the only file that sees Hydra. A command reads its own section of the se
 import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_qg.errors import InputError
+from rl_qg.errors import InputError, Terminated
+from rl_qg.run_folder import is_disk_full
 from rl_qg.settings import Settings
 
 PACKAGED = Path(__file__).parent / "configs"  # in an installed wheel
@@ -44,14 +46,14 @@ COMMANDS = {
         "train a question generator: cross-entropy, then self-critical training",
         "rl-qg train reward=qascore data.train=train.json data.validation=dev.json model.path=./my-t5 output_dir=RUN",
         (
-            *("output_dir", "seed", "stages", "algorithm", "data", "model", "miniature", "reward_models"),
-            *("training", "ce", "scst"),
+            *("output_dir", "seed", "stages", "algorithm", "accept_changed_data", "data", "model", "miniature"),
+            *("reward_models", "training", "ce", "scst"),
         ),
     ),
     "generate": Command(
         "write candidate questions for every answer of the training data",
         "rl-qg generate model.path=RUN/scst data.train=train.json output=questions.jsonl num_beams=8",
-        ("generate", "seed", "data"),
+        ("generate", "seed", "accept_changed_data", "data"),
     ),
     "augment": Command(
         "filter and sample questions and add them to the human ones",
@@ -66,7 +68,7 @@ COMMANDS = {
     "score": Command(
         "score questions with one metric",
         "rl-qg score reward=qrelscore input=questions.jsonl output=scored.jsonl",
-        ("score", "reward_models", "miniature"),
+        ("score", "accept_changed_data", "reward_models", "miniature"),
     ),
     "explain": Command(
         "show where the score of one question comes from, token by token, as a page",
@@ -96,14 +98,38 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(overview())
         return
     name, *rest = arguments
+    before = signal.signal(signal.SIGTERM, _terminate)
+    line, code = "", 0
     try:
         run_command(name, rest)
     except KeyboardInterrupt:
-        _leave(f"rl-qg {name}: interrupted; the same command goes on where it stood", 130)
+        line, code = "interrupted; the same command goes on where it stood", 130
+    except Terminated as end:
+        line, code = "stopped by SIGTERM; the same command goes on where it stood", int(str(end.code))
     except Exception as error:
-        if not _is_input_error(error):
+        if _is_input_error(error):
+            line = f"error: {error}"
+        elif is_disk_full(error):
+            line = f"error: {_disk_full(error)}"
+        else:
             raise
-        _leave(f"rl-qg {name}: error: {error}", 2)
+        code = 2
+    signal.signal(signal.SIGTERM, before)
+    _leave(f"rl-qg {name}: {line}" if line else "", code)
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise Terminated
+
+
+def _disk_full(error: Exception) -> str:
+    """A full disk where no part has said more about it."""
+    name = getattr(error, "filename", None)
+    where = f"{name}: " if name else ""
+    return (
+        f"{where}the disk is full ({str(error).splitlines()[0]}); what was complete before is whole: free some space, "
+        "and the same command goes on"
+    )
 
 
 def run_command(name: str, arguments: Sequence[str]) -> None:
@@ -131,7 +157,6 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
 
     run: Callable[[Settings], None] = getattr(commands, name)
     run(settings)
-    commands.leave_process_group()
 
 
 def compose(command: str, overrides: Sequence[str]) -> Settings:
@@ -307,9 +332,15 @@ def _is_input_error(error: Exception) -> bool:
 
 
 def _leave(message: str, code: int) -> None:
-    if os.environ.get("RANK", "0") == "0":
+    """Say the last word and end the process; return when all went well and nothing else is left to end."""
+    if message and os.environ.get("RANK", "0") == "0":
         print(message, file=sys.stderr)
-    sys.exit(code)
+    if "torch" in sys.modules:
+        from rl_qg.processes import leave
+
+        leave(code)
+    if code:
+        sys.exit(code)
 
 
 def _stay_offline_without_a_hub() -> None:

@@ -40,6 +40,11 @@ class HeldOutQuestions:
             pairs = zip((divergence * mask).sum(-1).tolist(), mask.sum(-1).tolist(), strict=True)
             self._divergences += [(total, int(length)) for total, length in pairs]
 
+    def forget(self) -> None:
+        """Make the rewards forget what they remember of earlier questions."""
+        for judge in self.judges.values():
+            judge.forget()
+
     def collect(self) -> dict[str, float]:
         """Judge what came in, over all processes, and begin anew. Every process gets the same numbers.
 

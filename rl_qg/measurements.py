@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -22,7 +22,7 @@ class Measurements:
         self._samples = 0
         self._since = time.perf_counter()
 
-    def add(self, **sums: tuple[Tensor | float, Tensor | int]) -> None:
+    def add(self, **sums: tuple[Tensor | float, Tensor | float]) -> None:
         """Add (total, weight) to the mean of that name."""
         for name, (total, weight) in sums.items():
             # Tensors stay where they are and are read when they are logged: no waiting for the device before.
@@ -49,19 +49,37 @@ class Measurements:
 
     def collect(self, accelerator: Accelerator) -> dict[str, float]:
         """Means, seconds and rate since the last call, which is the same on every process; then begin anew."""
-        # A process whose rewards all failed has no parts to report: names are those of all processes.
-        names = sorted({name for mine in gather_object([list(self._sums)]) for name in mine})
-        values = [*(float(number) for name in names for number in self._sums[name]), float(self._samples)]
-        reduced = accelerator.reduce(torch.tensor(values, dtype=torch.float64, device=accelerator.device), "sum")
-        *sums, samples = reduced.tolist()
-        found = {
-            name: total / weight if weight else float("nan")
-            for name, total, weight in zip(names, sums[::2], sums[1::2], strict=True)
-        }
+        sums = self._of_all(accelerator)
+        found = {name: total / weight if weight else float("nan") for name, (total, weight) in sums.items()}
+        samples = float(accelerator.reduce(torch.tensor(float(self._samples), device=accelerator.device), "sum"))
         found |= {f"seconds_{part}": seconds for part, seconds in self._seconds.items()}
         found["samples_per_second"] = samples / max(1e-9, time.perf_counter() - self._since)
         self.__init__()  # type: ignore[misc]
         return found
+
+    def fold(self, accelerator: Accelerator) -> None:
+        """Hand the sums of all processes to the main one, whose `sums` a checkpoint then keeps."""
+        sums = self._of_all(accelerator)
+        self._sums.clear()
+        if accelerator.is_main_process:
+            self.sums = sums
+
+    @property
+    def sums(self) -> dict[str, list[float]]:
+        """Total and weight of each mean since the last log line."""
+        return {name: [float(number) for number in pair] for name, pair in self._sums.items()}
+
+    @sums.setter
+    def sums(self, values: Mapping[str, Sequence[float]]) -> None:
+        self._sums.update({name: list(pair) for name, pair in values.items()})
+
+    def _of_all(self, accelerator: Accelerator) -> dict[str, list[float]]:
+        # A process whose rewards all failed has no parts to report: names are those of all processes.
+        names = sorted({name for mine in gather_object([list(self._sums)]) for name in mine})
+        values = [float(number) for name in names for number in self._sums[name]]
+        reduced = accelerator.reduce(torch.tensor(values, dtype=torch.float64, device=accelerator.device), "sum")
+        flat = reduced.tolist()
+        return {name: [total, weight] for name, total, weight in zip(names, flat[::2], flat[1::2], strict=True)}
 
 
 def rollout_measures(rollout: Rollout, logprobs: Tensor) -> dict[str, tuple[Tensor, Tensor | int]]:

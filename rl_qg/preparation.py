@@ -4,7 +4,7 @@ the run.
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -16,9 +16,11 @@ import rewards
 from rl_qg import miniature, world
 from rl_qg.errors import InputError
 from rl_qg.judge import Reward
+from rl_qg.placement import loading, place
+from rl_qg.processes import load_whole, processes
 from rl_qg.qa_data import QAExample
 from rl_qg.run_folder import check_run_folder, claim_run_folder
-from rl_qg.run_record import run_record, write_run_record
+from rl_qg.run_record import check_data, run_record, write_run_record
 from rl_qg.settings import DataSettings, QAModelSettings, Settings
 from rl_qg.splits import WORLD, Splits, load_splits
 
@@ -40,21 +42,25 @@ class Run:
 
     def reward(self) -> Reward:
         """A fresh reward on this process's device."""
-        return load_reward(self.settings.reward, self.state)
+        return load_reward(self.settings.reward, self.state, self.settings.training.reward_placement)
 
     def held_out(self) -> Reward | None:
         """A fresh second reward, which is measured but never optimised; None when the settings name none."""
-        return load_reward(self.settings.held_out, self.state) if self.settings.held_out else None
+        if not self.settings.held_out:
+            return None
+        return load_reward(self.settings.held_out, self.state, self.settings.training.reward_placement)
 
 
 def open_run(settings: Settings) -> Run:
     """Claim or resume the run folder, load the data, build the miniatures that the settings name, and write
     `run.json`.
     """
-    state = PartialState(cpu=settings.training.use_cpu)
+    state = processes(settings.training.use_cpu)
     folder = Path(settings.output_dir)
-    check_run_folder(folder, asdict(settings))
+    begun = check_run_folder(folder, asdict(settings))
     splits = load_splits(settings.data)
+    if begun:
+        check_data(folder, splits.hashes, accept=settings.accept_changed_data)
     state.wait_for_everyone()
     if state.is_main_process:
         claim_run_folder(folder, asdict(settings))
@@ -124,14 +130,14 @@ def _replaced(options: Any, found: Mapping[str, str]) -> Any:
     return found.get(options, options) if isinstance(options, str) else options
 
 
-def one_miniature(path: str, examples: Sequence[QAExample], settings: Settings) -> str:
+def one_miniature(path: str, examples: Iterable[QAExample], settings: Settings) -> str:
     """The folder of one miniature, or `path` itself when it names none."""
     if not miniature.is_miniature(path):
         return path
     return str(miniature.ensure([path], pretraining_text(settings.data, examples), settings.miniature)[path])
 
 
-def pretraining_text(data: DataSettings, examples: Sequence[QAExample]) -> list[miniature.Passage]:
+def pretraining_text(data: DataSettings, examples: Iterable[QAExample]) -> list[miniature.Passage]:
     """What a miniature learns from: passages of the run's training data, or for the embedded corpus passages of their
     own.
 
@@ -147,7 +153,7 @@ def pretraining_text(data: DataSettings, examples: Sequence[QAExample]) -> list[
     return [passage if number % 4 == 0 else replace(passage, questions=()) for number, passage in enumerate(fresh)]
 
 
-def passages_of(examples: Sequence[QAExample]) -> list[miniature.Passage]:
+def passages_of(examples: Iterable[QAExample]) -> list[miniature.Passage]:
     """Group neighbouring examples by passage; unlabelled ones bring no questions."""
     return [
         miniature.Passage(context, tuple(example.question for example in group if example.question))
@@ -155,18 +161,19 @@ def passages_of(examples: Sequence[QAExample]) -> list[miniature.Passage]:
     ]
 
 
-def load_reward(options: dict[str, object], state: PartialState) -> Reward:
-    """The metric that `_target_` names, built with the other options.
+def load_reward(options: dict[str, object], state: PartialState, placement: str | float = "device") -> Reward:
+    """The metric that `_target_` names, built with the other options, its models where `placement` says.
 
     Raises:
         InputError: it cannot be found, or does not take these options.
     """
     arguments = {key: value for key, value in options.items() if key != "_target_"}
     target = str(options.get("_target_", ""))
+    load_whole()
     try:
-        metric = rewards.load(target, **arguments)
+        with loading(placement, state.device):
+            metric: Reward = rewards.load(target, **arguments)
     except TypeError as error:
         raise InputError(f"reward {target}: {error}; rl-qg train --help shows its options") from None
-    if hasattr(metric, "to"):
-        metric.to(state.device)
+    place(metric, placement, state.device)
     return metric

@@ -21,12 +21,15 @@ from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from rl_qg.bootstrap import mean_interval, paired_interval
+from rl_qg.checkpoints import last_checkpoint
 from rl_qg.errors import InputError
+from rl_qg.preemption import train_until_told
+from rl_qg.processes import from_main
 from rl_qg.progress import show_progress
 from rl_qg.qa_data import QAExample
 from rl_qg.qa_features import Windows, best_answers, encode
 from rl_qg.qa_reader import QATrainer, load_model, load_tokenizer
-from rl_qg.run_folder import last_checkpoint, read_json, write_json
+from rl_qg.run_folder import read_json, write_json
 from rl_qg.settings import QASettings
 from rl_qg.squad_scores import score_predictions
 
@@ -87,7 +90,8 @@ class _Job:
             warmup_steps=settings.warmup_fraction,  # below 1 it is a share of all steps
             per_device_train_batch_size=settings.batch_size,
             per_device_eval_batch_size=settings.batch_size,
-            save_strategy="epoch",
+            save_strategy="steps",
+            save_steps=settings.save_steps,
             save_total_limit=1,
             logging_steps=50,
             report_to="none",
@@ -230,28 +234,30 @@ def _run_seed(job: _Job, seed: int, features: _Features) -> None:
 
 
 def _trained(job: _Job, seed: int, features: _Features) -> QATrainer:
-    arguments = job.arguments(seed)
     transformers.set_seed(seed)  # the span head is drawn from it
+    model = load_model(job.settings.model.path)
     trainer = QATrainer(
-        load_model(job.settings.model.path),
-        arguments,
+        model,
+        job.arguments(seed),  # behind the model: with those of ZeRO-3 it would be loaded in pieces
         processing_class=features.tokenizer,
         train_dataset=features.train,
     )
     show_progress(trainer, f"reader on {job.output_dir.name} data, seed {seed}")
-    trainer.train(resume_from_checkpoint=last_checkpoint(job.folder(seed)))
+    train_until_told(trainer, from_main(job.processes, lambda: last_checkpoint(job.folder(seed))))
     return trainer
 
 
 def _save_reader(trainer: QATrainer, folder: Path) -> None:
     """Put model and tokenizer into `folder`, `config.json` last: with it the reader is whole. For every process."""
     partial = folder / "reader.part"
-    trainer.save_model(str(partial))
-    if trainer.is_world_process_zero():
-        (partial / "training_args.bin").unlink(missing_ok=True)  # a pickle, and of no use to a reader
-        for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
-            path.replace(folder / path.name)
-        partial.rmdir()
+    with trainer.whole_model() as model:
+        if trainer.is_world_process_zero():
+            shutil.rmtree(partial, ignore_errors=True)
+            model.save_pretrained(partial)
+            trainer.processing_class.save_pretrained(partial)
+            for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
+                path.replace(folder / path.name)
+            partial.rmdir()
     trainer.accelerator.wait_for_everyone()
 
 

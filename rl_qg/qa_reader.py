@@ -26,15 +26,18 @@ from transformers import (
     TrainingArguments,
 )
 
+from rl_qg.checkpoints import CompleteCheckpoints
 from rl_qg.errors import InputError
+from rl_qg.processes import load_whole
 from rl_qg.qa_features import Collator, Windows
+from rl_qg.whole_weights import WholeModel
 
 log = logging.getLogger(__name__)
 
 GOOD_READERS = "give an encoder such as distilbert, bert or roberta"
 
 
-class QATrainer(Trainer):
+class QATrainer(WholeModel, CompleteCheckpoints, Trainer):
     """A transformers trainer for start and end logits; trains on `Windows`.
 
     Loss: cross-entropy of the start and of the end position, averaged over both and over all windows of the update.
@@ -140,6 +143,7 @@ def load_model(path: str) -> PreTrainedModel:
 
     Raises `InputError` when there is no such model or its weights cannot be read (safetensors only).
     """
+    load_whole()
     with _loading(path) as name, _quiet():
         model, info = AutoModelForQuestionAnswering.from_pretrained(
             name, num_labels=2, use_safetensors=True, dtype=torch.float32, output_loading_info=True

@@ -209,3 +209,25 @@ def _ended(tokens: Tensor, special: SpecialTokens) -> Decoded:
     mask = ends.cumsum(-1) - ends.int() == 0
     length = int(mask.any(0).sum())
     return Decoded(tokens[:, :length].contiguous(), mask[:, :length])
+
+
+def joined(parts: Sequence[Rollout], pad: int) -> Rollout:
+    """The rollouts of consecutive contexts as one."""
+    if len(parts) == 1:
+        return parts[0]
+    greedy = [part.greedy for part in parts if part.greedy is not None]
+    samples = [part.samples for part in parts if part.samples is not None]
+    return Rollout(_below_each_other(greedy, pad), _below_each_other(samples, pad))
+
+
+def _below_each_other(parts: Sequence[Decoded], pad: int) -> Decoded | None:
+    if not parts:
+        return None
+    length = max(part.tokens.shape[1] for part in parts)
+
+    def filled(rows: Tensor, value: int) -> Tensor:
+        return torch.nn.functional.pad(rows, (0, length - rows.shape[1]), value=value)
+
+    return Decoded(
+        torch.cat([filled(part.tokens, pad) for part in parts]), torch.cat([filled(part.mask, 0) for part in parts])
+    )

@@ -83,6 +83,7 @@ class TrainingSettings:
     precision: str = "no"
     gradient_checkpointing: bool = False
     use_cpu: bool = False
+    reward_placement: Any = "device"
     logging_steps: int = 10
     eval_steps: int = 500
     eval_samples: int = 256
@@ -178,6 +179,7 @@ class QASettings:
     learning_rate: float = 3e-5
     warmup_fraction: float = 0.1
     batch_size: int = 16
+    save_steps: int = 500
     max_length: int = 384
     doc_stride: int = 128
     max_answer_length: int = 30
@@ -239,6 +241,7 @@ class Settings:
     seed: int = 13
     stages: str = "both"
     algorithm: str = "scst"
+    accept_changed_data: bool = False
     data: DataSettings = field(default_factory=DataSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     peft: PeftSettings = field(default_factory=PeftSettings)
@@ -276,6 +279,10 @@ class Settings:
                 f"training.precision={self.training.precision} is not one of no, bf16, fp16",
             ),
             (
+                not _is_placement(self.training.reward_placement),
+                f"training.reward_placement={self.training.reward_placement} is not device, cpu, or a share in (0, 1]",
+            ),
+            (
                 not 0 < self.data.labelled_fraction <= 1,
                 f"data.labelled_fraction={self.data.labelled_fraction} is not in (0, 1]",
             ),
@@ -294,3 +301,10 @@ class Settings:
                 f"qa.doc_stride={self.qa.doc_stride} must be below qa.max_length={self.qa.max_length}",
             ),
         ]
+
+
+def _is_placement(value: Any) -> bool:
+    """Whether a value of `reward_placement` is one of its words or a share; YAML's true is no number."""
+    if isinstance(value, str):
+        return value in ("device", "cpu")
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1

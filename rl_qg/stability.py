@@ -21,6 +21,7 @@ from rl_qg.judge import Verdict
 from rl_qg.objectives import adapted_coefficient
 from rl_qg.qa_data import QAExample
 from rl_qg.run_folder import append_json_line
+from rl_qg.whole_weights import gather
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class FiniteUpdates(TrainerCallback, ExportableState):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Go on counting where the checkpoint stood."""
-        stored = _stored(state, self)
+        stored = stored_state(state, self)
         self.skipped = stored["attributes"]["skipped"] if stored else 0
 
     def on_pre_optimizer_step(
@@ -89,13 +90,13 @@ class FiniteUpdates(TrainerCallback, ExportableState):
         if args.fp16:
             return
         gradients = [value.grad for value in kwargs["model"].parameters() if value.grad is not None]
-        if gradients and not math.isfinite(float(torch.nn.utils.get_total_norm(gradients))):
+        if gradients and not math.isfinite(float(gather(torch.nn.utils.get_total_norm(gradients)))):
             kwargs["optimizer"].zero_grad(set_to_none=True)
             self.skipped += 1
             log.warning("step %d: the gradient is not finite; this update is left out", state.global_step + 1)
 
 
-def _stored(state: TrainerState, callback: TrainerCallback) -> dict[str, Any] | None:
+def stored_state(state: TrainerState, callback: TrainerCallback) -> dict[str, Any] | None:
     """What the checkpoint that a run resumes from keeps of a callback; None for a run from the start."""
     kept: Any = state.stateful_callbacks
     return kept.get(type(callback).__name__) if state.global_step and isinstance(kept, dict) else None
@@ -117,7 +118,7 @@ class KLCoefficient(TrainerCallback, ExportableState):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Go on with the value of the checkpoint that the run resumes from."""
-        stored = _stored(state, self)
+        stored = stored_state(state, self)
         if self.target is not None and stored:
             self.value = stored["args"]["value"]
 

@@ -18,15 +18,18 @@ from transformers import EarlyStoppingCallback, set_seed
 
 from rl_qg.adapters import check_adapters, with_adapters
 from rl_qg.causal_config import rate_factor
+from rl_qg.checkpoints import last_checkpoint
 from rl_qg.diagnostics import improves
 from rl_qg.errors import InputError
 from rl_qg.hub import check_repository, publish
 from rl_qg.judge import Reward
 from rl_qg.policy import load_seq2seq
+from rl_qg.preemption import train_until_told
+from rl_qg.processes import from_main
 from rl_qg.progress import show_progress
 from rl_qg.prompts import HIGHLIGHT, add_highlight, default_prefix
 from rl_qg.qa_data import QAExample, take
-from rl_qg.run_folder import TRAINED, last_checkpoint, write_json
+from rl_qg.run_folder import TRAINED, write_json
 from rl_qg.scst_config import SelfCriticalConfig
 from rl_qg.settings import SCSTSettings, Settings
 from rl_qg.splits import Splits
@@ -59,12 +62,12 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     show_progress(trainer, f"train ({settings.stages})" if settings.stages != "both" else "train (ce, scst)")
     if trainer.is_world_process_zero():
         _report_cuts(trainer, splits.gold, folder)
-    checkpoint = last_checkpoint(folder)
+    checkpoint = from_main(trainer.accelerator.state, lambda: last_checkpoint(folder))
     if checkpoint is None and trainer.is_world_process_zero():
         shutil.rmtree(folder / BEST, ignore_errors=True)  # of a run that was killed before its first checkpoint
     # A run that begins with the self-critical stage is compared with the model it was given.
     trainer.args.eval_on_start = checkpoint is None and settings.stages == "scst"
-    trainer.train(resume_from_checkpoint=checkpoint)
+    train_until_told(trainer, checkpoint)
     save_whole(trainer, final)
     if trainer.is_world_process_zero():
         kept = _keep_the_best(trainer, final)
@@ -105,13 +108,14 @@ def check_training(settings: Settings) -> None:
 def _trainer(
     settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None
 ) -> SelfCriticalTrainer:
-    arguments = _arguments(settings)
     model, tokenizer = load_seq2seq(settings.model.path)
-    arguments.prefix = default_prefix(model) if settings.model.prefix is None else settings.model.prefix
+    add_highlight(tokenizer, model)
+    prefix = default_prefix(model) if settings.model.prefix is None else settings.model.prefix
     if settings.peft.method != "none":
         set_seed(settings.seed)  # of the adapters' weights
-        add_highlight(tokenizer, model)
         model = with_adapters(model, settings.peft, [tokenizer.convert_tokens_to_ids(HIGHLIGHT)])
+    arguments = _arguments(settings)  # behind the model: with those of ZeRO-3 it would be loaded in pieces
+    arguments.prefix = prefix
     return SelfCriticalTrainer(
         model=model,
         args=arguments,

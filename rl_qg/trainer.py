@@ -13,7 +13,6 @@ the library's.
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +20,27 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer
-from transformers.integrations import is_deepspeed_zero3_enabled
-from transformers.modeling_outputs import BaseModelOutput
 
 from rl_qg import objectives
+from rl_qg.checkpoints import CompleteCheckpoints
+from rl_qg.encoding import encoded_once
+from rl_qg.halving import Halving
 from rl_qg.held_out import HeldOutQuestions
 from rl_qg.judge import Judge, JudgedRollout, Reward
 from rl_qg.measurements import Measurements, rollout_measures
 from rl_qg.prompts import Prompt, PromptEncoder, add_highlight
 from rl_qg.qa_data import QAExample
 from rl_qg.reference import ReferencePolicy
-from rl_qg.rollout import Decoded, Rollout, SpecialTokens, decode, uniforms
+from rl_qg.rollout import Decoded, Rollout, SpecialTokens, decode, joined, uniforms
 from rl_qg.scst_config import SelfCriticalConfig
 from rl_qg.stability import FailedRewards, FiniteUpdates, HeldOutStopping, KLCoefficient
 from rl_qg.trainer_files import RunFiles, save_whole
+from rl_qg.whole_weights import WholeModel
 
 __all__ = ["SelfCriticalConfig", "SelfCriticalTrainer"]
 
 
-class SelfCriticalTrainer(Seq2SeqTrainer):
+class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
     """Trains a seq2seq question generator on `QAExample`s, or on a `datasets.Dataset` with the columns of SQuAD.
 
     `reward` is a metric of `rewards` or anything of that shape; None when there is no self-critical stage. `held_out`
@@ -64,8 +65,6 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
     ) -> None:
         if reward is None and args.scst_epochs > 0:
             raise ValueError("a self-critical stage (scst_epochs > 0) needs a reward")
-        if args.kl_coefficient > 0 and (args.fsdp or is_deepspeed_zero3_enabled()):
-            raise ValueError("kl_coefficient > 0 needs whole weights on every process: use DDP, ZeRO-1 or ZeRO-2")
         add_highlight(processing_class, model)
         prompt = Prompt(args.prefix, args.max_source_length, args.max_target_length)
         self.encoder = PromptEncoder(processing_class, prompt)
@@ -81,6 +80,7 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         self.model_accepts_loss_kwargs = True  # makes the trainer count the target tokens of the whole update
         self.special = SpecialTokens.of(model)
         self.rules = args.decoding_rules()
+        self.rollout_batches = Halving("rollout", "lower training.batch_size or scst.num_samples")
         self.judge = None if reward is None else Judge(reward)
         self.questions = None if reward is None else HeldOutQuestions(reward, held_out)
         self.failed = FailedRewards(Path(args.output_dir) / "samples.jsonl", args.on_bad_reward)
@@ -168,18 +168,19 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
                 loss = self._cross_entropy(self._logits(model, inputs, labels), labels).sum()
                 self.measured.add(loss_ce=(loss.detach(), labels.ne(-100).sum()))
         else:
-            self._note_the_reference(model)
+            self._note_the_reference()
             loss = self._mixed_loss(model, inputs, step)
-        loss = loss / items
+        loss, processes = loss / items, self.accelerator.num_processes
         if self.args.average_tokens_across_devices:
-            loss = loss * self.accelerator.num_processes  # undone by the mean over processes
+            loss = loss * processes  # undone by the mean over processes
+        self.measured.add(loss=(loss.detach() / processes, 0.0))  # its weight, one an update, is counted at its end
         return (loss, {}) if return_outputs else loss
 
     def _mixed_loss(self, model: torch.nn.Module, inputs: dict[str, Any], step: int) -> Tensor:
         args, labels, copies = self.args, inputs["labels"], self.args.num_samples
         # 1. Roll out: sampled questions, and greedy ones to compare with, without gradient and without dropout.
         with self.measured.timed("rollout"):
-            rollout = self._roll_out(model, inputs, samples=copies, greedy=args.baseline == "greedy")
+            rollout = self._roll_out(inputs, samples=copies, greedy=args.baseline == "greedy")
             samples = rollout.samples
             assert samples is not None
         # 2. Judge them.
@@ -200,7 +201,7 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
             scst = objectives.policy_gradient(logprobs, samples.mask, shaped.flatten()) / copies
             loss = self.scst_weight(step) * scst.sum() + self.ce_weight(step) * ce.sum()
             if self.beta.value > 0:
-                kl = self._divergence(model, inputs, samples, logits, logprobs) * samples.mask
+                kl = self._divergence(inputs, samples, logits, logprobs) * samples.mask
                 loss = loss + self.beta.value * kl.sum() / copies
                 total = (kl.detach().sum(), samples.mask.sum())
                 self.beta.add(*total)
@@ -217,83 +218,67 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
         that have one each. Each context is encoded once.
         """
         decoder_input = objectives.shift_right(labels, self.special.start, self.special.pad)
-        mask = inputs["attention_mask"]
-        if len(labels) == len(mask):
-            return model(input_ids=inputs["input_ids"], attention_mask=mask, decoder_input_ids=decoder_input).logits
-        encode = self.accelerator.unwrap_model(model).get_encoder()
-        with self.accelerator.autocast():  # the library casts in `model.forward` alone
-            states = encode(input_ids=inputs["input_ids"], attention_mask=mask).last_hidden_state
-        copies = (len(labels) - gold) // len(mask)
-        states, mask = (torch.cat((x[:gold], x.repeat_interleave(copies, 0))) for x in (states, mask))
-        return model(
-            encoder_outputs=BaseModelOutput(last_hidden_state=states),
-            attention_mask=mask,
-            decoder_input_ids=decoder_input,
-        ).logits
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        every = torch.arange(len(mask), device=mask.device)
+        context = torch.cat((every[:gold], every.repeat_interleave((len(labels) - gold) // len(mask))))
+        with encoded_once(self.accelerator.unwrap_model(model), mask, context):
+            return model(input_ids=ids, attention_mask=mask[context], decoder_input_ids=decoder_input).logits
 
     def _cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
         return objectives.cross_entropy(logits, labels, label_smoothing=self.args.label_smoothing_factor)
 
-    def _divergence(
-        self, model: torch.nn.Module, inputs: dict[str, Any], samples: Decoded, logits: Tensor, logprobs: Tensor
-    ) -> Tensor:
+    def _divergence(self, inputs: dict[str, Any], samples: Decoded, logits: Tensor, logprobs: Tensor) -> Tensor:
         """KL from the policy that the stage began with, at each position of the samples: (b · k, t)."""
-        reference = self._reference_logits(model, inputs, samples)
+        reference = self._reference_logits(inputs, samples)
         if self.args.kl_estimator == "exact":
             return objectives.kl_over_vocabulary(logits, reference)
         # Behind the end both are taken as equal: masked later, an infinite value there would still be NaN.
         elsewhere = objectives.token_logprobs(reference, samples.tokens)
         return objectives.kl_from_samples(logprobs, torch.where(samples.mask, elsewhere, logprobs.detach()))
 
-    def _note_the_reference(self, model: torch.nn.Module) -> None:
+    def _note_the_reference(self) -> None:
         """Keep the policy as it stands at the boundary, when a divergence from it is wanted."""
-        sharded = self.is_fsdp_enabled or is_deepspeed_zero3_enabled()
-        watched = self.args.watch_kl and self.eval_dataset is not None and not sharded
+        watched = self.args.watch_kl and self.eval_dataset is not None
         if (self.args.kl_coefficient > 0 or watched) and self.reference is None:
-            self.reference = ReferencePolicy.at_the_boundary(
-                self.accelerator.unwrap_model(model),
-                Path(self.args.output_dir),
-                resumed=self.state.global_step > self.boundary,
-                write=self.is_world_process_zero(),
-            )
+            with self.whole_model() as policy:
+                self.reference = ReferencePolicy.at_the_boundary(
+                    policy,
+                    Path(self.args.output_dir),
+                    resumed=self.state.global_step > self.boundary,
+                    write=self.is_world_process_zero(),
+                )
 
-    def _reference_logits(self, model: torch.nn.Module, inputs: dict[str, Any], decoded: Decoded) -> Tensor:
+    def _reference_logits(self, inputs: dict[str, Any], decoded: Decoded) -> Tensor:
         """Logits (n, t, v) of the reference policy at the tokens of n = b · k questions."""
         assert self.reference is not None
-        policy = self.accelerator.unwrap_model(model)
-        with self.reference.in_place_of(policy):
+        with self.whole_model() as policy, self.reference.in_place_of(policy):
             return self._logits(policy, inputs, decoded.tokens)
 
     # --- rollout and reward
     # ---------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def _roll_out(self, model: torch.nn.Module, inputs: dict[str, Any], *, samples: int, greedy: bool) -> Rollout:
+    def _roll_out(self, inputs: dict[str, Any], *, samples: int, greedy: bool) -> Rollout:
         draws = None
         if samples:
             keys = [example.id for example in inputs["examples"]]
             length, step = self.rules.max_new_tokens, self.state.global_step
             draws = uniforms(keys, samples, length, seed=self.args.seed, step=step)
-        training = model.training
-        with self._whole_weights(model) as policy, self.accelerator.autocast():
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+
+        def roll_out(rows: Sequence[int]) -> Rollout:
+            part = slice(rows[0], rows[-1] + 1)
+            states = policy.get_encoder()(input_ids=ids[part], attention_mask=mask[part]).last_hidden_state
+            drawn = None if draws is None else draws[part]
+            return decode(policy, states, mask[part], self.rules, draws=drawn, greedy=greedy)
+
+        with self.whole_model() as policy, self.accelerator.autocast():
+            training = policy.training
             policy.eval()
             try:
-                states = policy.get_encoder()(
-                    input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]
-                ).last_hidden_state
-                return decode(policy, states, inputs["attention_mask"], self.rules, draws=draws, greedy=greedy)
+                return joined(self.rollout_batches(roll_out, range(len(ids))), self.special.pad)
             finally:
                 policy.train(training)
-
-    def _whole_weights(self, model: torch.nn.Module) -> AbstractContextManager[Any]:
-        """The bare model, with weights that ZeRO-3 or FSDP spread over processes gathered once for the whole
-        rollout.
-        """
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
-            from trl.models.utils import unwrap_model_for_generation
-
-            return unwrap_model_for_generation(model, self.accelerator)
-        return nullcontext(self.accelerator.unwrap_model(model))
 
     def _judge(self, examples: Sequence[QAExample], rollout: Rollout, step: int) -> JudgedRollout:
         assert self.judge is not None and rollout.samples is not None
@@ -330,11 +315,11 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
             losses = objectives.cross_entropy(self._logits(model, inputs, labels), labels) / labels.ne(-100).sum(-1)
             self.eval_losses += zip(inputs["examples"], losses.tolist(), strict=True)
             if self.questions is not None:
-                greedy = self._roll_out(model, inputs, samples=0, greedy=True).greedy
+                greedy = self._roll_out(inputs, samples=0, greedy=True).greedy
                 assert greedy is not None
                 divergence = None
                 if self.reference is not None:
-                    reference = self._reference_logits(model, inputs, greedy)
+                    reference = self._reference_logits(inputs, greedy)
                     divergence = objectives.kl_over_vocabulary(self._logits(model, inputs, greedy.tokens), reference)
                 self.questions.add(inputs["examples"], self._texts(greedy), greedy.mask, divergence)
         return losses.mean(), None, None
@@ -353,7 +338,7 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
                 output.metrics.update({f"{prefix}_{name}": value for name, value in self.questions.collect().items()})
         return output
 
-    # --- logging
+    # --- logging and checkpoints
     # --------------------------------------------------------------------------------------------------------
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -365,6 +350,13 @@ class SelfCriticalTrainer(Seq2SeqTrainer):
             if step > self.boundary:
                 logs |= {"kl_coefficient": self.beta.value, "updates_skipped": float(self.finite.skipped)}
         super().log(logs, start_time)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """As the library's; a run that resumes from it knows what this one knows, to the last digit."""
+        self.measured.fold(self.accelerator)
+        if self.questions is not None:
+            self.questions.forget()  # a resumed run has judged nothing yet
+        super()._save_checkpoint(model, trial)
 
 
 def _stack(first: Tensor, second: Tensor) -> Tensor:

@@ -5,19 +5,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import ExportableState
 
 from rl_qg.adapters import has_adapters, merged
 from rl_qg.run_folder import append_json_line, cut_json_lines
+from rl_qg.stability import stored_state
 
 if TYPE_CHECKING:
     from rl_qg.trainer import SelfCriticalTrainer
 
 
-class RunFiles(TrainerCallback):
+class RunFiles(TrainerCallback, ExportableState):
     """`metrics.jsonl`, `samples.jsonl` and the model at the stage boundary."""
 
     def __init__(self, trainer: "SelfCriticalTrainer") -> None:
         self.trainer = trainer
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps: the sums of the log line under way, which may span it."""
+        return {"args": {}, "attributes": {"sums": self.trainer.measured.sums}}
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -25,7 +31,10 @@ class RunFiles(TrainerCallback):
         """Forget the lines behind the checkpoint that this run resumes from: they will be written again."""
         if state.is_world_process_zero:
             for name in ("metrics.jsonl", "samples.jsonl"):
-                cut_json_lines(Path(args.output_dir) / name, state.global_step)
+                cut_json_lines(Path(args.output_dir) / name, state.global_step or -1)
+            if stored := stored_state(state, self):
+                self.trainer.measured.sums = stored["attributes"]["sums"]
+        self.trainer.accelerator.wait_for_everyone()  # every process may write to samples.jsonl
 
     def on_log(
         self,
@@ -49,14 +58,17 @@ class RunFiles(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Keep the model of the cross-entropy stage as `ce/`, and judge it: the next stage is compared with it."""
+        """Count the update. Behind the last one of the cross-entropy stage keep its model as `ce/` and judge it: the
+        next stage is compared with it.
+        """
+        self.trainer.measured.add(loss=(0.0, 1 / self.trainer.accelerator.num_processes))
         if state.global_step == self.trainer.boundary:
             save_whole(self.trainer, Path(args.output_dir) / "ce")
             if args.eval_strategy != "no" and state.global_step < state.max_steps:
                 control.should_evaluate = True
 
 
-def save_whole(trainer: "SelfCriticalTrainer", folder: Path) -> None:
+def save_whole(trainer: Any, folder: Path) -> None:
     """Save model and tokenizer so that `folder` is either absent or complete. Called by every process.
 
     Adapters are merged into a copy, so what is saved is a model like any other and the one in training stays as it is.
@@ -65,16 +77,12 @@ def save_whole(trainer: "SelfCriticalTrainer", folder: Path) -> None:
     if trainer.is_world_process_zero():
         shutil.rmtree(partial, ignore_errors=True)
     trainer.accelerator.wait_for_everyone()
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    if not has_adapters(model):
-        trainer.save_model(str(partial))
-    elif trainer.is_world_process_zero():
-        merged(model).save_pretrained(partial)
-        trainer.processing_class.save_pretrained(partial)
-    trainer.accelerator.wait_for_everyone()
-    if trainer.is_world_process_zero():
-        trainer.encoder.prompt.save(partial)
-        (partial / "training_args.bin").unlink(missing_ok=True)  # a pickle, and of no use to a generator
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
+    with trainer.whole_model() as model:
+        if trainer.is_world_process_zero():
+            whole = merged(model) if has_adapters(model) else model
+            whole.save_pretrained(partial)
+            trainer.processing_class.save_pretrained(partial)
+            trainer.encoder.prompt.save(partial)
+            shutil.rmtree(folder, ignore_errors=True)
+            partial.rename(folder)
     trainer.accelerator.wait_for_everyone()

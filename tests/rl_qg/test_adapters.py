@@ -12,11 +12,11 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, GPT2Config, GPT2LMHeadModel
 
 from rl_qg.adapters import check_adapters, has_adapters, lora_config, merged, with_adapters
+from rl_qg.checkpoints import last_checkpoint
 from rl_qg.errors import InputError
 from rl_qg.policy import Policy
 from rl_qg.prompts import HIGHLIGHT, add_highlight
 from rl_qg.reference import ReferencePolicy
-from rl_qg.run_folder import last_checkpoint
 from rl_qg.settings import PeftSettings
 from rl_qg.trainer import SelfCriticalTrainer
 from tests.rl_qg.test_trainer import WORDS, data, lines, pair_of_berts, trainer

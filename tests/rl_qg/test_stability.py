@@ -207,7 +207,7 @@ def test_held_out_numbers_are_those_of_the_greedy_questions(tmp_path: Path) -> N
 
     subject = trainer(tmp_path, held_out=WordReward(), eval_dataset=data(7), per_device_eval_batch_size=3)
     found = subject.evaluate()
-    rollouts = [subject._roll_out(subject.model, subject.encoder([item]), samples=0, greedy=True) for item in data(7)]
+    rollouts = [subject._roll_out(subject.encoder([item]), samples=0, greedy=True) for item in data(7)]
     texts = [subject._texts(rollout.greedy)[0] for rollout in rollouts]
     wanted = held_out_measures(texts, [item.question for item in data(7)], [item.context for item in data(7)])
     assert {name: found[f"eval_{name}"] for name in wanted} == pytest.approx(wanted)

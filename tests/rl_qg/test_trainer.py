@@ -1,6 +1,8 @@
 """The trainer: equal updates however the batch is split, a reward that is learned, a run that resumes."""
 
 import json
+import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from rl_qg import rollout
+from rl_qg.checkpoints import last_checkpoint
+from rl_qg.errors import Terminated
+from rl_qg.preemption import train_until_told
 from rl_qg.qa_data import QAExample
 from rl_qg.reference import ReferencePolicy
 from rl_qg.trainer import SelfCriticalConfig, SelfCriticalTrainer
@@ -260,12 +266,42 @@ def test_two_runs_are_equal(tmp_path: Path) -> None:
     assert first == second
 
 
-def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path) -> None:
-    """Stopped in the self-critical stage: weights, λ and both line files continue without a gap or a double."""
-    options = {"save_strategy": "steps", "save_steps": 3, "train_dataset": data(32)}
-    whole = trainer(tmp_path / "whole", model=tiny_bart(25, seed=1, dropout=0.1), **options)
+class Remembering(WordReward):
+    """A reward whose scores hang on what it was asked before, as rounding does where a cache changes the batches."""
+
+    asked = 0
+
+    def score(self, *args: Any, **kwargs: Any) -> Any:
+        self.asked += 1
+        result = super().score(*args, **kwargs)
+        result.scores = [score + self.asked / 100 for score in result.scores]
+        return result
+
+    def forget(self) -> None:
+        self.asked = 0
+
+
+def assert_equal_runs(whole: SelfCriticalTrainer, again: SelfCriticalTrainer) -> None:
+    for name, value in whole.model.state_dict().items():
+        torch.testing.assert_close(again.model.state_dict()[name], value, rtol=0, atol=0)
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        both = [
+            [{k: v for k, v in line.items() if "second" not in k} for line in lines(Path(run.args.output_dir) / name)]
+            for run in (whole, again)
+        ]
+        assert both[0] == both[1] and both[0]
+
+
+@pytest.mark.parametrize("logging_steps", [1, 4])
+def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, logging_steps: int) -> None:
+    """Stopped in the self-critical stage: weights, λ and both line files continue without a gap or a double, also
+    where a log line spans the checkpoint; and the reward remembers neither more nor less.
+    """
+    options = {"save_strategy": "steps", "save_steps": 3, "train_dataset": data(32), "logging_steps": logging_steps}
+    dropout = lambda seed: tiny_bart(25, seed=seed, dropout=0.1)  # noqa: E731
+    whole = trainer(tmp_path / "whole", model=dropout(1), reward=Remembering(), **options)
     whole.train()
-    cut = trainer(tmp_path / "cut", model=tiny_bart(25, seed=1, dropout=0.1), **options)
+    cut = trainer(tmp_path / "cut", model=dropout(1), reward=Remembering(), **options)
 
     class Kill(Exception):
         pass
@@ -282,17 +318,46 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path) -> None:
         cut.train()
     with (tmp_path / "cut" / "metrics.jsonl").open("a") as stream:
         stream.write('{"step": 8, "torn')  # as a kill leaves it
-    again = trainer(tmp_path / "cut", model=tiny_bart(25, seed=9, dropout=0.1), **options)
-    again.train(resume_from_checkpoint=str(tmp_path / "cut" / "checkpoint-6"))
-    for name, value in whole.model.state_dict().items():
-        torch.testing.assert_close(again.model.state_dict()[name], value, rtol=0, atol=0)
-    for name in ("metrics.jsonl", "samples.jsonl"):
-        both = [
-            [{k: v for k, v in line.items() if "second" not in k} for line in lines(tmp_path / run / name)]
-            for run in ("whole", "cut")
-        ]
-        assert both[0] == both[1]
-    assert [line["lambda"] for line in lines(tmp_path / "cut" / "metrics.jsonl")] == [0, 0, 0, 0, 0.25, 0.5, 0.75, 1]
+    again = trainer(tmp_path / "cut", model=dropout(9), reward=Remembering(), **options)
+    again.train(resume_from_checkpoint=last_checkpoint(tmp_path / "cut"))
+    assert_equal_runs(whole, again)
+    if logging_steps == 1:
+        weights = [line["lambda"] for line in lines(tmp_path / "cut" / "metrics.jsonl")]
+        assert weights == [0, 0, 0, 0, 0.25, 0.5, 0.75, 1]
+
+
+@pytest.mark.parametrize("at", [1, 5])
+def test_sigterm_saves_the_update_under_way_and_the_run_goes_on_from_it(tmp_path: Path, at: int) -> None:
+    options = {"save_strategy": "steps", "save_steps": 3, "train_dataset": data(32), "logging_steps": 4}
+    whole = trainer(tmp_path / "whole", model=tiny_bart(25, seed=1, dropout=0.1), **options)
+    train_until_told(whole, None)
+    told = trainer(tmp_path / "told", model=tiny_bart(25, seed=1, dropout=0.1), **options)
+    update = told.training_step
+
+    def step(*args: Any, **kwargs: Any) -> torch.Tensor:
+        if told.state.global_step == at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return update(*args, **kwargs)
+
+    told.training_step = step  # type: ignore[method-assign]
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Terminated) as end:
+        train_until_told(told, None)
+    assert end.value.code == 143 and signal.getsignal(signal.SIGTERM) is before
+    checkpoint = last_checkpoint(tmp_path / "told")
+    assert checkpoint == str(tmp_path / "told" / f"checkpoint-{at + 1}")
+    again = trainer(tmp_path / "told", model=tiny_bart(25, seed=9, dropout=0.1), **options)
+    train_until_told(again, checkpoint)
+    assert_equal_runs(whole, again)
+
+
+def test_a_run_killed_before_its_first_checkpoint_writes_no_line_twice(tmp_path: Path) -> None:
+    options = {"train_dataset": data(16), "eval_dataset": data(4), "eval_on_start": True, "eval_strategy": "steps"}
+    for _ in range(2):  # the second finds what the first left and begins anew
+        subject = trainer(tmp_path, max_steps=2, eval_steps=1, **options)
+        subject.train()
+    steps = [(line["step"], "eval_loss" in line) for line in lines(tmp_path / "metrics.jsonl")]
+    assert steps == [(0, True), (1, False), (1, True), (2, False), (2, True)]
 
 
 def test_logged_parts_add_up_and_the_ce_stage_takes_no_rollout(tmp_path: Path) -> None:
@@ -332,11 +397,37 @@ def test_a_reward_that_is_undefined_never_reaches_the_weights(tmp_path: Path, ba
     assert all(line["reward_sample"] == line["reward_sample"] for line in logged)  # no NaN in the means
 
 
+def test_a_rollout_that_runs_out_of_memory_changes_nothing(tmp_path: Path, monkeypatch, caplog) -> None:
+    options = {"train_dataset": data(16), "max_steps": 4, "reward": WordReward(), "num_samples": 2}
+    whole = trainer(tmp_path / "whole", **options)
+    whole.train()
+    sizes, real = [], rollout.decode
+
+    def small(model: Any, states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        sizes.append(len(states))
+        if len(states) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        return real(model, states, *args, **kwargs)
+
+    monkeypatch.setattr("rl_qg.trainer.decode", small)
+    halved = trainer(tmp_path / "halved", **options)
+    halved.train()
+    assert sizes[:3] == [8, 4, 2] and max(sizes[3:]) == 2
+    assert caplog.text.count("rollout: 8 rows do not fit into memory") == 1
+    for first, second in zip(whole.model.parameters(), halved.model.parameters(), strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-6)
+    kept = [
+        [{key: row[key] for key in row if "seconds" not in key} for row in lines(tmp_path / name / "samples.jsonl")]
+        for name in ("whole", "halved")
+    ]
+    assert kept[0] == kept[1] and kept[0]
+
+
 def test_rollouts_use_no_dropout_and_leave_the_mode_as_it_was(tmp_path: Path) -> None:
     subject = trainer(tmp_path, model=tiny_bart(25, seed=1, dropout=0.5))
     subject.model.train()
     batch = subject.encoder(data(4))
-    first, second = (subject._roll_out(subject.model, batch, samples=2, greedy=True) for _ in range(2))
+    first, second = (subject._roll_out(batch, samples=2, greedy=True) for _ in range(2))
     assert first.greedy.tokens.equal(second.greedy.tokens)
     assert first.samples.tokens.equal(second.samples.tokens)
     assert subject.model.training
