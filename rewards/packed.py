@@ -13,6 +13,10 @@ from torch import Tensor, nn
 from transformers.activations import NewGELUActivation
 from transformers.pytorch_utils import Conv1D
 
+# Rows are filled up to a multiple of it. oneDNN keeps what it compiles for each number of rows, for good: without this
+# memory grows by 20 MB with every 1,000 questions (measured with miniatures, QRelScore).
+STEP = 64
+
 
 class PackedLinear(nn.Module):
     """A linear layer without gradient: ``x`` [..., inputs] -> [..., outputs], in float32 or bfloat16 on a CPU.
@@ -32,7 +36,12 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ``x @ weight.T + bias``."""
-        return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        rows = x.reshape(-1, x.shape[-1])
+        count = len(rows)
+        if filling := -count % STEP:
+            rows = nn.functional.pad(rows, (0, 0, 0, filling))
+        product = torch.ops.mkldnn._linear_pointwise(rows, self.weight, self.bias, "none", [], "")
+        return product[:count].view(*x.shape[:-1], product.shape[-1])
 
     def unpacked(self) -> nn.Module:
         """Return the plain layer this one was made from."""

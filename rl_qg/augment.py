@@ -2,13 +2,13 @@
 
     rl-qg augment questions=questions.jsonl gold=train.json output=augmented.json num_samples=90000
 
-The questions are read twice, line by line: once to decide, once to write. In memory stand the human examples, hashes
-of the kept candidates and the places of the sampled ones. The sample hangs on the seed and on what the lines say, not
-on their order; only of candidates that repeat one another, the one that stands first is taken.
+The questions are read twice, line by line: once to decide, once to write; the human examples as their source is read.
+In memory stand hashes of both, and the places of the sampled candidates. The sample hangs on the seed and on what the
+lines say, not on their order; only of candidates that repeat one another, the one that stands first is taken.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,21 @@ from tqdm import tqdm
 
 from rl_qg.errors import InputError
 from rl_qg.filters import Funnel, paper_rules, question_key
-from rl_qg.qa_data import Answer, QAExample, examples_hash, file_hash, seeded_rank, write_squad
+from rl_qg.qa_data import (
+    Answer,
+    QAExample,
+    check_unchanged,
+    examples_hash,
+    file_hash,
+    seeded_rank,
+    write_squad,
+)
 from rl_qg.qa_sources import is_unicode, parse_object
-from rl_qg.run_folder import write_json
+from rl_qg.qa_stream import Examples
+from rl_qg.run_folder import read_json, write_json
 
 SYNTHETIC = "synthetic-"
+OFFSET_BITS = 64
 FIELDS: dict[str, type] = {
     "id": str,
     "candidate": int,
@@ -34,7 +44,7 @@ FIELDS: dict[str, type] = {
 
 def augment(
     questions: str | Path,
-    gold: Sequence[QAExample],
+    gold: Examples,
     output: str | Path,
     *,
     num_samples: int,
@@ -46,32 +56,53 @@ def augment(
 
     Beside it stands the report that is returned, `<output stem>.report.json`: what came in, what each rule dropped,
     what was kept and sampled, the settings, and the hashes of what was read. All kept candidates are taken when they
-    are fewer than `num_samples`. Raises `InputError`, with file and line, for a line that is not a whole candidate.
+    are fewer than `num_samples`.
+
+    Raises:
+        InputError: with file and line, for a line that is not a whole candidate; the disk is full.
     """
     questions, output = Path(questions), Path(output)
-    _check(gold, output, num_samples)
-    gold_keys = {question_key(example.context, example.question) for example in gold}
+    gold_keys = _check(gold, output, num_samples)
     funnel = Funnel(paper_rules(gold_keys, min_words=min_words, max_words=max_words))
     offsets = _sample(questions, funnel, num_samples, seed)
-    written = write_squad(output, _merged(gold, questions, offsets))
-    report = {
-        "gold": len(gold),
-        "candidates": funnel.seen,
-        "dropped": funnel.counts,
-        "kept": funnel.kept,
-        "requested": num_samples,
-        "sampled": len(offsets),
-        "written": written,
-        "settings": {"num_samples": num_samples, "min_words": min_words, "max_words": max_words, "seed": seed},
-        "inputs": {
-            "questions": {"path": str(questions), "sha256": file_hash(questions)},
-            "gold": {"examples": len(gold), "sha256": examples_hash(gold)},
-        },
-        "output": {"path": str(output), "sha256": file_hash(output)},
-    }
-    write_json(report_path(output), report)
+    try:
+        # Gone until it is written anew: a kill between the two files leaves no report of another one's.
+        report_path(output).unlink(missing_ok=True)
+        written = write_squad(output, _merged(gold, questions, offsets))
+        report = {
+            "gold": len(gold),
+            "candidates": funnel.seen,
+            "dropped": funnel.counts,
+            "kept": funnel.kept,
+            "requested": num_samples,
+            "sampled": len(offsets),
+            "written": written,
+            "settings": {"num_samples": num_samples, "min_words": min_words, "max_words": max_words, "seed": seed},
+            "inputs": {
+                "questions": {"path": str(questions), "sha256": file_hash(questions)},
+                "gold": {"examples": len(gold), "sha256": examples_hash(gold)},
+            },
+            "output": {"path": str(output), "sha256": file_hash(output)},
+        }
+        write_json(report_path(output), report)
+    except OSError as error:
+        raise InputError(
+            f"output={output}: cannot be written ({error.strerror}); {questions} is as it was: make room or name "
+            "another path, and run the command again"
+        ) from None
     print(funnel_table(report))
     return report
+
+
+def check_questions(questions: Path, output: Path, *, accept_changed_data: bool) -> None:
+    """Compare the questions at hand with those that `output` was made from, as its report has them.
+
+    Raises:
+        InputError: they are others, and the user has not said that this is known.
+    """
+    made_from = read_json(report_path(output))["inputs"]["questions"]["sha256"]
+    name = str(questions)
+    check_unchanged({name: made_from}, {name: file_hash(questions)}, output, accept=accept_changed_data)
 
 
 def report_path(output: Path) -> Path:
@@ -91,14 +122,20 @@ def funnel_table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _check(gold: Sequence[QAExample], output: Path, num_samples: int) -> None:
+def _check(gold: Examples, output: Path, num_samples: int) -> set[bytes]:
+    """Refuse what cannot be; return the keys of the human questions."""
     if num_samples < 0:
         raise InputError(f"augment.num_samples={num_samples} must not be negative")
     if output.suffix != ".json":
         raise InputError(f"{output}: the output is SQuAD JSON; give a name that ends in .json")
-    generated = next((example.id for example in gold if example.id.startswith(SYNTHETIC)), None)
-    if generated is not None:
-        raise InputError(f"gold holds a generated question (id {generated}); give the file of human questions alone")
+    keys = set()
+    for example in gold:
+        if example.id.startswith(SYNTHETIC):
+            raise InputError(
+                f"gold holds a generated question (id {example.id}); give the file of human questions alone"
+            )
+        keys.add(question_key(example.context, example.question))
+    return keys
 
 
 def _sample(questions: Path, funnel: Funnel, num_samples: int, seed: int) -> list[int]:
@@ -127,13 +164,28 @@ def _sample(questions: Path, funnel: Funnel, num_samples: int, seed: int) -> lis
 
     if not questions.is_file():
         raise InputError(f"{questions}: no such file; give the questions.jsonl that rl-qg generate wrote")
-    chosen = heapq.nsmallest(max(1, num_samples), ranked())[:num_samples]  # asked for 0 it would not read at all
+    offsets = _lowest(ranked(), num_samples)
     if funnel.seen == 0:
         raise InputError(f"{questions}: holds no candidate; run rl-qg generate again")
-    return sorted(offset for _, offset in chosen)
+    return offsets
 
 
-def _merged(gold: Sequence[QAExample], questions: Path, offsets: Sequence[int]) -> Iterator[QAExample]:
+def _lowest(ranked: Iterable[tuple[bytes, int]], count: int) -> list[int]:
+    """The `count` offsets of lowest rank, in ascending order.
+
+    Rank and offset are one number each, a fifth of the memory that a heap of tuples takes.
+    """
+    heap: list[int] = []
+    for rank, offset in ranked:
+        number = -(int.from_bytes(rank[:16]) << OFFSET_BITS | offset)
+        if len(heap) < count:
+            heapq.heappush(heap, number)
+        elif heap:
+            heapq.heappushpop(heap, number)
+    return sorted(-number & (1 << OFFSET_BITS) - 1 for number in heap)
+
+
+def _merged(gold: Examples, questions: Path, offsets: Sequence[int]) -> Iterator[QAExample]:
     yield from gold
     with questions.open("rb") as stream:
         for offset in tqdm(offsets, desc="write", unit="question"):

@@ -5,20 +5,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from errno import EISDIR
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-import torch
-from accelerate import PartialState
 from tqdm import tqdm
 
 from rl_qg.errors import InputError
 from rl_qg.preparation import Run, load_reward, one_miniature, open_run, reward_with_miniatures
-from rl_qg.qa_data import read_examples, take
+from rl_qg.processes import from_main, processes
+from rl_qg.qa_data import take
+from rl_qg.qa_stream import stream_examples
 from rl_qg.run_folder import atomic_writer, check_run_folder, claim_run_folder, write_json
 from rl_qg.settings import QAModelSettings, Settings
-from rl_qg.splits import answer_spans, load_training, read_role
+from rl_qg.splits import load_training, read_role, training_spans
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ def _check_generator(settings: Settings) -> None:
     from rl_qg.causal_config import check_algorithm
     from rl_qg.train import check_training
 
+    processes(settings.training.use_cpu)  # before the training arguments, which would let them meet as they do
     check = check_algorithm if settings.algorithm in ALGORITHMS else check_training
     check(settings)
 
@@ -62,15 +64,19 @@ def generate(settings: Settings) -> None:
     from rl_qg.generate import generate as run_generation
 
     output = _required(settings.generate.output, "output", "questions.jsonl")
-    state = PartialState(cpu=settings.training.use_cpu)
-    examples = answer_spans(load_training(settings.data))
+    state = processes(settings.training.use_cpu)
+    examples = training_spans(settings.data)
+    with state.main_process_first():
+        model_path = one_miniature(settings.model.path, examples, settings)
     lines = run_generation(
-        one_miniature(settings.model.path, examples, settings),
+        model_path,
         examples,
         output,
         settings=settings.generate,
         seed=settings.seed,
         state=state,
+        sources=examples.hashes,
+        accept_changed_data=settings.accept_changed_data,
     )
     log.info("done: %d questions for %d answers in %s", lines, len(examples), output)
 
@@ -84,15 +90,15 @@ def augment(settings: Settings) -> None:
     output = _required(options.output, "output", "augmented.json")
     if not options.gold:
         raise InputError("gold has no value; give the human questions, such as gold=train.json")
-    run_augmentation(
-        questions,
-        read_examples(options.gold, role="train").examples,
-        output,
+    write = partial(
+        run_augmentation,
         num_samples=options.num_samples,
         min_words=options.min_words,
         max_words=options.max_words,
         seed=options.seed,
     )
+    state = processes(use_cpu=True)
+    from_main(state, lambda: write(questions, stream_examples(options.gold, role="train"), output))
 
 
 def qa(settings: Settings) -> None:
@@ -101,7 +107,7 @@ def qa(settings: Settings) -> None:
 
     data = settings.data
     folder = Path(settings.output_dir)
-    state = PartialState(cpu=settings.training.use_cpu)
+    state = processes(settings.training.use_cpu)
     chosen = {"data": asdict(data), "qa": asdict(settings.qa)}
     check_run_folder(folder, chosen)
     gold = load_training(data)
@@ -109,7 +115,8 @@ def qa(settings: Settings) -> None:
     state.wait_for_everyone()
     if state.is_main_process:
         claim_run_folder(folder, chosen)
-    reader = one_miniature(settings.qa.model.path, gold, settings)
+    with state.main_process_first():
+        reader = one_miniature(settings.qa.model.path, gold, settings)
     train_reader(
         gold,
         validation,
@@ -117,6 +124,7 @@ def qa(settings: Settings) -> None:
         output_dir=folder,
         use_cpu=settings.training.use_cpu,
         precision=settings.training.precision,
+        accept_changed_data=settings.accept_changed_data,
     )
 
 
@@ -131,11 +139,18 @@ def score(settings: Settings) -> None:
     output = _required(options.output, "output", "scored.jsonl")
     source = ScoreInput(options.input, asdict(options.columns))
     _check_writable(output)
-    state = PartialState(cpu=settings.training.use_cpu)
-    if state.num_processes > 1:
-        raise InputError("score writes one file in one process; start it without accelerate launch")
-    reward = load_reward(reward_with_miniatures(settings), state)
-    score_file(reward, source, output, batch_size=options.batch_size)
+    state = processes(settings.training.use_cpu)
+    with state.main_process_first():
+        models = reward_with_miniatures(settings)
+    reward = load_reward(models, state, settings.training.reward_placement)
+    score_file(
+        reward,
+        source,
+        output,
+        batch_size=options.batch_size,
+        state=state,
+        accept_changed_data=settings.accept_changed_data,
+    )
 
 
 def explain(settings: Settings) -> None:
@@ -148,7 +163,7 @@ def explain(settings: Settings) -> None:
         if not getattr(options, key):
             raise InputError(f'{key} has no value; give the text, such as {key}="…"')
     _check_writable(output)
-    reward: Any = load_reward(reward_with_miniatures(settings), PartialState(cpu=settings.training.use_cpu))
+    reward: Any = _reward_alone(settings)
     if not hasattr(reward, "explain"):
         raise InputError(
             f"reward {getattr(reward, 'name', type(reward).__name__)} has no explanation; use reward=qrelscore"
@@ -170,7 +185,7 @@ def baselines(settings: Settings) -> None:
     options = settings.baselines
     output = _required(options.output, "output", "baselines.json")
     _check_writable(output)
-    reward: Any = load_reward(reward_with_miniatures(settings), PartialState(cpu=settings.training.use_cpu))
+    reward: Any = _reward_alone(settings)
     if not set(PARTS) <= set(getattr(reward, "part_names", ())):
         raise InputError("baselines are those of QRelScore; use reward=qrelscore")
     if getattr(reward, "baselines", None) is not None:
@@ -211,10 +226,10 @@ def report(arguments: Sequence[str]) -> None:
     log.info("done: open %s", output)
 
 
-def leave_process_group() -> None:
-    """End the processes' connection in order; left to the interpreter's shutdown it sometimes aborts a good run."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+def _reward_alone(settings: Settings) -> Any:
+    """The reward of the settings, in the one process of a command that writes little."""
+    state = processes(settings.training.use_cpu)
+    return load_reward(reward_with_miniatures(settings), state, settings.training.reward_placement)
 
 
 def _check_writable(output: Path) -> None:

@@ -2,169 +2,217 @@
 
     rl-qg generate model.path=RUN/scst data.train=train.json output=questions.jsonl num_beams=8
 
-Every process decodes its share of each batch and the main process appends the batch in order, so the file grows in
-data order whatever the number of processes. After a kill the same command cuts the file back to its last whole batch
-and goes on.
+Examples are read when they are needed and the file grows in their order: memory does not grow with either. Neither
+beams nor samples depend on the number of processes. After a kill the same command, with as many processes or others,
+cuts the file back to its last whole batch and goes on.
 """
 
 import hashlib
 import json
 import logging
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-import torch
 from accelerate import PartialState
-from accelerate.utils import gather_object
 from tqdm import tqdm
 
 from rl_qg.errors import InputError
-from rl_qg.policy import Candidate, Policy
-from rl_qg.qa_data import QAExample
+from rl_qg.halving import Halving
+from rl_qg.policy import Policy
+from rl_qg.processes import from_main
+from rl_qg.qa_data import QAExample, check_unchanged, file_hash
+from rl_qg.qa_stream import Examples
 from rl_qg.run_folder import read_json, write_json
 from rl_qg.settings import GenerateSettings
+from rl_qg.shared_work import cannot_write, write_lines
 
 log = logging.getLogger(__name__)
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def generate(
     model_path: str,
-    examples: Sequence[QAExample],
+    examples: Examples,
     output: Path,
     *,
     settings: GenerateSettings,
     seed: int,
     state: PartialState,
+    sources: Mapping[str, str] = NOTHING,
+    accept_changed_data: bool = False,
 ) -> int:
     """Write `settings.num_beams` (or `num_samples`) candidates for each example; return the number of lines in the
     file.
 
+    `sources` are the SHA-256 of the files that the examples come from. A batch that does not fit into memory is
+    decoded in parts.
+
     Raises:
-        InputError: `output` holds questions of another model, data or setting.
+        InputError: `output` holds questions of another model, data or setting; a source has changed since it was
+            begun, unless `accept_changed_data`; the disk is full; one example alone does not fit into memory.
     """
     count = settings.num_samples if settings.do_sample else settings.num_beams
-    size = settings.batch_size * state.num_processes
-    if state.is_main_process:
-        _claim(output, _fingerprint(model_path, examples, settings, seed))
-        done = _resume(output, examples, count, size)
-    state.wait_for_everyone()
-    done = gather_object([done] if state.is_main_process else [])[0]
-    if done < len(examples):
-        policy = Policy(model_path, device=state.device)
-        batches = range(done, len(examples), size)
-        with tqdm(
-            total=len(examples), initial=done, desc="generate", unit="passage", disable=not state.is_main_process
-        ) as bar:
-            for start in batches:
-                batch = examples[start : start + size]
-                share = batch[state.process_index :: state.num_processes]
-                torch.manual_seed(_batch_seed(seed, start, state.process_index))
-                found = _candidates(policy, share, count, settings)
-                rows = gather_object([(example, group) for example, group in zip(share, found, strict=True)])
-                if state.is_main_process:
-                    _append(output, batch, dict(zip((example.id for example, _ in rows), rows, strict=True)))
-                bar.update(len(batch))
+    resume = partial(_resume, output, examples, count, model_path, settings, seed, sources, accept_changed_data)
+    done, keep = from_main(state, resume)
+    if done == len(examples):
+        return done * count
+    policy = Policy(model_path, device=state.device)
+    decode = partial(_lines, policy, count=count, settings=settings, seed=seed)
+    halving = Halving("generate", "ask for fewer candidates (num_beams, num_samples) or shorter ones (max_new_tokens)")
+    with tqdm(
+        total=len(examples), initial=done, desc="generate", unit="passage", disable=not state.is_main_process
+    ) as bar:
+        write_lines(
+            islice(examples, done, None),
+            lambda batch: [line for lines in halving(decode, batch) for line in lines],
+            output,
+            keep=keep,
+            batch_size=settings.batch_size,
+            state=state,
+            advance=bar.update,
+        )
     return len(examples) * count
 
 
-def _candidates(
-    policy: Policy, examples: Sequence[QAExample], count: int, settings: GenerateSettings
-) -> list[list[Candidate]]:
-    if not examples:
-        return []  # the last batch may hold fewer examples than there are processes
-    return policy.candidates(
+def _lines(
+    policy: Policy, examples: Sequence[QAExample], *, count: int, settings: GenerateSettings, seed: int
+) -> list[bytes]:
+    """One line for each candidate, those of an example best first."""
+    found = policy.candidates(
         examples,
         count,
         max_new_tokens=settings.max_new_tokens,
         top_p=settings.top_p if settings.do_sample else None,
         temperature=settings.temperature,
+        seed=seed,
     )
-
-
-def _append(output: Path, batch: Sequence[QAExample], rows: dict[str, tuple[QAExample, list[Candidate]]]) -> None:
-    """One write for the whole batch, in data order, on disk before the next batch starts."""
     lines = []
-    for example in batch:
-        answer = example.answers[0]
-        for rank, candidate in enumerate(rows[example.id][1]):
-            record = {
-                "id": example.id,
-                "candidate": rank,
-                "title": example.title,
-                "context": example.context,
-                "answer": answer.text,
-                "answer_start": answer.start,
-                "question": candidate.question,
-                "logprob": round(candidate.logprob, 6),
-            }
-            lines.append(json.dumps(record, ensure_ascii=False) + "\n")
-    with output.open("a", encoding="utf-8") as stream:
-        stream.writelines(lines)
-        stream.flush()
-        os.fsync(stream.fileno())
+    for example, group in zip(examples, found, strict=True):
+        for rank, candidate in enumerate(group):
+            record = {**_asked(example, rank), "question": candidate.question, "logprob": round(candidate.logprob, 6)}
+            lines.append(f"{json.dumps(record, ensure_ascii=False)}\n".encode())
+    return lines
 
 
-def _claim(output: Path, fingerprint: dict[str, object]) -> None:
-    """Refuse a file that other settings made; otherwise note beside it what makes it."""
+def _asked(example: QAExample, rank: int) -> dict[str, Any]:
+    """What a line says of its example."""
+    return {
+        "id": example.id,
+        "candidate": rank,
+        "title": example.title,
+        "context": example.context,
+        "answer": example.answers[0].text,
+        "answer_start": example.answers[0].start,
+    }
+
+
+def _resume(
+    output: Path,
+    examples: Examples,
+    count: int,
+    model_path: str,
+    settings: GenerateSettings,
+    seed: int,
+    sources: Mapping[str, str],
+    accept_changed_data: bool,
+) -> tuple[int, int]:
+    """Return how many examples `output` holds in whole batches and the bytes they take; note beside it what makes it.
+
+    Raises:
+        InputError: something else made it.
+    """
     note = output.with_name(output.name + ".settings.json")
-    if output.exists() and output.stat().st_size:
-        if not note.exists():
-            raise InputError(
-                f"output={output}: the file exists and was not made by this command; name another or delete it"
-            )
-        other = read_json(note)
-        changed = [key for key, value in fingerprint.items() if other.get(key) != value]
-        if changed:
-            raise InputError(
-                f"output={output}: holds questions made with other settings ({', '.join(changed)}); "
-                "name another file or delete it"
-            )
-    try:
-        write_json(note, fingerprint)
-    except OSError as error:
-        raise InputError(f"output={output}: cannot be written ({error.strerror}); name another path") from None
-
-
-def _fingerprint(
-    model_path: str, examples: Sequence[QAExample], settings: GenerateSettings, seed: int
-) -> dict[str, object]:
-    spans = hashlib.sha256()
-    for example in examples:
-        spans.update(f"{example.id}\0{example.context}\0{example.answers[0]}\0".encode())
-    weights = Path(model_path) / "model.safetensors"
-    model = hashlib.sha256(weights.read_bytes()).hexdigest() if weights.exists() else model_path
+    begun = output.exists() and output.stat().st_size > 0
+    if begun and not note.exists():
+        raise InputError(
+            f"output={output}: the file exists and was not made by this command; name another or delete it"
+        )
+    earlier = read_json(note) if begun else {}
     chosen = {name: value for name, value in vars(settings).items() if name != "output"}
-    return {"model": model, "data": spans.hexdigest(), "seed": seed, **chosen}
+    made_by = {"model": _weights_hash(model_path), "seed": seed, **chosen}
+    changed = [key for key, value in made_by.items() if begun and earlier.get(key) != value]
+    others = not changed and check_unchanged(earlier.get("sources", {}), sources, output, accept=accept_changed_data)
+    standing = _standing(output, examples, count, settings.batch_size)
+    if begun and not others and earlier.get("data") != standing.data:
+        changed.append("data")
+    if changed:
+        raise InputError(
+            f"output={output}: holds questions made with other settings ({', '.join(changed)}); "
+            "name another file or delete it"
+        )
+    if standing.foreign:
+        raise InputError(
+            f"output={output}: line {standing.foreign} is not about the example in its place; "
+            "name another file or delete it"
+        )
+    try:
+        write_json(note, {**made_by, "data": standing.data, "sources": dict(sources)})
+    except OSError as error:
+        raise cannot_write(output, error) from None
+    if standing.done:
+        log.info("generate: %d of %d passages are in %s already", standing.done, len(examples), output)
+    return standing.done, standing.size
 
 
-def _resume(output: Path, examples: Sequence[QAExample], count: int, size: int) -> int:
-    """Cut the file back to its last whole batch; return how many examples it then holds."""
-    output.touch()
-    whole, offset, lines = 0, 0, 0
-    position = 0
-    with output.open("rb") as stream:
+@dataclass
+class _Standing:
+    """How far a file has come: whole batches of `done` examples in `size` bytes; `foreign` is its first line that is
+    about another example than it should be, and `data` a hash of what the examples ask.
+    """
+
+    done: int = 0
+    size: int = 0
+    foreign: int = 0
+    data: str = ""
+
+
+def _standing(output: Path, examples: Examples, count: int, batch_size: int) -> _Standing:
+    """Read the file and the examples side by side."""
+    found, digest = _Standing(), hashlib.sha256()
+    lines = _whole_lines(output)
+    number = size = 0
+    for place, example in enumerate(examples, 1):
+        digest.update(f"{example.id}\0{example.context}\0{example.answers[0]}\0".encode())
+        for rank in range(count):
+            record, length = next(lines, ({}, 0))
+            if not length:
+                break
+            number, size = number + 1, size + length
+            asked = _asked(example, rank)
+            if not found.foreign and {name: record.get(name) for name in asked} != asked:
+                found.foreign = number
+        if number == place * count and (place % batch_size == 0 or place == len(examples)):
+            found.done, found.size = place, size
+    if not found.foreign and next(lines, None):
+        found.foreign = number + 1
+    found.data = digest.hexdigest()
+    return found
+
+
+def _whole_lines(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield the record and the bytes of each line, up to the first that a kill tore."""
+    if not path.exists():
+        return
+    with path.open("rb") as stream:
         for line in stream:
             try:
                 record = json.loads(line)
-            except json.JSONDecodeError:
-                break  # torn by a kill
-            if not line.endswith(b"\n") or position >= len(examples) or record.get("id") != examples[position].id:
-                break
-            offset += len(line)
-            lines += 1
-            if lines % count == 0:
-                position += 1
-                if position % size == 0 or position == len(examples):
-                    whole, keep = position, offset
-    os.truncate(output, keep if whole else 0)
-    if whole:
-        log.info("generate: %d of %d passages are in %s already", whole, len(examples), output)
-    return whole
+            except ValueError:
+                return
+            if not line.endswith(b"\n"):
+                return
+            yield record, len(line)
 
 
-def _batch_seed(seed: int, start: int, rank: int) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed}|{start}|{rank}".encode()).digest()[:8], "little") >> 1
+def _weights_hash(model_path: str) -> str:
+    """One hash of all weight files of a folder; a Hub model's name."""
+    files = sorted(Path(model_path).glob("*.safetensors"))
+    return hashlib.sha256("".join(map(file_hash, files)).encode()).hexdigest() if files else model_path
 
 
 if __name__ == "__main__":

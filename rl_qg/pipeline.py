@@ -9,12 +9,13 @@ a kill goes on where it stood, and a stage can be redone by deleting its result.
 import logging
 from pathlib import Path
 
-from rl_qg.augment import augment, report_path
+from rl_qg.augment import augment, check_questions, report_path
 from rl_qg.commands import train_generator
 from rl_qg.evaluation import evaluate_generators
 from rl_qg.generate import generate
 from rl_qg.hub import publish
 from rl_qg.preparation import Run
+from rl_qg.processes import from_main
 from rl_qg.qa import compare, train_reader
 from rl_qg.qa_data import read_examples, take
 from rl_qg.report import write_report
@@ -37,23 +38,20 @@ def run_pipeline(run: Run) -> Path:
     _say(3, stages, "generate questions for every answer in the training passages")
     spans = answer_spans([*splits.gold, *splits.unlabelled])
     questions = folder / "questions.jsonl"
-    generate(str(generator), spans, questions, settings=settings.generate, seed=settings.seed, state=run.state)
+    generate(
+        str(generator),
+        spans,
+        questions,
+        settings=settings.generate,
+        seed=settings.seed,
+        state=run.state,
+        sources=splits.hashes,
+        accept_changed_data=settings.accept_changed_data,
+    )
 
     augmented = folder / "augmented.json"
-    if run.state.is_main_process:
-        _say(4, stages, "filter, sample and merge with the human questions")
-        if not report_path(augmented).exists():
-            options = settings.augment
-            augment(
-                questions,
-                splits.gold,
-                augmented,
-                num_samples=options.num_samples,
-                min_words=options.min_words,
-                max_words=options.max_words,
-                seed=options.seed,
-            )
-    run.state.wait_for_everyone()
+    _say(4, stages, "filter, sample and merge with the human questions")
+    from_main(run.state, lambda: _augment(run, questions, augmented))
 
     _say(5, stages, "train a reader on gold alone and on gold with synthetic questions")
     qa = folder / "qa"
@@ -66,6 +64,7 @@ def run_pipeline(run: Run) -> Path:
             output_dir=qa / name,
             use_cpu=settings.training.use_cpu,
             precision=settings.training.precision,
+            accept_changed_data=settings.accept_changed_data,
         )
     report = folder / "report.html"
     if run.state.is_main_process:
@@ -75,6 +74,22 @@ def run_pipeline(run: Run) -> Path:
         log.info("done: open %s", report)
     run.state.wait_for_everyone()
     return report
+
+
+def _augment(run: Run, questions: Path, augmented: Path) -> None:
+    if augmented.exists() and report_path(augmented).exists():
+        check_questions(questions, augmented, accept_changed_data=run.settings.accept_changed_data)
+        return
+    options = run.settings.augment
+    augment(
+        questions,
+        run.splits.gold,
+        augmented,
+        num_samples=options.num_samples,
+        min_words=options.min_words,
+        max_words=options.max_words,
+        seed=options.seed,
+    )
 
 
 def _evaluate(run: Run) -> None:

@@ -16,6 +16,8 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    LogitsProcessor,
+    LogitsProcessorList,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -26,9 +28,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 from rl_qg.causal_prompts import CausalPromptEncoder, positions_of
 from rl_qg.errors import InputError
 from rl_qg.objectives import shift_right, token_logprobs
+from rl_qg.processes import load_whole
 from rl_qg.prompts import Prompt, PromptEncoder, add_highlight
 from rl_qg.qa_data import QAExample
-from rl_qg.rollout import DecodingRules, SpecialTokens, decode
+from rl_qg.rollout import DecodingRules, SpecialTokens, choose, decode, uniforms
 
 # Rules that a checkpoint's generation config may ship: switched off.
 PLAIN: dict[str, Any] = {
@@ -111,6 +114,7 @@ def _config_and_tokenizer(path: str) -> tuple[PreTrainedConfig, PreTrainedTokeni
 
 
 def _weights(auto_class: Any, path: str, config: PreTrainedConfig) -> PreTrainedModel:
+    load_whole()
     try:
         return auto_class.from_pretrained(path, config=config, use_safetensors=True, dtype=torch.float32)
     except ValueError:
@@ -162,20 +166,22 @@ class Policy:
         max_new_tokens: int,
         top_p: float | None,
         temperature: float,
+        seed: int = 0,
     ) -> list[list[Candidate]]:
         """`count` questions for each example, best first: every output of a beam search, or nucleus samples when
         `top_p` is given.
 
         The rules that a checkpoint's generation config may ship (n-gram blocking, forced tokens, length penalty) are
-        switched off. Samples come from torch's global generator, which the caller seeds.
+        switched off. Samples come from random numbers of `seed` and the example's id: they do not depend on the other
+        examples.
         """
-        search: dict[str, Any] = {"num_beams": count, "do_sample": False, "length_penalty": 1.0}
-        search["early_stopping"] = False
-        if top_p is not None:
-            search = {"num_beams": 1, "do_sample": True, "top_k": 0, "top_p": top_p, "temperature": temperature}
-            search["early_stopping"] = None
-        rules = {"num_return_sequences": count, "max_new_tokens": max_new_tokens, **PLAIN, **search}
-        tokens, logprobs = self.decoder.search(self._batch(examples), rules)
+        batch = self._batch(examples)
+        if top_p is None:
+            tokens, logprobs = self.decoder.search(batch, count, max_new_tokens)
+        else:
+            draws = uniforms([example.id for example in examples], count, max_new_tokens, seed=seed, step=0)
+            rules = DecodingRules(max_new_tokens, top_p=top_p, temperature=temperature)
+            tokens, logprobs = self.decoder.sample(batch, draws.to(self.device), rules)
         rows = [Candidate(text, value) for text, value in zip(self._texts(tokens), logprobs.tolist(), strict=True)]
         groups = [rows[start : start + count] for start in range(0, len(rows), count)]
         return [sorted(group, key=lambda candidate: -candidate.logprob) if top_p else group for group in groups]
@@ -201,19 +207,32 @@ class EncoderDecoder:
         assert decoded is not None
         return decoded.tokens
 
-    def search(self, batch: dict[str, Tensor], rules: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """Tokens (b · n, t) that `generate` finds by `rules`, and the log-probability of each row."""
+    def search(self, batch: dict[str, Tensor], beams: int, max_new_tokens: int) -> tuple[Tensor, Tensor]:
+        """Tokens (b · n, t) of all `beams` of a search, and the log-probability of each row."""
         states, mask = self.model.get_encoder()(**batch).last_hidden_state, batch["attention_mask"]
         tokens = self.model.generate(
-            encoder_outputs=BaseModelOutput(last_hidden_state=states), attention_mask=mask, **rules
+            encoder_outputs=BaseModelOutput(last_hidden_state=states),
+            attention_mask=mask,
+            **_beam_search(beams, max_new_tokens),
         )[:, 1:]
-        special, copies = SpecialTokens.of(self.model), rules["num_return_sequences"]
+        return tokens, self._logprobs(states, mask, tokens)
+
+    def sample(self, batch: dict[str, Tensor], draws: Tensor, rules: DecodingRules) -> tuple[Tensor, Tensor]:
+        """Tokens (b · n, t) that `draws` (b, n, longest t) choose, and the log-probability of each row."""
+        states, mask = self.model.get_encoder()(**batch).last_hidden_state, batch["attention_mask"]
+        decoded = decode(self.model, states, mask, rules, draws=draws, greedy=False).samples
+        assert decoded is not None
+        return decoded.tokens, self._logprobs(states, mask, decoded.tokens)
+
+    def _logprobs(self, states: Tensor, mask: Tensor, tokens: Tensor) -> Tensor:
+        """Log-probability of each row of `tokens` (b · n, t) under the plain model, n rows for each of b contexts."""
+        special, copies = SpecialTokens.of(self.model), len(tokens) // len(states)
         logits = self.model(
             encoder_outputs=BaseModelOutput(last_hidden_state=states.repeat_interleave(copies, 0)),
             attention_mask=mask.repeat_interleave(copies, 0),
             decoder_input_ids=shift_right(tokens, special.start, special.pad),
         ).logits
-        return tokens, _up_to_the_end(token_logprobs(logits, tokens), tokens, special.end)
+        return _up_to_the_end(token_logprobs(logits, tokens), tokens, special.end)
 
 
 class CausalDecoder:
@@ -229,12 +248,25 @@ class CausalDecoder:
         rules: dict[str, Any] = {"max_new_tokens": max_new_tokens, "num_beams": 1, "do_sample": False, **PLAIN}
         return self.model.generate(**batch, **rules)[:, batch["input_ids"].shape[1] :]
 
-    def search(self, batch: dict[str, Tensor], rules: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """Tokens (b · n, t) that `generate` finds by `rules`, and the log-probability of each row."""
-        tokens = self.model.generate(**batch, **rules)[:, batch["input_ids"].shape[1] :]
-        copies = rules["num_return_sequences"]
-        logits = self.logits({name: value.repeat_interleave(copies, 0) for name, value in batch.items()}, tokens)
-        return tokens, _up_to_the_end(token_logprobs(logits, tokens), tokens, self.end)
+    def search(self, batch: dict[str, Tensor], beams: int, max_new_tokens: int) -> tuple[Tensor, Tensor]:
+        """Tokens (b · n, t) of all `beams` of a search, and the log-probability of each row."""
+        tokens = self.model.generate(**batch, **_beam_search(beams, max_new_tokens))
+        return self._with_logprobs(_repeated(batch, beams), tokens)
+
+    def sample(self, batch: dict[str, Tensor], draws: Tensor, rules: DecodingRules) -> tuple[Tensor, Tensor]:
+        """Tokens (b · n, t) that `draws` (b, n, longest t) choose, and the log-probability of each row."""
+        rows = _repeated(batch, draws.shape[1])
+        drawn = Drawn(rules.for_samples(), draws.flatten(0, 1), batch["input_ids"].shape[1])
+        plain: dict[str, Any] = {"num_beams": 1, "do_sample": False, **PLAIN}  # `drawn` leaves it nothing to decide
+        tokens = self.model.generate(
+            **rows, **plain, max_new_tokens=rules.max_new_tokens, logits_processor=LogitsProcessorList([drawn])
+        )
+        return self._with_logprobs(rows, tokens)
+
+    def _with_logprobs(self, rows: dict[str, Tensor], whole: Tensor) -> tuple[Tensor, Tensor]:
+        """The tokens behind the prompts, and the log-probability of each row under the plain model."""
+        tokens = whole[:, rows["input_ids"].shape[1] :]
+        return tokens, _up_to_the_end(token_logprobs(self.logits(rows, tokens), tokens), tokens, self.end)
 
     def logits(self, batch: dict[str, Tensor], tokens: Tensor) -> Tensor:
         """Logits (b, t, v) of the question `tokens` (b, t) behind their prompts."""
@@ -245,6 +277,37 @@ class CausalDecoder:
             position_ids=positions_of(mask),
             logits_to_keep=tokens.shape[1] + 1,
         ).logits[:, :-1]
+
+
+class Drawn(LogitsProcessor):
+    """Leaves `generate` one token for each row: the one that the row's random number draws from softmax(logits).
+
+    Args:
+        rules: what bends the logits first.
+        uniform: (rows, longest t) random numbers in [0, 1).
+        start: tokens of the prompt.
+    """
+
+    def __init__(self, rules: LogitsProcessorList, uniform: Tensor, start: int) -> None:
+        self.rules = rules
+        self.uniform = uniform
+        self.start = start
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Logits (rows, v) of which one in each row is finite."""
+        chosen = choose(self.rules(input_ids, scores), self.uniform[:, input_ids.shape[1] - self.start])
+        return torch.full_like(scores, -torch.inf).scatter(1, chosen.unsqueeze(-1), 0.0)
+
+
+def _beam_search(beams: int, max_new_tokens: int) -> dict[str, Any]:
+    """Options of `generate` for a search that returns every beam."""
+    search = {"num_beams": beams, "num_return_sequences": beams, "do_sample": False, "early_stopping": False}
+    return {"max_new_tokens": max_new_tokens, "length_penalty": 1.0, **PLAIN, **search}
+
+
+def _repeated(batch: dict[str, Tensor], copies: int) -> dict[str, Tensor]:
+    """Each row of a batch `copies` times, side by side."""
+    return {name: value.repeat_interleave(copies, 0) for name, value in batch.items()}
 
 
 def _up_to_the_end(logprobs: Tensor, tokens: Tensor, end: int) -> Tensor:

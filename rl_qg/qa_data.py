@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -15,6 +17,7 @@ from rl_qg.run_folder import atomic_writer
 Role = Literal["train", "validation"]
 
 REPORTED_IDS = 1000
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,7 @@ class QAData:
 
     def summary(self) -> str:
         """One line for the log: how many records were read, kept, repaired and dropped, and why."""
-        report = self.report
-        kept = f"{report['role']} data: {report['kept']:,} of {report['read']:,} records"
-        changes = [f"{name.replace('_', ' ')} {report[name]['count']:,}" for name in _CHANGES if report[name]["count"]]
-        drops = [f"dropped {part['count']:,} ({reason})" for reason, part in report["dropped"].items()]
-        return "; ".join([kept, *changes, *drops])
+        return report_line(self.report)
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def read_examples(sources: str | Path | Sequence[str | Path], *, role: Role, all
     names = [str(source) for source in ([sources] if isinstance(sources, str | Path) else sources)]
     if not names:
         raise InputError(f"no {role} data given: set data.{role}=FILE or to the name of a Hub data set")
-    tally, examples, hashes = _Tally(), list[QAExample](), dict[str, str]()
+    tally, examples, hashes = Tally(), list[QAExample](), dict[str, str]()
     for name in names:
         found = found_records(name, role, unlabelled=allow_unlabelled)
         usable = list(tally.usable(name, found, allow_unlabelled))
@@ -111,28 +110,57 @@ def read_examples(sources: str | Path | Sequence[str | Path], *, role: Role, all
 _CHANGES = ("repaired", "answers_dropped", "duplicate_ids")
 
 
-class _Tally:
-    """Decides about each record, and counts what was decided."""
+def report_line(report: Mapping[str, Any]) -> str:
+    """What reading did (see `QAData`), as one line for the log."""
+    kept = f"{report['role']} data: {report['kept']:,} of {report['read']:,} records"
+    changes = [f"{name.replace('_', ' ')} {report[name]['count']:,}" for name in _CHANGES if report[name]["count"]]
+    drops = [f"dropped {part['count']:,} ({reason})" for reason, part in report["dropped"].items()]
+    return "; ".join([kept, *changes, *drops])
+
+
+class _Listed:
+    """A count, and the first ids that it counts."""
 
     def __init__(self) -> None:
+        self.count = 0
+        self.ids: list[str] = []
+
+    def add(self, key: str) -> None:
+        self.count += 1
+        if len(self.ids) < REPORTED_IDS:
+            self.ids.append(key)
+
+
+class Tally:
+    """Decides about each record, and counts what was decided.
+
+    Args:
+        renamed: what an earlier tally of the same records has under this name. This one then repeats its new ids, by
+            place among the kept records, and remembers no id itself.
+    """
+
+    def __init__(self, renamed: Mapping[int, str] | None = None) -> None:
         self.read = self.kept = 0
-        self.changes: dict[str, list[str]] = {name: [] for name in _CHANGES}
-        self.dropped: dict[str, list[str]] = {}
-        self.ids: set[str] = set()
+        self.changes = {name: _Listed() for name in _CHANGES}
+        self.dropped: dict[str, _Listed] = {}
+        self.renamed: dict[int, str] = {}
+        self._known = renamed
+        self._ids: set[str] = set()
 
     def usable(self, source: str, records: Iterable[FoundRecord], allow_unlabelled: bool) -> Iterator[QAExample]:
-        read, drops = 0, dict[str, int]()
+        """Yield the examples among the records of a source; raise `InputError` at its end if there was none."""
+        read, drops = 0, Counter[str]()
         for record in records:
             read += 1
+            self.read += 1
             usable = self._decide(record, allow_unlabelled)
             if isinstance(usable, str):
-                drops[usable] = drops.get(usable, 0) + 1
-                self.dropped.setdefault(usable, []).append(record.id)
+                drops[usable] += 1
+                self.dropped.setdefault(usable, _Listed()).add(record.id)
             else:
+                self.kept += 1
                 yield usable
-        self.read += read
-        self.kept += read - sum(drops.values())
-        if read == sum(drops.values()):
+        if read == drops.total():
             why = "; ".join([f"{read} read", *(f"{count} dropped ({reason})" for reason, count in drops.items())])
             raise InputError(f"{source}: no usable record: {why}; check the file, or give another")
 
@@ -145,27 +173,32 @@ class _Tally:
         if not answers:
             return next(item for item in placed if isinstance(item, str))
         if any((answer.text, answer.start) not in record.answers for answer in answers):
-            self.changes["repaired"].append(record.id)
+            self.changes["repaired"].add(record.id)
         if len(answers) < len(placed):
-            self.changes["answers_dropped"].append(record.id)
+            self.changes["answers_dropped"].add(record.id)
         return QAExample(self._unique(record.id), record.title, record.context, record.question, answers)
 
     def _unique(self, key: str) -> str:
+        if self._known is not None:
+            return self._known.get(self.kept, key)
         unique, number = key, 1
-        while unique in self.ids:
+        while unique in self._ids:
             number += 1
             unique = f"{key}-{number}"
         if unique != key:
-            self.changes["duplicate_ids"].append(key)
-        self.ids.add(unique)
+            self.changes["duplicate_ids"].add(key)
+            self.renamed[self.kept] = unique
+        self._ids.add(unique)
         return unique
 
     def report(self) -> dict[str, Any]:
-        def listed(ids: list[str]) -> dict[str, Any]:
-            return {"count": len(ids), "ids": ids[:REPORTED_IDS]}
+        """The counts so far, as `QAData.report` has them."""
 
-        changes = {name: listed(ids) for name, ids in self.changes.items()}
-        dropped = {reason: listed(ids) for reason, ids in sorted(self.dropped.items())}
+        def listed(part: _Listed) -> dict[str, Any]:
+            return {"count": part.count, "ids": part.ids}
+
+        changes = {name: listed(part) for name, part in self.changes.items()}
+        dropped = {reason: listed(part) for reason, part in sorted(self.dropped.items())}
         return {"read": self.read, "kept": self.kept, **changes, "dropped": dropped}
 
 
@@ -198,6 +231,25 @@ def file_hash(path: Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def check_unchanged(noted: Mapping[str, str], now: Mapping[str, str], output: Path, *, accept: bool) -> bool:
+    """Compare what `output` was begun with and what it is to go on with, SHA-256 by source; return whether a source
+    has changed. Nothing is said of a source that was not noted.
+
+    Raises:
+        InputError: it has, and the user has not said that this is known.
+    """
+    changed = [name for name, value in now.items() if noted.get(name, value) != value]
+    for name in changed:
+        what = f"{name}: has changed since {output} was begun"
+        if not accept:
+            raise InputError(
+                f"{what} (SHA-256 {noted[name][:8]}, now {now[name][:8]}); put the old file back, name another "
+                "output, or go on all the same with accept_changed_data=true"
+            )
+        log.warning("%s (accept_changed_data=true)", what)
+    return bool(changed)
 
 
 def examples_hash(examples: Iterable[QAExample]) -> str:

@@ -4,29 +4,36 @@
 
 The input may have any form that `rl_qg.score_inputs` reads. Every row is checked before the first is scored; then rows
 are read, scored and written in blocks, so memory does not grow with the file (SQuAD JSON is one document and is held
-whole). The same command after a kill goes on behind the last whole line. `<output stem>.summary.json` says which
-metric and input the scores are of and, when they are complete, what they come to (`rl_qg.score_summary`).
+whole). Several processes share the blocks. The same command after a kill goes on behind the last whole block.
+`<output stem>.summary.json` says which metric and input the scores are of and, when they are complete, what they come
+to (`rl_qg.score_summary`).
 """
 
 import json
 import logging
 import math
-import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
 from tqdm import tqdm
 
 from rewards.errors import MetricInputError
 from rl_qg.errors import InputError
+from rl_qg.halving import Halving
 from rl_qg.judge import Reward
+from rl_qg.processes import from_main
+from rl_qg.qa_data import check_unchanged
 from rl_qg.qa_sources import is_unicode
 from rl_qg.run_folder import read_json, write_json
 from rl_qg.score_inputs import Row, ScoreInput
 from rl_qg.score_summary import summarise_scores, summary_text
+from rl_qg.shared_work import cannot_write, write_lines
 
 log = logging.getLogger(__name__)
 
@@ -34,41 +41,89 @@ COLUMN = {"contexts": "context", "answers": "answer", "references": "references"
 """The column of each thing that a metric may need."""
 
 
-def score_file(reward: Reward, source: ScoreInput, output: Path, *, batch_size: int) -> dict[str, Any]:
+def score_file(
+    reward: Reward,
+    source: ScoreInput,
+    output: Path,
+    *,
+    batch_size: int,
+    state: PartialState,
+    accept_changed_data: bool = False,
+) -> dict[str, Any]:
     """Score every row of `source` and return the summary.
 
     A line of `output` holds the row's fields as they were, `score` (null where the metric gives none that is finite)
-    and `parts`. After a kill the block in which it fell is scored again as a whole, and metrics forget earlier
-    blocks: the file is the same to the last digit as without the kill.
+    and `parts`. A block of `batch_size` rows is scored by one process, as a whole unless memory is too short for it,
+    and metrics forget earlier blocks: the file is the same to the last digit after a kill and with any number of
+    processes, as far as the machine computes alike.
 
     Raises:
-        InputError: no rows, a row without what the metric needs, or an `output` that does not continue `source` or
-            holds the scores of another metric.
+        InputError: no rows, a row without what the metric needs, a full disk, or an `output` that does not continue
+            `source` or holds the scores of another metric. A `source` that has changed since `output` was begun,
+            unless `accept_changed_data`.
     """
     record = summary_path(output, source)
+    begin = partial(_begin, reward, source, output, record, batch_size, accept_changed_data)
+    begun = from_main(state, begin)
+    halving = Halving("score", "shorten the contexts, or score on the CPU (training.use_cpu=true)")
+
+    def lines_of(block: Sequence[Row]) -> list[bytes]:
+        if hasattr(reward, "forget"):
+            reward.forget()  # or a resumed run, which remembers less, would differ in the last digits
+        score = partial(_lines, reward, source, columns=begun.columns)
+        return [line for lines in halving(score, block) for line in lines]
+
+    with tqdm(
+        total=begun.total, initial=begun.done, desc="score", unit="row", disable=not state.is_main_process
+    ) as bar:
+        write_lines(
+            islice(source, begun.done, None),
+            lines_of,
+            output,
+            keep=begun.size,
+            batch_size=batch_size,
+            state=state,
+            advance=bar.update,
+        )
+    return from_main(state, partial(_end, output, record, begun.note))
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """What is to do: `total` rows with these columns for the metric, of which `done` are in the first `size` bytes of
+    the output; and the note that its summary begins with.
+    """
+
+    total: int
+    columns: list[str]
+    done: int
+    size: int
+    note: dict[str, Any]
+
+
+def _begin(
+    reward: Reward, source: ScoreInput, output: Path, record: Path, batch_size: int, accept_changed_data: bool
+) -> _Begun:
+    """Check input and output, and note in the summary what the scores are of."""
     total, columns = _check(source, reward)
     note = {"signature": _signature(reward), "columns": source.columns, "input": source.hashes()}
-    done, offset = _scored_already(source, output, record, note)
+    done, size = _scored_already(source, output, record, note, total, batch_size, accept_changed_data)
     if done:
         log.info("score: %d of %d rows are in %s already", done, total, output)
     try:
         write_json(record, {"complete": False, **note})
-        stream = output.open("ab")
     except OSError as error:
-        raise InputError(f"output={output}: cannot be written ({error.strerror}); name another path") from None
-    with stream, tqdm(total=total, initial=done, desc="score", unit="row") as bar:
-        stream.truncate(offset)
-        start = done - done % batch_size if done < total else total
-        rows = islice(source, start, None)
-        while lines := _score_block(reward, source, list(islice(rows, batch_size)), columns):
-            fresh = lines[max(0, done - start) :]
-            stream.write(b"".join(fresh))
-            stream.flush()
-            os.fsync(stream.fileno())
-            start += len(lines)
-            bar.update(len(fresh))
+        raise cannot_write(output, error) from None
+    return _Begun(total, columns, done, size, note)
+
+
+def _end(output: Path, record: Path, note: dict[str, Any]) -> dict[str, Any]:
+    """Write the summary of a complete output."""
     summary = {"complete": True, **note, **summarise_scores(output)}
-    write_json(record, summary)
+    try:
+        write_json(record, summary)
+    except OSError as error:
+        raise cannot_write(record, error) from None
     log.info("%s\ndone: %s, summary in %s", summary_text(summary), output, record)
     return summary
 
@@ -121,9 +176,17 @@ def _missing(source: ScoreInput, row: Row, column: str, reward: Reward) -> Input
     )
 
 
-def _scored_already(source: ScoreInput, output: Path, record: Path, note: dict[str, Any]) -> tuple[int, int]:
-    """Return how many rows `output` holds whole, and the bytes they take, after checking that they are the first ones
-    of `source`, scored by the same metric.
+def _scored_already(
+    source: ScoreInput,
+    output: Path,
+    record: Path,
+    note: dict[str, Any],
+    total: int,
+    batch_size: int,
+    accept_changed_data: bool,
+) -> tuple[int, int]:
+    """Return how many rows `output` holds in whole blocks, and the bytes they take, after checking that they are the
+    first ones of `source`, scored by the same metric.
     """
     if not output.exists() or not output.stat().st_size:
         return 0, 0
@@ -138,7 +201,8 @@ def _scored_already(source: ScoreInput, output: Path, record: Path, note: dict[s
                 f"output={output}: holds scores with {key} {earlier.get(key)}, and this is {note[key]}; "
                 "name another file, or delete it to start anew"
             )
-    done = offset = 0
+    check_unchanged(earlier.get("input", {}), note["input"], output, accept=accept_changed_data)
+    number = size = done = kept = 0
     rows = iter(source)
     with output.open("rb") as stream:
         for line in stream:
@@ -147,36 +211,34 @@ def _scored_already(source: ScoreInput, output: Path, record: Path, note: dict[s
             torn = not line.endswith(b"\n")  # only the last line can be
             if row is None or not (line.startswith(head) or (torn and head.startswith(line))):
                 raise InputError(
-                    f"output={output}: line {done + 1} is not row {done + 1} of {source}; name another file"
+                    f"output={output}: line {number + 1} is not row {number + 1} of {source}; name another file"
                 )
             if torn:
                 break
-            done, offset = done + 1, offset + len(line)
-    return done, offset
+            number, size = number + 1, size + len(line)
+            if number % batch_size == 0 or number == total:
+                done, kept = number, size
+    return done, kept
 
 
-def _score_block(reward: Reward, source: ScoreInput, block: Sequence[Row], columns: Sequence[str]) -> list[bytes]:
-    """Return one line for each row of a block; none for an empty block."""
-    if not block:
-        return []
+def _lines(reward: Reward, source: ScoreInput, rows: Sequence[Row], *, columns: Sequence[str]) -> list[bytes]:
+    """Score some rows; return one line for each."""
     given: dict[str, Any] = dict.fromkeys(COLUMN.values())
-    given |= {column: [source.value(row, column) for row in block] for column in columns}
-    if hasattr(reward, "forget"):
-        reward.forget()  # or a resumed run, which remembers less, would differ in the last digits
+    given |= {column: [source.value(row, column) for row in rows] for column in columns}
     try:
         result = reward.score(
             given["question"], given["context"], answers=given["answer"], references=given["references"]
         )
     except MetricInputError as error:
-        raise InputError(f"{block[0].where} to {block[-1].where}: {error}") from None
+        raise InputError(f"{rows[0].where} to {rows[-1].where}: {error}") from None
     scores, parts = _plain(result.scores), _plain(getattr(result, "parts", {}))
-    if {len(scores), *map(len, parts.values())} != {len(block)}:
+    if {len(scores), *map(len, parts.values())} != {len(rows)}:
         raise InputError(
             f"reward {_signature(reward)}: returned {len(scores)} scores, or parts of another length, for "
-            f"{len(block)} questions"
+            f"{len(rows)} questions"
         )
     lines = []
-    for at, row in enumerate(block):
+    for at, row in enumerate(rows):
         own = {name: values[at] for name, values in parts.items()}
         lines.append(f'{_head(row)}{_json(scores[at])}, "parts": {_json(own)}}}\n'.encode())
     return lines

@@ -3,7 +3,7 @@ the same settings.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,11 @@ from rl_qg.qa_data import (
     leakage,
     passage_hash,
     read_examples,
+    report_line,
     sample_labelled,
     take,
 )
+from rl_qg.qa_stream import ExampleStream, Source, as_found, span_key, stream_examples
 from rl_qg.settings import DataSettings, WorldSettings
 
 WORLD = "world"
@@ -87,11 +89,23 @@ def load_training(settings: DataSettings) -> list[QAExample]:
     return take(train.examples, settings.max_train, settings.seed)
 
 
+def training_spans(settings: DataSettings) -> ExampleStream:
+    """What `answer_spans(load_training(settings))` returns, as a stream: any number of examples."""
+    source = _source(settings, "train")
+    options: dict[str, Any] = {"role": "train", "allow_unlabelled": True, "spans": True}
+    options |= {"limit": settings.max_train, "seed": settings.seed}
+    if source == WORLD:
+        corpus = Source(f"{WORLD} (train)", lambda: map(as_found, _world_examples(settings.world, "train")))
+        stream = ExampleStream([corpus], **options)
+    else:
+        stream = stream_examples(source, **options)
+    log.info(report_line(stream.report))
+    return stream
+
+
 def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = False) -> QAData:
     """All examples of one role, from files, the Hub or the embedded corpus; what reading did is logged."""
-    source = settings.train if role == "train" else settings.validation
-    if not source:
-        raise InputError(f"data.{role} has no value; name a file, such as data.{role}=dev.json")
+    source = _source(settings, role)
     data = (
         _world(settings.world, role)
         if source == WORLD
@@ -101,9 +115,20 @@ def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = Fa
     return data
 
 
-def _world(sizes: WorldSettings, role: Role) -> QAData:
+def _source(settings: DataSettings, role: Role) -> Any:
+    source = settings.train if role == "train" else settings.validation
+    if not source:
+        raise InputError(f"data.{role} has no value; name a file, such as data.{role}=dev.json")
+    return source
+
+
+def _world_examples(sizes: WorldSettings, role: Role) -> Iterator[QAExample]:
     passages = sizes.train_passages if role == "train" else sizes.validation_passages
-    examples = list(world.examples(passages, seed=sizes.seed, prefix=role))
+    return world.examples(passages, seed=sizes.seed, prefix=role)
+
+
+def _world(sizes: WorldSettings, role: Role) -> QAData:
+    examples = list(_world_examples(sizes, role))
     none = {"count": 0, "ids": []}
     counts: dict[str, Any] = {
         "role": role,
@@ -120,11 +145,10 @@ def answer_spans(examples: Sequence[QAExample]) -> list[QAExample]:
     """One example for each distinct answer span, in order: two questions with the same answer ask the generator for
     the same thing.
     """
-    seen: set[tuple[str, int, str]] = set()
+    seen: set[bytes] = set()
     spans = []
     for example in examples:
-        key = (passage_hash(example.context), example.answers[0].start, example.answers[0].text)
-        if key not in seen:
+        if (key := span_key(example)) not in seen:
             seen.add(key)
             spans.append(example)
     return spans

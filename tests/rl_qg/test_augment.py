@@ -11,9 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rl_qg.augment import augment, funnel_table, report_path
+from rl_qg.augment import augment, check_questions, funnel_table, report_path
 from rl_qg.errors import InputError
-from rl_qg.qa_data import Answer, QAExample, read_examples
+from rl_qg.qa_data import Answer, QAExample, read_examples, write_squad
+from rl_qg.qa_stream import stream_examples
+from tests.full_disk import room_for
 
 PASSAGES = ("Ada lives in Rome.", "Max lives in Oslo.", "Eva lives in Lima.")
 GOLD = [
@@ -276,6 +278,43 @@ def test_files_and_settings_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"gold holds a generated question \(id synthetic-p0-1\)"):
         augment(questions, [*GOLD, earlier], tmp_path / "a.json", **settings)
     assert not (tmp_path / "a.json").exists()
+
+
+def test_gold_may_be_a_stream(tmp_path: Path) -> None:
+    listed = run(tmp_path, MIXED)
+    text = (tmp_path / "augmented.json").read_bytes()
+    write_squad(tmp_path / "gold.json", GOLD)
+    streamed = run(tmp_path, MIXED, gold=stream_examples(tmp_path / "gold.json", role="train"))
+    assert streamed == listed
+    assert (tmp_path / "augmented.json").read_bytes() == text
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path: Path, share: float) -> None:
+    """Room for half of the augmented set, and for all of it but not for the longer report."""
+    lines = MIXED[:2] if share == 1.0 else MIXED
+    run(tmp_path, lines)
+    questions, output = tmp_path / "questions.jsonl", tmp_path / "augmented.json"
+    whole = output.read_bytes()
+    message = r"augmented\.json: cannot be written \(File too large\); .*questions\.jsonl is as it was: make room"
+    with room_for(int(len(whole) * share)), pytest.raises(InputError, match=message):
+        augment(questions, GOLD, output, num_samples=100, min_words=3, max_words=6, seed=0)
+    assert {path.name for path in tmp_path.iterdir()} == {"questions.jsonl", "augmented.json"}
+    assert output.read_bytes() == whole
+    run(tmp_path, lines)
+    assert report_path(output).exists()
+
+
+def test_an_output_made_from_other_questions_is_refused_unless_that_is_known(tmp_path: Path) -> None:
+    questions, output = tmp_path / "questions.jsonl", tmp_path / "augmented.json"
+    run(tmp_path, MIXED)
+    check_questions(questions, output, accept_changed_data=False)
+    write_lines(questions, MIXED[:-1])
+    with pytest.raises(
+        InputError, match=r"questions\.jsonl: has changed since .*augmented\.json was begun .*accept_changed_data=true"
+    ):
+        check_questions(questions, output, accept_changed_data=False)
+    check_questions(questions, output, accept_changed_data=True)
 
 
 def test_the_report_stands_beside_the_output() -> None:

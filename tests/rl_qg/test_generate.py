@@ -1,19 +1,22 @@
 """Generation: every output kept, in data order, and the same file after a kill."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import pytest
 import torch
 from accelerate import PartialState
 
-from rl_qg import generate as module
 from rl_qg.errors import InputError
 from rl_qg.generate import generate
 from rl_qg.policy import Policy, load_seq2seq
 from rl_qg.qa_data import QAExample
 from rl_qg.settings import GenerateSettings
+from tests.full_disk import room_for
 from tests.tiny import example, tiny_bart, word_tokenizer
 
 WORDS = " ".join(f"w{k}" for k in range(20))
@@ -40,7 +43,9 @@ def data(count: int = 7) -> list[QAExample]:
     ]
 
 
-def run(model: str, output: Path, settings: GenerateSettings = BEAMS, seed: int = 0, examples=None) -> list[dict]:  # type: ignore[no-untyped-def, type-arg]
+def run(  # type: ignore[no-untyped-def]
+    model: str, output: Path, settings: GenerateSettings = BEAMS, seed: int = 0, examples=None, **options: Any
+) -> list[dict[str, Any]]:
     generate(
         model,
         data() if examples is None else examples,
@@ -48,6 +53,7 @@ def run(model: str, output: Path, settings: GenerateSettings = BEAMS, seed: int 
         settings=settings,
         seed=seed,
         state=PartialState(cpu=True),
+        **options,
     )
     return [json.loads(line) for line in output.read_text().splitlines()]
 
@@ -105,8 +111,8 @@ def test_a_killed_run_goes_on_without_gap_or_double(
     with killed.open("rb+") as stream:
         stream.truncate(int(size * cut) if cut != 1 else size)
     decoded = []
-    original = module._candidates
-    monkeypatch.setattr(module, "_candidates", lambda *a: decoded.append(1) or original(*a))
+    original = Policy.candidates
+    monkeypatch.setattr(Policy, "candidates", lambda *a, **k: decoded.append(1) or original(*a, **k))
     run(model, killed, settings)
     assert killed.read_bytes() == whole.read_bytes()
     if cut == 1:
@@ -132,6 +138,112 @@ def test_other_settings_data_or_a_foreign_file_are_refused(model: str, tmp_path:
 def test_samples_hang_on_the_seed(model: str, tmp_path: Path) -> None:
     one, again, other = (run(model, tmp_path / f"{k}.jsonl", SAMPLES, seed=s) for k, s in enumerate((0, 0, 1)))
     assert one == again != other
+
+
+def test_samples_do_not_hang_on_the_batch(model: str, tmp_path: Path) -> None:
+    one, four = (run(model, tmp_path / f"{size}.jsonl", replace(SAMPLES, batch_size=size)) for size in (1, 4))
+    assert len({row["question"] for row in one}) > 10
+    assert [row["question"] for row in one] == [row["question"] for row in four]
+    assert [row["logprob"] for row in one] == pytest.approx([row["logprob"] for row in four], rel=1e-5)
+
+
+@pytest.mark.parametrize("settings", [BEAMS, SAMPLES])
+def test_a_batch_that_does_not_fit_into_memory_is_decoded_in_parts(
+    model: str,
+    tmp_path: Path,
+    settings: GenerateSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = replace(settings, batch_size=7)
+    whole = run(model, tmp_path / "whole.jsonl", settings)
+    original, room = Policy.candidates, 2
+
+    def short_of_memory(self: Policy, examples: list[QAExample], *args: Any, **options: Any) -> Any:
+        if len(examples) > room:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return original(self, examples, *args, **options)
+
+    monkeypatch.setattr(Policy, "candidates", short_of_memory)
+    parts = run(model, tmp_path / "parts.jsonl", settings)
+    assert [row["question"] for row in parts] == [row["question"] for row in whole]
+    assert [row["logprob"] for row in parts] == pytest.approx([row["logprob"] for row in whole], rel=1e-5)
+    assert caplog.text.count("do not fit into memory") == 1
+    room = 0
+    with pytest.raises(InputError, match=r"a single row does not fit into memory; ask for fewer candidates"):
+        run(model, tmp_path / "none.jsonl", settings)
+
+
+def test_a_source_that_has_changed_is_refused_unless_that_is_known(model: str, tmp_path: Path) -> None:
+    output, whole = tmp_path / "q.jsonl", tmp_path / "whole.jsonl"
+    before, now = {"train.json": "0123456789"}, {"train.json": "abcdefghij"}
+    run(model, output, examples=data(4), sources=before)
+    text = output.read_bytes()
+    with pytest.raises(
+        InputError,
+        match=r"train\.json: has changed since .* \(SHA-256 01234567, now abcdefgh\).*accept_changed_data=true",
+    ):
+        run(model, output, sources=now)
+    assert output.read_bytes() == text
+    run(model, output, sources=now, accept_changed_data=True)  # more examples: goes on behind those that are there
+    run(model, whole)
+    assert output.read_bytes() == whole.read_bytes()
+    run(model, output, sources=now)  # and from here on these are its data
+    with pytest.raises(InputError, match=r"line 1 is not about the example in its place"):
+        run(model, output, examples=data()[1:], sources=before, accept_changed_data=True)
+    with pytest.raises(InputError, match=r"line 13 is not about the example in its place"):
+        run(model, output, examples=data(4), sources=before, accept_changed_data=True)
+    assert output.read_bytes() == whole.read_bytes()
+
+
+def test_lines_of_someone_else_are_not_cut_away(model: str, tmp_path: Path) -> None:
+    output = tmp_path / "q.jsonl"
+    rows = run(model, output)
+    rows[4]["context"] = "mine"
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    output.write_text(text)
+    with pytest.raises(InputError, match=r"line 5 is not about the example in its place"):
+        run(model, output)
+    assert output.read_text() == text
+
+
+def test_a_full_disk_is_one_line_and_the_same_command_goes_on(model: str, tmp_path: Path) -> None:
+    output, whole = tmp_path / "q.jsonl", tmp_path / "whole.jsonl"
+    run(model, whole)
+    with (
+        room_for(whole.stat().st_size * 2 // 3),
+        pytest.raises(InputError, match=r"q\.jsonl: cannot be written further .* make room, and the same command"),
+    ):
+        run(model, output)
+    batch = 2 * BEAMS.num_beams
+    assert output.read_bytes() == b"".join(whole.read_bytes().splitlines(keepends=True)[: 2 * batch])
+    assert sorted(path.name for path in tmp_path.iterdir() if "whole" not in path.name) == [
+        "q.jsonl",
+        "q.jsonl.settings.json",
+    ]
+    run(model, output)
+    assert output.read_bytes() == whole.read_bytes()
+
+
+def test_no_more_examples_are_held_than_a_round_has(model: str, tmp_path: Path) -> None:
+    alive: WeakSet[QAExample] = WeakSet()
+
+    class Tracked(QAExample):
+        __hash__ = object.__hash__
+
+    class Stream:
+        def __len__(self) -> int:
+            return 7
+
+        def __iter__(self) -> Iterator[QAExample]:
+            for item in data():
+                found = Tracked(**vars(item))
+                alive.add(found)
+                assert len(alive) <= BEAMS.batch_size + 1  # and the one on its way
+                yield found
+                del found
+
+    assert run(model, tmp_path / "stream.jsonl", examples=Stream()) == run(model, tmp_path / "list.jsonl")
 
 
 def test_a_folder_that_is_no_model_or_no_seq2seq_model_is_named(tmp_path: Path) -> None:

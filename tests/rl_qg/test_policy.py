@@ -1,14 +1,18 @@
 """A causal generator at inference behaves as an encoder-decoder does."""
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import scipy.stats
 import torch
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
 from rl_qg.errors import InputError
 from rl_qg.policy import Policy, load_causal, load_generator
 from rl_qg.qa_data import QAExample
+from rl_qg.rollout import DecodingRules, uniforms
 from tests.tiny import example, tiny_bart, word_tokenizer
 
 WORDS = " ".join(f"w{k}" for k in range(20)) + " Question:"
@@ -67,7 +71,6 @@ def test_candidates_come_with_the_log_probability_of_their_tokens(policy: Policy
     seen: list[torch.Tensor] = []
     original = policy._texts
     policy._texts = lambda tokens: seen.append(tokens) or original(tokens)  # type: ignore[method-assign, func-returns-value]
-    torch.manual_seed(0)
     groups = policy.candidates(data(), 3, max_new_tokens=5, top_p=top_p, temperature=1.0)
     policy._texts = original  # type: ignore[method-assign]
     end = policy.tokenizer.eos_token_id
@@ -78,6 +81,52 @@ def test_candidates_come_with_the_log_probability_of_their_tokens(policy: Policy
             whole = tokens[: tokens.index(end) + 1] if end in tokens else tokens
             expected.append(slow_logprob(policy, item, whole))
         assert sorted(c.logprob for c in group) == pytest.approx(sorted(expected), rel=1e-4)
+
+
+def questions(policy: Policy, items: list[QAExample], count: int, seed: int = 0) -> list[list[str]]:
+    groups = policy.candidates(items, count, max_new_tokens=4, top_p=0.9, temperature=1.3, seed=seed)
+    return [[candidate.question for candidate in group] for group in groups]
+
+
+def test_samples_are_those_of_the_example_and_the_seed(policy: Policy) -> None:
+    together = questions(policy, data(), 5)
+    assert together == [questions(policy, [item], 5)[0] for item in data()]
+    assert together[::-1] == questions(policy, data()[::-1], 5)
+    assert together != questions(policy, data(), 5, seed=1)
+    same_text = [replace(data(1)[0], id=name) for name in ("a", "b")]
+    first, second = questions(policy, same_text, 5)
+    assert first != second
+
+
+@torch.no_grad()
+def slow_distribution(policy: Policy, item: QAExample, top_p: float, temperature: float) -> dict[int, float]:
+    """Probability of each first token: the most likely ones that together reach `top_p`."""
+    ids = prompt_ids(policy, item)
+    chances = (policy.model(input_ids=torch.tensor([ids])).logits[0, -1] / temperature).softmax(-1).tolist()
+    kept: dict[int, float] = {}
+    for token in sorted(range(len(chances)), key=lambda token: -chances[token]):
+        if sum(kept.values()) < top_p:
+            kept[token] = chances[token]
+    return {token: chance / sum(kept.values()) for token, chance in kept.items()}
+
+
+@pytest.mark.parametrize(("top_p", "temperature"), [(1.0, 1.0), (0.8, 1.0), (0.9, 2.0)])
+def test_samples_of_a_causal_model_have_its_distribution(policy: Policy, top_p: float, temperature: float) -> None:
+    """First tokens of 4,000 samples against probabilities worked out without `generate` (chi-square)."""
+    count, (item,) = 4000, data(1)
+    draws = uniforms([item.id], count, 1, seed=0, step=0)
+    rules = DecodingRules(1, top_p=top_p, temperature=temperature)
+    tokens, _ = policy.decoder.sample(policy._batch([item]), draws, rules)
+    seen = Counter(tokens[:, 0].tolist())
+    expected = slow_distribution(policy, item, top_p, temperature)
+    assert set(seen) <= set(expected) and len(expected) > 3
+    frequent = {token: chance for token, chance in expected.items() if count * chance >= 5}
+    observed = [*(seen[token] for token in frequent), count - sum(seen[token] for token in frequent)]
+    wanted = [*(count * chance for chance in frequent.values()), count * (1 - sum(frequent.values()))]
+    cells = [pair for pair in zip(observed, wanted, strict=True) if pair[1] > 1e-6]
+    assert scipy.stats.chisquare(*zip(*cells, strict=True)).pvalue > 1e-3
+    other = slow_distribution(policy, item, 1.0, 0.7)  # the same test tells another distribution
+    assert scipy.stats.chisquare([seen[t] for t in other], [count * p for p in other.values()]).pvalue < 1e-6
 
 
 def test_the_class_is_chosen_by_the_config(policy: Policy, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from weakref import WeakSet
 
 import numpy as np
 import pytest
+import torch
+from accelerate import PartialState
 
 from rewards.errors import MetricInputError
 from rl_qg import miniature, world
@@ -20,6 +22,7 @@ from rl_qg.qa_data import write_squad
 from rl_qg.score import score_file
 from rl_qg.score_inputs import Row, ScoreInput
 from rl_qg.splits import load_splits
+from tests.full_disk import room_for
 
 
 class Length:
@@ -45,8 +48,17 @@ def rows(path: Path, count: int = 7, **changes: Any) -> Path:
     return path
 
 
-def score(source: Any, output: Path, reward: Any = None, *, batch_size: int = 3, **columns: str) -> dict[str, Any]:
-    return score_file(reward or Length(), ScoreInput(source, columns), output, batch_size=batch_size)
+def score(
+    source: Any, output: Path, reward: Any = None, *, batch_size: int = 3, accept: bool = False, **columns: str
+) -> dict[str, Any]:
+    return score_file(
+        reward or Length(),
+        ScoreInput(source, columns),
+        output,
+        batch_size=batch_size,
+        state=PartialState(cpu=True),
+        accept_changed_data=accept,
+    )
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
@@ -100,10 +112,13 @@ def test_a_kill_inside_the_metric_leaves_whole_blocks_and_an_incomplete_summary(
     assert output.read_bytes() == whole.read_bytes()
 
 
-def test_rows_added_to_the_input_are_added_to_the_output(tmp_path: Path) -> None:
+def test_rows_added_to_the_input_are_added_to_the_output_when_that_is_meant(tmp_path: Path) -> None:
     output, whole = tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
     score(rows(tmp_path / "in.jsonl", 6), output)
-    score(rows(tmp_path / "in.jsonl", 8), output)
+    with pytest.raises(InputError, match=r"in\.jsonl: has changed since .*out\.jsonl was begun .*accept_changed_data"):
+        score(rows(tmp_path / "in.jsonl", 8), output)
+    assert len(lines_of(output)) == 6
+    score(tmp_path / "in.jsonl", output, accept=True)
     score(tmp_path / "in.jsonl", whole)
     assert output.read_bytes() == whole.read_bytes()
 
@@ -289,7 +304,7 @@ def test_no_more_rows_are_held_than_a_block_has(tmp_path: Path) -> None:
             return super().score(questions, contexts, **columns)
 
     source = Endless(rows(tmp_path / "in.jsonl"))
-    score_file(Metric(), source, tmp_path / "out.jsonl", batch_size=batch_size)
+    score_file(Metric(), source, tmp_path / "out.jsonl", batch_size=batch_size, state=PartialState(cpu=True))
     assert sum(blocks) == 500 and max(blocks) == batch_size
 
 
@@ -406,8 +421,63 @@ class Remembering:
 @pytest.mark.parametrize("kept", [1, 4, 7, 10])
 def test_a_metric_that_remembers_gives_the_same_file_after_a_kill(tmp_path: Path, kept: int) -> None:
     source, output = ScoreInput(str(rows(tmp_path / "in.jsonl", 12))), tmp_path / "out.jsonl"
-    score_file(Remembering(), source, output, batch_size=4)
+    score_file(Remembering(), source, output, batch_size=4, state=PartialState(cpu=True))
     whole = output.read_bytes()
     output.write_bytes(b"".join(whole.splitlines(keepends=True)[:kept]))
-    score_file(Remembering(), source, output, batch_size=4)
+    score_file(Remembering(), source, output, batch_size=4, state=PartialState(cpu=True))
     assert output.read_bytes() == whole
+
+
+def test_a_block_that_does_not_fit_into_memory_is_scored_in_parts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class ShortOfMemory(Length):
+        room = 2
+
+        def score(self, questions, contexts, **columns) -> Any:
+            if len(questions) > self.room:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            scores = super().score(questions, contexts, **columns).scores
+            return SimpleNamespace(scores=scores, parts={})
+
+    source, whole, parts = rows(tmp_path / "in.jsonl", 12), tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
+    reward = ShortOfMemory()
+    reward.room = 5
+    score(source, whole, reward, batch_size=5)
+    assert not caplog.text
+    reward.room = 2
+    score(source, parts, reward, batch_size=5)
+    assert parts.read_bytes() == whole.read_bytes()
+    assert caplog.text.count("do not fit into memory") == 1
+    reward.room = 0
+    with pytest.raises(InputError, match=r"score: a single row does not fit into memory"):
+        score(source, tmp_path / "none.jsonl", reward)
+
+
+def test_a_full_disk_is_one_line_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    source, output, whole = rows(tmp_path / "in.jsonl"), tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
+    score(source, whole)
+    with (
+        room_for(whole.stat().st_size * 3 // 4),
+        pytest.raises(InputError, match=r"out\.jsonl: cannot be written further .* make room, and the same command"),
+    ):
+        score(source, output)
+    assert output.read_bytes() == b"".join(whole.read_bytes().splitlines(keepends=True)[:3])
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]
+    score(source, output)
+    assert output.read_bytes() == whole.read_bytes()
+
+
+def test_an_output_where_nothing_can_be_written_is_one_line(tmp_path: Path) -> None:
+    source, output = rows(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    output.symlink_to("/dev/full")
+    with pytest.raises(InputError, match=r"out\.jsonl: cannot be written"):
+        score(source, output)
+    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl", "out.summary.json"}
+
+
+def test_the_summary_too_needs_room(tmp_path: Path) -> None:
+    source, output = rows(tmp_path / "in.jsonl", 1), tmp_path / "out.jsonl"
+    with room_for(20), pytest.raises(InputError, match=r"out\.jsonl: cannot be written"):
+        score(source, output)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
+from accelerate import PartialState
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,7 +63,7 @@ class Needless(Repeats):
 def scored(source: Any, metric: Any, **columns: str) -> list[tuple[Any, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "scored.jsonl"
-        score_file(metric, ScoreInput(source, columns), output, batch_size=2)
+        score_file(metric, ScoreInput(source, columns), output, batch_size=2, state=PartialState(cpu=True))
         rows = map(json.loads, output.read_text(encoding="utf-8").rstrip("\n").split("\n"))
         return [(row["score"], row["parts"]["row"]) for row in rows]
 
@@ -182,7 +183,7 @@ def test_squad_json_gives_one_row_a_question(tmp_path: Path) -> None:
         {"id": "b", **row, "question": "What?"},
     ]
     with pytest.raises(InputError, match=r"dev\.json\.gz: question 'b': field 'answer' is missing"):
-        score_file(NoReferences(), source, tmp_path / "out.jsonl", batch_size=2)
+        score_file(NoReferences(), source, tmp_path / "out.jsonl", batch_size=2, state=PartialState(cpu=True))
 
 
 def test_columns_of_other_names_and_files_of_qg_bench(tmp_path: Path) -> None:
@@ -237,7 +238,9 @@ def test_dates_in_a_parquet_file_are_written_as_text(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "in.parquet")
     output = tmp_path / "out.jsonl"
     for _ in range(2):  # and found again by a second run
-        score_file(NoReferences(), ScoreInput(tmp_path / "in.parquet"), output, batch_size=2)
+        score_file(
+            NoReferences(), ScoreInput(tmp_path / "in.parquet"), output, batch_size=2, state=PartialState(cpu=True)
+        )
     assert json.loads(output.read_text())["day"] == "2020-01-02"
 
 
