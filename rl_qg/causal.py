@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from rl_qg.adapters import check_adapters, lora_config
 from rl_qg.causal_config import check_algorithm, cross_entropy_arguments, reward_arguments
@@ -41,7 +41,7 @@ from rl_qg.settings import Settings
 from rl_qg.splits import Splits
 from rl_qg.stability import FailedRewards, HeldOutStopping
 from rl_qg.trackers import check_tracker
-from rl_qg.trainer_files import save_whole
+from rl_qg.trainer_files import put_in_place, save_whole
 
 ALGORITHMS = ("rloo", "grpo")
 log = logging.getLogger(__name__)
@@ -135,10 +135,10 @@ class CausalStage:
         save_whole(trainer, self.folder / self.name)
         best = self.work / "best"
         if trainer.is_world_process_zero():
-            if best.exists():  # of `scst.stop_on`
-                shutil.rmtree(self.folder / self.name)
-                best.rename(self.folder / self.name)
+            if best.exists():  # of `scst.stop_on`; it stays until the stage is complete, so a kill loses nothing
+                put_in_place(best, self.folder / self.name)
             write_json(self.done, {"step": step})
+            shutil.rmtree(best, ignore_errors=True)
         trainer.accelerator.wait_for_everyone()
         trainer.accelerator.free_memory()
         return step
@@ -188,7 +188,7 @@ class CausalStage:
         from rl_qg.causal_trainers import CrossEntropyTrainer, StageFiles
 
         gold, patience = self.splits.gold, self.settings.ce.early_stopping_patience
-        stops = [EarlyStoppingCallback(patience)] if patience and self.settings.stages == "ce" else []
+        stops = [HeldOutStopping("loss", patience)] if patience and self.settings.stages == "ce" else []
         trainer = CrossEntropyTrainer(
             model=model,
             args=SFTConfig(**cross_entropy_arguments(self.settings, str(self.work))),

@@ -129,6 +129,14 @@ class Watched:
             found |= {"kl_coefficient": self.args.beta, "updates_skipped": float(self.finite.skipped)}
         return found
 
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """The library's; rewards forget what they remember, since a resumed run has judged nothing yet."""
+        if self.questions is not None:
+            self.questions.forget()
+        if self.reward_function is not None:
+            self.reward_function.judge.forget()
+        super()._save_checkpoint(model, trial)  # type: ignore[misc]
+
     # --- evaluation
     # -----------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ A checkpoint is complete when it holds `complete.json`, which is written last an
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,10 +16,11 @@ from typing import Any
 from safetensors import SafetensorError
 from transformers import Trainer
 
-from rl_qg.errors import InputError
+from rl_qg.errors import LocalError
 from rl_qg.run_folder import is_disk_full, write_json
 
 MANIFEST = "complete.json"
+NAME = re.compile(r"checkpoint-\d+")
 log = logging.getLogger(__name__)
 
 
@@ -32,18 +34,42 @@ class CompleteCheckpoints(Trainer):
         if self.is_world_process_zero():
             shutil.rmtree(folder, ignore_errors=True)  # what a kill left of an earlier attempt
         self.accelerator.wait_for_everyone()
-        limit, self.args.save_total_limit = self.args.save_total_limit, None  # deleting is ours
+        with _room_for(folder):
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()
+            if self.is_world_process_zero():
+                seal(folder)
+        self._delete_old()
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """As the library's."""
+        self._limit, self.args.save_total_limit = self.args.save_total_limit, None  # deleting is ours alone
         try:
-            with _room_for(folder):
-                super()._save_checkpoint(model, trial)
-                self.accelerator.wait_for_everyone()
-                if self.is_world_process_zero():
-                    seal(folder)
+            result = super().train(*args, **kwargs)
         finally:
-            self.args.save_total_limit = limit
-        if self.is_world_process_zero() and limit:
-            best = self.state.best_model_checkpoint
-            delete_all_but(folder.parent, limit, best=None if best is None else Path(best))
+            self.args.save_total_limit = self._limit
+        self._delete_old()  # a kill may have come while the last ones were deleted
+        return result
+
+    def _delete_old(self) -> None:
+        best = self.state.best_model_checkpoint
+        if self.is_world_process_zero() and self._limit:
+            delete_all_but(Path(self.args.output_dir), self._limit, best=None if best is None else Path(best))
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        """As the library's, which takes one update more when it resumes from the very last one within an epoch."""
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+            return
+        super()._run_epoch(*args, **kwargs)
+
+    def _load_best_model(self) -> None:
+        """As the library's; a best checkpoint that is damaged is named, and the last model taken."""
+        fault = fault_of(Path(self.state.best_model_checkpoint))
+        if fault is not None:
+            log.warning("%s; the best model is lost, the last one is kept", fault)
+            return
+        super()._load_best_model()
 
 
 def seal(folder: Path) -> None:
@@ -60,7 +86,7 @@ def fault_of(folder: Path) -> str | None:
     """What is wrong with a sealed checkpoint; None for nothing."""
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return f"{folder / MANIFEST}: cannot be read"
     for name, size in files.items():
         path = folder / name
@@ -75,7 +101,8 @@ def last_checkpoint(folder: Path) -> str | None:
     """The newest complete checkpoint below `folder`; a warning names what is wrong with a newer one."""
     for checkpoint in _newest_first(folder):
         if not (checkpoint / MANIFEST).exists():
-            continue  # a kill came while it was written
+            log.warning("%s: is not complete (it has no %s) and is left out", checkpoint, MANIFEST)
+            continue
         fault = fault_of(checkpoint)
         if fault is None:
             log.info("going on from %s", checkpoint)
@@ -99,7 +126,7 @@ def delete_all_but(folder: Path, limit: int, *, best: Path | None) -> None:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob("checkpoint-*"), key=_step, reverse=True)
+    return sorted((path for path in folder.glob("checkpoint-*") if NAME.fullmatch(path.name)), key=_step, reverse=True)
 
 
 def _step(checkpoint: Path) -> int:
@@ -115,7 +142,7 @@ def _room_for(folder: Path) -> Iterator[None]:
         if not is_disk_full(error):
             raise
         shutil.rmtree(folder, ignore_errors=True)
-        raise InputError(
+        raise LocalError(
             f"{folder}: the disk is full ({getattr(error, 'strerror', None) or 'no space left'}); earlier checkpoints "
             "are whole: free some space, and the same command goes on from the last of them"
         ) from None

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_qg.errors import InputError, Terminated
+from rl_qg.errors import InputError, LocalError, Terminated
 from rl_qg.run_folder import is_disk_full
 from rl_qg.settings import Settings
 
@@ -63,7 +63,7 @@ COMMANDS = {
     "qa": Command(
         "train an extractive reader and report EM and F1",
         "rl-qg qa data.train=augmented.json data.validation=dev.json output_dir=RUN/qa",
-        ("output_dir", "qa", "data"),
+        ("output_dir", "accept_changed_data", "qa", "data"),
     ),
     "score": Command(
         "score questions with one metric",
@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     name, *rest = arguments
     before = signal.signal(signal.SIGTERM, _terminate)
-    line, code = "", 0
+    line, code, alone = "", 0, False
     try:
         run_command(name, rest)
     except KeyboardInterrupt:
@@ -114,8 +114,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         else:
             raise
         code = 2
+        alone = isinstance(error, LocalError) or not _is_input_error(error)
     signal.signal(signal.SIGTERM, before)
-    _leave(f"rl-qg {name}: {line}" if line else "", code)
+    _leave(f"rl-qg {name}: {line}" if line else "", code, alone=alone)
 
 
 def _terminate(number: int, frame: object) -> None:
@@ -331,10 +332,14 @@ def _is_input_error(error: Exception) -> bool:
     return isinstance(error, InputError) or type(error).__name__ == "MetricInputError"
 
 
-def _leave(message: str, code: int) -> None:
-    """Say the last word and end the process; return when all went well and nothing else is left to end."""
-    if message and os.environ.get("RANK", "0") == "0":
-        print(message, file=sys.stderr)
+def _leave(message: str, code: int, *, alone: bool = False) -> None:
+    """Say the last word and end the process; return when all went well and nothing else is left to end.
+
+    What is true of all processes the main one says; `alone`: what only this one knows.
+    """
+    rank = os.environ.get("RANK", "0")
+    if message and (alone or rank == "0"):
+        print(message if rank == "0" else f"process {rank}: {message}", file=sys.stderr)
     if "torch" in sys.modules:
         from rl_qg.processes import leave
 
@@ -360,8 +365,13 @@ def _stay_offline_without_a_hub() -> None:
 
 
 def _configure_logging() -> None:
-    main_process = os.environ.get("RANK", "0") == "0"
-    logging.basicConfig(format="%(message)s", level=logging.INFO if main_process else logging.ERROR, force=True)
+    rank = os.environ.get("RANK", "0")
+    if rank == "0":
+        logging.basicConfig(format="%(message)s", level=logging.INFO, force=True)
+    else:
+        logging.basicConfig(format=f"process {rank}: %(message)s", level=logging.ERROR, force=True)
+        for name in ("halving", "judge", "stability"):  # what happens to one process alone
+            logging.getLogger(f"rl_qg.{name}").setLevel(logging.WARNING)
     for library in ("httpx", "httpcore", "huggingface_hub", "datasets", "absl", "DeepSpeed"):
         logging.getLogger(library).setLevel(logging.ERROR)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

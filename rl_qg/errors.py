@@ -11,6 +11,10 @@ class InputError(ValueError):
     """
 
 
+class LocalError(InputError):
+    """What only the process that raises it knows of; the others end by its end. Other errors are those of all."""
+
+
 class Terminated(SystemExit):
     """SIGTERM came. Blocks are left and half-written files removed; the exit code is that of the signal, 143."""
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from accelerate.utils.memory import should_reduce_batch_size
 
-from rl_qg.errors import InputError
+from rl_qg.errors import LocalError
 
 log = logging.getLogger(__name__)
 Row = TypeVar("Row")
@@ -36,7 +36,7 @@ class Halving:
         """The results of `function` for consecutive pieces of `rows`; a single one while everything fits.
 
         Raises:
-            InputError: one row alone does not fit.
+            LocalError: one row alone does not fit.
         """
         results: list[Result] = []
         start = 0
@@ -48,7 +48,7 @@ class Halving:
                 if not is_out_of_memory(error):
                     raise
                 if len(piece) == 1:
-                    raise InputError(f"{self.what}: a single row does not fit into memory; {self.remedy}") from None
+                    raise LocalError(f"{self.what}: a single row does not fit into memory; {self.remedy}") from None
                 self._halve(len(piece))
             else:
                 start += len(piece)
@@ -64,8 +64,11 @@ class Halving:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, on the accelerator or on the host."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
-        isinstance(error, Exception) and should_reduce_batch_size(error)
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    texts = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+    return isinstance(error, RuntimeError) and (
+        should_reduce_batch_size(error) or any(text in str(error) for text in texts)
     )
 
 

@@ -120,7 +120,7 @@ def _joined(verdicts: Sequence[Verdict]) -> Verdict:
     """The verdicts on consecutive questions as one; a part that only some have is NaN for the others."""
     if len(verdicts) == 1:
         return verdicts[0]
-    names = sorted({name for verdict in verdicts for name in verdict.parts})
+    names = dict.fromkeys(name for verdict in verdicts for name in verdict.parts)
     parts: dict[str, list[float]] = {name: [] for name in names}
     for verdict in verdicts:
         for name in names:

@@ -60,10 +60,10 @@ def train_until_told(trainer: Any, checkpoint: str | None) -> None:
         Terminated: SIGTERM came; there is a checkpoint of the last update.
     """
     preemption = Preemption()
-    trainer.add_callback(preemption)
+    trainer.callback_handler.callbacks.insert(0, preemption)  # the others see that a checkpoint is wanted
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.remove_callback(preemption)
-    if preemption.agreed:
+    if preemption.asked or preemption.agreed:  # the signal may have come behind the last update
         log.info(
             "stopped at step %d of %d; the same command goes on", trainer.state.global_step, trainer.state.max_steps
         )

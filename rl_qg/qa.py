@@ -5,8 +5,6 @@ gold data alone (QRelScore paper, data augmentation for QA).
 """
 
 import dataclasses
-import hashlib
-import json
 import logging
 import shutil
 from collections.abc import Mapping, Sequence, Set
@@ -26,7 +24,7 @@ from rl_qg.errors import InputError
 from rl_qg.preemption import train_until_told
 from rl_qg.processes import from_main
 from rl_qg.progress import show_progress
-from rl_qg.qa_data import QAExample
+from rl_qg.qa_data import QAExample, examples_hash
 from rl_qg.qa_features import Windows, best_answers, encode
 from rl_qg.qa_reader import QATrainer, load_model, load_tokenizer
 from rl_qg.run_folder import read_json, write_json
@@ -122,6 +120,7 @@ def train_reader(
     output_dir: Path,
     use_cpu: bool = False,
     precision: str = "no",
+    accept_changed_data: bool = False,
 ) -> dict[str, Any]:
     """Train one reader for each seed, score it on `validation`, and return what `qa_metrics.json` holds.
 
@@ -131,14 +130,14 @@ def train_reader(
 
     A second call skips finished seeds and resumes an unfinished one from its last checkpoint. Every process calls
     this; the main one writes. Raises `InputError` for unusable examples, settings or models, and when `output_dir`
-    holds readers trained with other settings or data.
+    holds readers trained with other settings, or with other data that the caller has not accepted.
     """
     job = _Job(train, validation, settings, output_dir, use_cpu, precision)
     job.check()
-    data = {"train": _examples_hash(train), "validation": _examples_hash(validation)}
+    data = {"train": examples_hash(train), "validation": examples_hash(validation)}
     inputs = {seed: _inputs(job, seed, data) for seed in settings.seeds}
     for seed in settings.seeds:
-        _refuse_other_run(job.folder(seed), inputs[seed])
+        _refuse_other_run(job.folder(seed), inputs[seed], accept_changed_data)
     features = None
     for number, seed in enumerate(settings.seeds, 1):
         folder = job.folder(seed)
@@ -157,28 +156,37 @@ def train_reader(
     return read_json(output_dir / "qa_metrics.json")
 
 
-def _examples_hash(examples: Sequence[QAExample]) -> str:
-    digest = hashlib.sha256()
-    for example in sorted(examples, key=lambda example: example.id):
-        digest.update(json.dumps(dataclasses.astuple(example)).encode() + b"\n")
-    return digest.hexdigest()
-
-
 def _inputs(job: _Job, seed: int, data: Mapping[str, str]) -> dict[str, Any]:
     """Everything that decides how a seed comes out, so that a resumed run is the same run."""
     settings = dataclasses.asdict(job.settings)
     seeds = settings.pop("seeds")
     # The first seed also leaves its model, so another order of seeds is another run.
-    return {**settings, "precision": job.precision, "data": dict(data), "seed": seed, "keeps_model": seed == seeds[0]}
+    decided = {**settings, "precision": job.precision, "data": dict(data), "seed": seed}
+    return decided | {"keeps_model": seed == seeds[0], "processes": job.processes.num_processes}
 
 
-def _refuse_other_run(folder: Path, inputs: Mapping[str, Any]) -> None:
+def _refuse_other_run(folder: Path, inputs: Mapping[str, Any], accept_changed_data: bool) -> None:
     path = folder / "inputs.json"
     if not path.exists():
         return
     found = read_json(path)
     differing = [key for key in inputs if found.get(key) != inputs[key]]
-    if differing:
+    if (folder / "qa_metrics.json").exists():
+        differing = [key for key in differing if key != "processes"]  # it is complete: the number matters no longer
+    if differing == ["data"]:
+        before, now = found["data"], inputs["data"]
+        role = next(role for role in now if before.get(role) != now[role])
+        changed = (
+            f"data.{role}: has changed since {folder} was begun (SHA-256 of its examples {before.get(role, '')[:8]}, "
+            f"now {now[role][:8]})"
+        )
+        if not accept_changed_data:
+            raise InputError(
+                f"{changed}; put the old file back, choose another output_dir, delete that folder, or go on all the "
+                "same with accept_changed_data=true"
+            )
+        log.warning("%s (accept_changed_data=true); finished seeds stay as they are", changed)
+    elif differing:
         raise InputError(
             f"{folder}: holds a reader with other settings ({', '.join(differing)}): "
             "choose another output_dir, or delete that folder"

@@ -29,7 +29,7 @@ def is_disk_full(error: BaseException) -> bool:
 def atomic_writer(path: Path) -> Iterator[TextIO]:
     """Open a text file that appears under `path` only when the block ends well; a kill leaves no half file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    partial = path.with_name(f".{path.name}.part")  # what a kill leaves, the next attempt takes over
     try:
         with partial.open("w", encoding="utf-8") as stream:
             yield stream
@@ -98,13 +98,13 @@ def cut_json_lines(path: Path, last_step: int) -> None:
     if not path.exists():
         return
     kept = []
-    for line in path.read_text(encoding="utf-8").split("\n"):  # not at the other marks that texts hold
+    for line in path.read_bytes().split(b"\n"):  # not at the other marks that texts hold
         try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            break  # torn by a kill; everything before it is whole
+            record = json.loads(line.decode())
+        except ValueError:
+            break  # torn, perhaps within a character; everything before it is whole
         if record["step"] <= last_step:
-            kept.append(line)
+            kept.append(line.decode())
     with atomic_writer(path) as stream:
         stream.writelines(line + "\n" for line in kept)
 
@@ -116,9 +116,10 @@ def check_run_folder(folder: Path, settings: Mapping[str, Any]) -> bool:
     A run that ended before its first result (a wrong path, a hub out of reach) does not claim its folder.
     """
     try:
-        found = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
+        names = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
     except OSError as error:
         raise InputError(f"output_dir={folder}: cannot be read ({error.strerror}); name another folder") from None
+    found = {name for name in names if not (name.startswith(".") and name.endswith(".part"))}  # not what a kill left
     if found <= {CONFIG, "run.json"}:
         return False
     if CONFIG not in found:

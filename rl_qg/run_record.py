@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.errors import InputError
-from rl_qg.run_folder import read_json, write_json
+from rl_qg.run_folder import TRAINED, read_json, write_json
 
 FILE = "run.json"
 log = logging.getLogger(__name__)
@@ -70,15 +70,23 @@ def write_run_record(folder: Path, record: Mapping[str, Any]) -> Path:
     return path
 
 
-def check_data(folder: Path, hashes: Mapping[str, str], *, accept: bool) -> None:
-    """Compare the data of a run that goes on with those it began with.
+def check_continuation(folder: Path, hashes: Mapping[str, str], *, accept: bool) -> None:
+    """Compare the data and the number of processes of a run that goes on with those it began with.
 
     Raises:
-        InputError: a source is not what it was, and the user has not said that this is known.
+        InputError: a source is not what it was, and the user has not said that this is known; or there are more or
+            fewer processes, with which updates, stage boundary and schedules would be others.
     """
     if not (folder / FILE).exists():
         return
-    noted = read_json(folder / FILE).get("data", {})
+    record = read_json(folder / FILE)
+    begun, size = record.get("hardware", {}).get("world_size"), int(os.environ.get("WORLD_SIZE", "1"))
+    if begun not in (None, size) and not (folder / TRAINED).exists():
+        raise InputError(
+            f"{folder}: was begun with {begun} processes, and these are {size}: its updates would be others; start "
+            f"{begun} again, or name another output_dir"
+        )
+    noted = record.get("data", {})
     changed = [name for name, value in hashes.items() if noted.get(name, value) != value]
     if changed and not accept:
         name = changed[0]

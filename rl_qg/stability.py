@@ -16,7 +16,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 
 from rl_qg.diagnostics import improves
-from rl_qg.errors import InputError
+from rl_qg.errors import LocalError
 from rl_qg.judge import Verdict
 from rl_qg.objectives import adapted_coefficient
 from rl_qg.qa_data import QAExample
@@ -43,7 +43,7 @@ class FailedRewards:
         """Look through the verdict on one rollout of update `step`.
 
         Raises:
-            InputError: a reward failed and the policy is `stop`.
+            LocalError: a reward failed and the policy is `stop`.
         """
         failed = [
             (example.id, text, fault)
@@ -57,7 +57,7 @@ class FailedRewards:
         for key, text, fault in failed:
             what = f"step {step}, example {key}: no reward for {text!r}: {fault}"
             if self.policy == "stop":
-                raise InputError(f"{what}; mend the reward, or skip such rows with scst.on_bad_reward=skip")
+                raise LocalError(f"{what}; mend the reward, or skip such rows with scst.on_bad_reward=skip")
             if fault not in self._said:  # those that repeat are counted, not told again
                 self._said.add(fault)
                 log.warning("%s; the row is skipped, see rewards_failed in metrics.jsonl", what)
@@ -142,7 +142,7 @@ class KLCoefficient(TrainerCallback, ExportableState):
 
 
 class HeldOutStopping(TrainerCallback):
-    """Ends the self-critical stage when a held-out measure has not improved for some evaluations.
+    """Ends a stage when a held-out measure has not improved for some evaluations.
 
     Everything is read from the trainer's log history, which checkpoints keep, so a resumed run counts on.
 
@@ -153,7 +153,14 @@ class HeldOutStopping(TrainerCallback):
         keep: called when the measure is at its best, to keep the model.
     """
 
-    def __init__(self, measure: str, patience: int, *, boundary: Callable[[], int], keep: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        measure: str,
+        patience: int,
+        *,
+        boundary: Callable[[], int] = lambda: 0,
+        keep: Callable[[], None] = lambda: None,
+    ) -> None:
         improves(measure, 1.0, 0.0)  # an unknown name fails now, not at the first evaluation
         self.measure = measure
         self.patience = patience

@@ -2,11 +2,19 @@
 
 import importlib.util
 import os
+import sys
 
 from rl_qg.errors import InputError
 
 TRACKERS = ("tensorboard", "wandb", "trackio")
 PROJECT = "rl-qg"
+
+
+def finish_trackers() -> None:
+    """Tell the trackers in use that the run is over, where the process ends in a way that they cannot see."""
+    for name in ("wandb", "trackio"):
+        if name in sys.modules:
+            sys.modules[name].finish()
 
 
 def check_tracker(name: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from transformers import EarlyStoppingCallback, set_seed
+from transformers import set_seed
 
 from rl_qg.adapters import check_adapters, with_adapters
 from rl_qg.causal_config import rate_factor
@@ -33,10 +33,10 @@ from rl_qg.run_folder import TRAINED, write_json
 from rl_qg.scst_config import SelfCriticalConfig
 from rl_qg.settings import SCSTSettings, Settings
 from rl_qg.splits import Splits
-from rl_qg.stability import best_of, lines_with
+from rl_qg.stability import HeldOutStopping, best_of, lines_with
 from rl_qg.trackers import PROJECT, check_tracker
 from rl_qg.trainer import SelfCriticalTrainer
-from rl_qg.trainer_files import save_whole
+from rl_qg.trainer_files import put_in_place, save_whole
 
 # Settings of the self-critical stage that the trainer knows by the same name.
 RULES = {field.name for field in fields(SCSTSettings)} - {"epochs", "learning_rate", "warmup_fraction"}
@@ -176,9 +176,9 @@ def _arguments(settings: Settings) -> SelfCriticalConfig:
         raise InputError(f"settings: {error}") from None
 
 
-def _callbacks(settings: Settings) -> list[EarlyStoppingCallback]:
+def _callbacks(settings: Settings) -> list[HeldOutStopping]:
     patience = settings.ce.early_stopping_patience
-    return [EarlyStoppingCallback(patience)] if patience and settings.stages == "ce" else []
+    return [HeldOutStopping("loss", patience)] if patience and settings.stages == "ce" else []
 
 
 def _keep_the_best(trainer: SelfCriticalTrainer, final: Path) -> dict[str, Any] | None:
@@ -190,11 +190,7 @@ def _keep_the_best(trainer: SelfCriticalTrainer, final: Path) -> dict[str, Any] 
         return None
     chosen = best_of(measure, lines_with(measure, trainer.state.log_history, trainer.boundary))
     value = chosen[f"eval_{measure}"]
-    partial = final.with_name(final.name + ".part")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(best, partial)
-    shutil.rmtree(final)
-    partial.rename(final)
+    put_in_place(best, final)
     log.info("train: %s is the model of step %d, the best by %s (%.4g)", final, chosen["step"], measure, value)
     return {"measure": measure, "value": value, "step": chosen["step"]}
 

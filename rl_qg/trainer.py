@@ -251,8 +251,9 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
     def _reference_logits(self, inputs: dict[str, Any], decoded: Decoded) -> Tensor:
         """Logits (n, t, v) of the reference policy at the tokens of n = b · k questions."""
         assert self.reference is not None
-        with self.whole_model() as policy, self.reference.in_place_of(policy):
-            return self._logits(policy, inputs, decoded.tokens)
+        # The copy of a sharded model does not cast by itself, as the model in training does.
+        with self.whole_model() as policy, self.reference.in_place_of(policy), self.accelerator.autocast():
+            return self._logits(policy, inputs, decoded.tokens).float()
 
     # --- rollout and reward
     # ---------------------------------------------------------------------------------------------

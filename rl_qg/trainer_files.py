@@ -86,3 +86,12 @@ def save_whole(trainer: Any, folder: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
             partial.rename(folder)
     trainer.accelerator.wait_for_everyone()
+
+
+def put_in_place(folder: Path, target: Path) -> None:
+    """Make a copy of `folder` the folder `target`, which is either the old or the new one or absent."""
+    partial = target.with_name(target.name + ".part")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(folder, partial)
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)

@@ -11,6 +11,8 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer
 from transformers.integrations import is_deepspeed_zero3_enabled
 
+from rl_qg.errors import InputError
+
 WRAPPER = "_checkpoint_wrapped_module."  # put into names by FSDP's activation checkpointing
 
 
@@ -20,7 +22,7 @@ class WholeModel(Trainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.is_fsdp_enabled and self.accelerator.state.fsdp_plugin.fsdp_version == 1:
-            raise ValueError("FSDP 1 is not supported: set fsdp_version: 2, as configs/accelerate/fsdp.yaml does")
+            raise InputError("FSDP 1 is not supported: set fsdp_version: 2, as configs/accelerate/fsdp.yaml does")
         self._whole: WholeWeights | None = None
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
@@ -46,12 +48,12 @@ class WholeWeights:
         model: before it is sharded.
 
     Raises:
-        ValueError: `model` is sharded already.
+        InputError: `model` is sharded already.
     """
 
     def __init__(self, model: nn.Module) -> None:
         if any(hasattr(value, "ds_id") for value in model.parameters()):
-            raise ValueError("ZeRO-3 has sharded the model already: load it before the training arguments are made")
+            raise InputError("ZeRO-3 has sharded the model already: load it before the training arguments are made")
         self._copy = copy.deepcopy(model).cpu()
         self._release()
 

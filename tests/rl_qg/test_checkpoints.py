@@ -99,7 +99,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_checkpoint(tmp_path: Path, m
         save(value, target, *args, **kwargs)
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(InputError, match="checkpoint-4: the disk is full.*the same command goes on"):
+    with pytest.raises(InputError, match=r"checkpoint-4: the disk is full.*the same command goes on"):
         subject.train()
     assert names(tmp_path) == ["checkpoint-2"]
     assert subject.args.save_total_limit is None or subject.args.save_total_limit > 0

@@ -41,7 +41,13 @@ def test_a_row_that_never_fits_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")]
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"),
+        torch.AcceleratorError("CUDA error: out of memory"),
+    ],
 )
 def test_the_host_can_run_out_of_memory_too(error: Exception) -> None:
     def function(rows):

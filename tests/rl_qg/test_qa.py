@@ -120,14 +120,15 @@ def toy_settings(model: Path, **changes) -> QASettings:
         max_length=32,
         doc_stride=8,
         max_answer_length=4,
+        save_steps=3,
         seeds=[0],
     )
     return replace(base, **changes)
 
 
-def run(output: Path, settings: QASettings, train=None, validation=None) -> dict:
+def run(output: Path, settings: QASettings, train=None, validation=None, **options) -> dict:
     train, validation = train or toy_examples(48, 1), validation or toy_examples(24, 2)
-    return train_reader(train, validation, settings=settings, output_dir=output, use_cpu=True)
+    return train_reader(train, validation, settings=settings, output_dir=output, use_cpu=True, **options)
 
 
 @pytest.fixture(scope="module")
@@ -349,11 +350,17 @@ def test_other_settings_data_or_seed_order_are_refused(distilbert, tmp_path) -> 
         InputError, match=r"seed-0: holds a reader with other settings \(learning_rate\): choose another"
     ):
         run(tmp_path / "qa", replace(settings, learning_rate=1e-4))
-    with pytest.raises(InputError, match=r"other settings \(data\)"):
+    changed = r"data.train: has changed since .*seed-0 was begun \(SHA-256 of its examples \w{8}, now \w{8}\)"
+    with pytest.raises(InputError, match=changed):
         run(tmp_path / "qa", settings, train=toy_examples(47, 1))
+    with pytest.raises(InputError, match=changed):  # the order decides the batches
+        run(tmp_path / "qa", settings, train=toy_examples(48, 1)[::-1])
     with pytest.raises(InputError, match=r"seed-1: holds a reader with other settings \(keeps_model\)"):
         run(tmp_path / "qa", replace(settings, seeds=[1, 0]))
     assert contents(tmp_path / "qa") == before
+    (tmp_path / "qa" / "seed-1" / "qa_metrics.json").unlink()  # as if killed before
+    told = run(tmp_path / "qa", settings, train=toy_examples(47, 1), accept_changed_data=True)
+    assert [row["seed"] for row in told["seeds"]] == [0, 1]
 
 
 # --- It refuses ---

@@ -64,6 +64,9 @@ def test_a_resumed_run_forgets_later_steps_and_a_torn_line(tmp_path: Path) -> No
     with path.open("a") as stream:
         stream.write('{"step": 4, "lo')
     cut_json_lines(path, 2)
+    with path.open("ab") as stream:
+        stream.write('{"step": 3, "sample": "Wer schrieb „Faust“?'.encode()[:-4])  # torn within a character
+    cut_json_lines(path, 2)
     assert [row["step"] for _, row in read_json_lines(path)] == [1, 2]
     cut_json_lines(tmp_path / "absent.jsonl", 2)
 
@@ -75,6 +78,7 @@ def test_a_run_folder_is_claimed_resumed_or_refused(tmp_path: Path) -> None:
     check_run_folder(folder, settings)
     assert not folder.exists()
     claim_run_folder(folder, settings)
+    (folder / ".config.yaml.part").touch()  # a kill came while it was written
     assert not check_run_folder(folder, other)  # nothing was done yet: a mistaken first attempt blocks nobody
     (folder / "metrics.jsonl").touch()
     assert check_run_folder(folder, settings)
