@@ -1,0 +1,100 @@
+"""The long form of the fault injection: many kills for each stage and launch configuration.
+
+    python -m tests.distributed.long --kills 20 --out experiments/faults/results.jsonl
+
+One line of JSON for each fault. What stands in the file is not run again, so the same command goes on where it
+stood; delete a line to run its case again.
+"""
+
+import argparse
+import json
+import tempfile
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from tqdm import tqdm
+
+from tests.distributed.stages import STAGES
+from tests.distributed.strikes import FAULTS, Bench, Case
+
+TRAINING = ("ce", "scst", "both")
+CHECKPOINTS = (*TRAINING, "qa", "pipeline")
+OTHERS = 3  # of each other fault
+# Launch configuration -> the stages that are struck under it.
+SEVERAL = {"cpu2": (*STAGES,), "zero2": ("both",), "zero3": ("both",)}
+
+
+def cases(kills: int) -> Iterator[Case]:
+    """Every case of the long form, those of one process first."""
+    others = min(OTHERS, kills)
+    for stage in STAGES:
+        yield from (Case("SIGKILL", stage, "python", seed) for seed in range(kills))
+    for fault, stages in {
+        "SIGTERM": [stage for stage in STAGES if stage != "augment"],
+        "disk full": [*STAGES],
+        "truncated checkpoint": CHECKPOINTS,
+        "changed data": [stage for stage in STAGES if stage != "augment"],
+        "out of memory": ("scst", "both"),
+    }.items():
+        yield from (Case(fault, stage, "python", seed) for stage in stages for seed in range(others))
+    for launch, stages in SEVERAL.items():
+        yield from (Case("SIGKILL", stage, launch, seed) for stage in stages for seed in range(kills))
+        yield from (Case("SIGTERM", stage, launch, seed) for stage in stages for seed in range(others))
+    yield from (Case("elastic restart", stage, "torchrun", seed) for stage in TRAINING for seed in range(others))
+
+
+def main() -> None:
+    arguments = _arguments()
+    done = set()
+    if arguments.out.exists():
+        keys = Case.__dataclass_fields__
+        lines = (json.loads(line) for line in arguments.out.read_text().splitlines())
+        done = {Case(**{key: line[key] for key in keys}) for line in lines}
+    chosen = [
+        case
+        for case in cases(arguments.kills)
+        if case.stage in arguments.stages and case.launch in arguments.launches and case.fault in arguments.faults
+    ]
+    left = [case for case in chosen if case not in done]
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=arguments.work, prefix="strikes-") as work:
+        bench = Bench(Path(work))
+        with (
+            arguments.out.open("a") as out,
+            ThreadPoolExecutor(arguments.workers) as pool,
+            tqdm(total=len(chosen), initial=len(chosen) - len(left), desc="faults", unit="fault") as bar,
+        ):
+            jobs = {pool.submit(bench.strike, case): case for case in left}
+            failed = 0
+            for job in as_completed(jobs):
+                try:
+                    line = job.result().json()
+                except Exception:  # of the harness or of an uninterrupted run: noted on the screen, tried next time
+                    tqdm.write(f"{jobs[job].name}: {traceback.format_exc()[-2000:]}")
+                    failed += 1
+                else:
+                    out.write(json.dumps(line, ensure_ascii=False) + "\n")
+                    out.flush()
+                    failed += bool(line["problems"])
+                    for problem in line["problems"]:
+                        tqdm.write(f"{jobs[job].name}: {problem}")
+                bar.update()
+                bar.set_postfix(failed=failed)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="the file of results, which is continued")
+    parser.add_argument("--kills", type=int, default=20, help="SIGKILLs for each stage and launch configuration")
+    parser.add_argument("--workers", type=int, default=2, help="cases at a time")
+    parser.add_argument("--work", type=Path, help="where to work; a folder of the system's by default")
+    launches = ["python", *SEVERAL, "torchrun"]
+    for name, every in (("stages", [*STAGES]), ("launches", launches), ("faults", [*FAULTS])):
+        parser.add_argument(f"--{name}", nargs="+", choices=every, default=every)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""The stages under test: their commands at sizes of a few seconds, with models that score something.
+
+The generator and the metrics are the miniatures that come with the package, so that questions are questions and every
+reward differs; lines are logged off the grid of checkpoints, the weight of the divergence adapts itself, and the best
+model is kept: what a resumed run must not forget.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rl_qg import world
+from rl_qg.qa_data import write_squad
+from tests.distributed.runs import PROJECT
+
+MODELS = PROJECT / "rl_qg" / "pretrained"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A command of the package. Its settings may name what earlier stages left: {inputs} stands for their folder."""
+
+    name: str
+    script: str
+    settings: tuple[str, ...]
+    resumes: str = ""  # what its log says when it goes on where it stood
+
+    def command(self, inputs: Path, folder: Path) -> tuple[str, list[str]]:
+        """The script and its settings, for a run that writes into `folder` alone."""
+        settings = [text.format(inputs=inputs, run=folder) for text in (*COMMON, *self.settings)]
+        return str(PROJECT / "rl_qg" / self.script), settings
+
+
+COMMON = ("preset=smoke", "seed=7", "training.use_cpu=true", "training.report_to=none")
+DATA = ("data.train={inputs}/train.json", "data.validation={inputs}/dev.json", "data.labelled_fraction=0.5")
+REWARD = (f"reward_models.bert={MODELS}/bert", f"reward_models.gpt2={MODELS}/gpt2", "reward=qrelscore")
+TRAINING = (
+    *DATA,
+    *REWARD,
+    "output_dir={run}",
+    "training.batch_size=4",
+    "training.logging_steps=3",
+    "training.eval_steps=4",
+    "training.save_steps=2",
+    "training.save_total_limit=2",
+    "ce.learning_rate=1e-4",
+    "scst.learning_rate=1e-4",
+    "scst.max_new_tokens=24",
+    "scst.reward_scale=100",
+    "scst.kl_coefficient=0.1",
+    "scst.kl_target=0.01",
+    "scst.stop_on=rouge_l",
+    "scst.patience=99",
+)
+GENERATION = ("generate.max_new_tokens=24", "generate.batch_size=4", "generate.num_samples=3", "generate.top_p=0.9")
+AUGMENTATION = ("augment.num_samples=40", "augment.min_words=3")
+READER = (f"qa.model.path={MODELS}/distilbert", "qa.max_steps=8", "qa.save_steps=2", "qa.seeds=[0,1]")
+CHECKPOINT = r"going on from \S*?(checkpoint-\d+)"
+
+STAGES = {
+    stage.name: stage
+    for stage in (
+        Stage(
+            "pipeline",
+            "pipeline.py",
+            (f"model.path={MODELS}/bart", *TRAINING, *GENERATION, *AUGMENTATION, *READER),
+            CHECKPOINT,
+        ),
+        Stage(
+            "ce",
+            "train.py",
+            ("stages=ce", f"model.path={MODELS}/bart", *TRAINING, "ce.epochs=2", "training.eval_steps=2"),
+            CHECKPOINT,
+        ),
+        Stage("scst", "train.py", ("stages=scst", "model.path={inputs}/ce", *TRAINING, "scst.epochs=2"), CHECKPOINT),
+        Stage("both", "train.py", (f"model.path={MODELS}/bart", *TRAINING), CHECKPOINT),
+        Stage(
+            "generate",
+            "generate.py",
+            ("model.path={inputs}/scst", *DATA[:1], *GENERATION, "output={run}/questions.jsonl"),
+            r"(\d+ of \d+ passages)",
+        ),
+        Stage(
+            "score",
+            "score.py",
+            (*REWARD, "input={inputs}/questions.jsonl", "output={run}/scored.jsonl", "score.batch_size=16"),
+            r"(\d+ of \d+ rows)",
+        ),
+        Stage(
+            "augment",
+            "augment.py",
+            (
+                *AUGMENTATION,
+                "questions={inputs}/questions.jsonl",
+                "gold={inputs}/train.json",
+                "output={run}/augmented.json",
+            ),
+        ),
+        Stage("qa", "qa.py", (*DATA, *READER, "output_dir={run}"), CHECKPOINT),
+    )
+}
+
+
+def write_data(folder: Path) -> None:
+    """`train.json` and `dev.json` of the embedded corpus."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, passages in (("train", 12), ("dev", 4)):
+        examples = list(world.examples(passages, seed=5, prefix=name))
+        write_squad(folder / f"{name}.json", examples[:48] if name == "train" else examples[:8])
