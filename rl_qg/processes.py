@@ -19,6 +19,7 @@ from rl_qg.trackers import finish_trackers
 # ends the others at once by its closed connection, or by the launcher; nobody waits this long for it.
 PATIENCE = timedelta(hours=2)
 Value = TypeVar("Value")
+log = logging.getLogger(__name__)
 
 
 def processes(use_cpu: bool) -> PartialState:
@@ -29,6 +30,8 @@ def processes(use_cpu: bool) -> PartialState:
     """
     _meet_again()
     state = PartialState(cpu=use_cpu, timeout=PATIENCE)
+    if use_cpu and os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
+        log.warning("FSDP: on CPU accelerate makes plain data parallelism of it; nothing is sharded")
     launched = int(os.environ.get("WORLD_SIZE", "1"))
     if state.num_processes != launched:
         raise InputError(
