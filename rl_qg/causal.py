@@ -27,12 +27,12 @@ from rl_qg.causal_prompts import CausalPromptEncoder
 from rl_qg.checkpoints import last_checkpoint
 from rl_qg.errors import InputError
 from rl_qg.held_out import HeldOutQuestions
-from rl_qg.hub import check_repository, publish
+from rl_qg.hub import check_repository, finish_publishing, publish
 from rl_qg.judge import Reward
 from rl_qg.measurements import Measurements
 from rl_qg.policy import load_causal
 from rl_qg.preemption import train_until_told
-from rl_qg.processes import from_main
+from rl_qg.processes import from_main, processes
 from rl_qg.progress import show_progress
 from rl_qg.prompts import HIGHLIGHT, Prompt, add_highlight, default_separator
 from rl_qg.qa_data import QAExample, take
@@ -57,6 +57,7 @@ def train_causal(settings: Settings, splits: Splits, reward: Reward | None, held
     final = folder / ("ce" if settings.stages == "ce" else "scst")
     if (folder / TRAINED).exists():
         log.info("train: %s is there already", final)
+        from_main(processes(settings.training.use_cpu), lambda: finish_publishing(folder, settings.training.hub_model))
         return final
     _check(settings, splits)
     steps = 0

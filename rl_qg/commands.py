@@ -1,6 +1,7 @@
 """One function for each sub-command: settings in, files out."""
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -18,6 +19,7 @@ from rl_qg.processes import from_main, processes
 from rl_qg.qa_data import take
 from rl_qg.qa_stream import stream_examples
 from rl_qg.run_folder import atomic_writer, check_run_folder, claim_run_folder, write_json
+from rl_qg.run_record import check_continuation, run_record, write_run_record
 from rl_qg.settings import QAModelSettings, Settings
 from rl_qg.splits import load_training, read_role, training_spans
 
@@ -109,12 +111,19 @@ def qa(settings: Settings) -> None:
     folder = Path(settings.output_dir)
     state = processes(settings.training.use_cpu)
     chosen = {"data": asdict(data), "qa": asdict(settings.qa)}
-    check_run_folder(folder, chosen)
-    gold = load_training(data)
-    validation = take(read_role(data, "validation").examples, data.max_validation, data.seed)
+    begun = check_run_folder(folder, chosen)
+    train, held_out = read_role(data, "train", allow_unlabelled=True), read_role(data, "validation")
+    gold = take(train.examples, data.max_train, data.seed)
+    validation = take(held_out.examples, data.max_validation, data.seed)
+    hashes = {**train.hashes, **held_out.hashes}
+    if begun:
+        trained = (folder / "qa_metrics.json").exists()
+        check_continuation(folder, hashes, accept=settings.accept_changed_data, trained=trained)
     state.wait_for_everyone()
     if state.is_main_process:
         claim_run_folder(folder, chosen)
+        record = run_record(chosen, command=sys.argv, seed=settings.qa.seeds[0], data=hashes, leakage={})
+        write_run_record(folder, record)
     with state.main_process_first():
         reader = one_miniature(settings.qa.model.path, gold, settings)
     train_reader(

@@ -39,6 +39,13 @@ def publish(run_folder: Path, repository: str | None, *, api: Any = None) -> lis
     return cards
 
 
+def finish_publishing(run_folder: Path, repository: str | None) -> None:
+    """As `publish`, where a kill came before the cards of a complete run were written; else nothing."""
+    models = [run_folder / name for name in ("ce", "scst") if (run_folder / name).is_dir()]
+    if any(not (model / "README.md").exists() for model in models):
+        publish(run_folder, repository)
+
+
 def _upload(folder: Path, repository: str, api: Any) -> None:
     try:
         api.create_repo(repository, exist_ok=True)

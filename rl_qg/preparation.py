@@ -19,7 +19,7 @@ from rl_qg.judge import Reward
 from rl_qg.placement import loading, place
 from rl_qg.processes import load_whole, processes
 from rl_qg.qa_data import QAExample
-from rl_qg.run_folder import check_run_folder, claim_run_folder
+from rl_qg.run_folder import TRAINED, check_run_folder, claim_run_folder
 from rl_qg.run_record import check_continuation, run_record, write_run_record
 from rl_qg.settings import DataSettings, QAModelSettings, Settings
 from rl_qg.splits import WORLD, Splits, load_splits
@@ -60,7 +60,8 @@ def open_run(settings: Settings) -> Run:
     begun = check_run_folder(folder, asdict(settings))
     splits = load_splits(settings.data)
     if begun:
-        check_continuation(folder, splits.hashes, accept=settings.accept_changed_data)
+        trained = (folder / TRAINED).exists()
+        check_continuation(folder, splits.hashes, accept=settings.accept_changed_data, trained=trained)
     state.wait_for_everyone()
     if state.is_main_process:
         claim_run_folder(folder, asdict(settings))

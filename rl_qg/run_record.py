@@ -1,6 +1,5 @@
 """What a run was: command, code, versions, hardware, data. It stands beside the results: no number is alone."""
 
-import logging
 import os
 import platform
 import re
@@ -14,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.errors import InputError
-from rl_qg.run_folder import TRAINED, read_json, write_json
+from rl_qg.qa_data import check_unchanged
+from rl_qg.run_folder import read_json, write_json
 
 FILE = "run.json"
-log = logging.getLogger(__name__)
 PACKAGES = ("rl-qg", "torch", "transformers", "accelerate", "datasets", "trl", "peft", "deepspeed")
 _SECRET_KEY = re.compile(r"(^|[._-])(token|secret|password|passwd|credentials?|(api|access)[_-]?key)$", re.IGNORECASE)
 _URL_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
@@ -70,8 +69,9 @@ def write_run_record(folder: Path, record: Mapping[str, Any]) -> Path:
     return path
 
 
-def check_continuation(folder: Path, hashes: Mapping[str, str], *, accept: bool) -> None:
-    """Compare the data and the number of processes of a run that goes on with those it began with.
+def check_continuation(folder: Path, hashes: Mapping[str, str], *, accept: bool, trained: bool) -> None:
+    """Compare the data of a run that goes on with those it began with; until it is `trained`, the number of processes
+    too.
 
     Raises:
         InputError: a source is not what it was, and the user has not said that this is known; or there are more or
@@ -81,21 +81,12 @@ def check_continuation(folder: Path, hashes: Mapping[str, str], *, accept: bool)
         return
     record = read_json(folder / FILE)
     begun, size = record.get("hardware", {}).get("world_size"), int(os.environ.get("WORLD_SIZE", "1"))
-    if begun not in (None, size) and not (folder / TRAINED).exists():
+    if begun not in (None, size) and not trained:
         raise InputError(
             f"{folder}: was begun with {begun} processes, and these are {size}: its updates would be others; start "
             f"{begun} again, or name another output_dir"
         )
-    noted = record.get("data", {})
-    changed = [name for name, value in hashes.items() if noted.get(name, value) != value]
-    if changed and not accept:
-        name = changed[0]
-        raise InputError(
-            f"{name}: has changed since {folder} was begun (SHA-256 {noted[name][:8]}, now {hashes[name][:8]}); put "
-            "the old file back, name another output_dir, or go on all the same with accept_changed_data=true"
-        )
-    for name in changed:
-        log.warning("%s: has changed since %s was begun (accept_changed_data=true)", name, folder)
+    check_unchanged(record.get("data", {}), hashes, folder, accept=accept)
 
 
 def git_state(source: Path) -> dict[str, Any]:

@@ -21,11 +21,11 @@ from rl_qg.causal_config import rate_factor
 from rl_qg.checkpoints import last_checkpoint
 from rl_qg.diagnostics import improves
 from rl_qg.errors import InputError
-from rl_qg.hub import check_repository, publish
+from rl_qg.hub import check_repository, finish_publishing, publish
 from rl_qg.judge import Reward
 from rl_qg.policy import load_seq2seq
 from rl_qg.preemption import train_until_told
-from rl_qg.processes import from_main
+from rl_qg.processes import from_main, processes
 from rl_qg.progress import show_progress
 from rl_qg.prompts import HIGHLIGHT, add_highlight, default_prefix
 from rl_qg.qa_data import QAExample, take
@@ -54,6 +54,7 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     final = folder / ("ce" if settings.stages == "ce" else "scst")
     if (folder / TRAINED).exists():
         log.info("train: %s is there already", final)
+        from_main(processes(settings.training.use_cpu), lambda: finish_publishing(folder, settings.training.hub_model))
         return final
     check_training(settings)
     if not splits.gold:

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from rl_qg.errors import InputError
-from rl_qg.run_folder import write_json
 from rl_qg.run_record import check_continuation, git_state, run_record, write_run_record
 
 
@@ -126,22 +125,21 @@ def test_a_resumed_run_keeps_what_came_before(tmp_path):
 
 
 def test_changed_data_are_refused_unless_told(tmp_path, caplog):
-    check_continuation(tmp_path, {"train.json": "cd" * 32}, accept=False)  # nothing was begun
+    check_continuation(tmp_path, {"train.json": "cd" * 32}, accept=False, trained=False)  # nothing was begun
     write_run_record(tmp_path, record())
-    check_continuation(tmp_path, {"train.json": "ab" * 32}, accept=False)
+    check_continuation(tmp_path, {"train.json": "ab" * 32}, accept=False, trained=False)
     changed = rf"train.json: has changed since {tmp_path} was begun \(SHA-256 abababab, now cdcdcdcd\)"
     with pytest.raises(InputError, match=f"{changed}.*accept_changed_data=true"):
-        check_continuation(tmp_path, {"train.json": "cd" * 32}, accept=False)
-    check_continuation(tmp_path, {"train.json": "cd" * 32}, accept=True)
+        check_continuation(tmp_path, {"train.json": "cd" * 32}, accept=False, trained=False)
+    check_continuation(tmp_path, {"train.json": "cd" * 32}, accept=True, trained=False)
     assert "has changed" in caplog.text
 
 
 def test_another_number_of_processes_is_another_run_until_it_is_trained(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     write_run_record(tmp_path, record())
-    check_continuation(tmp_path, {}, accept=False)
+    check_continuation(tmp_path, {}, accept=False, trained=False)
     monkeypatch.setenv("WORLD_SIZE", "1")
     with pytest.raises(InputError, match="was begun with 2 processes, and these are 1"):
-        check_continuation(tmp_path, {}, accept=True)
-    write_json(tmp_path / "trained.json", {})
-    check_continuation(tmp_path, {}, accept=False)
+        check_continuation(tmp_path, {}, accept=True, trained=False)
+    check_continuation(tmp_path, {}, accept=False, trained=True)
