@@ -28,7 +28,7 @@ from rl_qg.checkpoints import last_checkpoint
 from rl_qg.errors import InputError
 from rl_qg.held_out import HeldOutQuestions
 from rl_qg.hub import check_repository, finish_publishing, publish
-from rl_qg.judge import Reward
+from rl_qg.judge import Judge, Reward
 from rl_qg.measurements import Measurements
 from rl_qg.policy import load_causal
 from rl_qg.preemption import train_until_told
@@ -200,7 +200,7 @@ class CausalStage:
             callbacks=stops,
             peft_config=self._adapters(model, encoder.tokenizer),
         )
-        questions = None if self.reward is None else HeldOutQuestions(self.reward, self.held_out)
+        questions = None if self.reward is None else HeldOutQuestions(Judge(self.reward), self.held_out)
         files = StageFiles(self.folder, "ce")
         longest = self.settings.scst.max_new_tokens
         trainer.watch(encoder, slice_, questions, Measurements(), files, max_new_tokens=longest)
@@ -234,7 +234,7 @@ class CausalStage:
         )
         before = self.settings.ce.epochs if self.first_step else 0.0
         files = StageFiles(self.folder, "scst", first_step=self.first_step, first_epoch=before, reward_function=judge)
-        questions, longest = HeldOutQuestions(self.reward, self.held_out), scst.max_new_tokens
+        questions, longest = HeldOutQuestions(judge.judge, self.held_out), scst.max_new_tokens
         trainer.watch(
             encoder, slice_, questions, measured, files,
             max_new_tokens=longest, reward_function=judge, watch_kl=scst.watch_kl,

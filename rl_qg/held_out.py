@@ -16,14 +16,14 @@ class HeldOutQuestions:
     """Collects the greedy questions of one evaluation, batch by batch, and judges them at its end.
 
     Args:
-        reward: the one that is optimised.
+        judge: of the reward that is optimised; training may share it.
         held_out: another that is only watched, or None.
     """
 
-    def __init__(self, reward: Reward, held_out: Reward | None) -> None:
-        self.judges = {"reward_greedy": Judge(reward)}
+    def __init__(self, judge: Judge, held_out: Reward | None) -> None:
+        self.judges = {"reward_greedy": judge}
         if held_out is not None:
-            self.judges["held_out"] = Judge(held_out)
+            self.judges["held_out"] = Judge(held_out, "held-out reward")
         self._examples: list[QAExample] = []
         self._questions: list[str] = []
         self._divergences: list[tuple[float, int]] = []

@@ -43,9 +43,9 @@ class Verdict:
 class Judge:
     """Calls a reward and survives it: a question whose reward is None, not finite, or raises has no score."""
 
-    def __init__(self, reward: Reward) -> None:
+    def __init__(self, reward: Reward, name: str = "reward") -> None:
         self.reward = reward
-        self.batches = Halving("reward", "lower the reward's batch_size, or set training.reward_placement=cpu")
+        self.batches = Halving(name, "lower the reward's batch_size, or set training.reward_placement=cpu")
         self._said: set[str] = set()
 
     def forget(self) -> None:

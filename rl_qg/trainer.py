@@ -82,7 +82,7 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
         self.rules = args.decoding_rules()
         self.rollout_batches = Halving("rollout", "lower training.batch_size or scst.num_samples")
         self.judge = None if reward is None else Judge(reward)
-        self.questions = None if reward is None else HeldOutQuestions(reward, held_out)
+        self.questions = None if self.judge is None else HeldOutQuestions(self.judge, held_out)
         self.failed = FailedRewards(Path(args.output_dir) / "samples.jsonl", args.on_bad_reward)
         self.beta = KLCoefficient(args.kl_coefficient, args.kl_target)
         self.finite = FiniteUpdates()

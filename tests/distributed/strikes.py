@@ -245,7 +245,7 @@ def disk_full(bench: Bench, row: Row, folder: Path, rng: Random) -> None:
     case = row.case
     whole, _ = bench.whole(case.stage, case.launch)
     size = max(path.stat().st_size for path in whole.rglob("*") if path.is_file()) // 2
-    place = some_write(bench, case, rng, 0.0, 0.3)  # before the last of the large files
+    place = some_write(bench, case, rng, 0.0, 0.15)  # before the last of the large files
     ended = bench.start(case, folder, fault={"rank": 0, "full": place["kill"], "bytes": size})
     row.codes.append(ended.code)
     row.place = f"no file above {size:,} bytes, from write {place['kill']} on"
@@ -319,7 +319,7 @@ def out_of_memory(bench: Bench, row: Row, folder: Path, rng: Random) -> None:
     """Generator and metrics run out of memory above a few rows; the run goes on, and says so once."""
     row.place = f"above {ROWS} rows in generator and metrics"
     ended = bench.go_on(row, folder, close=True, fault={"memory": ROWS})
-    parts = re.findall(r"(\w+): \d+ rows do not fit", ended.log)  # a bar may stand before it
+    parts = re.findall(r"([a-z- ]+): \d+ rows do not fit", ended.log)  # a bar may stand before it
     row.need(parts, "no line says that memory ran out")
     row.need(len(parts) == len(set(parts)), f"said more than once: {', '.join(parts)}")
 
