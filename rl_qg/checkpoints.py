@@ -119,9 +119,8 @@ def delete_all_but(folder: Path, limit: int, *, best: Path | None) -> None:
     kept = {path.name for path in complete[:limit]} | ({best.name} if best is not None else set())
     for checkpoint in _newest_first(folder):
         if complete and checkpoint.name not in kept and _step(checkpoint) < _step(complete[0]):
-            (checkpoint / MANIFEST).unlink(
-                missing_ok=True
-            )  # first: a kill in between must not leave half of it sealed
+            # The manifest first: a kill in between must not leave half a checkpoint sealed.
+            (checkpoint / MANIFEST).unlink(missing_ok=True)
             shutil.rmtree(checkpoint, ignore_errors=True)
 
 

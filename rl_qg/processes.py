@@ -28,9 +28,10 @@ def processes(use_cpu: bool) -> PartialState:
     Raises:
         InputError: the launcher started several, but they do not see each other.
     """
+    first = not torch.distributed.is_initialized()
     _meet_again()
     state = PartialState(cpu=use_cpu, timeout=PATIENCE)
-    if use_cpu and os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
+    if first and use_cpu and os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
         log.warning("FSDP: on CPU accelerate makes plain data parallelism of it; nothing is sharded")
     launched = int(os.environ.get("WORLD_SIZE", "1"))
     if state.num_processes != launched:
