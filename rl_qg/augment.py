@@ -1,45 +1,47 @@
 """Augmentation: filter the generated questions, sample some of those kept, and add them to the human ones.
 
     rl-qg augment questions=questions.jsonl gold=train.json output=augmented.json num_samples=90000
+    rl-qg augment filters=strict filters.round_trip.reader=RUN/qa/gold …
 
-The questions are read twice, line by line: once to decide, once to write; the human examples as their source is read.
-In memory stand hashes of both, and the places of the sampled candidates. The sample hangs on the seed and on what the
-lines say, not on their order; only of candidates that repeat one another, the one that stands first is taken.
+The questions are read line by line: once for all rules, once more for each filter that sees all candidates before it
+decides, and once to write; the human examples as their source is read. In memory stand hashes of both, and numbers.
+The sample hangs on the seed and on what the lines say, not on their order; only of candidates that repeat one another,
+the one that stands first is taken. Models measure what has come so far, shared by all processes, into files that a
+killed command goes on with and later ones read (`rl_qg.candidate_measures`); the rest is the main process's work.
 """
 
-import heapq
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from tqdm import tqdm
+from accelerate import PartialState
 
-from rl_qg.errors import InputError
-from rl_qg.filters import Funnel, paper_rules, question_key
-from rl_qg.qa_data import (
-    Answer,
-    QAExample,
-    check_unchanged,
-    examples_hash,
-    file_hash,
-    seeded_rank,
-    write_squad,
+from rl_qg.augmented_files import (
+    SYNTHETIC,
+    AugmentedRow,
+    check_output,
+    synthetic_row,
+    write_augmented,
 )
-from rl_qg.qa_sources import is_unicode, parse_object
+from rl_qg.candidate_measures import Taken, take_measure
+from rl_qg.candidates import Candidates
+from rl_qg.data_card import card_path, check_dataset_name, publish, write_data_card
+from rl_qg.errors import InputError
+from rl_qg.filter_rules import Empty
+from rl_qg.filter_table import build_filters
+from rl_qg.filters import Funnel, Work, no_metric
+from rl_qg.judge import Reward
+from rl_qg.processes import from_main
+from rl_qg.qa_data import check_unchanged, examples_hash, file_hash
 from rl_qg.qa_stream import Examples
+from rl_qg.ranking import Record
 from rl_qg.run_folder import read_json, write_json
-
-SYNTHETIC = "synthetic-"
-OFFSET_BITS = 64
-FIELDS: dict[str, type] = {
-    "id": str,
-    "candidate": int,
-    "title": str,
-    "context": str,
-    "answer": str,
-    "answer_start": int,
-    "question": str,
-}
+from rl_qg.sampling import SAMPLERS
+from rl_qg.settings import AugmentSettings
 
 
 def augment(
@@ -47,51 +49,46 @@ def augment(
     gold: Examples,
     output: str | Path,
     *,
-    num_samples: int,
-    min_words: int,
-    max_words: int,
-    seed: int,
+    settings: AugmentSettings,
+    state: PartialState | None = None,
+    load_metric: Callable[[Mapping[str, Any]], Reward] = no_metric,
 ) -> dict[str, Any]:
-    """Write `output` (SQuAD v1.1 JSON: gold first, then sampled candidates as `synthetic-<id>-<candidate>`).
+    """Write `output` (see `rl_qg.augmented_files`: gold first, then the sampled candidates, as `synthetic-…`).
 
-    Beside it stands the report that is returned, `<output stem>.report.json`: what came in, what each rule dropped,
-    what was kept and sampled, the settings, and the hashes of what was read. All kept candidates are taken when they
-    are fewer than `num_samples`.
+    Beside it stand the report that is returned, `<output stem>.report.json` (what came in, what each filter dropped,
+    what was kept and sampled, the settings, and the hashes of what was read), and `<output stem>.card.md`, its card.
+    All kept candidates are taken when they are fewer than `settings.num_samples`. Called by every process.
+
+    Args:
+        questions: the candidates.
+        gold: human questions; none for text without questions.
+        output: `.json`, `.jsonl` or `.parquet`.
+        settings: its filters have every metric written out (`rl_qg.filter_choices.RewardFilter`).
+        state: the processes; None for a single one on the CPU.
+        load_metric: builds the metric that such options describe.
 
     Raises:
-        InputError: with file and line, for a line that is not a whole candidate; the disk is full.
+        InputError: with file and line, for a line that is not a whole candidate; for options that cannot be; the disk
+            is full.
     """
     questions, output = Path(questions), Path(output)
-    gold_keys = _check(gold, output, num_samples)
-    funnel = Funnel(paper_rules(gold_keys, min_words=min_words, max_words=max_words))
-    offsets = _sample(questions, funnel, num_samples, seed)
-    try:
-        # Gone until it is written anew: a kill between the two files leaves no report of another one's.
-        report_path(output).unlink(missing_ok=True)
-        written = write_squad(output, _merged(gold, questions, offsets))
-        report = {
-            "gold": len(gold),
-            "candidates": funnel.seen,
-            "dropped": funnel.counts,
-            "kept": funnel.kept,
-            "requested": num_samples,
-            "sampled": len(offsets),
-            "written": written,
-            "settings": {"num_samples": num_samples, "min_words": min_words, "max_words": max_words, "seed": seed},
-            "inputs": {
-                "questions": {"path": str(questions), "sha256": file_hash(questions)},
-                "gold": {"examples": len(gold), "sha256": examples_hash(gold)},
-            },
-            "output": {"path": str(output), "sha256": file_hash(output)},
-        }
-        write_json(report_path(output), report)
-    except OSError as error:
-        raise InputError(
-            f"output={output}: cannot be written ({error.strerror}); {questions} is as it was: make room or name "
-            "another path, and run the command again"
-        ) from None
-    print(funnel_table(report))
-    return report
+    state = state or PartialState(cpu=True)
+    filters = build_filters(settings.filters)
+    work = Work(gold, settings.seed, state.device, load_metric)
+    measures = {one.name: measure for one in filters if (measure := one.measure(work)) is not None}
+    from_main(state, partial(_check, gold, output, settings, measures))
+    funnel = Funnel([Empty(), *filters], Candidates(questions), work)
+    taken: dict[str, Taken] = {}
+    questions_hash = from_main(state, partial(file_hash, questions)) if measures else ""
+    for one in funnel.filters:
+        if one.name in measures:
+            marks = from_main(state, funnel.marks)
+            found = take_measure(measures[one.name], questions, questions_hash, marks, state)
+            if found is not None:
+                taken[one.name] = found
+                funnel.candidates.measures[one.name] = found.values
+        from_main(state, partial(funnel.add, one))
+    return from_main(state, partial(_Merge(questions, gold, output, settings, taken).finish, funnel))
 
 
 def check_questions(questions: Path, output: Path, *, accept_changed_data: bool) -> None:
@@ -122,112 +119,116 @@ def funnel_table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _check(gold: Examples, output: Path, num_samples: int) -> set[bytes]:
-    """Refuse what cannot be; return the keys of the human questions."""
-    if num_samples < 0:
-        raise InputError(f"augment.num_samples={num_samples} must not be negative")
-    if output.suffix != ".json":
-        raise InputError(f"{output}: the output is SQuAD JSON; give a name that ends in .json")
-    keys = set()
+def _check(gold: Examples, output: Path, settings: AugmentSettings, measures: Mapping[str, Any]) -> None:
+    """Refuse what cannot be."""
+    if settings.num_samples < 0:
+        raise InputError(f"augment.num_samples={settings.num_samples} must not be negative")
+    if settings.sampling not in SAMPLERS:
+        raise InputError(f"augment.sampling={settings.sampling} is not one of {', '.join(SAMPLERS)}")
+    if not 0 <= settings.sample_relevance <= 1:
+        raise InputError(f"augment.sample_relevance={settings.sample_relevance} is not in [0, 1]")
+    check_output(output, measures)
+    check_dataset_name(settings.hub_dataset)
     for example in gold:
         if example.id.startswith(SYNTHETIC):
             raise InputError(
                 f"gold holds a generated question (id {example.id}); give the file of human questions alone"
             )
-        keys.add(question_key(example.context, example.question))
-    return keys
 
 
-def _sample(questions: Path, funnel: Funnel, num_samples: int, seed: int) -> list[int]:
-    """Return the byte offsets of a uniform sample of the kept candidates, in the order of the file.
+@dataclass(frozen=True)
+class _Merge:
+    """The end of the work, in the main process: sample, write, report."""
 
-    The sample is those with the lowest `seeded_rank`: no more than `num_samples` are ever held. The rank is that
-    of passage and question: it does not matter which of several equal candidates stood first.
-    """
+    questions: Path
+    gold: Examples
+    output: Path
+    settings: AugmentSettings
+    taken: Mapping[str, Taken]
 
-    def ranked() -> Iterator[tuple[bytes, int]]:
-        ids: set[bytes] = set()
-        with tqdm(total=questions.stat().st_size, desc="filter", unit="B", unit_scale=True) as bar:
-            for number, offset, line in _lines(questions):
-                bar.update(len(line))
-                record = _candidate(line, f"{questions}: line {number}")
-                if not funnel.keeps(record):
-                    continue
-                key = seeded_rank(0, f"{record['candidate']} {record['id']}")[:16]
-                if key in ids:
-                    raise InputError(
-                        f"{questions}: line {number}: candidate {record['candidate']} of id {record['id']} occurs "
-                        "twice with different questions; generate again into a new file"
-                    )
-                ids.add(key)
-                yield seeded_rank(seed, question_key(record["context"], record["question"]).hex()), offset
+    def finish(self, funnel: Funnel) -> dict[str, Any]:
+        """Return the report."""
+        sampled = self._sample(funnel)
+        funnel.candidates.keep_only(sampled)
+        try:
+            # Gone until it is written anew: a kill between the two files leaves no report of another one's.
+            report_path(self.output).unlink(missing_ok=True)
+            card_path(self.output).unlink(missing_ok=True)
+            written = write_augmented(self.output, self._rows(funnel.candidates), list(self.taken))
+            report = self._report(funnel, len(sampled), written)
+            write_json(report_path(self.output), report)
+            card = write_data_card(report, self.output)
+        except OSError as error:
+            raise InputError(
+                f"output={self.output}: cannot be written ({error.strerror}); {self.questions} is as it was: make "
+                "room or name another path, and run the command again"
+            ) from None
+        print(funnel_table(report))
+        if self.settings.hub_dataset is not None:
+            self._publish(funnel.candidates, card, self.settings.hub_dataset)
+        return report
 
-    if not questions.is_file():
-        raise InputError(f"{questions}: no such file; give the questions.jsonl that rl-qg generate wrote")
-    offsets = _lowest(ranked(), num_samples)
-    if funnel.seen == 0:
-        raise InputError(f"{questions}: holds no candidate; run rl-qg generate again")
-    return offsets
-
-
-def _lowest(ranked: Iterable[tuple[bytes, int]], count: int) -> list[int]:
-    """The `count` offsets of lowest rank, in ascending order.
-
-    Rank and offset are one number each, a fifth of the memory that a heap of tuples takes.
-    """
-    heap: list[int] = []
-    for rank, offset in ranked:
-        number = -(int.from_bytes(rank[:16]) << OFFSET_BITS | offset)
-        if len(heap) < count:
-            heapq.heappush(heap, number)
-        elif heap:
-            heapq.heappushpop(heap, number)
-    return sorted(-number & (1 << OFFSET_BITS) - 1 for number in heap)
-
-
-def _merged(gold: Examples, questions: Path, offsets: Sequence[int]) -> Iterator[QAExample]:
-    yield from gold
-    with questions.open("rb") as stream:
-        for offset in tqdm(offsets, desc="write", unit="question"):
-            stream.seek(offset)
-            record = _candidate(stream.readline(), f"{questions}: byte {offset}")
-            yield QAExample(
-                id=f"{SYNTHETIC}{record['id']}-{record['candidate']}",
-                title=record["title"],
-                context=record["context"],
-                question=record["question"],
-                answers=(Answer(record["answer"], record["answer_start"]),),
-            )
-
-
-def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (line number, byte offset, line) of each line that is not blank."""
-    offset = 0
-    with path.open("rb") as stream:
-        for number, line in enumerate(stream, 1):
-            if line.strip():
-                yield number, offset, line
-            offset += len(line)
-
-
-def _candidate(line: bytes, where: str) -> dict[str, Any]:
-    """Parse one line; raise `InputError` unless it is a whole candidate with its answer at its place."""
-    record = parse_object(line, where)
-    for name, kind in FIELDS.items():
-        if name not in record:
-            raise InputError(f"{where}: field {name!r} is missing; generate the file again or complete the line")
-        if type(record[name]) is not kind:
-            raise InputError(f"{where}: field {name!r} must be {kind.__name__}, got {type(record[name]).__name__}")
-        if kind is str and not is_unicode(record[name]):
-            raise InputError(f"{where}: field {name!r} holds half a character (an unpaired \\ud800 escape)")
-    answer, start = record["answer"], record["answer_start"]
-    if not answer.strip():
-        raise InputError(f"{where}: the answer is empty (id {record['id']})")
-    if start < 0 or not record["context"].startswith(answer, start):
-        raise InputError(
-            f"{where}: the answer {answer!r} is not at answer_start={start} in the context (id {record['id']})"
+    def _sample(self, funnel: Funnel) -> list[int]:
+        """The places of the candidates that are added."""
+        settings = self.settings
+        sampler = SAMPLERS[settings.sampling](
+            settings.num_samples, settings.seed, settings.sample_by, settings.sample_relevance
         )
-    return record
+        ids: set[bytes] = set()
+
+        def see(place: int, record: Record) -> None:
+            key = hashlib.sha256(f"{record['candidate']} {record['id']}".encode()).digest()[:16]
+            if key in ids:
+                raise InputError(
+                    f"candidate {record['candidate']} of id {record['id']} occurs twice among the kept; generate "
+                    "again into a new file, or add the filter duplicates"
+                )
+            ids.add(key)
+            sampler.see(place, record)
+
+        funnel.settle(see)
+        return sampler.chosen()
+
+    def _rows(self, candidates: Candidates) -> Iterator[AugmentedRow]:
+        yield from map(AugmentedRow, self.gold)
+        yield from (synthetic_row(record) for _, _, record in candidates.read("write"))
+
+    def _report(self, funnel: Funnel, sampled: int, written: int) -> dict[str, Any]:
+        settings = self.settings
+        named = ("num_samples", "sampling", "sample_by", "sample_relevance", "seed", "filters")
+        sources = getattr(self.gold, "hashes", {})
+        return {
+            "gold": len(self.gold),
+            "candidates": funnel.seen,
+            "dropped": funnel.counts,
+            "kept": funnel.kept,
+            "requested": settings.num_samples,
+            "sampled": sampled,
+            "written": written,
+            "settings": {name: getattr(settings, name) for name in named},
+            "measures": {
+                name: {"file": str(taken.file), "measured": taken.measured, **taken.note.get("measure", {})}
+                for name, taken in self.taken.items()
+            },
+            "inputs": {
+                "questions": {"path": str(self.questions), "sha256": file_hash(self.questions)},
+                "gold": {
+                    "examples": len(self.gold),
+                    "sha256": examples_hash(self.gold),
+                    **({"sources": sources} if sources else {}),
+                },
+            },
+            "output": {"path": str(self.output), "sha256": file_hash(self.output)},
+        }
+
+    def _publish(self, candidates: Candidates, card: Path, repository: str) -> None:
+        if self.output.suffix == ".parquet":
+            publish(card, self.output, repository)
+            return
+        with TemporaryDirectory(dir=self.output.parent) as folder:
+            table = Path(folder) / "train.parquet"
+            write_augmented(table, self._rows(candidates), list(self.taken))
+            publish(card, table, repository)
 
 
 if __name__ == "__main__":

@@ -11,81 +11,17 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
+from rl_qg.catalogue import COMMANDS, CONFIGS, GROUPS, RAW, choices, describe, overview, section_of
 from rl_qg.errors import InputError, LocalError, Terminated
 from rl_qg.run_folder import is_disk_full
 from rl_qg.settings import Settings
 
-PACKAGED = Path(__file__).parent / "configs"  # in an installed wheel
-CONFIGS = PACKAGED if PACKAGED.is_dir() else Path(__file__).parent.parent / "configs"
-GROUPS = ("preset", "reward", "held_out", "model", "peft", "data")
 COMBINED = ("rewards.Weighted", "rewards.Product")
 PART = {"metric": None, "weight": 1.0, "clip": None, "scale": 1.0}  # what every part of a combined reward may say
 KEY = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[^=]+)(?P<rest>=.*)?$", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Command:
-    """One sub-command: what it does, an example, and the sections of config.yaml that it reads."""
-
-    purpose: str
-    example: str
-    sections: tuple[str, ...]
-
-
-COMMANDS = {
-    "pipeline": Command(
-        "the whole job, stage by stage, resumable: data, CE, SCST, questions, filter, augment, QA, report",
-        "rl-qg pipeline preset=quickstart output_dir=runs/first",
-        tuple(Settings.__dataclass_fields__),
-    ),
-    "train": Command(
-        "train a question generator: cross-entropy, then self-critical training",
-        "rl-qg train reward=qascore data.train=train.json data.validation=dev.json model.path=./my-t5 output_dir=RUN",
-        (
-            *("output_dir", "seed", "stages", "algorithm", "accept_changed_data", "data", "model", "miniature"),
-            *("reward_models", "training", "ce", "scst"),
-        ),
-    ),
-    "generate": Command(
-        "write candidate questions for every answer of the training data",
-        "rl-qg generate model.path=RUN/scst data.train=train.json output=questions.jsonl num_beams=8",
-        ("generate", "seed", "accept_changed_data", "data"),
-    ),
-    "augment": Command(
-        "filter and sample questions and add them to the human ones",
-        "rl-qg augment questions=questions.jsonl gold=train.json output=augmented.json num_samples=90000",
-        ("augment",),
-    ),
-    "qa": Command(
-        "train an extractive reader and report EM and F1",
-        "rl-qg qa data.train=augmented.json data.validation=dev.json output_dir=RUN/qa",
-        ("output_dir", "accept_changed_data", "qa", "data"),
-    ),
-    "score": Command(
-        "score questions with one metric",
-        "rl-qg score reward=qrelscore input=questions.jsonl output=scored.jsonl",
-        ("score", "accept_changed_data", "reward_models", "miniature"),
-    ),
-    "explain": Command(
-        "show where the score of one question comes from, token by token, as a page",
-        'rl-qg explain reward=qrelscore question="Who wrote Faust?" context="Faust is a play." output=why.html',
-        ("explain", "reward_models", "miniature"),
-    ),
-    "baselines": Command(
-        "estimate what QRelScore gives questions that have nothing to do with the passage",
-        "rl-qg baselines reward=qrelscore data.train=train.json output=baselines.json",
-        ("baselines", "reward_models", "data", "miniature"),
-    ),
-    "report": Command(
-        "make one HTML page of one run or several",
-        "rl-qg report runs/a runs/b --output report.html",
-        (),
-    ),
-}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -144,10 +80,10 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     if "-h" in arguments or "--help" in arguments:
         print(describe(name))
         return
-    if name == "report":
+    if name in RAW:
         from rl_qg import commands
 
-        commands.report(arguments)
+        getattr(commands, name)(arguments)
         return
     if "--cfg" in arguments:
         print(resolved_yaml(name, [text for text in arguments if text not in ("--cfg", "job")]), end="")
@@ -156,7 +92,7 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     _stay_offline_without_a_hub()
     from rl_qg import commands  # only now: composing and --help stay quick
 
-    run: Callable[[Settings], None] = getattr(commands, name)
+    run: Callable[[Settings], None] = getattr(commands, section_of(name))
     run(settings)
 
 
@@ -248,15 +184,17 @@ def _compose(command: str, overrides: Sequence[str]) -> Any:
 
 def complete(command: str, overrides: Sequence[str]) -> list[str]:
     """Write overrides out in full: section names put in front, and the group that a key implies."""
-    field = Settings.__dataclass_fields__.get(command)
+    field = Settings.__dataclass_fields__.get(section_of(command))
     own = set(field.type.__dataclass_fields__) if field is not None else set()  # type: ignore[union-attr]
     full = []
+    if command == "answers" and overrides and "=" not in overrides[0]:
+        overrides = [f"input={overrides[0]}", *overrides[1:]]
     for text in overrides:
         match = KEY.match(text)
         if text.startswith("-") or match is None or match["rest"] is None:
             raise InputError(f"argument {text!r} is not of the form key=value; rl-qg {command} --help lists the keys")
         key = match["key"]
-        qualified = f"{command}.{key}" if key.split(".")[0] in own and key not in GROUPS else key
+        qualified = f"{section_of(command)}.{key}" if key.split(".")[0] in own and key not in GROUPS else key
         full.append(f"{match['sign'] or ''}{qualified}{match['rest']}")
     keys = [text.lstrip("+").split("=")[0] for text in full]
     if "reward._target_" in keys and "reward" not in keys:
@@ -276,55 +214,6 @@ def _one_line(error: Exception, command: str) -> str:
         return f"settings: {match[1]}={match[2]} is no choice; choose one of {', '.join(choices(match[1]))}"
     text = re.sub(r"\s*(object_type|reference_type)=\S+", "", text)
     return "settings: " + text.replace("full_key: ", "key: ")
-
-
-def choices(group: str) -> list[str]:
-    """The names that a config group offers."""
-    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
-
-
-def overview() -> str:
-    """The text of `rl-qg --help`."""
-    width = max(map(len, COMMANDS))
-    lines = ["rl-qg: train question generators by reinforcement, with evaluation metrics as rewards", "", "Commands:"]
-    lines += [f"  {name:<{width}}  {command.purpose}" for name, command in COMMANDS.items()]
-    lines += [
-        "",
-        "Start with:",
-        f"  {COMMANDS['pipeline'].example}",
-        "",
-        "rl-qg COMMAND --help lists a command's settings.",
-    ]
-    return "\n".join(lines)
-
-
-def describe(name: str) -> str:
-    """The text of `rl-qg COMMAND --help`: purpose, example, groups with their choices, and every key with its
-    default.
-    """
-    command = COMMANDS[name]
-    lines = [f"rl-qg {name}: {command.purpose}", "", "Example:", f"  {command.example}"]
-    if name == "report":
-        return "\n".join([*lines, "", "Arguments: run folders, then --output FILE (report.html by default)."])
-    lines += ["", "Groups (choose with group=name):"]
-    for group in GROUPS:
-        lines.append(f"  {group:<7} {', '.join(choices(group))}")
-    lines += ["", "Keys and defaults (set with key=value; nested ones with dots, as ce.epochs=3):", ""]
-    lines += [f"  {line}" for line in _sections(command.sections)]
-    if name in Settings.__dataclass_fields__:
-        lines += ["", f"Keys below {name}: may be written without it, as in the example."]
-    return "\n".join([*lines, "", "--cfg job prints the composed settings without running anything."])
-
-
-def _sections(names: Sequence[str]) -> list[str]:
-    """The blocks of config.yaml under these top-level keys, comments included."""
-    kept, inside = [], False
-    for line in (CONFIGS / "config.yaml").read_text(encoding="utf-8").splitlines():
-        if line and not line[0].isspace():
-            inside = line.split(":")[0] in names
-        if inside and line.strip():
-            kept.append(line)
-    return kept
 
 
 def _is_input_error(error: Exception) -> bool:
@@ -353,6 +242,8 @@ def _stay_offline_without_a_hub() -> None:
 
     Left alone they try again for half a minute. Their switch is read when they are imported, so this comes before.
     """
+    if "HF_HUB_OFFLINE" in os.environ:
+        return  # the user has decided
     import urllib.error
     import urllib.request
 

@@ -14,14 +14,15 @@ from typing import Any
 from tqdm import tqdm
 
 from rl_qg.errors import InputError
+from rl_qg.filter_models import check_filters, load_metric, needs_models, with_metrics
 from rl_qg.preparation import Run, load_reward, one_miniature, open_run, reward_with_miniatures
-from rl_qg.processes import from_main, processes
+from rl_qg.processes import processes
 from rl_qg.qa_data import take
-from rl_qg.qa_stream import stream_examples
+from rl_qg.qa_stream import Examples, stream_examples
 from rl_qg.run_folder import atomic_writer, check_run_folder, claim_run_folder, write_json
 from rl_qg.run_record import check_continuation, run_record, write_run_record
 from rl_qg.settings import QAModelSettings, Settings
-from rl_qg.splits import load_training, read_role, training_spans
+from rl_qg.splits import load_splits, load_training, read_role, source_names, training_spans
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ def pipeline(settings: Settings) -> None:
     from rl_qg.pipeline import run_pipeline
 
     _check_generator(settings)
+    check_filters(settings)
     run_pipeline(open_run(settings))
 
 
@@ -59,6 +61,59 @@ def train_generator(run: Run) -> Path:
     trainer = train_causal if run.settings.algorithm in ALGORITHMS else train_seq2seq
     reward = None if run.settings.stages == "ce" else run.reward()
     return trainer(run.settings, run.splits, reward, None if reward is None else run.held_out())
+
+
+def answers(settings: Settings) -> None:
+    """Candidate answers of passages without questions (see `rl_qg.answers`)."""
+    from rl_qg.answer_passages import Passages, passage_keys
+    from rl_qg.answers import propose_answers, report_line
+
+    options = settings.answers
+    output = _required(options.output, "output", "answers.jsonl")
+    state = processes(settings.training.use_cpu)
+    excluded = passage_keys(source_names(options.exclude), options.passages)
+    report = propose_answers(
+        Passages(source_names(options.input), options.passages, excluded),
+        output,
+        settings=options,
+        state=state,
+        accept_changed_data=settings.accept_changed_data,
+    )
+    log.info("%s\ndone: use them with data.train=%s", report_line(report), output)
+
+
+def train_answers(settings: Settings) -> None:
+    """The model that proposes answers (see `rl_qg.train_answers`)."""
+    from rl_qg.train_answers import train_extractor
+
+    data, folder = settings.data, Path(settings.output_dir)
+    state = processes(settings.training.use_cpu)
+    chosen = {"data": asdict(data), "train_answers": asdict(settings.train_answers), "seed": settings.seed}
+    chosen |= {"precision": settings.training.precision}
+    begun = check_run_folder(folder, chosen)
+    splits = load_splits(data)
+    if begun:
+        trained = (folder / "answers_metrics.json").exists()
+        check_continuation(folder, splits.hashes, accept=settings.accept_changed_data, trained=trained)
+    state.wait_for_everyone()
+    if state.is_main_process:
+        claim_run_folder(folder, chosen)
+        record = run_record(
+            chosen, command=sys.argv, seed=settings.seed, data=splits.hashes, leakage=dict(splits.leakage)
+        )
+        write_run_record(folder, record)
+    with state.main_process_first():
+        path = one_miniature(settings.train_answers.model.path, splits.gold, settings)
+    train_extractor(
+        splits.gold,
+        splits.validation,
+        settings=replace(settings.train_answers, model=QAModelSettings(path)),
+        output_dir=folder,
+        seed=settings.seed,
+        use_cpu=settings.training.use_cpu,
+        precision=settings.training.precision,
+    )
+    log.info("done: use it with rl-qg answers method=extractor extractor=%s", folder)
 
 
 def generate(settings: Settings) -> None:
@@ -90,17 +145,17 @@ def augment(settings: Settings) -> None:
     options = settings.augment
     questions = _required(options.questions, "questions", "questions.jsonl")
     output = _required(options.output, "output", "augmented.json")
-    if not options.gold:
-        raise InputError("gold has no value; give the human questions, such as gold=train.json")
-    write = partial(
-        run_augmentation,
-        num_samples=options.num_samples,
-        min_words=options.min_words,
-        max_words=options.max_words,
-        seed=options.seed,
+    check_filters(settings)
+    state = processes(settings.training.use_cpu or not needs_models(settings))
+    gold: Examples = stream_examples(options.gold, role="train") if options.gold else []
+    run_augmentation(
+        questions,
+        gold,
+        output,
+        settings=with_metrics(settings, state),
+        state=state,
+        load_metric=partial(load_metric, state=state, placement=settings.training.reward_placement),
     )
-    state = processes(use_cpu=True)
-    from_main(state, lambda: write(questions, stream_examples(options.gold, role="train"), output))
 
 
 def qa(settings: Settings) -> None:
@@ -233,6 +288,18 @@ def report(arguments: Sequence[str]) -> None:
         raise InputError("give run folders and --output FILE, such as rl-qg report runs/a --output report.html")
     write_report([Path(run) for run in runs], Path(output))
     log.info("done: open %s", output)
+
+
+def study(arguments: Sequence[str]) -> None:
+    """A grid of generators, filters, amounts and seeds (see `rl_qg.study`)."""
+    from rl_qg.study import run_study
+
+    flags = {"--dry-run": "dry_run", "--tables": "tables_only"}
+    chosen = {name: flag in arguments for flag, name in flags.items()}
+    file, *overrides = [text for text in arguments if text not in flags] or [""]
+    if not file or file.startswith("-") or "=" in file:
+        raise InputError("give a study file first, such as rl-qg study experiments/augmentation/study.yaml")
+    log.info("done: see %s", run_study(Path(file), overrides, **chosen))
 
 
 def _reward_alone(settings: Settings) -> Any:

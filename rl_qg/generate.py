@@ -2,14 +2,16 @@
 
     rl-qg generate model.path=RUN/scst data.train=train.json output=questions.jsonl num_beams=8
 
-Examples are read when they are needed and the file grows in their order: memory does not grow with either. Neither
-beams nor samples depend on the number of processes. After a kill the same command, with as many processes or others,
-cuts the file back to its last whole batch and goes on.
+Examples are read when they are needed, and of each `WINDOW` of them those with the longest passages come first, so
+that a batch holds little padding; the file has them in this order. Memory does not grow with either. Neither beams nor
+samples depend on the number of processes. After a kill the same command, with as many processes or others, cuts the
+file back to its last whole batch and goes on.
 """
 
 import hashlib
 import json
 import logging
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from accelerate import PartialState
 from tqdm import tqdm
 
@@ -32,6 +35,7 @@ from rl_qg.settings import GenerateSettings
 from rl_qg.shared_work import cannot_write, write_lines
 
 log = logging.getLogger(__name__)
+WINDOW = 4096  # examples that are held and put in order at once
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -56,12 +60,14 @@ def generate(
         InputError: `output` holds questions of another model, data or setting; a source has changed since it was
             begun, unless `accept_changed_data`; the disk is full; one example alone does not fit into memory.
     """
+    examples = ByLength(examples)
     count = settings.num_samples if settings.do_sample else settings.num_beams
     resume = partial(_resume, output, examples, count, model_path, settings, seed, sources, accept_changed_data)
     done, keep = from_main(state, resume)
     if done == len(examples):
         return done * count
-    policy = Policy(model_path, device=state.device)
+    dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
+    policy = Policy(model_path, device=state.device, dtype=dtype, rows=count * settings.batch_size)
     decode = partial(_lines, policy, count=count, settings=settings, seed=seed)
     halving = Halving("generate", "ask for fewer candidates (num_beams, num_samples) or shorter ones (max_new_tokens)")
     with tqdm(
@@ -77,6 +83,26 @@ def generate(
             advance=bar.update,
         )
     return len(examples) * count
+
+
+class ByLength:
+    """Examples by the length of their passages in characters, the longest first, in each window of `WINDOW`.
+
+    Those of equal length, and so those of one passage, stay in their order. A batch that does not fit into memory
+    shows at once.
+    """
+
+    def __init__(self, examples: Examples) -> None:
+        self._examples = examples
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    def __iter__(self) -> Iterator[QAExample]:
+        rest = iter(self._examples)
+        while window := deque(sorted(islice(rest, WINDOW), key=lambda example: len(example.context), reverse=True)):
+            while window:
+                yield window.popleft()
 
 
 def _lines(
@@ -134,7 +160,7 @@ def _resume(
         )
     earlier = read_json(note) if begun else {}
     chosen = {name: value for name, value in vars(settings).items() if name != "output"}
-    made_by = {"model": _weights_hash(model_path), "seed": seed, **chosen}
+    made_by = {"model": _weights_hash(model_path), "seed": seed, "order": f"longest of {WINDOW} first", **chosen}
     changed = [key for key, value in made_by.items() if begun and earlier.get(key) != value]
     others = not changed and check_unchanged(earlier.get("sources", {}), sources, output, accept=accept_changed_data)
     standing = _standing(output, examples, count, settings.batch_size)

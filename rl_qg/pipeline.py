@@ -1,4 +1,4 @@
-"""The whole job: data -> CE -> SCST -> questions -> filter -> augment -> QA -> report.
+"""The whole job: data -> CE -> SCST -> (answers) -> questions -> filter -> augment -> QA -> report.
 
     rl-qg pipeline preset=quickstart output_dir=runs/first
 
@@ -7,19 +7,25 @@ a kill goes on where it stood, and a stage can be redone by deleting its result.
 """
 
 import logging
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
+from rl_qg.answer_passages import Passages, has_answers
+from rl_qg.answers import propose_answers, report_line
 from rl_qg.augment import augment, check_questions, report_path
 from rl_qg.commands import train_generator
 from rl_qg.evaluation import evaluate_generators
+from rl_qg.filter_models import load_metric, with_metrics
 from rl_qg.generate import generate
 from rl_qg.hub import publish
 from rl_qg.preparation import Run
 from rl_qg.processes import from_main
 from rl_qg.qa import compare, train_reader
-from rl_qg.qa_data import read_examples, take
+from rl_qg.qa_data import QAExample, read_examples, take
+from rl_qg.qa_stream import Examples
 from rl_qg.report import write_report
-from rl_qg.splits import answer_spans
+from rl_qg.splits import answer_spans, source_names, with_more_spans
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +33,7 @@ log = logging.getLogger(__name__)
 def run_pipeline(run: Run) -> Path:
     """Run every stage that is not done; return the report's path."""
     folder, settings, splits = run.folder, run.settings, run.splits
-    stages = 6
+    stages = 8 if settings.data.unlabelled else 7
     _say(1, stages, "train the generator: cross-entropy, then by reward")
     generator = train_generator(run)
     if run.state.is_main_process:
@@ -35,8 +41,12 @@ def run_pipeline(run: Run) -> Path:
         _evaluate(run)
     run.state.wait_for_everyone()
 
-    _say(3, stages, "generate questions for every answer in the training passages")
-    spans = answer_spans([*splits.gold, *splits.unlabelled])
+    spans: Examples = answer_spans([*splits.gold, *splits.unlabelled])
+    if settings.data.unlabelled:
+        _say(stages - 5, stages, "propose answers in the passages of data.unlabelled")
+        spans = _more_spans(run, spans)
+
+    _say(stages - 4, stages, "generate questions for every answer")
     questions = folder / "questions.jsonl"
     generate(
         str(generator),
@@ -49,46 +59,77 @@ def run_pipeline(run: Run) -> Path:
         accept_changed_data=settings.accept_changed_data,
     )
 
-    augmented = folder / "augmented.json"
-    _say(4, stages, "filter, sample and merge with the human questions")
-    from_main(run.state, lambda: _augment(run, questions, augmented))
+    qa, augmented = folder / "qa", folder / "augmented.json"
+    _say(stages - 3, stages, "train a reader on gold alone")
+    _train_reader(run, splits.gold, qa / "gold")  # before the filters, one of which may ask it
 
-    _say(5, stages, "train a reader on gold alone and on gold with synthetic questions")
-    qa = folder / "qa"
-    both = read_examples(augmented, role="train").examples
-    for name, examples in (("gold", splits.gold), ("augmented", both)):
-        train_reader(
-            examples,
-            splits.validation,
-            settings=settings.qa,
-            output_dir=qa / name,
-            use_cpu=settings.training.use_cpu,
-            precision=settings.training.precision,
-            accept_changed_data=settings.accept_changed_data,
-        )
+    _say(stages - 2, stages, "filter, sample and merge with the human questions")
+    _augment(run, questions, augmented)
+
+    _say(stages - 1, stages, "train a reader on gold with synthetic questions")
+    _train_reader(run, read_examples(augmented, role="train").examples, qa / "augmented")
+
     report = folder / "report.html"
     if run.state.is_main_process:
         compare(qa / "gold", qa / "augmented", qa / "comparison.json")
-        _say(6, stages, "write the report")
+        _say(stages, stages, "write the report")
         write_report([folder], report)
         log.info("done: open %s", report)
     run.state.wait_for_everyone()
     return report
 
 
+def _more_spans(run: Run, known: Examples) -> Examples:
+    """The known spans and those of `data.unlabelled`: a file's own answers, or what is proposed for its passages."""
+    settings = run.settings
+    sources = source_names(settings.data.unlabelled)
+    answered = from_main(run.state, lambda: [source for source in sources if has_answers(source)])
+    files, bare = list(answered), [source for source in sources if source not in answered]
+    if bare:
+        output = run.folder / "answers.jsonl"
+        report = propose_answers(
+            Passages(bare, settings.answers.passages, run.splits.held_out),
+            output,
+            settings=settings.answers,
+            state=run.state,
+            accept_changed_data=settings.accept_changed_data,
+        )
+        log.info(report_line(report))
+        files += [str(output)] if report["spans"] else []
+    return with_more_spans(list(known), files, run.splits.held_out) if files else known
+
+
 def _augment(run: Run, questions: Path, augmented: Path) -> None:
-    if augmented.exists() and report_path(augmented).exists():
-        check_questions(questions, augmented, accept_changed_data=run.settings.accept_changed_data)
+    accept = run.settings.accept_changed_data
+
+    def is_done() -> bool:
+        if not (augmented.exists() and report_path(augmented).exists()):
+            return False
+        check_questions(questions, augmented, accept_changed_data=accept)
+        return True
+
+    if from_main(run.state, is_done):
         return
-    options = run.settings.augment
     augment(
         questions,
         run.splits.gold,
         augmented,
-        num_samples=options.num_samples,
-        min_words=options.min_words,
-        max_words=options.max_words,
-        seed=options.seed,
+        settings=with_metrics(run.settings, run.state),
+        state=run.state,
+        load_metric=partial(load_metric, state=run.state, placement=run.settings.training.reward_placement),
+    )
+
+
+def _train_reader(run: Run, examples: Sequence[QAExample], folder: Path) -> None:
+    settings = run.settings
+    train_reader(
+        examples,
+        run.splits.validation,
+        settings=settings.qa,
+        output_dir=folder,
+        use_cpu=settings.training.use_cpu,
+        precision=settings.training.precision,
+        accept_changed_data=settings.accept_changed_data,
     )
 
 

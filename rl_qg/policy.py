@@ -25,6 +25,8 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
+from rewards.packed import STEP, can_pack, pack
+from rl_qg.beam_search import beam_search, share_passages
 from rl_qg.causal_prompts import CausalPromptEncoder, positions_of
 from rl_qg.errors import InputError
 from rl_qg.objectives import shift_right, token_logprobs
@@ -33,6 +35,7 @@ from rl_qg.prompts import Prompt, PromptEncoder, add_highlight
 from rl_qg.qa_data import QAExample
 from rl_qg.rollout import DecodingRules, SpecialTokens, choose, decode, uniforms
 
+ALIGNMENT = 64  # bytes; PyTorch's own allocations have it
 # Rules that a checkpoint's generation config may ship: switched off.
 PLAIN: dict[str, Any] = {
     "no_repeat_ngram_size": 0,
@@ -132,6 +135,17 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0].rstrip(".")
 
 
+def _align(model: PreTrainedModel) -> None:
+    """Give weights that are mapped from a file, at whatever place they have there, memory of their own.
+
+    The last digits of a product of one row hang on where its matrix begins, and of the library's ways to load a model
+    the one for several processes maps nothing: they would write other lines than one does.
+    """
+    for weight in model.parameters():
+        if weight.data_ptr() % ALIGNMENT:
+            weight.data = weight.data.clone()
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A generated question and the sum of its tokens' log-probabilities (natural logarithm, end token included)."""
@@ -141,12 +155,25 @@ class Candidate:
 
 
 class Policy:
-    """A generator in eval mode on one device."""
+    """A generator in eval mode on one device.
 
-    def __init__(self, path: str | Path, *, device: torch.device) -> None:
+    Args:
+        path: its folder, or its name on the Hub.
+        device: where it works.
+        dtype: of its weights; probabilities are taken in float32 in any case.
+        rows: how many questions it decodes at a time. From 64 on the linear layers of a CPU are packed
+            (`rewards.packed`), which changes values by rounding alone.
+    """
+
+    def __init__(
+        self, path: str | Path, *, device: torch.device, dtype: torch.dtype = torch.float32, rows: int = 1
+    ) -> None:
         model, self.tokenizer = load_generator(str(path))
         add_highlight(self.tokenizer, model)
-        self.model = model.to(device).eval()
+        self.model = model.to(device, dtype).eval()
+        _align(self.model)
+        if device.type == "cpu" and rows >= STEP and can_pack(self.model):
+            pack(self.model)
         self.device = device
         decoder = EncoderDecoder if model.config.is_encoder_decoder else CausalDecoder
         self.decoder = decoder(self.model, self.tokenizer, Prompt.of(path, model))
@@ -199,6 +226,7 @@ class EncoderDecoder:
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> None:
         self.model = model
         self.encoder = PromptEncoder(tokenizer, prompt)
+        self.shares_passages = share_passages(model)
 
     def greedy(self, batch: dict[str, Tensor], max_new_tokens: int) -> Tensor:
         """Greedy tokens (b, t)."""
@@ -210,6 +238,9 @@ class EncoderDecoder:
     def search(self, batch: dict[str, Tensor], beams: int, max_new_tokens: int) -> tuple[Tensor, Tensor]:
         """Tokens (b · n, t) of all `beams` of a search, and the log-probability of each row."""
         states, mask = self.model.get_encoder()(**batch).last_hidden_state, batch["attention_mask"]
+        if self.shares_passages:
+            found = beam_search(self.model, states, mask, beams, max_new_tokens)
+            return found.tokens, found.logprobs
         tokens = self.model.generate(
             encoder_outputs=BaseModelOutput(last_hidden_state=states),
             attention_mask=mask,
@@ -220,9 +251,9 @@ class EncoderDecoder:
     def sample(self, batch: dict[str, Tensor], draws: Tensor, rules: DecodingRules) -> tuple[Tensor, Tensor]:
         """Tokens (b · n, t) that `draws` (b, n, longest t) choose, and the log-probability of each row."""
         states, mask = self.model.get_encoder()(**batch).last_hidden_state, batch["attention_mask"]
-        decoded = decode(self.model, states, mask, rules, draws=draws, greedy=False).samples
-        assert decoded is not None
-        return decoded.tokens, self._logprobs(states, mask, decoded.tokens)
+        decoded = decode(self.model, states, mask, rules, draws=draws, greedy=False, logprobs=True).samples
+        assert decoded is not None and decoded.logprobs is not None
+        return decoded.tokens, decoded.logprobs
 
     def _logprobs(self, states: Tensor, mask: Tensor, tokens: Tensor) -> Tensor:
         """Log-probability of each row of `tokens` (b · n, t) under the plain model, n rows for each of b contexts."""

@@ -11,25 +11,27 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import DictLoader, Environment, StrictUndefined
 
 from rl_qg.errors import InputError
 from rl_qg.report_held_out import diverging
 from rl_qg.report_plots import RUN_COLOURS, overlay_plot
 from rl_qg.report_run import MODELS, SCORES, Estimate, Run, read_run
+from rl_qg.report_study import is_study, study_view
 from rl_qg.report_view import headline, run_view, shown
 from rl_qg.run_folder import atomic_writer, write_json
 
 
 def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:
-    """Write `output`, a self-contained page about one run or several; for one, its `summary.json` too.
+    """Write `output`, a self-contained page about one run or several, or studies; for one run, its `summary.json` too.
 
     Returns {"report": path, "runs": [the summaries, in order]}. Raises `InputError` for a folder that holds no run and
     for a file that is broken, with its name.
     """
     if not runs:
         raise InputError("no run folder given: rl-qg report RUN [RUN ...] --output report.html")
-    read = [read_run(Path(folder)) for folder in runs]
+    studies = [Path(folder) for folder in runs if is_study(Path(folder))]
+    read = [read_run(Path(folder)) for folder in runs if not is_study(Path(folder))]
     names = _names(read)
     summaries = [_summary(run) for run in read]
     views = [
@@ -37,7 +39,9 @@ def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:
         for number, (name, run, summary) in enumerate(zip(names, read, summaries, strict=True), 1)
     ]
     comparison = _comparison(read, summaries, names) if len(read) > 1 else None
-    page = _template().render(title=" · ".join(names), runs=views, comparison=comparison)
+    shown_studies = [study_view(folder, f"study-{number}") for number, folder in enumerate(studies, 1)]
+    title = " · ".join([*(view["name"] for view in shown_studies), *names])
+    page = _template().render(title=title, runs=views, comparison=comparison, studies=shown_studies)
     if len(read) == 1:  # runs that are compared may be other people's, and not ours to write to
         write_json(read[0].folder / "summary.json", summaries[0])
     with atomic_writer(Path(output)) as stream:
@@ -159,7 +163,10 @@ def _signature(run: Run) -> str:
 
 
 def _template() -> Any:
-    text = resources.files("rl_qg").joinpath("report_template.html").read_text(encoding="utf-8")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    names = ("report_template.html", "study_template.html")
+    texts = {name: resources.files("rl_qg").joinpath(name).read_text(encoding="utf-8") for name in names}
+    environment = Environment(
+        loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters["thousands"] = lambda number: "–" if number is None else f"{number:,.0f}"
-    return environment.from_string(text)
+    return environment.get_template(names[0])

@@ -35,7 +35,7 @@ COLOURS = {
 }
 RUN_COLOURS = ("ce", "scst", "greedy", "sample", "extra", "gold")
 RAW_POINTS = 300
-_STYLE = {
+STYLE = {
     "svg.fonttype": "none",
     "font.size": 8.5,
     "axes.spines.top": False,
@@ -176,7 +176,7 @@ def overlay_plot(title: str, keys: tuple[str, str], runs: Mapping[str, tuple[str
         return None
     axes.set_xlim(0, max(metrics.last_step for _, metrics in runs.values()))
     axes.set_xlabel("step")
-    return Plot(title, "lines: training; dots: held-out", tuple(legend), _svg(figure, f"overlay {title}"))
+    return Plot(title, "lines: training; dots: held-out", tuple(legend), page_svg(figure, f"overlay {title}"))
 
 
 def interval_plot(rows: Sequence[tuple[str, str, Estimate, Sequence[float]]], salt: str, *, zero: bool = False) -> str:
@@ -204,7 +204,7 @@ def interval_plot(rows: Sequence[tuple[str, str, Estimate, Sequence[float]]], sa
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.margins(x=0.12)
     axes.set_xlabel("percentage points" if zero else "percent")
-    return _svg(figure, f"{salt} intervals {zero}")
+    return page_svg(figure, f"{salt} intervals {zero}")
 
 
 def small_plot(
@@ -228,7 +228,7 @@ def small_plot(
     axes.yaxis.set_major_locator(MaxNLocator(3))
     _mark_stages(axes, metrics)
     axes.set_xticks(sorted({0.0, metrics.boundary or 0.0, metrics.last_step}))
-    return _svg(figure, f"{salt} small {key}")
+    return page_svg(figure, f"{salt} small {key}")
 
 
 def moving_mean(values: ArrayLike, window: int) -> np.ndarray:
@@ -253,7 +253,7 @@ def _draw_panel(panel: Panel, metrics: Metrics, salt: str) -> Plot | None:
         axes.axhline(0, color=COLOURS["muted"], linewidth=0.8)
     _mark_stages(axes, metrics)
     axes.set_xlabel("step")
-    return Plot(panel.title, panel.note, legend, _svg(figure, f"{salt} {panel.title}"))
+    return Plot(panel.title, panel.note, legend, page_svg(figure, f"{salt} {panel.title}"))
 
 
 def _draw_series(axes: Axes, series: Series, metrics: Metrics, *, smooth: bool) -> int:
@@ -311,7 +311,7 @@ def _draw_seconds(metrics: Metrics, salt: str) -> Plot | None:
     axes.set_ylim(0)
     _mark_stages(axes, metrics)
     axes.set_xlabel("step")
-    return Plot("Time", "seconds per step, stacked", tuple(legend), _svg(figure, f"{salt} seconds"))
+    return Plot("Time", "seconds per step, stacked", tuple(legend), page_svg(figure, f"{salt} seconds"))
 
 
 def _mark_stages(axes: Axes, metrics: Metrics) -> None:
@@ -331,7 +331,7 @@ def _figure(
     *, width: float = 5.2, height: float = 2.3, left: float = 0.11, right: float = 0.975, bottom: float = 0.42
 ) -> tuple[Figure, Axes]:
     """Fixed margins: the steps of one plot stand above those of the next. The bottom one is in inches."""
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width, height))
         figure.subplots_adjust(left=left, right=right, top=1 - 0.184 / height, bottom=bottom / height)
         axes = figure.add_subplot()
@@ -342,10 +342,10 @@ def _figure(
     return figure, axes
 
 
-def _svg(figure: Figure, salt: str) -> str:
+def page_svg(figure: Figure, salt: str) -> str:
     """Draw as SVG to stand inside a page: no prolog, no outside name, ids of its own, colours as CSS variables."""
     stream = io.StringIO()
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": salt}):
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": salt}):
         figure.savefig(stream, format="svg", transparent=True)
     text = stream.getvalue()
     text = text[text.index("<svg") :]

@@ -25,17 +25,20 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutput
 
+from rl_qg.objectives import token_logprobs
+
 WORTH_DROPPING = 0.75  # share of rows still open below which the ended ones are taken out of the batch
 
 
 @dataclass(frozen=True)
 class Decoded:
     """Generated tokens without the start token. `tokens` (n, t), padding after the end; `mask` (n, t), True up to and
-    including the end token.
+    including the end token; `logprobs` (n,), where they were asked for: of each row, under the plain model.
     """
 
     tokens: Tensor
     mask: Tensor
+    logprobs: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,7 @@ def decode(
     *,
     draws: Tensor | None = None,
     greedy: bool = True,
+    logprobs: bool = False,
 ) -> Rollout:
     """Decode a greedy question (with `greedy`) and k sampled ones (with `draws`) for each context in one batch.
 
@@ -152,6 +156,7 @@ def decode(
         rules: lengths, and rules that bend the distribution.
         draws: (b, k, max_new_tokens) random numbers in [0, 1).
         greedy: whether to decode greedy questions.
+        logprobs: whether to add up the log-probabilities of the tokens.
     """
     special, device = SpecialTokens.of(model), encoder_states.device
     batch, samples = encoder_states.shape[0], 0 if draws is None else draws.shape[1]
@@ -164,6 +169,7 @@ def decode(
     is_greedy = (torch.arange(batch * copies, device=device) % copies == 0) & greedy
     draw_of = torch.cumsum(~is_greedy, 0) - 1  # sampled row -> row of `uniform`
     open_rows = torch.ones(batch * copies, dtype=torch.bool, device=device)
+    sums = torch.zeros(batch * copies, device=device) if logprobs else None
     rows = torch.arange(batch * copies, device=device)  # in the batch: open ones, and ended ones not worth dropping
     sampled = (~is_greedy).nonzero().squeeze(-1)  # places among them
     cache, states, mask = None, encoder_states, attention_mask
@@ -180,11 +186,14 @@ def decode(
             logits, states, mask = (x.repeat_interleave(copies, 0) for x in (logits, states, mask))
             output.past_key_values.batch_repeat_interleave(copies)
         cache = output.past_key_values
-        logits = for_all(tokens[rows, : position + 1], logits)
+        plain = logits
+        logits = for_all(tokens[rows, : position + 1], plain)
         chosen = logits.argmax(-1)
         if uniform is not None:
             history = tokens[rows[sampled], : position + 1]
             chosen[sampled] = choose(for_samples(history, logits[sampled]), uniform[draw_of[rows[sampled]], position])
+        if sums is not None:
+            sums[rows] += token_logprobs(plain, chosen) * open_rows[rows]
         tokens[rows, position + 1] = chosen.masked_fill(~open_rows[rows], special.pad)
         open_rows[rows] &= chosen != special.end
         still_open = open_rows[rows]
@@ -197,18 +206,22 @@ def decode(
             sampled = (~is_greedy[rows]).nonzero().squeeze(-1)
             cache.batch_select_indices(kept)
     whole = tokens[:, 1 : position + 2].view(batch, copies, -1)
+    totals = None if sums is None else sums.view(batch, copies)
     return Rollout(
-        _ended(whole[:, 0], special) if greedy else None,
-        _ended(whole[:, int(greedy) :].flatten(0, 1), special) if samples else None,
+        _ended(whole[:, :1], special, None if totals is None else totals[:, :1]) if greedy else None,
+        _ended(whole[:, greedy:], special, None if totals is None else totals[:, greedy:]) if samples else None,
     )
 
 
-def _ended(tokens: Tensor, special: SpecialTokens) -> Decoded:
-    """Mask what stands behind the first end token, and drop the columns in which no row has a token."""
+def _ended(tokens: Tensor, special: SpecialTokens, logprobs: Tensor | None) -> Decoded:
+    """Make (b, k, t) rows, mask what stands behind the first end token, and drop the columns in which no row has a
+    token.
+    """
+    tokens = tokens.flatten(0, 1)
     ends = tokens == special.end
     mask = ends.cumsum(-1) - ends.int() == 0
     length = int(mask.any(0).sum())
-    return Decoded(tokens[:, :length].contiguous(), mask[:, :length])
+    return Decoded(tokens[:, :length].contiguous(), mask[:, :length], None if logprobs is None else logprobs.flatten())
 
 
 def joined(parts: Sequence[Rollout], pad: int) -> Rollout:

@@ -25,6 +25,7 @@ class DataSettings:
 
     train: Any = "rajpurkar/squad"
     validation: Any = "rajpurkar/squad"
+    unlabelled: Any = None
     max_train: int | None = None
     max_validation: int | None = None
     labelled_fraction: float = 1.0
@@ -136,6 +137,22 @@ class SCSTSettings:
 
 
 @dataclass
+class AnswersSettings:
+    """Candidate answers of passages without questions (`rl_qg.answers`)."""
+
+    input: Any = ""
+    output: str = ""
+    method: str = "rules"
+    max_per_context: int | None = 10
+    passages: str = "line"
+    exclude: Any = None
+    spacy_model: str = "en_core_web_sm"
+    extractor: str = ""
+    min_probability: float = 0.1
+    batch_size: int = 32
+
+
+@dataclass
 class GenerateSettings:
     """Candidate questions: all outputs of one beam search, or nucleus samples."""
 
@@ -147,19 +164,23 @@ class GenerateSettings:
     temperature: float = 1.0
     max_new_tokens: int = 64
     batch_size: int = 16
+    precision: str = "no"
 
 
 @dataclass
 class AugmentSettings:
-    """Filter rules of the QRelScore paper, then a seeded sample."""
+    """Filters of candidate questions (`rl_qg.filter_table`), then a sample of those kept (`rl_qg.sampling`)."""
 
     questions: str = ""
     gold: Any = ""
     output: str = ""
     num_samples: int = 90_000
-    min_words: int = 6
-    max_words: int = 30
+    filters: dict[str, Any] = field(default_factory=dict)
+    sampling: str = "uniform"
+    sample_by: str = "logprob"
+    sample_relevance: float = 0.5
     seed: int = 0
+    hub_dataset: str | None = None
 
 
 @dataclass
@@ -167,6 +188,21 @@ class QAModelSettings:
     """The extractive reader: any checkpoint that `AutoModelForQuestionAnswering` loads, or `miniature:distilbert`."""
 
     path: str = "distilbert-base-uncased"
+
+
+@dataclass
+class TrainAnswersSettings:
+    """The model that proposes answers: any checkpoint that `AutoModelForTokenClassification` loads."""
+
+    model: QAModelSettings = field(default_factory=QAModelSettings)
+    epochs: float = 3.0
+    max_steps: int = -1
+    learning_rate: float = 5e-5
+    warmup_fraction: float = 0.1
+    batch_size: int = 16
+    save_steps: int = 500
+    max_length: int = 384
+    doc_stride: int = 128
 
 
 @dataclass
@@ -253,6 +289,8 @@ class Settings:
     ce: CESettings = field(default_factory=CESettings)
     scst: SCSTSettings = field(default_factory=SCSTSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    answers: AnswersSettings = field(default_factory=AnswersSettings)
+    train_answers: TrainAnswersSettings = field(default_factory=TrainAnswersSettings)
     generate: GenerateSettings = field(default_factory=GenerateSettings)
     augment: AugmentSettings = field(default_factory=AugmentSettings)
     qa: QASettings = field(default_factory=QASettings)
@@ -287,13 +325,27 @@ class Settings:
                 f"data.labelled_fraction={self.data.labelled_fraction} is not in (0, 1]",
             ),
             (self.training.batch_size < 1, f"training.batch_size={self.training.batch_size} must be at least 1"),
+            (self.answers.batch_size < 1, f"answers.batch_size={self.answers.batch_size} must be at least 1"),
+            (
+                self.answers.max_per_context is not None and self.answers.max_per_context < 1,
+                f"answers.max_per_context={self.answers.max_per_context} must be at least 1, or null for all",
+            ),
+            (
+                not 0 <= self.train_answers.doc_stride < self.train_answers.max_length,
+                f"train_answers.doc_stride={self.train_answers.doc_stride} must be below "
+                f"train_answers.max_length={self.train_answers.max_length}",
+            ),
             (self.generate.num_beams < 1, f"generate.num_beams={self.generate.num_beams} must be at least 1"),
+            (
+                self.generate.precision not in ("no", "bf16"),
+                f"generate.precision={self.generate.precision} is not one of no, bf16",
+            ),
             (self.baselines.pairs < 1, f"baselines.pairs={self.baselines.pairs} must be at least 1"),
             (self.score.batch_size < 1, f"score.batch_size={self.score.batch_size} must be at least 1"),
             (self.augment.num_samples < 0, f"augment.num_samples={self.augment.num_samples} must not be negative"),
             (
-                self.augment.min_words > self.augment.max_words,
-                f"augment.min_words={self.augment.min_words} is above augment.max_words={self.augment.max_words}",
+                self.augment.sampling not in ("uniform", "reward", "diverse"),
+                f"augment.sampling={self.augment.sampling} is not one of uniform, reward, diverse",
             ),
             (not self.qa.seeds, "qa.seeds is empty: name at least one seed, such as qa.seeds=[0]"),
             (

@@ -3,11 +3,14 @@ the same settings.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rl_qg import world
+from rl_qg.answer_passages import Passages, passage_key
 from rl_qg.errors import InputError
 from rl_qg.qa_data import (
     QAData,
@@ -21,6 +24,7 @@ from rl_qg.qa_data import (
     sample_labelled,
     take,
 )
+from rl_qg.qa_sources import FoundRecord, found_records
 from rl_qg.qa_stream import ExampleStream, Source, as_found, span_key, stream_examples
 from rl_qg.settings import DataSettings, WorldSettings
 
@@ -37,6 +41,7 @@ class Splits:
         unlabelled: training passages with answers but no questions (see `data.labelled_fraction`); only generation
             reads them.
         validation: held-out examples; nothing learns from them.
+        held_out: the keys (`passage_key`) of all validation passages, sampled or not.
         leakage: the check that no training passage is a validation passage.
         hashes: SHA-256 of each data file.
         report: what the readers counted.
@@ -45,6 +50,7 @@ class Splits:
     gold: list[QAExample]
     unlabelled: list[QAExample]
     validation: list[QAExample]
+    held_out: frozenset[bytes] = frozenset()
     leakage: Mapping[str, Any] = field(default_factory=dict)
     hashes: Mapping[str, str] = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)
@@ -54,6 +60,7 @@ def load_splits(settings: DataSettings) -> Splits:
     """Read both roles, drop training passages that are also validation passages, and set the unlabelled passages
     apart.
     """
+    more = source_names(settings.unlabelled)
     train, validation = read_role(settings, "train"), read_role(settings, "validation")
     shared = leakage(train.examples, validation.examples)
     leaked = set(shared.shared_hashes)
@@ -77,8 +84,9 @@ def load_splits(settings: DataSettings) -> Splits:
         gold=gold,
         unlabelled=unlabelled,
         validation=take(validation.examples, settings.max_validation, settings.seed),
+        held_out=frozenset(passage_key(example.context) for example in validation.examples),
         leakage=check,
-        hashes={**train.hashes, **validation.hashes},
+        hashes={**train.hashes, **validation.hashes, **(Passages(more).hashes if more else {})},
         report={"train": train.report, "validation": validation.report},
     )
 
@@ -113,6 +121,11 @@ def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = Fa
     )
     log.info(data.summary())
     return data
+
+
+def source_names(sources: Any) -> list[str]:
+    """The sources of a setting that holds one, several or none."""
+    return [str(source) for source in (sources if isinstance(sources, list | tuple) else [sources] if sources else [])]
 
 
 def _source(settings: DataSettings, role: Role) -> Any:
@@ -152,3 +165,26 @@ def answer_spans(examples: Sequence[QAExample]) -> list[QAExample]:
             seen.add(key)
             spans.append(example)
     return spans
+
+
+def with_more_spans(known: Sequence[QAExample], files: Sequence[str], held_out: Collection[bytes]) -> ExampleStream:
+    """The spans of the training data, then those of files with answers, each span once; passages of `held_out` (keys
+    of `passage_key`) are left out of the files and counted, and no question of theirs is read.
+    """
+    for name in files:
+        left_out = sum(
+            passage_key(record.context) in held_out for record in found_records(name, "train", unlabelled=True)
+        )
+        if left_out:
+            log.info("%s: %d records are about passages of data.validation and are left out", name, left_out)
+    given = Source("data.train", lambda: map(as_found, known))
+    others = [Source(name, partial(_without, name, held_out), Path(name).expanduser()) for name in files]
+    stream = ExampleStream([given, *others], role="train", allow_unlabelled=True, spans=True)
+    log.info("%d distinct answers to ask about, %d of them in the training data", len(stream), len(known))
+    return stream
+
+
+def _without(name: str, held_out: Collection[bytes]) -> Iterator[FoundRecord]:
+    for record in found_records(name, "train", unlabelled=True):
+        if passage_key(record.context) not in held_out:
+            yield replace(record, question="")

@@ -10,12 +10,13 @@ from accelerate import PartialState
 
 from rewards.combine import Part
 from rl_qg import miniature
-from rl_qg.cli import COMMANDS, CONFIGS, PART, complete, compose, describe, overview, resolved_yaml
+from rl_qg.catalogue import COMMANDS, CONFIGS, describe, overview
+from rl_qg.cli import PART, complete, compose, resolved_yaml
 from rl_qg.errors import InputError
 from rl_qg.preparation import with_miniatures
 from rl_qg.settings import Settings
 
-GROUPS = ("data", "model", "reward", "held_out", "peft", "preset")
+GROUPS = ("data", "model", "reward", "held_out", "peft", "preset", "filters")
 CHOICES = [(group, path.stem) for group in GROUPS for path in sorted((CONFIGS / group).glob("*.yaml"))]
 
 
@@ -26,6 +27,7 @@ def test_every_choice_composes(group: str, choice: str) -> None:
         "weighted": ["reward.parts={qrelscore:{}}"],
         "product": ["reward.parts={qrelscore:{}}"],
         "files": ["data.train=a.json"],
+        "strict": ["augment.filters.round_trip.reader=a"],
     }
     settings = compose("pipeline", [f"{group}={choice}", *open_ends.get(choice, [])])
     assert isinstance(settings, Settings)
@@ -44,7 +46,7 @@ def test_every_yaml_is_reached_by_a_test() -> None:
 
 def test_defaults_of_the_dataclasses_are_those_of_the_yaml() -> None:
     composed, declared = compose("train", []), Settings()
-    composed.reward, composed.reward_models = {}, {}
+    composed.reward, composed.reward_models, composed.augment.filters = {}, {}, {}
     assert composed == declared
 
 
@@ -55,7 +57,10 @@ def test_the_research_default_is_the_papers_setting() -> None:
     assert settings.reward["encoder"] == "bert-base-cased"
     assert settings.reward["decoder"] == "gpt2"
     assert (settings.generate.num_beams, settings.augment.num_samples) == (8, 90_000)
-    assert (settings.augment.min_words, settings.augment.max_words) == (6, 30)
+    assert settings.augment.filters == {
+        "length": {"min_words": 6, "max_words": 30},
+        **{"answer_in_question": {}, "gold_duplicates": {}, "duplicates": {}},
+    }
     assert settings.qa.model.path == "distilbert-base-uncased"
     assert compose("train", ["model=t5-base"]).model.path == "google-t5/t5-base"
 

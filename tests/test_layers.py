@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-STAGES = {"train", "causal", "generate", "augment", "qa", "score", "report", "evaluation"}
-DOOR = {"cli", "commands", "pipeline", "preparation"}
+STAGES = {"train", "causal", "answers", "train_answers", "generate", "augment", "qa", "score", "report", "evaluation"}
+DOOR = {"cli", "commands", "pipeline", "preparation", "study", "filter_models"}
 HEAVY = {"hydra", "accelerate", "trl", "deepspeed", "rl_qg"}
 
 

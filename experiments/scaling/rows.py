@@ -22,6 +22,7 @@ from transformers import AutoTokenizer
 from rl_qg.augment import augment
 from rl_qg.qa_data import QAExample, read_examples
 from rl_qg.qa_features import encode
+from rl_qg.settings import AugmentSettings
 
 
 def candidates(path: Path, examples: Sequence[QAExample]) -> float:
@@ -81,11 +82,12 @@ def main() -> None:
         for count in (half, len(examples)):
             files[2 * count] = folder / f"{count}.jsonl"
             found["bytes_per_candidate"] = round(candidates(files[2 * count], examples[:count]))
-        options: dict[str, Any] = {"min_words": 6, "max_words": 30, "seed": 0}
+        paper = {"length": {}, "answer_in_question": {}, "gold_duplicates": {}, "duplicates": {}}
 
         def augmented(rows: int, *, share: float = 1.0) -> None:
             target = folder / f"augmented-{rows}.json"
-            augment(files[rows], gold, target, num_samples=int(share * rows), **options)
+            settings = AugmentSettings(num_samples=int(share * rows), filters=dict(paper))
+            augment(files[rows], gold, target, settings=settings)
 
         found["augment, all sampled"] = slopes(augmented, 2 * half, 2 * len(examples))
         found["augment, a tenth sampled"] = slopes(

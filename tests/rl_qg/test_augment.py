@@ -15,6 +15,7 @@ from rl_qg.augment import augment, check_questions, funnel_table, report_path
 from rl_qg.errors import InputError
 from rl_qg.qa_data import Answer, QAExample, read_examples, write_squad
 from rl_qg.qa_stream import stream_examples
+from rl_qg.settings import AugmentSettings
 from tests.full_disk import room_for
 
 PASSAGES = ("Ada lives in Rome.", "Max lives in Oslo.", "Eva lives in Lima.")
@@ -45,11 +46,15 @@ def write_lines(path: Path, lines: list[Any]) -> Path:
     return path
 
 
-def run(folder: Path, lines: list[Any], *, num_samples: int = 100, seed: int = 0, gold: Any = GOLD) -> dict[str, Any]:
+def paper(min_words: int = 3, max_words: int = 6, **settings: Any) -> AugmentSettings:
+    rules = {"length": {"min_words": min_words, "max_words": max_words}}
+    rules |= {"answer_in_question": {}, "gold_duplicates": {}, "duplicates": {}}
+    return AugmentSettings(**{"num_samples": 100, "filters": rules, **settings})
+
+
+def run(folder: Path, lines: list[Any], *, gold: Any = GOLD, **settings: Any) -> dict[str, Any]:
     questions = write_lines(folder / "questions.jsonl", lines)
-    return augment(
-        questions, gold, folder / "augmented.json", num_samples=num_samples, min_words=3, max_words=6, seed=seed
-    )
+    return augment(questions, gold, folder / "augmented.json", settings=paper(**settings))
 
 
 def augmented(folder: Path) -> list[QAExample]:
@@ -90,7 +95,15 @@ def test_what_comes_in_what_is_dropped_and_what_is_written(tmp_path: Path, capsy
         "requested": 100,
         "sampled": 4,
         "written": 6,
-        "settings": {"num_samples": 100, "min_words": 3, "max_words": 6, "seed": 0},
+        "settings": {
+            "num_samples": 100,
+            "sampling": "uniform",
+            "sample_by": "logprob",
+            "sample_relevance": 0.5,
+            "seed": 0,
+            "filters": paper().filters,
+        },
+        "measures": {},
         "inputs": {
             "questions": {"path": str(questions), "sha256": hashlib.sha256(questions.read_bytes()).hexdigest()},
             "gold": {"examples": 2, "sha256": report["inputs"]["gold"]["sha256"]},
@@ -225,7 +238,7 @@ def lacking(name: str) -> dict[str, Any]:
         ({**GOOD, "answer_start": 12}, "answer 'Rome' is not at answer_start=12 in the context .id p0."),
         ({**GOOD, "answer_start": -5}, "answer 'Rome' is not at answer_start=-5"),
         ({**GOOD, "answer": "Oslo"}, "answer 'Oslo' is not at answer_start=13"),
-        (candidate(0, 0, "Where might Ada be?"), "candidate 0 of id p0 occurs twice with different questions"),
+        (candidate(0, 0, "Where might Ada be?"), "candidate 0 of id p0 occurs twice among the kept"),
     ],
 )
 def test_a_broken_line_is_named_and_nothing_is_written(tmp_path: Path, line: Any, message: str) -> None:
@@ -240,7 +253,7 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / "q.jsonl"
     path.write_bytes(json.dumps(GOOD).encode() + b'\n{"id": "\xff"}\n')
     with pytest.raises(InputError, match=r"q.jsonl: line 2: not UTF-8"):
-        augment(path, GOLD, tmp_path / "a.json", num_samples=1, min_words=1, max_words=9, seed=0)
+        augment(path, GOLD, tmp_path / "a.json", settings=paper())
 
 
 def test_the_same_line_twice_is_a_duplicate(tmp_path: Path) -> None:
@@ -258,22 +271,24 @@ def test_lines_that_end_in_other_ways(tmp_path: Path) -> None:
     path = tmp_path / "q.jsonl"
     texts = [json.dumps(candidate(i, i, f"Where is é number {i}?"), ensure_ascii=False) for i in range(3)]
     path.write_bytes("\r\n \r\n".join(texts).encode())  # Windows ends, blank lines, none at the end
-    report = augment(path, GOLD, tmp_path / "augmented.json", num_samples=9, min_words=1, max_words=9, seed=0)
+    report = augment(path, GOLD, tmp_path / "augmented.json", settings=paper())
     assert report["kept"] == 3
     assert [e.question for e in augmented(tmp_path)[2:]] == [f"Where is é number {i}?" for i in range(3)]
 
 
 def test_files_and_settings_that_cannot_be(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"num_samples": 1, "min_words": 1, "max_words": 9, "seed": 0}
+    settings: dict[str, Any] = {"settings": paper()}
     questions = write_lines(tmp_path / "q.jsonl", [GOOD])
     with pytest.raises(InputError, match=r"nowhere\.jsonl: no such file; give the questions.jsonl"):
         augment(tmp_path / "nowhere.jsonl", GOLD, tmp_path / "a.json", **settings)
     with pytest.raises(InputError, match=r"empty\.jsonl: holds no candidate"):
         augment(write_lines(tmp_path / "empty.jsonl", [" "]), GOLD, tmp_path / "a.json", **settings)
-    with pytest.raises(InputError, match=r"give a name that ends in \.json"):
-        augment(questions, GOLD, tmp_path / "a.jsonl", **settings)
+    with pytest.raises(InputError, match=r"give a name that ends in \.json, \.jsonl, \.parquet"):
+        augment(questions, GOLD, tmp_path / "a.csv", **settings)
+    with pytest.raises(InputError, match=r"augment\.sampling=best is not one of uniform, reward, diverse"):
+        augment(questions, GOLD, tmp_path / "a.json", settings=paper(sampling="best"))
     with pytest.raises(InputError, match="num_samples=-1 must not be negative"):
-        augment(questions, GOLD, tmp_path / "a.json", **{**settings, "num_samples": -1})
+        augment(questions, GOLD, tmp_path / "a.json", settings=paper(num_samples=-1))
     earlier = QAExample("synthetic-p0-1", "", "c", "q", (Answer("c", 0),))
     with pytest.raises(InputError, match=r"gold holds a generated question \(id synthetic-p0-1\)"):
         augment(questions, [*GOLD, earlier], tmp_path / "a.json", **settings)
@@ -285,6 +300,8 @@ def test_gold_may_be_a_stream(tmp_path: Path) -> None:
     text = (tmp_path / "augmented.json").read_bytes()
     write_squad(tmp_path / "gold.json", GOLD)
     streamed = run(tmp_path, MIXED, gold=stream_examples(tmp_path / "gold.json", role="train"))
+    sources = streamed["inputs"]["gold"].pop("sources")
+    assert sources == {str(tmp_path / "gold.json"): hashlib.sha256((tmp_path / "gold.json").read_bytes()).hexdigest()}
     assert streamed == listed
     assert (tmp_path / "augmented.json").read_bytes() == text
 
@@ -298,7 +315,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path: Path, share: 
     whole = output.read_bytes()
     message = r"augmented\.json: cannot be written \(File too large\); .*questions\.jsonl is as it was: make room"
     with room_for(int(len(whole) * share)), pytest.raises(InputError, match=message):
-        augment(questions, GOLD, output, num_samples=100, min_words=3, max_words=6, seed=0)
+        augment(questions, GOLD, output, settings=paper())
     assert {path.name for path in tmp_path.iterdir()} == {"questions.jsonl", "augmented.json"}
     assert output.read_bytes() == whole
     run(tmp_path, lines)

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 
 from rl_qg import bootstrap
-from rl_qg.bootstrap import Interval, mean_interval, paired_interval
+from rl_qg.bootstrap import Interval, Resampling, holm, interval_of, mean_interval, paired_interval, two_sided_p
 from rl_qg.errors import InputError
 
 
@@ -103,3 +103,102 @@ def test_the_same_system_twice_differs_by_nothing() -> None:
 def test_pairs_of_different_length() -> None:
     with pytest.raises(InputError, match="got 2 and 1"):
         paired_interval([1.0, 2.0], [1.0])
+
+
+# --- Passages and seeds ---
+
+
+def crossed(rng: np.random.Generator, seeds: int, passages: int, *, seed: float, passage: float, noise: float = 1.0):
+    """Values with true mean 0 and their passages: effects of seeds, of passages (3 questions each), and noise."""
+    groups = np.arange(passages).repeat(3)
+    values = rng.normal(0, seed, (seeds, 1)) + rng.normal(0, passage, passages)[groups]
+    return values + rng.normal(0, noise, (seeds, 3 * passages)), groups.tolist()
+
+
+@pytest.mark.parametrize(("seeds", "spread", "least"), [(1, 0.0, 0.9), (6, 0.2, 0.85), (3, 0.0, 0.9)])
+def test_crossed_intervals_cover_the_truth(seeds: int, spread: float, least: float) -> None:
+    rng = np.random.default_rng(6)
+    inside, naive = 0, 0
+    for draw in range(200):
+        values, groups = crossed(rng, seeds, 40, seed=spread, passage=1.0, noise=0.5)
+        means = Resampling(groups, seeds=seeds, seed=draw, resamples=300).means(values)
+        found = interval_of(means, values)
+        assert found.mean == pytest.approx(values.mean())
+        inside += found.low <= 0 <= found.high
+        plain = mean_interval(values.ravel().tolist(), seed=draw, resamples=300)
+        naive += plain.low <= 0 <= plain.high
+    assert least <= inside / 200 <= 0.99
+    assert naive < inside - 20  # questions of a passage are not independent
+
+
+def test_a_slow_plain_draw_of_passages_and_seeds_agrees() -> None:
+    values, groups = crossed(np.random.default_rng(7), 4, 12, seed=0.5, passage=1.0)
+    values, groups = values[:, :-2], groups[:-2]  # passages of unequal size
+    rng, slow = random.Random(8), []
+    for _ in range(8000):
+        seeds = [rng.randrange(4) for _ in range(3)]
+        places = [i for _ in range(12) for p in [rng.randrange(12)] for i, group in enumerate(groups) if group == p]
+        slow.append(values[np.ix_(seeds, places)].mean())
+    found = interval_of(Resampling(groups, seeds=4, resamples=8000).means(values), values)
+    low, high = np.quantile(slow, [0.025, 0.975])
+    assert found.low == pytest.approx(low, abs=0.05 * (high - low))
+    assert found.high == pytest.approx(high, abs=0.05 * (high - low))
+
+
+def test_seeds_alone_spread_as_their_mean_does() -> None:
+    of_seeds = np.array([1.0, 4.0, 10.0])
+    means = Resampling(["p"] * 5, seeds=3, resamples=40_000).means(np.tile(of_seeds[:, None], 5))
+    assert means.var() == pytest.approx(of_seeds.var(ddof=1) / 3, rel=0.03)
+    assert Resampling(["p"] * 5, seeds=1).means(np.full((1, 5), 2.0)).tolist() == [2.0] * 10_000
+
+
+def test_values_of_another_shape() -> None:
+    draws = Resampling(["a", "b"], seeds=2, resamples=100)
+    with pytest.raises(InputError, match=r"shape \(1, 2\) where 2 seeds of 2 questions"):
+        draws.means([[1.0, 2.0]])
+    with pytest.raises(InputError, match="nothing to draw from"):
+        Resampling([], seeds=1)
+
+
+def test_p_values_by_hand() -> None:
+    assert two_sided_p(np.arange(1.0, 100.0)) == 2 / 100  # all above 0: one more is counted than was seen
+    assert two_sided_p(np.array([-1.0, 1.0, 1.0, 1.0])) == 4 / 5
+    assert two_sided_p(np.zeros(9)) == 1.0
+    draws = np.concatenate([np.full(30, -1.0), np.full(970, 1.0)])
+    assert two_sided_p(draws) == two_sided_p(-draws) == pytest.approx(62 / 1001)
+
+
+@pytest.mark.parametrize("noise", [0.05, 1.0])
+def test_p_values_are_uniform_where_nothing_differs(noise: float) -> None:
+    rng, found = np.random.default_rng(9), []
+    for draw in range(300):
+        values, groups = crossed(rng, 5, 50, seed=0.02, passage=0.5, noise=noise)
+        found.append(two_sided_p(Resampling(groups, seeds=5, seed=draw, resamples=300).means(values)))
+    for level in (0.1, 0.25, 0.5, 0.75):
+        below = np.mean(np.array(found) <= level)
+        assert below < level + 0.1
+        if noise < 0.5:  # noise of single answers is drawn with the passages and with the seeds: p is too large then
+            assert below == pytest.approx(level, abs=0.1)
+
+
+def test_p_values_agree_with_all_changes_of_sign() -> None:
+    """The exact test of the same hypothesis where differences are symmetric: every passage's sign both ways."""
+    rng = np.random.default_rng(10)
+    signs = np.array([[1 if place >> bit & 1 else -1 for bit in range(14)] for place in range(2**14)])
+    for shift in (0.1, 0.4, 0.8):
+        values = rng.normal(shift, 1.0, 14)
+        exact = np.mean(np.abs(signs @ values) >= abs(values.sum()) - 1e-12)
+        found = two_sided_p(Resampling(list(range(14)), seeds=1).means(values[None]))
+        assert found == pytest.approx(exact, abs=0.08)
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.9, 0.04]) == pytest.approx([1.0, 1.0, 0.12])
+    assert holm([0.2]) == [0.2] and holm([]) == []
+
+
+def test_holm_keeps_its_promise() -> None:
+    rng = np.random.default_rng(11)
+    wrong = sum(min(holm(rng.uniform(size=8).tolist())) <= 0.1 for _ in range(1000))
+    assert 0.07 < wrong / 1000 < 0.13  # without correction it would be 0.57

@@ -1,18 +1,16 @@
-"""The rules for candidate questions, by worked cases and against a slow reference."""
+"""Words and keys by worked cases and against a slow reference; the funnel's order, counts and errors."""
 
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.filters import Funnel, Rule, contains_words, paper_rules, question_key, words
-
-PASSAGE = "Ada Lovelace met Charles Babbage at a party in London."
-
-
-def record(question: str, answer: str = "London", context: str = PASSAGE) -> dict[str, Any]:
-    return {"context": context, "question": question, "answer": answer}
+from rl_qg.candidates import Candidates
+from rl_qg.errors import InputError
+from rl_qg.filters import ChoiceFilter, Funnel, Record, Rule, RuleFilter, Work, contains_words, question_key, words
+from tests.questions import record, write_questions
 
 
 @pytest.mark.parametrize(
@@ -78,75 +76,93 @@ def test_a_key_is_the_passage_and_the_words_of_the_question() -> None:
     assert len({key, *(question_key(*other) for other in others)}) == 4
 
 
-def first_reason(question: str, answer: str = "London", **settings: int) -> str:
-    limits = {"min_words": 3, "max_words": 5, **settings}
-    funnel = Funnel(paper_rules({question_key(PASSAGE, "Who met Charles Babbage?")}, **limits))
-    assert funnel.keeps(record(question, answer)) is not any(funnel.counts.values())
-    return next((reason for reason, count in funnel.counts.items() if count), "")
+class Long(RuleFilter):
+    """Drops questions of more than `limit` words, and notes which ones it was asked about."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.asked: list[str] = []
+
+    def rules(self) -> list[Rule]:
+        def rejects(record: Record) -> bool:
+            self.asked.append(record["question"])
+            return len(record["question"].split()) > self.limit
+
+        return [Rule(f"over {self.limit}", rejects)]
 
 
-@pytest.mark.parametrize(
-    ("question", "reason"),
-    [
-        ("", "empty"),
-        (" \n", "empty"),
-        ("? ? ? ?", "empty"),
-        ("Why so?", "too short"),
-        ("Why so ?", ""),  # three runs between white space
-        ("Who met Ada then now?", ""),
-        ("Who met Ada then and now?", "too long"),
-        ("Is London London", "answer in question"),
-        ("London?", "too short"),  # the first rule names the reason
-        ("who met CHARLES babbage", "duplicate of gold"),
-        ("Who met Ada Lovelace?", ""),
-    ],
-)
-def test_each_rule_of_the_paper(question: str, reason: str) -> None:
-    assert first_reason(question) == reason
+class AllButFirst(ChoiceFilter):
+    """Keeps the question that comes first in the alphabet."""
+
+    reasons = ("not the first",)
+
+    def begin(self, work: Work) -> None:
+        self.seen: list[tuple[str, int]] = []
+
+    def see(self, place: int, record: Record) -> None:
+        self.seen.append((record["question"], place))
+
+    def dropped(self) -> Iterator[tuple[int, str]]:
+        for _, place in sorted(self.seen)[1:]:
+            yield place, self.reasons[0]
 
 
-def test_a_question_without_words_is_empty_even_when_short_ones_are_allowed() -> None:
-    assert first_reason("?", min_words=0) == "empty"
-    assert first_reason("Why?", min_words=0) == ""
+def funnel(tmp_path: Path, questions: list[str], filters: list[RuleFilter | ChoiceFilter]) -> Funnel:
+    lines = [record(question, candidate=number) for number, question in enumerate(questions)]
+    return Funnel(filters, Candidates(write_questions(tmp_path / "q.jsonl", lines)), Work())
 
 
-def test_duplicates_are_counted_by_passage_and_question() -> None:
-    funnel = Funnel(paper_rules(set(), min_words=1, max_words=9))
-    candidates = [
-        record("Where was it?"),
-        record("where was  it"),  # the same words
-        record("Where was it?", answer="party"),  # another answer, the same question
-        record("Where was it?", context="Another passage in London."),
-        record("Was London it?"),
-        record("Where was it?"),
-    ]
-    assert [funnel.keeps(candidate) for candidate in candidates] == [True, False, False, True, False, False]
-    assert (funnel.seen, funnel.kept) == (6, 2)
-    assert funnel.counts == {
-        "empty": 0,
-        "too short": 0,
-        "too long": 0,
-        "answer in question": 1,
-        "duplicate of gold": 0,
-        "duplicate of candidate": 3,
-    }
+def test_each_filter_sees_what_the_ones_before_have_left(tmp_path: Path) -> None:
+    long, last = Long(2), Long(1)
+    made = funnel(tmp_path, ["d d", "b b", "a a a", "c"], [long, AllButFirst(), last])
+    for one in made.filters:
+        made.add(one)
+    left: list[str] = []
+    made.settle(lambda place, record: left.append(record["question"]))
+    assert made.counts == {"over 2": 1, "not the first": 2, "over 1": 1}
+    assert (made.seen, made.kept, left) == (4, 0, [])
+    assert long.asked == ["d d", "b b", "a a a", "c"]
+    assert last.asked == ["b b"]
 
 
-def test_a_candidate_dropped_for_another_reason_does_not_shade_its_equals() -> None:
-    funnel = Funnel(paper_rules(set(), min_words=1, max_words=9))
-    assert not funnel.keeps(record("Was Ada there?", answer="Ada"))
-    assert funnel.keeps(record("Was Ada there?", answer="London"))
+def test_rules_in_a_row_read_the_file_once_and_the_first_that_rejects_counts(tmp_path: Path) -> None:
+    first, second = Long(2), Long(1)
+    made = funnel(tmp_path, ["a a a", "b b", "c"], [first, second])
+    for one in made.filters:
+        made.add(one)
+    assert first.asked == []  # nothing is read before it has to be
+    assert made.marks() == bytes([0, 0, 1])
+    assert made.counts == {"over 2": 1, "over 1": 1}
+    assert second.asked == ["b b", "c"]
 
 
-def test_rules_compose() -> None:
-    seen = []
+def test_a_name_of_its_own_stands_in_the_counts(tmp_path: Path) -> None:
+    short, choice = Long(1), AllButFirst()
+    short.prefix, choice.prefix = "mine: ", "best: "
+    made = funnel(tmp_path, ["b", "a", "c c"], [short, choice])
+    for one in made.filters:
+        made.add(one)
+    assert made.counts == {"mine: over 1": 1, "best: not the first": 1}
 
-    def confident(candidate: Any) -> bool:
-        seen.append(candidate["question"])
-        return bool(candidate["logprob"] < -5)
 
-    funnel = Funnel([*paper_rules(set(), min_words=2, max_words=9)[:2], Rule("unsure", confident)])
-    answers = [funnel.keeps({**record(q), "logprob": p}) for q, p in (("Why so?", -6), ("Why so?", -4), ("Why?", -9))]
-    assert answers == [False, True, False]
-    assert seen == ["Why so?", "Why so?"]  # a dropped record costs no later rule
-    assert funnel.counts == {"empty": 0, "too short": 1, "unsure": 1}
+def test_what_a_filter_finds_wrong_is_said_with_its_line(tmp_path: Path) -> None:
+    class Picky(RuleFilter):
+        def rules(self) -> list[Rule]:
+            def rejects(record: Record) -> bool:
+                raise InputError("no number under 'score'")
+
+            return [Rule("picky", rejects)]
+
+    made = funnel(tmp_path, ["a"], [Picky()])
+    made.add(made.filters[0])
+    with pytest.raises(InputError, match=r"q\.jsonl: line 1: no number under 'score'"):
+        made.settle()
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    for lines in (1, 3):
+        made = funnel(tmp_path, ["a", "b"], [AllButFirst()])
+        made.settle()
+        write_questions(tmp_path / "q.jsonl", [record("a")] * lines)
+        with pytest.raises(InputError, match=r"q\.jsonl: has changed while it was read"):
+            made.settle(lambda place, record: None)

@@ -1,4 +1,4 @@
-"""Generation: every output kept, in data order, and the same file after a kill."""
+"""Generation: every output kept, by the length of the passages, and the same file after a kill."""
 
 import json
 from collections.abc import Iterator
@@ -11,8 +11,9 @@ import pytest
 import torch
 from accelerate import PartialState
 
+from rl_qg import generate as module
 from rl_qg.errors import InputError
-from rl_qg.generate import generate
+from rl_qg.generate import ByLength, generate
 from rl_qg.policy import Policy, load_seq2seq
 from rl_qg.qa_data import QAExample
 from rl_qg.settings import GenerateSettings
@@ -59,17 +60,76 @@ def run(  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize(("settings", "count"), [(BEAMS, 3), (SAMPLES, 4)])
-def test_every_output_is_kept_in_data_order(
+def test_every_output_is_kept_longest_passages_first(
     model: str, tmp_path: Path, settings: GenerateSettings, count: int
 ) -> None:
     rows = run(model, tmp_path / "q.jsonl", settings)
-    assert [(row["id"], row["candidate"]) for row in rows] == [(f"e{k}", c) for k in range(7) for c in range(count)]
+    longest_first = reversed(range(7))  # `data` grow longer
+    assert [(row["id"], row["candidate"]) for row in rows] == [
+        (f"e{k}", c) for k in longest_first for c in range(count)
+    ]
     for row in rows:
         assert row["context"][row["answer_start"] :].startswith(row["answer"])
         assert row["logprob"] < 0
     by_example = [[row["logprob"] for row in rows if row["id"] == f"e{k}"] for k in range(7)]
     if settings.do_sample:
         assert all(group == sorted(group, reverse=True) for group in by_example)
+
+
+def test_the_order_is_by_length_in_windows_and_else_that_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WINDOW", 5)
+    contexts = ["bb", "dddd", "bb", "a", "ccc", "a", "EEEEE", "BB"]
+    items = [example(text, text, "", id=str(k)) for k, text in enumerate(contexts)]
+    ordered = ByLength(items)
+    assert [item.id for item in ordered] == ["1", "4", "0", "2", "3", "6", "7", "5"]
+    assert list(ordered) == list(ordered) and len(ordered) == 8
+    assert list(ByLength([])) == []
+
+
+def test_questions_in_another_order_are_refused(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(model, tmp_path / "q.jsonl")
+    monkeypatch.setattr(module, "WINDOW", 4)
+    with pytest.raises(InputError, match=r"made with other settings \(order, data\)"):
+        run(model, tmp_path / "q.jsonl")
+
+
+@pytest.mark.parametrize("settings", [BEAMS, SAMPLES])
+def test_log_probabilities_are_those_of_a_second_pass(
+    model: str, settings: GenerateSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decoding adds them up on its way; the model reads the whole questions once more."""
+    policy = Policy(model, device=torch.device("cpu"))
+    seen: list[torch.Tensor] = []
+    original = policy._texts
+
+    def texts(tokens: torch.Tensor) -> list[str]:
+        seen.append(tokens)
+        return original(tokens)
+
+    monkeypatch.setattr(policy, "_texts", texts)
+    top_p = 0.8 if settings.do_sample else None
+    groups = policy.candidates(data(), 4, max_new_tokens=6, top_p=top_p, temperature=1.5)
+    batch = policy._batch(data())
+    with torch.inference_mode():
+        states = policy.model.get_encoder()(**batch).last_hidden_state
+        decoder: Any = policy.decoder
+        expected = decoder._logprobs(states, batch["attention_mask"], seen[0]).view(7, 4).tolist()
+    for group, values in zip(groups, expected, strict=True):
+        wanted = sorted(values, reverse=True) if top_p else values
+        assert [candidate.logprob for candidate in group] == pytest.approx(wanted, rel=1e-5, abs=1e-5)
+
+
+def test_packed_layers_and_bf16_find_what_float32_finds(model: str, tmp_path: Path) -> None:
+    """`tiny_bart` is sure of itself: neither moves a beam, and only bf16 moves a number visibly."""
+    plain = run(model, tmp_path / "plain.jsonl")
+    packed = run(model, tmp_path / "packed.jsonl", replace(BEAMS, batch_size=22))  # 66 rows
+    assert [row["question"] for row in packed] == [row["question"] for row in plain]
+    assert [row["logprob"] for row in packed] == pytest.approx([row["logprob"] for row in plain], rel=1e-5)
+    rough = run(model, tmp_path / "rough.jsonl", replace(BEAMS, precision="bf16"))
+    assert [row["id"] for row in rough] == [row["id"] for row in plain]
+    assert [row["logprob"] for row in rough] != [row["logprob"] for row in plain]
+    best = [[row["logprob"] for row in rows if row["candidate"] == 0] for rows in (rough, plain)]
+    assert best[0] == pytest.approx(best[1], rel=0.05)
 
 
 def test_logprob_is_that_of_the_sequence(model: str) -> None:
@@ -174,7 +234,10 @@ def test_a_batch_that_does_not_fit_into_memory_is_decoded_in_parts(
         run(model, tmp_path / "none.jsonl", settings)
 
 
-def test_a_source_that_has_changed_is_refused_unless_that_is_known(model: str, tmp_path: Path) -> None:
+def test_a_source_that_has_changed_is_refused_unless_that_is_known(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WINDOW", 4)  # what is added to the data stands in a window of its own
     output, whole = tmp_path / "q.jsonl", tmp_path / "whole.jsonl"
     before, now = {"train.json": "0123456789"}, {"train.json": "abcdefghij"}
     run(model, output, examples=data(4), sources=before)
@@ -225,7 +288,11 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on(model: str, tmp_pa
     assert output.read_bytes() == whole.read_bytes()
 
 
-def test_no_more_examples_are_held_than_a_round_has(model: str, tmp_path: Path) -> None:
+def test_no_more_examples_are_held_than_a_window_and_a_round_have(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WINDOW", 3)
+    most = 3 + BEAMS.batch_size
     alive: WeakSet[QAExample] = WeakSet()
 
     class Tracked(QAExample):
@@ -239,7 +306,7 @@ def test_no_more_examples_are_held_than_a_round_has(model: str, tmp_path: Path) 
             for item in data():
                 found = Tracked(**vars(item))
                 alive.add(found)
-                assert len(alive) <= BEAMS.batch_size + 1  # and the one on its way
+                assert len(alive) <= most + 1  # and the one on its way
                 yield found
                 del found
 

@@ -119,7 +119,7 @@ def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
         (together / name).write_bytes(whole[name][: len(whole[name]) // 3])
     (together / "scored.jsonl").unlink()
     launch(together, model)
-    for name, text in whole.items():
+    for name, text in sorted(whole.items()):
         assert (together / name).read_bytes() == text, name
     summaries = [json.loads((folder / "scored.summary.json").read_text()) for folder in (alone, together)]
     assert summaries[0]["score"] == summaries[1]["score"] and summaries[1]["complete"]

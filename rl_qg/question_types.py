@@ -1,0 +1,152 @@
+"""What a question asks for: who, what, when, where, why, how, how many, which, yes/no, or other.
+
+Rules over question words, from a table for each language. A question of a language without a table is `other`, and so
+is one without a question word ("Name the river."). A clause in front can mislead: "When the war ended, who won?" is
+`when`.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+TYPES = ("what", "who", "when", "where", "why", "how", "how many", "which", "yes/no", "other")
+OTHER = "other"
+
+_TOKEN = re.compile(r"\w+(?:['’]\w+)?")
+
+
+@dataclass(frozen=True)
+class Language:
+    """How a language asks: `phrases` maps question words to types, `verbs` begin questions to be answered by yes or
+    no, and `marks` end a question.
+    """
+
+    phrases: Mapping[str, str]
+    verbs: frozenset[str]
+
+    @property
+    def longest(self) -> int:
+        """Words of the longest phrase."""
+        return max(len(phrase.split()) for phrase in self.phrases)
+
+
+def _phrases(table: Mapping[str, str]) -> dict[str, str]:
+    """`type -> phrases, phrases` turned round."""
+    return {phrase.strip().casefold(): kind for kind, phrases in table.items() for phrase in phrases.split(",")}
+
+
+LANGUAGES = {
+    "en": Language(
+        _phrases(
+            {
+                "what": "what, what's, whats",
+                "who": "who, who's, whom, whose, what person, which person, what people",
+                "when": "when, what time, how long ago, what years, what year, which year, what date, which date, "
+                "what day, which day, what month, which month, what decade, which decade, what century, "
+                "which century",
+                "where": "where, where's, what city, which city, what country, which country, what state, "
+                "which state, what place, which place, what town, which town, what continent, which continent, "
+                "what location, which location",
+                "why": "why, how come, what reason, for what reason",
+                "how": "how",
+                "how many": "how many, how much, how long, how old, how far, how often, how high, how tall, "
+                "how large, how big, how deep, how wide, how fast, how heavy, what number, what percent, "
+                "what percentage, what proportion",
+                "which": "which",
+            }
+        ),
+        frozenset(
+            "is are was were am do does did has have had can could will would shall should may might must "
+            "isn't aren't wasn't weren't don't doesn't didn't hasn't haven't hadn't can't couldn't won't wouldn't "
+            "shouldn't".split()
+        ),
+    ),
+    "de": Language(
+        _phrases(
+            {
+                "what": "was, wozu, womit, wovon, woran, wofür, worüber, worin, worauf, wodurch",
+                "who": "wer, wen, wem, wessen",
+                "when": "wann, in welchem jahr, welches jahr, seit wann, bis wann",
+                "where": "wo, wohin, woher, in welcher stadt, in welchem land",
+                "why": "warum, weshalb, wieso, weswegen",
+                "how": "wie",
+                "how many": "wie viele, wie viel, wieviele, wieviel, wie lange, wie alt, wie oft, wie hoch, wie groß, "
+                "wie weit",
+                "which": "welche, welcher, welches, welchen, welchem",
+            }
+        ),
+        frozenset(
+            "ist sind war waren hat haben hatte hatten kann können konnte konnten wird werden wurde wurden darf "
+            "dürfen muss müssen soll sollen gibt gab".split()
+        ),
+    ),
+}
+LANGUAGES |= {
+    "fr": Language(
+        _phrases(
+            {
+                "what": "que, qu'est, quoi, qu",
+                "who": "qui",
+                "when": "quand, en quelle année, quelle année, à quelle date, quelle date",
+                "where": "où, dans quelle ville, dans quel pays",
+                "why": "pourquoi",
+                "how": "comment",
+                "how many": "combien",
+                "which": "quel, quelle, quels, quelles, lequel, laquelle, lesquels, lesquelles",
+            }
+        ),
+        frozenset("est sont était étaient a ont avait peut peuvent doit".split()),
+    ),
+    "es": Language(
+        _phrases(
+            {
+                "what": "qué",
+                "who": "quién, quiénes",
+                "when": "cuándo, en qué año, qué año, en qué fecha",
+                "where": "dónde, adónde, en qué ciudad, en qué país",
+                "why": "por qué",
+                "how": "cómo",
+                "how many": "cuánto, cuánta, cuántos, cuántas",
+                "which": "cuál, cuáles",
+            }
+        ),
+        frozenset("es son era eran fue fueron ha han había puede pueden hay tiene tienen está están".split()),
+    ),
+}
+
+
+def question_type(question: str, language: str = "en") -> str:
+    """Return one of `TYPES`.
+
+    A verb in front asks for yes or no. Otherwise the first question word in the sentence decides, and of those that
+    begin at the same word the longest: "how many" before "how".
+
+    >>> question_type("In what year did it end?"), question_type("Did it end?"), question_type("Name the river.")
+    ('when', 'yes/no', 'other')
+    """
+    table = LANGUAGES.get(language)
+    if table is None:
+        return OTHER
+    found = asked_words(question)
+    if found and found[0] in table.verbs:
+        return "yes/no"
+    for start in range(len(found)):
+        for length in range(table.longest, 0, -1):
+            kind = table.phrases.get(" ".join(found[start : start + length]))
+            if kind is not None:
+                return kind
+    return OTHER
+
+
+def asks(question: str, language: str) -> bool:
+    """Say whether a question has a question word, or begins with a verb that asks for yes or no; true of every
+    question in a language without a table.
+    """
+    return language not in LANGUAGES or question_type(question, language) != OTHER
+
+
+def asked_words(question: str) -> list[str]:
+    """The words of a question in lower case, apostrophes within them kept and made straight."""
+    text = unicodedata.normalize("NFKC", question).casefold().replace("’", "'")
+    return _TOKEN.findall(text)

@@ -1,0 +1,214 @@
+"""Training the model that proposes answers: each token of a passage begins one, goes on with one, or neither.
+
+    rl-qg train-answers data.train=train.json data.validation=dev.json output_dir=RUN/answers
+
+It learns from the answers that people chose in the training data, and is judged by those of the validation data.
+"""
+
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from accelerate import PartialState
+from torch.utils.data import Dataset
+from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
+
+from rl_qg.answer_extractor import (
+    Collator,
+    ExtractorAnswers,
+    human_spans,
+    labels_of,
+    load_model,
+    load_tokenizer,
+    longest_window,
+    windows,
+)
+from rl_qg.answer_scores import score_proposals
+from rl_qg.checkpoints import CompleteCheckpoints, last_checkpoint
+from rl_qg.errors import InputError
+from rl_qg.preemption import train_until_told
+from rl_qg.processes import from_main
+from rl_qg.progress import show_progress
+from rl_qg.qa_data import QAExample
+from rl_qg.run_folder import read_json, write_json
+from rl_qg.settings import AnswersSettings, TrainAnswersSettings
+from rl_qg.whole_weights import WholeModel
+
+METRICS = "answers_metrics.json"  # written last: the model is trained and judged
+LIMITS = (5, 10, 20, None)  # proposals a passage at which the model is judged
+log = logging.getLogger(__name__)
+
+
+class AnswerTrainer(WholeModel, CompleteCheckpoints, Trainer):
+    """A transformers trainer for token labels, whose loss is the library's: cross-entropy averaged over the tokens of
+    a batch.
+    """
+
+
+class _Tagged(Dataset[dict[str, Any]]):
+    """Windows of passages with their labels, padded by no one yet."""
+
+    def __init__(
+        self, examples: Sequence[QAExample], tokenizer: PreTrainedTokenizerBase, settings: TrainAnswersSettings
+    ) -> None:
+        spans = human_spans(examples)
+        contexts = list(spans)
+        rows = windows(contexts, tokenizer, max_length=settings.max_length, doc_stride=settings.doc_stride)
+        self._items = [{"input_ids": row.ids, "labels": labels_of(row, spans[contexts[row.passage]])} for row in rows]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self._items[index]
+
+
+def train_extractor(
+    train: Sequence[QAExample],
+    validation: Sequence[QAExample],
+    *,
+    settings: TrainAnswersSettings,
+    output_dir: Path,
+    seed: int,
+    use_cpu: bool = False,
+    precision: str = "no",
+) -> dict[str, Any]:
+    """Train, judge, and return what `answers_metrics.json` holds: for some numbers of proposals a passage the scores
+    of `rl_qg.answer_scores` on `validation`.
+
+    `output_dir` gets the model and its tokenizer. A second call returns the result, or goes on from the last
+    checkpoint. Every process calls this. Raises `InputError` for unusable examples, settings or models.
+    """
+    metrics = output_dir / METRICS
+    state = PartialState(cpu=use_cpu)
+    if not from_main(state, metrics.exists):
+        tokenizer = _checked(train, validation, settings)
+        trainer = _trained(train, tokenizer, settings, output_dir, seed, use_cpu, precision)
+        _save(trainer, output_dir)
+        if trainer.is_world_process_zero():
+            write_json(metrics, _judge(output_dir, validation, settings, trainer.args.device))
+        trainer.accelerator.wait_for_everyone()
+    if PartialState().is_main_process:
+        for checkpoint in output_dir.glob("checkpoint-*"):
+            shutil.rmtree(checkpoint)
+    found: dict[str, Any] = read_json(metrics)
+    best = found["proposals"]["10"]
+    log.info(
+        "10 answers a passage: %.1f %% of the human answers are among them, %.1f %% of them are human answers",
+        100 * best["recall"],
+        100 * best["precision"],
+    )
+    return found
+
+
+def _checked(
+    train: Sequence[QAExample], validation: Sequence[QAExample], settings: TrainAnswersSettings
+) -> PreTrainedTokenizerBase:
+    for name, examples in (("train", train), ("validation", validation)):
+        if not examples:
+            raise InputError(f"data.{name}: no examples for the extractor; check the source and its limits")
+    path = settings.model.path
+    tokenizer = load_tokenizer(path, "train_answers.model.path")
+    if settings.max_length > (longest := longest_window(path, tokenizer)):
+        raise InputError(
+            f"train_answers.max_length={settings.max_length} is above the {longest} tokens that {path} can read: "
+            "lower it"
+        )
+    if settings.doc_stride >= settings.max_length - tokenizer.num_special_tokens_to_add():
+        raise InputError(
+            f"train_answers.doc_stride={settings.doc_stride} leaves no room for new tokens in windows of "
+            f"train_answers.max_length={settings.max_length}: lower it"
+        )
+    return tokenizer
+
+
+def _trained(
+    train: Sequence[QAExample],
+    tokenizer: PreTrainedTokenizerBase,
+    settings: TrainAnswersSettings,
+    output_dir: Path,
+    seed: int,
+    use_cpu: bool,
+    precision: str,
+) -> AnswerTrainer:
+    transformers.set_seed(seed)  # the head is drawn from it
+    model = load_model(settings.model.path)
+    model.config.answer_window = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
+    arguments = TrainingArguments(
+        output_dir=str(output_dir),
+        num_train_epochs=settings.epochs,
+        max_steps=settings.max_steps,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="linear",
+        warmup_steps=settings.warmup_fraction,  # below 1 it is a share of all steps
+        per_device_train_batch_size=settings.batch_size,
+        save_strategy="steps",
+        save_steps=settings.save_steps,
+        save_total_limit=1,
+        logging_steps=20,
+        report_to="none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=torch.cuda.is_available() and not use_cpu,
+        seed=seed,
+        use_cpu=use_cpu,
+        bf16=precision == "bf16",
+        fp16=precision == "fp16",
+    )
+    trainer = AnswerTrainer(
+        model=model,
+        args=arguments,
+        data_collator=Collator(tokenizer.pad_token_id),
+        train_dataset=_Tagged(train, tokenizer, settings),
+        processing_class=tokenizer,
+    )
+    show_progress(trainer, "answer extractor")
+    state = PartialState(cpu=use_cpu)
+    train_until_told(trainer, from_main(state, lambda: last_checkpoint(output_dir)))
+    return trainer
+
+
+def _save(trainer: AnswerTrainer, folder: Path) -> None:
+    """Put model and tokenizer into `folder`, `config.json` last: with it the model is whole. For every process."""
+    partial = folder / "model.part"
+    with trainer.whole_model() as model:
+        if trainer.is_world_process_zero():
+            shutil.rmtree(partial, ignore_errors=True)
+            model.save_pretrained(partial)
+            trainer.processing_class.save_pretrained(partial)
+            for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
+                path.replace(folder / path.name)
+            partial.rmdir()
+    trainer.accelerator.wait_for_everyone()
+
+
+def _judge(
+    folder: Path, validation: Sequence[QAExample], settings: TrainAnswersSettings, device: torch.device
+) -> dict[str, Any]:
+    options = AnswersSettings()
+    propose = ExtractorAnswers(str(folder), None, min_probability=options.min_probability, device=device)
+    contexts = list(dict.fromkeys(example.context for example in validation))
+    texts: dict[str, list[str]] = {}
+    for begin in range(0, len(contexts), options.batch_size):
+        batch = contexts[begin : begin + options.batch_size]
+        for context, spans in zip(batch, propose(batch), strict=True):
+            texts[context] = [context[span.start : span.end] for span in spans]
+    scores = {
+        str(limit or "all"): score_proposals({key: found[:limit] for key, found in texts.items()}, validation)
+        for limit in LIMITS
+    }
+    return {
+        "proposals": scores,
+        "min_probability": options.min_probability,
+        "model": settings.model.path,
+    }
+
+
+if __name__ == "__main__":
+    from rl_qg.cli import main
+
+    main(["train-answers"])

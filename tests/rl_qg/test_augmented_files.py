@@ -1,0 +1,84 @@
+"""Outputs in every form hold the same questions, and `data.train` reads them back."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_qg.augment import augment
+from rl_qg.augmented_files import AugmentedRow, write_augmented
+from rl_qg.errors import InputError
+from rl_qg.qa_data import Answer, QAExample, read_examples
+from rl_qg.qa_sources import parquet_rows
+from rl_qg.settings import AugmentSettings
+from tests.full_disk import room_for
+from tests.questions import PASSAGE, record, write_questions
+
+GOLD = [
+    QAExample("g1", "Ada", PASSAGE, "Who met Charles?", (Answer("Ada Lovelace", 0), Answer("Ada", 0))),
+    QAExample("g2", "", "東京 é 😀", "Où?", (Answer("é", 3),)),
+]
+SETTINGS = AugmentSettings(filters={"mark": {"kind": "reward", "field": "score"}})
+LINES = [
+    record("Where was it?", candidate=0, score=0.5),
+    record("In which city?", candidate=1, score=2),
+    record("Né où, à “London”?", candidate=2, score=0.25, logprob=None),
+]
+
+
+def run(folder: Path, name: str, **changes: Any) -> dict[str, Any]:
+    path = write_questions(folder / "q.jsonl", LINES)
+    return augment(path, changes.pop("gold", GOLD), folder / name, settings=replace(SETTINGS, **changes))
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.parquet"])
+def test_every_form_is_read_back_as_the_same_examples(tmp_path: Path, name: str) -> None:
+    report = run(tmp_path, name)
+    assert report["written"] == 5
+    data = read_examples(tmp_path / name, role="train")
+    assert data.examples[:2] == GOLD
+    assert [one.id for one in data.examples[2:]] == ["synthetic-q-0", "synthetic-q-1", "synthetic-q-2"]
+    assert data.examples[4].question == LINES[2]["question"]
+    assert {path.name for path in tmp_path.iterdir()} == {"q.jsonl", name, "a.report.json", "a.card.md"}
+
+
+def test_flat_rows_say_where_they_come_from(tmp_path: Path) -> None:
+    run(tmp_path, "a.parquet")
+    rows = [row for _, _, row in parquet_rows(tmp_path / "a.parquet")]
+    assert [row["source"] for row in rows] == ["gold", "gold", "synthetic", "synthetic", "synthetic"]
+    assert [row["candidate"] for row in rows] == [None, None, 0, 1, 2]
+    assert [row["logprob"] for row in rows] == [None, None, 0.0, -1.0, None]
+    run(tmp_path, "a.jsonl")
+    assert [json.loads(line) for line in (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()] == rows
+
+
+def test_measures_are_columns(tmp_path: Path) -> None:
+    rows = [AugmentedRow(GOLD[0]), AugmentedRow(GOLD[1], 3, -1.0, {"a": 0.5, "b": float("nan")})]
+    for name in ("m.parquet", "m.jsonl"):
+        assert write_augmented(tmp_path / name, iter(rows), ["a", "b"]) == 2
+    found = [row for _, _, row in parquet_rows(tmp_path / "m.parquet")]
+    assert [(row["a"], row["b"]) for row in found] == [(None, None), (0.5, None)]
+    assert [json.loads(line) for line in (tmp_path / "m.jsonl").read_text(encoding="utf-8").splitlines()] == found
+
+
+def test_text_without_human_questions(tmp_path: Path) -> None:
+    for name in ("a.json", "a.parquet"):
+        report = run(tmp_path, name, gold=[], num_samples=2)
+        assert (report["gold"], report["written"]) == (0, 2)
+        assert all(one.id.startswith("synthetic-") for one in read_examples(tmp_path / name, role="train").examples)
+
+
+def test_a_measure_named_as_a_column_is_refused(tmp_path: Path) -> None:
+    filters = {"title": {"kind": "reward", "metric": {"_target_": "x"}}}
+    with pytest.raises(InputError, match=r"augment\.filters\.title: is the name of a column"):
+        run(tmp_path, "a.parquet", filters=filters)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_a_full_disk_leaves_no_half_file(tmp_path: Path, name: str) -> None:
+    write_questions(tmp_path / "q.jsonl", LINES)
+    with room_for(900), pytest.raises(InputError, match=r"cannot be written \(.*File too large\)"):
+        augment(tmp_path / "q.jsonl", GOLD, tmp_path / name, settings=SETTINGS)
+    assert [path.name for path in tmp_path.iterdir()] == ["q.jsonl"]

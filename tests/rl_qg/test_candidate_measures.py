@@ -1,0 +1,184 @@
+"""Measures of models: taken once, gone on with after a kill, never mixed."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from accelerate import PartialState
+
+from rl_qg.candidate_measures import Measure, Taken, Taker, model_identity, take_measure
+from rl_qg.errors import InputError
+from rl_qg.qa_data import file_hash
+from tests.full_disk import room_for
+from tests.questions import record, write_questions
+
+PROJECT = Path(__file__).resolve().parents[2]
+LINES = [record(f"{'very ' * n}long?", candidate=n) for n in range(10)]
+ALL = b"\1" * len(LINES)
+
+
+class Lengths:
+    """Measures questions by their length, and notes which ones it is asked about, batch by batch."""
+
+    def __init__(self, fail_after: int = 1000, made_of: str = "a") -> None:
+        self.batches: list[list[int]] = []
+        self.fail_after, self.made_of = fail_after, made_of
+
+    def __call__(self, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        if len(self.batches) == self.fail_after:
+            raise KeyboardInterrupt
+        self.batches.append([one["candidate"] for one in records])
+        return [{"value": None if n == 3 else float(len(one["question"])), "more": n} for n, one in _numbered(records)]
+
+    def measure(self) -> Measure:
+        def load() -> tuple[Taker, dict[str, str]]:
+            return self, {"signature": f"lengths {self.made_of}"}
+
+        return Measure("length", {"model": self.made_of}, load, 4)
+
+
+def _numbered(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, Mapping[str, Any]]]:
+    return [(one["candidate"], one) for one in records]
+
+
+def take(path: Path, lengths: Lengths, marks: bytes = ALL) -> Taken:
+    found = take_measure(lengths.measure(), path, file_hash(path), marks, PartialState(cpu=True))
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    return write_questions(tmp_path / "q.jsonl", LINES)
+
+
+EXPECTED = [None if n == 3 else float(5 * n + 5) for n in range(10)]
+
+
+def values(taken: Taken) -> list[float | None]:
+    return [None if value != value else value for value in taken.values]
+
+
+def test_what_is_measured_once_is_not_measured_again(questions: Path) -> None:
+    first, again = Lengths(), Lengths()
+    taken = take(questions, first)
+    assert values(taken) == EXPECTED
+    assert first.batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert taken.measured == 10
+    assert taken.note["measure"] == {"signature": "lengths a"}
+    assert taken.file.parent == questions.parent
+    assert taken.file.name.startswith("q.length-")
+    assert json.loads(taken.file.read_text().splitlines()[4]) == {
+        **{"place": 4, "id": "q", "candidate": 4},
+        **{"value": 25.0, "more": 4},
+    }
+    assert values(take(questions, again)) == EXPECTED
+    assert again.batches == []
+
+
+def test_only_what_is_asked_for_and_later_the_rest(questions: Path) -> None:
+    first, second = Lengths(), Lengths()
+    taken = take(questions, first, bytes([1, 0] * 5))
+    assert first.batches == [[0, 2, 4, 6], [8]]
+    assert values(taken) == [value if n % 2 == 0 else None for n, value in enumerate(EXPECTED)]
+    taken = take(questions, second)
+    assert second.batches == [[1, 3, 5, 7], [9]]
+    assert (values(taken), taken.measured) == (EXPECTED, 10)
+
+
+def test_a_kill_costs_a_batch_and_a_torn_line_is_measured_again(questions: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        take(questions, Lengths(fail_after=2))
+    file = next(questions.parent.glob("q.length-*.jsonl"))
+    file.write_bytes(file.read_bytes()[:-5])
+    rest = Lengths()
+    assert values(take(questions, rest)) == EXPECTED
+    assert rest.batches == [[7, 8, 9]]
+    assert len(file.read_bytes().splitlines()) == 10
+
+
+def test_other_questions_or_another_model_make_another_file(questions: Path) -> None:
+    first = take(questions, Lengths())
+    other = take(questions, Lengths(made_of="b"))
+    write_questions(questions, [*LINES[:-1], record("other?", candidate=9)])
+    changed = Lengths()
+    third = take(questions, changed)
+    assert len({first.file, other.file, third.file}) == 3
+    assert sum(map(len, changed.batches)) == 10
+    assert values(third)[9] == 6.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{}\n", "line 1: no measure of ours; delete the file"),
+        ("nonsense\n", "line 1: no measure of ours"),
+        ('{"place": 10, "value": 1.0}\n', "line 1: there is no candidate 10"),
+        ('{"place": -1, "value": 1.0}\n', "line 1: there is no candidate -1"),
+    ],
+)
+def test_a_damaged_file_is_refused(questions: Path, text: str, message: str) -> None:
+    file = take(questions, Lengths()).file
+    file.write_text(text)
+    with pytest.raises(InputError, match=message):
+        take(questions, Lengths())
+
+
+def test_a_file_of_unknown_origin_is_refused(questions: Path) -> None:
+    file = take(questions, Lengths()).file
+    note = file.with_name(file.name + ".settings.json")
+    note.write_text(json.dumps({**json.loads(note.read_text()), "model": "z"}))
+    with pytest.raises(InputError, match="made with other settings, by chance under the same name"):
+        take(questions, Lengths())
+    note.unlink()
+    with pytest.raises(InputError, match="nothing beside it says what made it"):
+        take(questions, Lengths())
+
+
+def test_a_full_disk_is_one_line(questions: Path) -> None:
+    with room_for(300), pytest.raises(InputError, match=r"cannot be written further .*goes on behind them"):
+        take(questions, Lengths())
+    assert values(take(questions, Lengths())) == EXPECTED
+
+
+def test_a_model_is_known_by_its_files_wherever_they_stand(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(b"weights" if name != "c" else b"others")
+
+    def identity(name: str) -> Any:
+        return model_identity({"model": str(tmp_path / name), "layers": [1, "all"], "hub": "bert-base-cased"})
+
+    assert identity("a") == identity("b") != identity("c")
+    assert identity("a")["layers"] == [1, "all"]
+    assert identity("a")["hub"] == "bert-base-cased"
+
+
+def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    for folder in (alone, together):
+        folder.mkdir()
+        write_questions(folder / "q.jsonl", LINES)
+    expected = take(alone / "q.jsonl", Lengths()).file.read_bytes()
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
+    done = subprocess.run(
+        [*launch, "--standalone", __file__, str(together / "q.jsonl")],
+        env={"PYTHONPATH": str(PROJECT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert next(together.glob("q.length-*.jsonl")).read_bytes() == expected
+
+
+if __name__ == "__main__":
+    from rl_qg.processes import leave
+
+    questions_file, state = Path(sys.argv[1]), PartialState(cpu=True)
+    take_measure(Lengths().measure(), questions_file, file_hash(questions_file), ALL, state)
+    leave(0)

@@ -1,0 +1,199 @@
+"""Filters of single candidates, by worked cases."""
+
+from typing import Any
+
+import pytest
+
+from rl_qg.filter_rules import (
+    AnswerInQuestion,
+    Duplicates,
+    Empty,
+    GoldDuplicates,
+    Length,
+    Script,
+    WellFormed,
+    ends_in_mark,
+    is_balanced,
+    repeats_itself,
+    scripts,
+)
+from rl_qg.filters import RuleFilter, Work
+from rl_qg.qa_data import Answer, QAExample
+from tests.questions import PASSAGE, record
+
+GOLD = [QAExample("g", "", PASSAGE, "Who met Charles Babbage?", (Answer("Ada", 0),))]
+
+
+def first_reason(filters: list[RuleFilter], *candidates: dict[str, Any]) -> list[str]:
+    """For each candidate the reason of the first rule that rejects it, or nothing."""
+    rules = []
+    for one in filters:
+        one.begin(Work(gold=GOLD))
+        rules += one.rules()
+    return [next((rule.reason for rule in rules if rule.rejects(one)), "") for one in candidates]
+
+
+def paper(min_words: int = 3) -> list[RuleFilter]:
+    return [Empty(), Length(min_words, 5), AnswerInQuestion(), GoldDuplicates(), Duplicates()]
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        ("", "empty"),
+        (" \n", "empty"),
+        ("? ? ? ?", "empty"),
+        ("Why so?", "too short"),
+        ("Why so ?", ""),  # three runs between white space
+        ("Who met Ada then now?", ""),
+        ("Who met Ada then and now?", "too long"),
+        ("Is London London", "answer in question"),
+        ("London?", "too short"),  # the first rule names the reason
+        ("who met CHARLES babbage", "duplicate of gold"),
+        ("Who met Ada Lovelace?", ""),
+    ],
+)
+def test_each_rule_of_the_paper(question: str, reason: str) -> None:
+    assert first_reason(paper(), record(question)) == [reason]
+
+
+def test_a_question_without_words_is_empty_even_when_short_ones_are_allowed() -> None:
+    assert first_reason(paper(0), record("?"), record("Why?")) == ["empty", ""]
+
+
+def test_duplicates_are_of_passage_and_question_and_the_first_passes() -> None:
+    found = first_reason(
+        paper(1),
+        record("Where was it?"),
+        record("where was  it"),  # the same words
+        record("Where was it?", answer="party"),  # another answer, the same question
+        record("Where was it?", context="Another passage in London."),
+        record("Was London it?"),
+        record("Where was it?"),
+    )
+    same = "duplicate of candidate"
+    assert found == ["", same, same, "", "answer in question", same]
+
+
+def test_a_candidate_dropped_for_another_reason_does_not_shade_its_equals() -> None:
+    found = first_reason(paper(1), record("Was Ada there?", answer="Ada"), record("Was Ada there?"))
+    assert found == ["answer in question", ""]
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        ("Who met Charles Babbage in London?", ""),
+        ("In which city did they meet ?", ""),
+        ("Did Ada meet him?", ""),
+        ("Who met him", "no question mark"),
+        ("Who met him? In London.", "no question mark"),
+        ("Ada met whom, exactly?", ""),
+        ("Ada met him?", "no question word"),
+        ("Name the city?", "no question word"),
+        ("Who (the engineer met him?", "unbalanced brackets or quotes"),
+        ('Who is "the engineer?', "unbalanced brackets or quotes"),
+        ("Who met whom where met whom where?", "repeated words"),
+        ("Who met met him?", "repeated words"),
+        ("Who met <extra_id_0>?", "special tokens"),
+        ("Who met [UNK] here?", "special tokens"),
+        ("Who met ##bage here?", "special tokens"),
+        ("Is 3 < 4 or 5 > 4, as in [1]?", ""),
+    ],
+)
+def test_form(question: str, reason: str) -> None:
+    assert first_reason([WellFormed()], record(question)) == [reason]
+
+
+def test_each_test_of_form_can_be_switched_off() -> None:
+    bad = {
+        "special_tokens": "Who met <pad>?",
+        "question_mark": "Who met him",
+        "question_word": "Ada met him?",
+        "balanced": "Who met (him?",
+        "repeated_ngram": "Who met met him?",
+    }
+    for option, question in bad.items():
+        assert first_reason([WellFormed()], record(question)) != [""]
+        off: dict[str, Any] = {option: 0 if option == "repeated_ngram" else False}
+        assert first_reason([WellFormed(**off)], record(question)) == [""]
+        assert len(WellFormed(**off).rules()) == 4
+
+
+def test_a_language_without_a_table_needs_no_question_word() -> None:
+    question = record("彼は誰ですか？", "東京", "彼は東京に住む。")
+    assert first_reason([WellFormed(language="ja")], question) == [""]
+    assert first_reason([WellFormed()], question) == ["no question word"]
+
+
+@pytest.mark.parametrize("question", ["Who?", "Who ？", "من هو؟", 'He asked "who?"', "(Who?)", "Ποιος\u037e", "Who?»"])
+def test_question_marks_of_other_scripts_count(question: str) -> None:
+    assert ends_in_mark(question)
+
+
+@pytest.mark.parametrize("question", ["", "Who", "Who?!?.", '"', "? Who"])
+def test_what_ends_in_no_question_mark(question: str) -> None:
+    assert not ends_in_mark(question)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a (b [c] d) 「e」", True),
+        ("a (b [c) d]", False),
+        ("a) b (", False),
+        ("„a“ or “a” or «a» or »a«", True),
+        ("“a", False),
+        ("", True),
+    ],
+)
+def test_balance(text: str, expected: bool) -> None:
+    assert is_balanced(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("question", "context", "length", "expected"),
+    [
+        ("Who is in Duran Duran?", "Duran Duran is a band.", 3, False),
+        ("Who is in Duran Duran?", "Duran is a band.", 3, True),
+        ("What is the name of the name of it?", PASSAGE, 4, False),
+        ("What is the name of the name of it?", PASSAGE, 3, True),
+        ("Was it one of the few, one of the many?", PASSAGE, 3, True),
+        ("Was it one of the few, one of the many?", "One of the few is one of the many.", 3, False),
+    ],
+)
+def test_repetition_counts_unless_the_passage_repeats_too(
+    question: str, context: str, length: int, expected: bool
+) -> None:
+    assert repeats_itself(question, context, length) is expected
+
+
+def test_scripts_of_letters() -> None:
+    assert scripts("Ab, 12 жя ン漢 é") == {"LATIN": 3, "CYRILLIC": 2, "KATAKANA": 1, "CJK": 1}
+    assert scripts("12 — ?") == {}
+
+
+@pytest.mark.parametrize(
+    ("question", "context", "dropped"),
+    [
+        ("Who met him?", PASSAGE, False),
+        ("Кто его встретил?", PASSAGE, True),
+        ("Кто встретил Ada?", PASSAGE, True),  # 3 letters of 14 are of the passage's script
+        ("Кто встретил Ada?", "Ada встретила Чарльза в Лондоне.", False),
+        ("Who?", "1815 — 1852", False),  # a passage without letters says nothing
+        ("1815?", PASSAGE, False),
+        ("東京はどこですか？", "東京はにぎやかな町。", False),
+    ],
+)
+def test_the_script_is_the_passages(question: str, context: str, dropped: bool) -> None:
+    answer = context[:3]
+    expected = "other script than the passage" if dropped else ""
+    assert first_reason([Script()], record(question, answer, context)) == [expected]
+
+
+def test_limits_of_the_script_filter() -> None:
+    mixed = record("Кто встретил Ada?")
+    assert first_reason([Script(min_share=0.2)], mixed) == [""]
+    rare = record("ж?", context=PASSAGE + " ж")  # one letter of 45: no script of the passage's
+    assert first_reason([Script()], rare) == ["other script than the passage"]
+    assert first_reason([Script(passage_share=0.01)], rare) == [""]

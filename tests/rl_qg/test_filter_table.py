@@ -1,0 +1,128 @@
+"""Filters from YAML: their order, kinds and options, and one clear line for what cannot be."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import yaml
+
+from rl_qg.catalogue import CONFIGS
+from rl_qg.errors import InputError
+from rl_qg.filter_rules import Length
+from rl_qg.filter_table import KINDS, build_filters
+from rl_qg.filters import Record
+from rl_qg.near_duplicates import NearDuplicates
+
+
+def test_filters_stand_in_the_order_of_the_file_and_null_is_none() -> None:
+    made = build_filters({"near_duplicates": {"threshold": 1}, "duplicates": None, "length": {"max_words": 9}})
+    assert made == [NearDuplicates(threshold=1), Length(max_words=9)]
+    assert [one.name for one in made] == ["near_duplicates", "length"]
+    assert build_filters({}) == []
+
+
+def test_one_kind_twice() -> None:
+    first, second = build_filters({"length": {}, "short": {"kind": "length", "max_words": 12}})
+    assert (first.name, first.prefix) == ("length", "")
+    assert (second.name, second.prefix) == ("short", "short: ")
+    assert second == Length(max_words=12)
+
+
+def keep(record: Record, limit: int = 0) -> bool:
+    """Somebody else's filter."""
+    return len(record["question"]) > limit
+
+
+class Keeper:
+    """The same as an object."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def __call__(self, record: Record) -> bool:
+        return keep(record, self.limit)
+
+
+class Silent:
+    """Not to be called."""
+
+
+@pytest.mark.parametrize("name", ["keep", "Keeper"])
+def test_somebody_elses_filter(name: str) -> None:
+    (made,) = build_filters({"mine": {"_target_": f"tests.rl_qg.test_filter_table.{name}", "limit": 3}})
+    (rule,) = made.rules()  # type: ignore[attr-defined]
+    assert made.listed() == (rule.reason,) == ("mine",)
+    assert [rule.rejects({"question": text}) for text in ("Who", "Whom")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lenght": {}}, r"lenght: no such filter; choose one of length, .*question_types, or give _target_"),
+        ({"length": 3}, r"length=3: give its options, such as \{\} for none, or null to leave it out"),
+        ({"length": {"min_word": 3}}, r"length: no option 'min_word'; there is min_words, max_words"),
+        ({"answer_in_question": {"x": 3}}, r"answer_in_question: no option 'x'; there is none"),
+        ({"length": {"min_words": "six"}}, r"length\.min_words=six must be a whole number"),
+        ({"length": {"min_words": 1.5}}, r"length\.min_words=1.5 must be a whole number"),
+        ({"length": {"min_words": True}}, r"length\.min_words=True must be a whole number"),
+        ({"length": {"min_words": 40}}, r"length: min_words=40 is above max_words=30"),
+        ({"well_formed": {"balanced": 1}}, r"well_formed\.balanced=1 must be true or false"),
+        ({"well_formed": {"language": "English"}}, r"well_formed: language=English is no code such as en"),
+        ({"well_formed": {"repeated_ngram": -1}}, r"repeated_ngram=-1 must not be negative"),
+        ({"language": {"min_share": 1.2}}, r"language: min_share=1.2 is not in \[0, 1\]"),
+        ({"near_duplicates": {"threshold": 0}}, r"near_duplicates: threshold=0 is not in \(0, 1\]"),
+        ({"near_duplicates": {"within": "file"}}, r"within=file is not one of passage, all"),
+        ({"near_duplicates": {"shingle": 0}}, r"shingle=0 must be at least 1"),
+        ({"cap": {}}, r"cap: give per_answer or per_context"),
+        ({"cap": {"per_answer": 0}}, r"cap: per_answer=0 must be at least 1"),
+        ({"cap": {"per_answer": "two"}}, r"cap\.per_answer=two must be a whole number or null"),
+        ({"round_trip": {}}, r"round_trip: needs a reader"),
+        ({"round_trip": {"reader": "r", "min_f1": 50}}, r"min_f1=50 is not in \[0, 1\]"),
+        ({"round_trip": {"reader": "r", "doc_stride": 384}}, r"doc_stride=384 must be below max_length=384"),
+        ({"reward": {"top_fraction": 0}}, r"reward: top_fraction=0 is not in \(0, 1\]"),
+        ({"reward": {"field": "score", "metric": "qascore"}}, r"give either metric or field"),
+        ({"question_types": {}}, r"question_types: give either max_share or shares"),
+        (
+            {"question_types": {"max_share": {"what": "all"}}},
+            r"max_share=.* must be a number or numbers by name or null",
+        ),
+        ({"question_types": {"max_share": {"wat": 0.5}}}, r"no question type wat; they are what, .*other"),
+        ({"question_types": {"max_share": 0}}, r"max_share=0 is not in \(0, 1\]"),
+        ({"question_types": {"shares": {"what": 0.5}}}, r"shares=.* must be above 0 and make 1"),
+        ({"question_types": {"max_share": 0.5, "language": "ja"}}, r"language=ja: there are types for en, de, fr, es"),
+        ({"mine": {"_target_": "nowhere.keep"}}, r"mine\._target_=nowhere\.keep: cannot be imported"),
+        ({"mine": {"_target_": "keep"}}, r"mine\._target_=keep: cannot be imported"),
+        ({"mine": {"_target_": "tests.rl_qg.test_filter_table.Keeper"}}, r"mine\._target_=.*Keeper: .*limit"),
+        ({"mine": {"_target_": "tests.rl_qg.test_filter_table.Silent"}}, r"cannot be called with a record"),
+    ],
+)
+def test_what_cannot_be_is_one_clear_line(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        build_filters(options)
+    text = str(caught.value)
+    assert text.startswith(f"augment.filters.{next(iter(options))}")
+    assert re.search(message, text), text
+    assert "\n" not in text
+
+
+def test_every_option_of_every_filter_has_a_default_and_is_documented() -> None:
+    guide = (CONFIGS.parent / "docs" / "augmentation.md").read_text(encoding="utf-8")
+    for name, kind in KINDS.items():
+        assert f"`{name}`" in guide
+        for field in fields(kind):  # type: ignore[arg-type]
+            assert f"`{field.name}`" in guide, f"{name}.{field.name}"
+            kind()  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("path", sorted((CONFIGS / "filters").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_files_of_the_group_are_filters(path: Any) -> None:
+    text = path.read_text()
+    assert text.startswith("# @package augment.filters\n")
+    options = yaml.safe_load(text)
+    options.pop("defaults", None)
+    assert isinstance(options, Mapping)
+    build_filters(
+        {name: {**given, "reader": "r"} if name == "round_trip" else given for name, given in options.items()}
+    )

@@ -1,0 +1,70 @@
+"""What questions ask for, by hand."""
+
+import pytest
+
+from rl_qg.question_types import LANGUAGES, TYPES, asks, question_type
+
+
+@pytest.mark.parametrize(
+    ("question", "kind"),
+    [
+        ("What did she write?", "what"),
+        ("What's the name?", "what"),
+        ("What’s the name?", "what"),
+        ("Who wrote it?", "who"),
+        ("By whom was it written?", "who"),
+        ("Whose idea was it?", "who"),
+        ("When did it end?", "when"),
+        ("In what year did it end?", "when"),
+        ("In which city did it end?", "where"),
+        ("Where is it?", "where"),
+        ("Why did it end?", "why"),
+        ("For what reason did it end?", "why"),
+        ("How come it ended?", "why"),
+        ("How did it end?", "how"),
+        ("How many ended?", "how many"),
+        ("About how long did it take?", "how many"),
+        ("What percentage of it is left?", "how many"),
+        ("Which river is longer?", "which"),
+        ("Of the two, which is longer?", "which"),
+        ("Did it end?", "yes/no"),
+        ("ISN'T it over?", "yes/no"),
+        ("The end came because of what?", "what"),
+        ("Name the river.", "other"),
+        ("The show is over?", "other"),
+        ("", "other"),
+        ("Somewhat whoever?", "other"),  # no words of their own
+    ],
+)
+def test_types_of_english_questions(question: str, kind: str) -> None:
+    assert question_type(question) == kind
+
+
+@pytest.mark.parametrize(
+    ("language", "question", "kind"),
+    [
+        ("de", "In welchem Jahr starb er?", "when"),
+        ("de", "Wie viele kamen?", "how many"),
+        ("de", "Wie groß ist er?", "how many"),  # ß is ss when case is folded
+        ("de", "Ist er tot?", "yes/no"),
+        ("fr", "Combien sont venus ?", "how many"),
+        ("fr", "Qu'est-ce que c'est ?", "what"),
+        ("es", "¿Por qué murió?", "why"),
+        ("es", "¿En qué año murió?", "when"),
+        ("ja", "誰ですか？", "other"),
+    ],
+)
+def test_types_in_other_languages(language: str, question: str, kind: str) -> None:
+    assert question_type(question, language) == kind
+
+
+def test_tables_name_types_that_there_are() -> None:
+    for language in LANGUAGES.values():
+        assert set(language.phrases.values()) <= set(TYPES) - {"other", "yes/no"}
+        assert all(text == text.casefold() for text in (*language.phrases, *language.verbs))
+
+
+def test_asking() -> None:
+    assert asks("Who?", "en")
+    assert not asks("Name it.", "en")
+    assert asks("何でも", "ja")
