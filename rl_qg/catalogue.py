@@ -46,7 +46,7 @@ COMMANDS = {
     "train-answers": Command(
         "train a model that proposes answers, on the answers of known questions",
         "rl-qg train-answers data.train=train.json data.validation=dev.json output_dir=RUN/answers",
-        ("output_dir", "seed", "accept_changed_data", "train_answers", "data"),
+        ("output_dir", "seed", "accept_changed_data", "train_answers", "data", "training", "miniature"),
     ),
     "generate": Command(
         "write candidate questions for every answer of the training data",

@@ -216,7 +216,7 @@ def _run_seed(job: _Job, seed: int, features: _Features) -> None:
     trainer = _trained(job, seed, features)
     start_logits, end_logits = trainer.predict_logits(features.validation)
     if seed == settings.seeds[0]:
-        _save_reader(trainer, job.output_dir)
+        trainer.save_whole(job.output_dir)
     if trainer.is_world_process_zero():
         predictions = best_answers(
             features.validation,
@@ -253,20 +253,6 @@ def _trained(job: _Job, seed: int, features: _Features) -> QATrainer:
     show_progress(trainer, f"reader on {job.output_dir.name} data, seed {seed}")
     train_until_told(trainer, from_main(job.processes, lambda: last_checkpoint(job.folder(seed))))
     return trainer
-
-
-def _save_reader(trainer: QATrainer, folder: Path) -> None:
-    """Put model and tokenizer into `folder`, `config.json` last: with it the reader is whole. For every process."""
-    partial = folder / "reader.part"
-    with trainer.whole_model() as model:
-        if trainer.is_world_process_zero():
-            shutil.rmtree(partial, ignore_errors=True)
-            model.save_pretrained(partial)
-            trainer.processing_class.save_pretrained(partial)
-            for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
-                path.replace(folder / path.name)
-            partial.rmdir()
-    trainer.accelerator.wait_for_everyone()
 
 
 def _summarise(job: _Job, data: Mapping[str, str]) -> None:

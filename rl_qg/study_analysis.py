@@ -165,7 +165,7 @@ def signatures(results: Results) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for group in results.groups:
         if group.generator != NONE:
-            found[group.generator] = signature_of(group.cells[0].trained)
+            found[group.generator] = signature_of(group.cells[0].run)
     return found
 
 
@@ -197,7 +197,7 @@ def _pairs(results: Results) -> Iterator[tuple[str, Group, Group]]:
 def _starts(study: Study) -> dict[str, str]:
     """The generator that each one trained by reward is compared with: the one it started from."""
     plain = next((item.name for item in study.generators if item.stages == "ce" and not item.path), "")
-    learned = [item for item in study.generators if item.stages == "scst" and not item.path]
+    learned = [item for item in study.generators if item.start or (item.stages == "scst" and not item.path)]
     return {item.name: item.start or plain for item in learned}
 
 

@@ -58,7 +58,8 @@ class Generator:
     """A generator to train (`stages`), or one that stands at `path`.
 
     With `stages: scst` it learns by reward from the generator of the same resource and seed that `start` names (`from`
-    in the file), by default the one that learns by cross-entropy with the study's settings alone.
+    in the file), by default the one that learns by cross-entropy with the study's settings alone. For one at a path,
+    `start` only names the generator that it is tested against.
     """
 
     name: str
@@ -168,7 +169,11 @@ def _check(study: Study) -> None:
     faults += ["data.development must be in (0, 1)"] if not 0 < data.development < 1 else []
     for generator in study.generators:
         start = generator.start
-        if start is not None and (start not in trained or trained[start].stages == "scst" or trained[start].path):
+        if start is None:
+            continue
+        if generator.path is not None and start not in trained:
+            faults.append(f"generators.{generator.name}.from: there is no generator {start}")
+        if generator.path is None and (start not in trained or trained[start].stages == "scst" or trained[start].path):
             faults.append(f"generators.{generator.name}.from: {start} is no generator with stages: ce")
     for pair in study.comparisons:
         faults += [f"comparisons: there is no generator {name}" for name in pair if name not in names]
@@ -215,8 +220,10 @@ def _generator(name: str, value: Any, file: str) -> Generator:
         raise InputError(f"{where}.stages: {stages!r} is not one of {', '.join(STAGES)}")
     path = own.get("path")
     settings = (*as_overrides(own.get("settings"), where), *as_overrides(others, where))
-    if path is not None and (settings or "stages" in own or "from" in own):
-        raise InputError(f"{where}: a generator at a path is not trained; give path alone")
+    if path is not None and (settings or "stages" in own):
+        raise InputError(
+            f"{where}: a generator at a path is not trained; give path, and from for what it is tested against"
+        )
     return Generator(name, stages, own.get("from"), path, settings)
 
 

@@ -69,7 +69,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Cell:
-    """One reader of the grid: gold questions of a resource, and `amount` times as many generated ones."""
+    """One reader of the grid: gold questions of a resource, and `amount` times as many generated ones.
+
+    `run` is the run folder of the generator; of one that stands at a path, the folder it stands in.
+    """
 
     resource: str
     generator: str
@@ -81,6 +84,7 @@ class Cell:
     reader: Job
     trained: Job | None = None
     augment: Job | None = None
+    run: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,10 @@ def _cells(plan: _Plan, resource: str, seed: int) -> list[Cell]:
                 asked = round(amount * gold)
                 merged = _augment(plan, resource, seed, label, questions, rules, asked, baseline)
                 reader = _reader(plan, resource, seed, label, merged.out / "augmented.json", (merged,))
-                cells.append(Cell(resource, generator.name, name, amount, seed, gold, asked, reader, trained, merged))
+                run = trained.out if trained else Path(model).parent
+                cells.append(
+                    Cell(resource, generator.name, name, amount, seed, gold, asked, reader, trained, merged, run)
+                )
     return cells
 
 
@@ -262,7 +269,7 @@ def outcome(job: Job) -> dict[str, Any]:
     return found
 
 
-def signature_of(job: Job | None) -> str | None:
-    """The signature of the reward that a generator learned from; None for cross-entropy and for other people's."""
-    path = None if job is None else job.out / TRAINED
+def signature_of(run: Path | None) -> str | None:
+    """The signature of the reward that a generator learned from; None for cross-entropy and where nothing tells."""
+    path = None if run is None else run / TRAINED
     return read_json(path).get("reward") if path is not None and path.exists() else None

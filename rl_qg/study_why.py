@@ -17,7 +17,7 @@ from rl_qg.question_types import question_type
 from rl_qg.run_folder import read_json, read_json_lines
 from rl_qg.study_analysis import Group, Results, differences
 from rl_qg.study_file import NONE
-from rl_qg.study_grid import Cell
+from rl_qg.study_grid import Cell, signature_of
 
 SYNTHETIC = "synthetic-"
 MOVED = ("reward_greedy", "held_out", "bleu4", "length_words", "kl")  # of the evaluations while a reward was learned
@@ -145,7 +145,7 @@ def _rewards(results: Results) -> Iterable[dict[str, Any]]:
             for group in results.groups
             if (group.resource, group.generator) == (resource, generator)
             for cell in group.cells
-            if cell.trained is not None and cell.trained.kind == "scst"
+            if signature_of(cell.run)
         ]
         courses = [_course(cell) for cell in {cell.seed: cell for cell in cells}.values()]
         if not courses:
@@ -160,8 +160,8 @@ def _rewards(results: Results) -> Iterable[dict[str, Any]]:
 
 def _course(cell: Cell) -> dict[str, tuple[float, float]]:
     """First and last value of each measure over the stage."""
-    assert cell.trained is not None
-    path = cell.trained.out / "metrics.jsonl"
+    assert cell.run is not None
+    path = cell.run / "metrics.jsonl"
     lines = [line for _, line in read_json_lines(path) if line.get("stage") == "scst"] if path.exists() else []
     found = {}
     for measure in MOVED:

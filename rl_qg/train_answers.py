@@ -88,7 +88,7 @@ def train_extractor(
     if not from_main(state, metrics.exists):
         tokenizer = _checked(train, validation, settings)
         trainer = _trained(train, tokenizer, settings, output_dir, seed, use_cpu, precision)
-        _save(trainer, output_dir)
+        trainer.save_whole(output_dir)
         if trainer.is_world_process_zero():
             write_json(metrics, _judge(output_dir, validation, settings, trainer.args.device))
         trainer.accelerator.wait_for_everyone()
@@ -170,20 +170,6 @@ def _trained(
     state = PartialState(cpu=use_cpu)
     train_until_told(trainer, from_main(state, lambda: last_checkpoint(output_dir)))
     return trainer
-
-
-def _save(trainer: AnswerTrainer, folder: Path) -> None:
-    """Put model and tokenizer into `folder`, `config.json` last: with it the model is whole. For every process."""
-    partial = folder / "model.part"
-    with trainer.whole_model() as model:
-        if trainer.is_world_process_zero():
-            shutil.rmtree(partial, ignore_errors=True)
-            model.save_pretrained(partial)
-            trainer.processing_class.save_pretrained(partial)
-            for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
-                path.replace(folder / path.name)
-            partial.rmdir()
-    trainer.accelerator.wait_for_everyone()
 
 
 def _judge(

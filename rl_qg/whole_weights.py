@@ -1,8 +1,10 @@
 """Whole weights of a model whose parameters ZeRO-3 or FSDP spread over the processes."""
 
 import copy
+import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +37,21 @@ class WholeModel(Trainer):
         """The bare model, for as long as the block lasts with whole weights. Every process must come here."""
         bare = self.accelerator.unwrap_model(self.model_wrapped)
         return nullcontext(bare) if self._whole is None else self._whole.of(bare)
+
+    def save_whole(self, folder: Path) -> None:
+        """Put model and tokenizer into `folder`, `config.json` last: with it the model is whole. Every process must
+        come here.
+        """
+        partial = folder / "model.part"
+        with self.whole_model() as model:
+            if self.is_world_process_zero():
+                shutil.rmtree(partial, ignore_errors=True)
+                model.save_pretrained(partial)
+                self.processing_class.save_pretrained(partial)
+                for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
+                    path.replace(folder / path.name)
+                partial.rmdir()
+        self.accelerator.wait_for_everyone()
 
 
 class WholeWeights:

@@ -9,12 +9,11 @@ threads) stand beside seconds of the clock. Memory is that of a process of its o
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from rl_qg.generate import ByLength
 from rl_qg.policy import Policy, _beam_search
 from rl_qg.qa_data import QAExample
 from rl_qg.qa_stream import stream_examples
+from rl_qg.run_folder import write_json
 
 Found = tuple[list[str], list[float]]  # of a batch: texts and log-probabilities of all beams
 WAYS = {
@@ -94,8 +94,8 @@ def batches(way: str, examples: list[QAExample], size: int) -> list[list[QAExamp
     return [ordered[start : start + size] for start in range(0, len(ordered), size)]
 
 
-def measure(bench: Bench, examples: list[QAExample], args: argparse.Namespace) -> dict[str, Any]:
-    """Seconds of every way over all examples, and what it found for each of them."""
+def measure(bench: Bench, examples: list[QAExample], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """What is known after each batch: seconds of every way, and whether the ways found the same."""
     work = {way: batches(way, examples, args.batch) for way in args.ways}
     seconds = {way: {"process": 0.0, "clock": 0.0} for way in work}
     found: dict[str, dict[str, Found]] = {way: {} for way in work}
@@ -111,12 +111,17 @@ def measure(bench: Bench, examples: list[QAExample], args: argparse.Namespace) -
             for at, example in enumerate(batch):
                 own = slice(at * args.beams, (at + 1) * args.beams)
                 found[way][example.id] = (texts[own], logprobs[own])
-        print(number + 1, {way: round(value["process"], 1) for way, value in seconds.items()}, file=sys.stderr)
+        yield summary(seconds, found)
+
+
+def summary(seconds: dict[str, dict[str, float]], found: dict[str, dict[str, Found]]) -> dict[str, Any]:
+    """Rates, and the comparison of each way with the one before it, and of ours with those that it replaces."""
     ways = {
         way: {
             "what": WAYS[way],
+            "passages": len(found[way]),
             **{f"{kind}_seconds": round(value, 2) for kind, value in taken.items()},
-            "passages_per_process_second": round(len(examples) / taken["process"], 3),
+            "passages_per_process_second": round(len(found[way]) / taken["process"], 3),
             "times_plain": round(seconds["plain"]["process"] / taken["process"], 2),
             "times_plain_clock": round(seconds["plain"]["clock"] / taken["clock"], 2),
         }
@@ -130,7 +135,7 @@ def same(one: dict[str, Found], other: dict[str, Found]) -> dict[str, Any]:
     """How many passages have the same candidates in the same order, as a set, and the same first one; of the equal
     lists, the largest difference between log-probabilities.
     """
-    pairs = [(one[key], other[key]) for key in one]
+    pairs = [(one[key], other[key]) for key in one if key in other]  # the orders differ until all are done
     gaps = [
         abs(x - y)
         for first, second in pairs
@@ -193,7 +198,7 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--memory-of", choices=list(WAYS), help=argparse.SUPPRESS)
-    parser.add_argument("--output")
+    parser.add_argument("--output", type=Path, required=True, help="JSON, written anew after each batch")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     data = stream_examples(args.data, role="train", spans=True)
@@ -204,13 +209,14 @@ def main() -> None:
         if args.memory_of:
             print(peak_memory(bench, examples, args))
             return
-        result = measure(bench, examples, args)
-        result["peak_MiB"] = {way: round(memory(way, args, folder)) for way in ("plain", "before", "ours")}
-    settings = {name: value for name, value in vars(args).items() if name not in ("output", "memory_of", "ways")}
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    report = {**settings, "device": device, "torch": torch.__version__, **result}
-    text = json.dumps(report, indent=1) + "\n"
-    Path(args.output).write_text(text) if args.output else print(text)
+        settings = {name: value for name, value in vars(args).items() if name not in ("output", "memory_of", "ways")}
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+        report = {**settings, "device": device, "torch": torch.__version__}
+        for known in measure(bench, examples, args):
+            report |= known
+            write_json(args.output, report)
+        ways = [way for way in ("plain", "before", "ours") if way in args.ways]
+        write_json(args.output, {**report, "peak_MiB": {way: round(memory(way, args, folder)) for way in ways}})
 
 
 if __name__ == "__main__":

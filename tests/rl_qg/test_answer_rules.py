@@ -71,8 +71,8 @@ def test_one_answer_and_its_kind(text: str, answer: str, kind: str) -> None:
 
 
 def test_a_first_word_is_a_name_where_it_is_one_elsewhere() -> None:
-    assert "Grass" not in proposed("Grass is what the cows of the farm eat, and they like grass.")
-    assert "Grass" in proposed("Grass is what the cows of the farm eat, and they like it.")  # for all that one can see
+    assert "Bread" not in proposed("Bread is what the men of the farm eat, and they like bread.")
+    assert "Bread" in proposed("Bread is what the men of the farm eat, and they like it.")  # for all that one can see
     first = rule_spans("Paris was the first of all, and they came to Paris.")[0]
     assert (first.start, first.end, first.kind) == (0, 5, "name")
 

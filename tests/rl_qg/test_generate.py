@@ -16,7 +16,7 @@ from rl_qg.errors import InputError
 from rl_qg.generate import ByLength, generate
 from rl_qg.policy import Policy, load_seq2seq
 from rl_qg.qa_data import QAExample
-from rl_qg.settings import GenerateSettings
+from rl_qg.settings import GenerateSettings, Settings
 from tests.full_disk import room_for
 from tests.tiny import example, tiny_bart, word_tokenizer
 
@@ -130,6 +130,11 @@ def test_packed_layers_and_bf16_find_what_float32_finds(model: str, tmp_path: Pa
     assert [row["logprob"] for row in rough] != [row["logprob"] for row in plain]
     best = [[row["logprob"] for row in rows if row["candidate"] == 0] for rows in (rough, plain)]
     assert best[0] == pytest.approx(best[1], rel=0.05)
+
+
+def test_a_precision_that_there_is_not_is_named() -> None:
+    with pytest.raises(InputError, match=r"generate\.precision=fp16 is not one of no, bf16"):
+        Settings(generate=replace(BEAMS, precision="fp16")).check()
 
 
 def test_logprob_is_that_of_the_sequence(model: str) -> None:
