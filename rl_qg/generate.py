@@ -30,7 +30,7 @@ from rl_qg.policy import Policy
 from rl_qg.processes import from_main
 from rl_qg.qa_data import QAExample, check_unchanged, file_hash
 from rl_qg.qa_stream import Examples
-from rl_qg.run_folder import read_json, write_json
+from rl_qg.run_folder import TRAINED, read_json, write_json
 from rl_qg.settings import GenerateSettings
 from rl_qg.shared_work import cannot_write, write_lines
 
@@ -177,7 +177,8 @@ def _resume(
             "name another file or delete it"
         )
     try:
-        write_json(note, {**made_by, "data": standing.data, "sources": dict(sources)})
+        told = {"model_path": model_path, **made_by, "reward": _reward_of(model_path)}
+        write_json(note, {**told, "data": standing.data, "sources": dict(sources)})
     except OSError as error:
         raise cannot_write(output, error) from None
     if standing.done:
@@ -233,6 +234,15 @@ def _whole_lines(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
             if not line.endswith(b"\n"):
                 return
             yield record, len(line)
+
+
+def _reward_of(model_path: str) -> str | None:
+    """The signature of the reward that a model of ours learned from, as its run noted it."""
+    folder = Path(model_path)
+    note = folder.parent / TRAINED
+    trained = read_json(note) if note.exists() else {}
+    reward: str | None = trained.get("reward") if trained.get("model") == folder.name else None
+    return reward
 
 
 def _weights_hash(model_path: str) -> str:

@@ -1,6 +1,7 @@
 """Generation: every output kept, by the length of the passages, and the same file after a kill."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from rl_qg.errors import InputError
 from rl_qg.generate import ByLength, generate
 from rl_qg.policy import Policy, load_seq2seq
 from rl_qg.qa_data import QAExample
+from rl_qg.run_folder import read_json, write_json
 from rl_qg.settings import GenerateSettings, Settings
 from tests.full_disk import room_for
 from tests.tiny import example, tiny_bart, word_tokenizer
@@ -328,3 +330,14 @@ def test_a_folder_that_is_no_model_or_no_seq2seq_model_is_named(tmp_path: Path) 
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(InputError, match="a gpt2 model is no seq2seq model"):
         load_seq2seq(str(tmp_path))
+
+
+def test_the_note_names_the_generator_and_what_it_learned_from(model: str, tmp_path: Path) -> None:
+    for stage in ("ce", "scst"):
+        shutil.copytree(model, tmp_path / "run" / stage)
+    write_json(tmp_path / "run" / "trained.json", {"model": "scst", "steps": 9, "reward": "length|version:1"})
+    for stage, reward in (("ce", None), ("scst", "length|version:1")):
+        path = str(tmp_path / "run" / stage)
+        run(path, tmp_path / f"{stage}.jsonl")
+        note = read_json(tmp_path / f"{stage}.jsonl.settings.json")
+        assert (note["model_path"], note["reward"]) == (path, reward)
