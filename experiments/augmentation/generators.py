@@ -69,13 +69,14 @@ def main() -> None:
     parser.add_argument("--gold", type=Path, required=True)
     parser.add_argument("--development", type=Path, required=True)
     parser.add_argument("--runs", type=Path, default=Path("runs/augmentation"))
+    parser.add_argument("--output", type=Path, default=Path("runs/augmentation/generators"))
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
     parser.add_argument("--at-once", type=int, default=2)
     args = parser.parse_args()
-    models, folder = args.runs / "models", args.runs / "generators"
+    models, folder = args.runs / "models", args.output
     gold = read_examples(args.gold, role="train").examples
     templates = take(read_examples(args.runs / "templates.json", role="train").examples, TEMPLATES, 0)
-    mixture = args.runs / "mixture.json"
+    mixture = folder / "mixture.json"
     write_squad(mixture, [*gold, *templates])
     data: dict[str, object] = {"data.train": mixture, "data.validation": args.development}
 
