@@ -83,7 +83,12 @@ def _generator(report: Mapping[str, Any]) -> str:
     made = read_json(note)
     settings = [f"- {name}: {_plain(value)}" for name, value in made.items() if name != "sources"]
     return "\n".join(
-        [*lines, "They were written by `model_path` (`model` is the hash of its weights, `reward` what it learned from):", "", *settings]
+        [
+            *lines,
+            "They were written by `model_path` (`model` is the hash of its weights, `reward` what it learned from):",
+            "",
+            *settings,
+        ]
     )
 
 

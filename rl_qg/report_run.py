@@ -178,7 +178,7 @@ def read_run(folder: Path) -> Run:
         folder=folder,
         record=_record(folder / "run.json"),
         config=_config(folder / "config.yaml"),
-        metrics=Metrics(_lines(folder / "metrics.jsonl")),
+        metrics=read_metrics(folder / "metrics.jsonl"),
         evaluation=_record(folder / "evaluation.json"),
         questions=_count(folder / "questions.jsonl"),
         augmentation=_record(folder / "augmented.report.json"),
@@ -189,6 +189,11 @@ def read_run(folder: Path) -> Run:
     if not any(record.value for record in records) and not run.metrics.lines:
         raise InputError(f"{folder}: holds none of the files of a run; give the output_dir of a run")
     return run
+
+
+def read_metrics(path: Path) -> Metrics:
+    """The lines of a `metrics.jsonl`; none where there is no such file."""
+    return Metrics(_lines(path))
 
 
 def is_number(value: object) -> bool:

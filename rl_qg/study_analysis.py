@@ -160,6 +160,16 @@ def differences(results: Results, places: np.ndarray, key: str, group: Group, sc
     return interval_of(results.draws(places, key, len(seeds)).means(table), table)
 
 
+def reward_gains(results: Results, score: str) -> Iterator[tuple[Group, Group, Interval]]:
+    """Each cell of a generator that learned by reward, that of the generator it started from, and the difference."""
+    places = np.arange(len(results.ids))
+    for question, group, against in _pairs(results):
+        seeds = [seed for seed in group.seeds if seed in against.seeds]
+        if question == "reward" and seeds:
+            table = results.scores(group, score, seeds) - results.scores(against, score, seeds)
+            yield group, against, interval_of(results.draws(places, ALL, len(seeds)).means(table), table)
+
+
 def signatures(results: Results) -> dict[str, str | None]:
     """The reward that each generator learned from, as its metric prints it; None for those that learned from none."""
     found: dict[str, str | None] = {}

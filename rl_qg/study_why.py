@@ -14,8 +14,9 @@ import numpy as np
 from rl_qg.answer_rules import rule_spans
 from rl_qg.qa_data import QAExample, read_examples
 from rl_qg.question_types import question_type
+from rl_qg.report_run import read_metrics
 from rl_qg.run_folder import read_json, read_json_lines
-from rl_qg.study_analysis import Group, Results, differences
+from rl_qg.study_analysis import Group, Results, differences, reward_gains
 from rl_qg.study_file import NONE
 from rl_qg.study_grid import Cell, signature_of
 
@@ -155,20 +156,19 @@ def _rewards(results: Results) -> Iterable[dict[str, Any]]:
             pairs = [course[measure] for course in courses if measure in course]
             if pairs:
                 row[measure] = {"from": _mean(pair[0] for pair in pairs), "to": _mean(pair[1] for pair in pairs)}
+        for group, against, found in reward_gains(results, "f1"):
+            if (group.resource, group.generator, group.amount) == (resource, generator, _most(results, group)):
+                gain = {"mean": found.mean, "low": found.low, "high": found.high}
+                row[f"F1 over {against.generator}, {group.filter} {group.amount:g} ×"] = gain
         yield row
 
 
 def _course(cell: Cell) -> dict[str, tuple[float, float]]:
-    """First and last value of each measure over the stage."""
+    """Each measure when the stage began, and its last value."""
     assert cell.run is not None
-    path = cell.run / "metrics.jsonl"
-    lines = [line for _, line in read_json_lines(path) if line.get("stage") == "scst"] if path.exists() else []
-    found = {}
-    for measure in MOVED:
-        values = [line[f"eval_{measure}"] for line in lines if line.get(f"eval_{measure}") is not None]
-        if values:
-            found[measure] = (float(values[0]), float(values[-1]))
-    return found
+    metrics = read_metrics(cell.run / "metrics.jsonl")
+    courses = {measure: metrics.self_critical(f"eval_{measure}") for measure in MOVED}
+    return {measure: (values[0], values[-1]) for measure, values in courses.items() if values}
 
 
 def _gains(

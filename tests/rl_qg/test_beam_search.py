@@ -41,6 +41,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from rl_qg import beam_search as module
 from rl_qg.beam_search import DECODERS, FAMILIES, beam_search, share_passages
 from rl_qg.policy import _beam_search
+from rl_qg.rollout import SpecialTokens
 
 VOCABULARY, START, PAD, END = 40, 0, 1, 2
 LENGTHS = (9, 3, 7, 1, 8)
@@ -210,6 +211,22 @@ def test_passages_are_kept_once_and_tokens_stay_where_they_are(monkeypatch: pyte
     assert caches[0].cross_attention_cache.layers[0].keys.shape[:3] == (len(LENGTHS), 2, max(LENGTHS))
     assert [keys.shape[2] for keys in written] == [1 + 4 * step for step in range(20)]
     assert all(written[-1][:, :, : keys.shape[2]].equal(keys) for keys in written)
+
+
+def test_log_probabilities_do_not_add_up_the_errors_of_a_log_softmax() -> None:
+    """One likely token among 30,000 rare ones: a float32 sum over them is rounded one way at every step."""
+    logits = torch.zeros(30_000)
+    logits[7], logits[8] = 8.0, 4.0
+    exact = logits.double().log_softmax(0)
+    drift = (logits.log_softmax(0)[7] - exact[7]).abs()
+    assert 30 * drift > 1e-4  # else this test says nothing
+    search = module._Search(1, 2, 30, SpecialTokens(START, END, PAD), logits.device)
+    for rows in [1] + 29 * [2]:
+        search.step(logits.repeat(rows, 1))
+    found = search.result()
+    for tokens, logprob in zip(found.tokens, found.logprobs.double(), strict=True):
+        torch.testing.assert_close(logprob, exact[tokens].sum(), rtol=1e-6, atol=0)  # 30 float32 additions
+    assert found.tokens[0].tolist() == 30 * [7]
 
 
 def test_other_models_are_left_to_the_library() -> None:

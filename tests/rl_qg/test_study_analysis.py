@@ -82,7 +82,8 @@ def fill(study, examples, grid: Grid, without: str = "nothing") -> dict:
         if cell.trained is not None and cell.trained.kind == "scst":
             write_json(cell.trained.out / "trained.json", {"reward": f"{cell.generator}|version:1"})
             lines = [
-                {"stage": "scst", "step": n, "eval_reward_greedy": 0.1 * n, "eval_bleu4": 30.0 - n} for n in range(3)
+                {"stage": stage, "step": n, "eval_reward_greedy": 0.1 * n, "eval_bleu4": 30.0 - n}
+                for n, stage in enumerate(("ce", "scst", "scst"))  # the first tells where the stage began
             ]
             (cell.trained.out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return tables
@@ -132,7 +133,8 @@ def test_numbers_of_the_record(grid: tuple) -> None:
 def test_why(grid: tuple) -> None:
     study, examples, plan = grid
     tables = fill(study, examples, plan)
-    why = write_record(find_results(study, examples, plan), plan, {}, [])["why"]
+    record = write_record(find_results(study, examples, plan), plan, {}, [])
+    why = record["why"]
     assert [row["dropped"] for row in why["filters"]] == [{"too short": 0.25}] * 3 and why["filters"][0][
         "kept"
     ] == 0.75
@@ -146,6 +148,11 @@ def test_why(grid: tuple) -> None:
     assert rewards.keys() == {"good", "poor"} and rewards["good"]["seeds"] == 3
     assert rewards["good"]["reward_greedy"] == pytest.approx({"from": 0.0, "to": 0.2})
     assert rewards["good"]["bleu4"] == {"from": 30.0, "to": 28.0}
+    wanted = ("reward", "good", 2, "all", "f1")
+    keys = ("question", "generator", "amount", "set", "score")
+    (largest,) = (row for row in record["tests"] if tuple(row[key] for key in keys) == wanted)
+    gain = rewards["good"]["F1 over ce, paper 2 ×"]
+    assert gain == pytest.approx({key: largest[key] for key in ("mean", "low", "high")})
     gains = [row for row in why["gain_by_question_type"] if row["generator"] == "good"]
     assert {row["question type"] for row in gains} == {"who", "when", "where", "what"}
     cells = {(cell.generator, cell.amount, cell.seed): tables[cell.reader.name] for cell in plan.cells}
