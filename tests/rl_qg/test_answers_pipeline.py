@@ -77,7 +77,7 @@ def test_the_same_pipeline_proposes_nothing_twice(
     with caplog.at_level(logging.INFO):
         run_command("pipeline", pipeline)
     assert {name: (folder / name).read_bytes() for name in before} == before
-    assert "[3/8] propose answers" in caplog.text and "[7/7] write the report" in caplog.text
+    assert "[3/8] propose answers" in caplog.text and "[8/8] write the report" in caplog.text
     assert "asked.json: 1 records are about passages of data.validation" in caplog.text
 
 
