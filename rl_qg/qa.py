@@ -21,6 +21,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 from rl_qg.bootstrap import mean_interval, paired_interval
 from rl_qg.checkpoints import last_checkpoint
 from rl_qg.errors import InputError
+from rl_qg.fine_tuning import fine_tuning_arguments
 from rl_qg.preemption import train_until_told
 from rl_qg.processes import from_main
 from rl_qg.progress import show_progress
@@ -78,28 +79,8 @@ class _Job:
             raise InputError(f"{self.output_dir}: is the model to start from; write the reader to another folder")
 
     def arguments(self, seed: int) -> TrainingArguments:
-        settings = self.settings
-        return TrainingArguments(
-            output_dir=str(self.folder(seed)),
-            num_train_epochs=settings.epochs,
-            max_steps=settings.max_steps,
-            learning_rate=settings.learning_rate,
-            lr_scheduler_type="linear",
-            warmup_steps=settings.warmup_fraction,  # below 1 it is a share of all steps
-            per_device_train_batch_size=settings.batch_size,
-            per_device_eval_batch_size=settings.batch_size,
-            save_strategy="steps",
-            save_steps=settings.save_steps,
-            save_total_limit=1,
-            logging_steps=50,
-            report_to="none",
-            disable_tqdm=True,
-            remove_unused_columns=False,
-            dataloader_pin_memory=torch.cuda.is_available() and not self.use_cpu,
-            seed=seed,
-            use_cpu=self.use_cpu,
-            bf16=self.precision == "bf16",
-            fp16=self.precision == "fp16",
+        return fine_tuning_arguments(
+            self.settings, self.folder(seed), seed=seed, use_cpu=self.use_cpu, precision=self.precision
         )
 
 

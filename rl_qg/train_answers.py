@@ -15,7 +15,7 @@ import torch
 import transformers
 from accelerate import PartialState
 from torch.utils.data import Dataset
-from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
+from transformers import PreTrainedTokenizerBase, Trainer
 
 from rl_qg.answer_extractor import (
     Collator,
@@ -30,6 +30,7 @@ from rl_qg.answer_extractor import (
 from rl_qg.answer_scores import score_proposals
 from rl_qg.checkpoints import CompleteCheckpoints, last_checkpoint
 from rl_qg.errors import InputError
+from rl_qg.fine_tuning import fine_tuning_arguments
 from rl_qg.preemption import train_until_told
 from rl_qg.processes import from_main
 from rl_qg.progress import show_progress
@@ -138,30 +139,9 @@ def _trained(
     transformers.set_seed(seed)  # the head is drawn from it
     model = load_model(settings.model.path)
     model.config.answer_window = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
-    arguments = TrainingArguments(
-        output_dir=str(output_dir),
-        num_train_epochs=settings.epochs,
-        max_steps=settings.max_steps,
-        learning_rate=settings.learning_rate,
-        lr_scheduler_type="linear",
-        warmup_steps=settings.warmup_fraction,  # below 1 it is a share of all steps
-        per_device_train_batch_size=settings.batch_size,
-        save_strategy="steps",
-        save_steps=settings.save_steps,
-        save_total_limit=1,
-        logging_steps=20,
-        report_to="none",
-        disable_tqdm=True,
-        remove_unused_columns=False,
-        dataloader_pin_memory=torch.cuda.is_available() and not use_cpu,
-        seed=seed,
-        use_cpu=use_cpu,
-        bf16=precision == "bf16",
-        fp16=precision == "fp16",
-    )
     trainer = AnswerTrainer(
         model=model,
-        args=arguments,
+        args=fine_tuning_arguments(settings, output_dir, seed=seed, use_cpu=use_cpu, precision=precision),
         data_collator=Collator(tokenizer.pad_token_id),
         train_dataset=_Tagged(train, tokenizer, settings),
         processing_class=tokenizer,

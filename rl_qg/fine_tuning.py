@@ -1,0 +1,36 @@
+"""How a pretrained encoder is fine-tuned, reader or answer extractor: the library's trainer, told the same things."""
+
+from pathlib import Path
+
+import torch
+from transformers import TrainingArguments
+
+from rl_qg.settings import QASettings, TrainAnswersSettings
+
+
+def fine_tuning_arguments(
+    settings: QASettings | TrainAnswersSettings, output_dir: Path, *, seed: int, use_cpu: bool, precision: str
+) -> TrainingArguments:
+    """Linear decay behind a warm-up, one checkpoint kept every `save_steps` updates, no tracker."""
+    return TrainingArguments(
+        output_dir=str(output_dir),
+        num_train_epochs=settings.epochs,
+        max_steps=settings.max_steps,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="linear",
+        warmup_steps=settings.warmup_fraction,  # below 1 it is a share of all steps
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=settings.batch_size,
+        save_strategy="steps",
+        save_steps=settings.save_steps,
+        save_total_limit=1,
+        logging_steps=50,
+        report_to="none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=torch.cuda.is_available() and not use_cpu,
+        seed=seed,
+        use_cpu=use_cpu,
+        bf16=precision == "bf16",
+        fp16=precision == "fp16",
+    )
