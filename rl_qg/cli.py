@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rl_qg.catalogue import COMMANDS, CONFIGS, GROUPS, RAW, choices, describe, overview, section_of
+from rl_qg.command_list import COMMANDS, CONFIGS, GROUPS, RAW, choices, describe, overview, section_of
 from rl_qg.errors import InputError, LocalError, Terminated
 from rl_qg.run_folder import is_disk_full
 from rl_qg.settings import Settings

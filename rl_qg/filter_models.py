@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from accelerate import PartialState
 
-from rl_qg.catalogue import CONFIGS, choices
+from rl_qg.command_list import CONFIGS, choices
 from rl_qg.filter_table import build_filters, kind_of
 from rl_qg.judge import Reward
 from rl_qg.preparation import load_reward, reward_with_miniatures

@@ -10,8 +10,8 @@ from accelerate import PartialState
 
 from rewards.combine import Part
 from rl_qg import miniature
-from rl_qg.catalogue import COMMANDS, CONFIGS, describe, overview
 from rl_qg.cli import PART, complete, compose, resolved_yaml
+from rl_qg.command_list import COMMANDS, CONFIGS, describe, overview
 from rl_qg.errors import InputError
 from rl_qg.preparation import with_miniatures
 from rl_qg.settings import Settings

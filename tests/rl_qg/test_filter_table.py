@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rl_qg.catalogue import CONFIGS
+from rl_qg.command_list import CONFIGS
 from rl_qg.errors import InputError
 from rl_qg.filter_rules import Length
 from rl_qg.filter_table import KINDS, build_filters
