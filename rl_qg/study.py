@@ -35,7 +35,7 @@ from rl_qg.study_data import StudyExamples, load_examples, write_examples
 from rl_qg.study_file import Study, read_study
 from rl_qg.study_grid import KINDS, Grid, Job, is_done, make_grid
 from rl_qg.study_record import write_record
-from rl_qg.study_workers import Outcome, run_jobs
+from rl_qg.study_workers import Outcome, found_outcome, run_jobs
 
 log = logging.getLogger(__name__)
 
@@ -48,17 +48,18 @@ def run_study(file: Path, overrides: Sequence[str], *, dry_run: bool = False, ta
             names and logs have then been told, and the tables show the others.
     """
     study = read_study(file, overrides)
+    if tables_only:  # also while another process works on the rest
+        examples, grid = plan(study)
+        return tell(study, examples, grid, found_outcome(grid.jobs))
     with _alone(study.output_dir):
         examples, grid = plan(study)
+        _check(study, grid)
         if dry_run:
             _show(grid)
             return study.output_dir
-        outcome = Outcome()
-        if not tables_only:
-            _check(study, grid)
-            _write_jobs(study, grid)
-            _say(study, examples, grid)
-            outcome = run_jobs(grid.jobs, study.devices, work, partial(_tidy, study, grid))
+        _write_jobs(study, grid)
+        _say(study, examples, grid)
+        outcome = run_jobs(grid.jobs, study.devices, work, partial(_tidy, study, grid))
         page = tell(study, examples, grid, outcome)
     if outcome.failed:
         first = next(iter(outcome.failed))
@@ -124,15 +125,15 @@ def _check(study: Study, grid: Grid) -> None:
     seen = set()
     for cell in grid.cells:
         key = (cell.resource, cell.generator, cell.filter)
-        for job in (cell.trained, cell.augment, cell.reader):
+        for job in (cell.trained, cell.generate, cell.augment, cell.reader):
             if job is not None and (job.kind, *key) not in seen and cell.seed == study.seeds[0] and not is_done(job):
                 compose(job.command, job.arguments)
-        seen |= {(kind, *key) for kind in ("ce", "scst", "augment", "reader")}
+        seen |= {(kind, *key) for kind in KINDS}
 
 
 def _tidy(study: Study, grid: Grid, job: Job) -> None:
     """Delete what nothing reads any more: checkpoints, and weights of readers that have answered."""
-    for checkpoint in job.out.glob("checkpoint-*"):
+    for checkpoint in [*job.out.rglob("checkpoint-*")]:
         shutil.rmtree(checkpoint)
     baselines = {cell.reader.name for cell in grid.cells if cell.amount == 0}  # filters may ask these
     if job.kind == "reader" and not study.keep_readers and job.name not in baselines:

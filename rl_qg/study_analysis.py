@@ -20,11 +20,10 @@ from rl_qg.bootstrap import Interval, Resampling, holm, interval_of, two_sided_p
 from rl_qg.qa_data import passage_hash
 from rl_qg.run_folder import read_json
 from rl_qg.study_data import StudyExamples
-from rl_qg.study_file import NONE, Study
+from rl_qg.study_file import ALL, NONE, Study
 from rl_qg.study_grid import Cell, Grid, is_done, signature_of
 
 SCORES = ("exact_match", "f1")
-ALL = "all"  # the questions of all validation sets together
 QUESTIONS = {"augmentation": "gain over gold alone", "reward": "gain by reward", "pair": "difference of generators"}
 
 
@@ -206,9 +205,7 @@ def _pairs(results: Results) -> Iterator[tuple[str, Group, Group]]:
 
 def _starts(study: Study) -> dict[str, str]:
     """The generator that each one trained by reward is compared with: the one it started from."""
-    plain = next((item.name for item in study.generators if item.stages == "ce" and not item.path), "")
-    learned = [item for item in study.generators if item.start or (item.stages == "scst" and not item.path)]
-    return {item.name: item.start or plain for item in learned}
+    return {item.name: item.start for item in study.generators if item.start}
 
 
 def _baseline(results: Results, resource: str) -> Group | None:

@@ -83,6 +83,7 @@ class Cell:
     asked: int
     reader: Job
     trained: Job | None = None
+    generate: Job | None = None
     augment: Job | None = None
     run: Path | None = None
 
@@ -134,6 +135,8 @@ class _Plan:
         read = {"train": ("",), "augment": ("qa.", "reward_models."), "qa": ("qa.",), "generate": ("model.",)}
         folders = [text for text in self.models[resource] if text.startswith(read[command])]
         particular = [text for part in more for text in part]
+        if any(text.startswith("model=") for text in particular):  # another model; a value would win over it
+            folders = [text for text in folders if not text.startswith("model.path=")]
         return [f"preset={self.study.preset}", *general, *folders, *EVERYTHING, *particular]
 
 
@@ -171,9 +174,8 @@ def _cells(plan: _Plan, resource: str, seed: int) -> list[Cell]:
                 merged = _augment(plan, resource, seed, label, questions, rules, asked, baseline)
                 reader = _reader(plan, resource, seed, label, merged.out / "augmented.json", (merged,))
                 run = trained.out if trained else Path(model).parent
-                cells.append(
-                    Cell(resource, generator.name, name, amount, seed, gold, asked, reader, trained, merged, run)
-                )
+                made = (reader, trained, questions, merged)
+                cells.append(Cell(resource, generator.name, name, amount, seed, gold, asked, *made, run))
     return cells
 
 

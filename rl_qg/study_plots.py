@@ -68,7 +68,9 @@ def _draw(axes: Axes, cells: Sequence[Row], resource: str, rules: str, score: st
         low, high = [one["low"] for one in found], [one["high"] for one in found]
         axes.fill_between(places, low, high, color=shade, alpha=0.13, linewidth=0)
         axes.plot(places, [one["mean"] for one in found], "o-", color=shade, markersize=3.4, label=name)
-        short = [place for place, row in enumerate(rows) if row["short"]]  # fewer questions than the axis says
+        # Hollow: fewer questions than the axis says, or not of all seeds.
+        seeds = max(len(row["seeds"]) for row in cells)
+        short = [place for place, row in enumerate(rows) if row["short"] or len(row["seeds"]) < seeds]
         means = [found[place]["mean"] for place in short]
         axes.plot([places[place] for place in short], means, "o", markersize=3.4, color=shade, markerfacecolor="white")
     axes.set_xlabel("generated questions, multiples of gold")

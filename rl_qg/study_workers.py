@@ -25,12 +25,14 @@ from typing import Any
 from tqdm import tqdm
 
 from rl_qg.errors import Terminated
-from rl_qg.run_folder import atomic_writer, write_json
+from rl_qg.run_folder import atomic_writer, read_json, write_json
 from rl_qg.study_grid import Job, is_done, outcome
+from rl_qg.trackers import finish_trackers
 
 POLL = 1.0  # seconds between looks at the clock
 GRACE = 60.0  # seconds that a worker told to stop has to write a checkpoint
 CPU = "cpu"
+FAILED = "failed.json"  # in the folder of a job that failed when it was last tried
 log = logging.getLogger(__name__)
 Work = Callable[[str, Sequence[str]], None]
 
@@ -63,6 +65,22 @@ def run_jobs(jobs: Sequence[Job], devices: Sequence[str], work: Work, tidy: Call
     finally:
         pool.stop()
     return pool.outcome
+
+
+def found_outcome(jobs: Sequence[Job]) -> Outcome:
+    """What the folders of the jobs say: done, failed when last tried, or waiting for one that failed."""
+    found = Outcome(done=[job.name for job in jobs if is_done(job)])
+    lost: set[str] = set()
+    for job in jobs:
+        note = job.folder / FAILED
+        if not is_done(job) and note.exists():
+            found.failed[job.name] = read_json(note)["fault"]
+        elif lost.intersection(job.needs):
+            found.skipped.append(job.name)
+        else:
+            continue
+        lost.add(job.name)
+    return found
 
 
 @dataclass
@@ -150,6 +168,7 @@ class _Pool:
             self.workers[place] = _started(worker.device, worker.threads, self.work)
         if fault:
             self.outcome.failed[job.name] = fault
+            write_json(job.folder / FAILED, {"fault": fault})
             tqdm.write(f"failed: {job.name}: {fault} (log: {job.folder / 'log.txt'})", file=sys.stderr)
             return
         self.tidy(job)
@@ -185,6 +204,7 @@ class _Pool:
 
 def _prepare(job: Job) -> None:
     job.folder.mkdir(parents=True, exist_ok=True)
+    (job.folder / FAILED).unlink(missing_ok=True)
     with atomic_writer(job.folder / "command.txt") as stream:
         stream.write(f"{job.line()}\n")
 
@@ -223,12 +243,13 @@ def _serve(pipe: Connection, threads: int, work: Work) -> None:
     signal.signal(signal.SIGTERM, _terminate)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     state = _State(threads)
+    missing = state.missing_device()
     while True:
         try:
             job = pipe.recv()
         except EOFError:
             return
-        pipe.send(_run(job, work, state))
+        pipe.send(missing or _run(job, work, state))
 
 
 def _terminate(number: int, frame: object) -> None:
@@ -256,11 +277,23 @@ class _State:
         self.environment = dict(os.environ)
         self.folder = Path.cwd()
 
+    def missing_device(self) -> str:
+        """What to say when this worker was to have a GPU and sees none: on the CPU it would work without a word."""
+        import torch
+
+        wanted = self.environment["CUDA_VISIBLE_DEVICES"]
+        return (
+            f"there is no GPU {wanted} on this machine; see devices"
+            if wanted and not torch.cuda.is_available()
+            else ""
+        )
+
     def restore(self) -> None:
         import numpy
         import torch
         from accelerate.state import AcceleratorState
 
+        finish_trackers()
         AcceleratorState._reset_state(reset_partial_state=True)
         os.environ.clear()
         os.environ.update(self.environment)

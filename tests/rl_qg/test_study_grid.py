@@ -147,3 +147,10 @@ def test_another_reward_changes_what_stands_behind_it_alone(tmp_path: Path) -> N
     after = grid(study(tmp_path, "generators.bartscore={reward: bartscore, scst.epochs: 4}"))
     changed = {job.name for job in after.jobs} - {job.name for job in before.jobs}
     assert changed and all("bartscore" in name for name in changed)
+
+
+def test_another_model_wins_over_the_miniature(tmp_path: Path) -> None:
+    found = grid(study(tmp_path, "generators={ce: {stages: ce}, big: {stages: ce, model: bart-base}}", "settings=[]"))
+    for job in found.jobs:
+        if job.kind == "ce":
+            assert ("model.path=mini/bart" in job.arguments) == ("-ce-s" in job.name)

@@ -4,12 +4,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from rl_qg.run_folder import read_json
 from rl_qg.study_grid import Job, is_done
-from rl_qg.study_workers import run_jobs
+from rl_qg.study_workers import _State, found_outcome, run_jobs
 from tests.study_work import work
 
 ROOT = Path(__file__).parents[2]
@@ -60,8 +62,22 @@ def test_a_failed_job_takes_what_needs_it_along_and_nothing_else(
     told = [line for line in capfd.readouterr().err.splitlines() if "failed:" in line]
     assert len(told) == 2 and f"log: {jobs[0].folder / 'log.txt'}" in told[0] and "the reason" in told[0]
     assert not is_done(jobs[0])
+    assert found_outcome(jobs) == found  # told again from what stands in the folders
     mended = [job(tmp_path, "bad"), *jobs[2:]]
     assert run(mended).done == ["good", "bad", "child", "grandchild"]
+    assert list(found_outcome(jobs).failed) == ["worse"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_gpu_that_is_not_there_is_not_taken_for_the_cpu(tmp_path: Path) -> None:
+    assert run([job(tmp_path, "a")], ("7",)).failed == {"a": "there is no GPU 7 on this machine; see devices"}
+
+
+def test_trackers_of_one_job_end_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = []
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(finish=lambda: ended.append("wandb")))
+    _State(0).restore()
+    assert ended == ["wandb"]
 
 
 def test_a_killed_worker_costs_its_job_alone(tmp_path: Path) -> None:
