@@ -33,6 +33,16 @@ _KINDS: dict[str, tuple[Any, Any, str]] = {
         transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
         "a BART-like encoder-decoder",
     ),
+    "tagger": (
+        transformers.AutoModelForTokenClassification,
+        transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+        "a token classifier",
+    ),
+    "regressor": (
+        transformers.AutoModelForSequenceClassification,
+        transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+        "a classifier of texts",
+    ),
 }
 
 _device: ContextVar[torch.device | None] = ContextVar("device", default=None)

@@ -103,12 +103,13 @@ def passage_key(context: str) -> bytes:
 
 
 def passage_keys(sources: Sequence[str], form: str = "line") -> set[bytes]:
-    """The keys of all passages of some files."""
-    return {passage_key(passage.context) for source in sources for passage in found_passages(source, form)}
+    """The keys of all passages of some files; what is no Unicode is no passage."""
+    texts = (passage.context for source in sources for passage in found_passages(source, form))
+    return {passage_key(text) for text in texts if is_unicode(text)}
 
 
 def has_answers(source: str) -> bool:
-    """Whether any passage of a file comes with an answer: then it is QA data."""
+    """Whether any passage of a file comes with an answer that `rl_qg.qa_sources` reads: then it is QA data."""
     return any(passage.answered for passage in found_passages(source, "line"))
 
 
@@ -179,11 +180,11 @@ def _from_rows(rows: Iterable[tuple[str, int, Any]], stem: str) -> Iterator[Pass
         asked = bool(row.get("question"))
         key = "" if asked else str(_text(row, "id", where, (str, int)))
         context, title = str(_text(row, name, where)), str(_text(row, "title", where))
-        yield Passage(key or f"{stem}-{number}", title, context, _answered(row))
+        yield Passage(key or f"{stem}-{number}", title, context, name != "text" and _answered(row))
 
 
 def _answered(row: dict[str, Any]) -> bool:
-    answers = row.get("answers", row.get("answer"))
+    answers = row.get("answer" if "paragraph" in row else "answers")
     return bool(answers.get("text") if isinstance(answers, dict) else answers)
 
 

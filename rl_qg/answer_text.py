@@ -11,17 +11,19 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from rl_qg.answer_words import ABBREVIATIONS
+from rl_qg.marks import MARKS
 
 MAX_WORDS = 10  # 97 % of the answers of SQuAD are not longer
 MAX_CHARACTERS = 120  # where words are not written apart
 SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 MAX_SPACELESS = 20  # characters of such a script
 
+_LETTERS = rf"(?:(?![{SPACELESS}])[^\W_][{MARKS}]*)+"  # and digits
 _TOKEN = re.compile(
     rf"[{SPACELESS}]+"  # a run without spaces: rules look inside it
     r"|(?:[^\W\d_]\.){2,}"  # U.S.
     r"|\d+(?:[.,:/]\d+)*"  # 1,000.5 10:30
-    rf"|(?:(?![{SPACELESS}])[^\W_])+(?:['’](?!s\b)[^\W\d_]+)*(?:-(?![{SPACELESS}])[^\W_]+)*"  # O'Neill, so-called
+    rf"|{_LETTERS}(?:['’](?!s\b)(?!\d){_LETTERS})*(?:-{_LETTERS})*"  # O'Neill, so-called
     r"|['’]s\b|\S"
 )
 _END = re.compile(r"""[.!?…]+["'”’)\]»]*(?=\s)|[。！？।॥؟]+["'”’)\]」』»]*|\n\s*\n""")
@@ -65,13 +67,18 @@ def sentences(text: str) -> list[tuple[int, int]]:
 
 
 def _ends(text: str, match: re.Match[str]) -> bool:
-    after = text[match.end() :].lstrip()[:1]
+    place = match.end()
+    while place < len(text) and text[place].isspace():  # a slice of the rest at each sentence would cost its square
+        place += 1
+    after = text[place : place + 1]
     if match.group()[0] in ".!?…" and (after.islower() or after in tuple(",;")):
         return False
     if len(match.group().strip("\"'”’)]»")) > 1 or match.group()[0] != ".":
         return True
-    word = re.search(r"[\w.]*$", text[: match.start()])
-    before = word.group() if word else ""
+    place = match.start()
+    while place and (text[place - 1].isalnum() or text[place - 1] in "._"):
+        place -= 1
+    before = text[place : match.start()]
     single = len(before) == 1 and before.isupper()  # an initial: John F. Kennedy
     return not single and before.casefold() not in ABBREVIATIONS
 

@@ -24,6 +24,7 @@ from rl_qg.answer_passages import Passage, Passages
 from rl_qg.answer_rules import VERSION, rule_spans
 from rl_qg.answer_text import Span
 from rl_qg.errors import InputError
+from rl_qg.output_reports import check_report, report_path, reported
 from rl_qg.processes import from_main
 from rl_qg.qa_data import check_unchanged, file_hash
 from rl_qg.run_folder import read_json, write_json
@@ -52,7 +53,7 @@ def propose_answers(
         InputError: the method cannot be had; `output` holds answers proposed otherwise or is not ours; a source has
             changed since it was begun, unless `accept_changed_data`; there is no usable passage; the disk is full.
     """
-    propose, made_by = _method(settings, state)
+    propose, made_by = method(settings, state)
     made_by |= {"input": list(passages.sources), "passages": passages.form, "excluded": _digest(passages.excluded)}
     standing, counts = from_main(
         state, lambda: _resume(output, passages, made_by, settings.batch_size, accept_changed_data)
@@ -79,11 +80,6 @@ def propose_answers(
     return report
 
 
-def report_path(output: Path) -> Path:
-    """Where the report of `answers.jsonl` stands: `answers.report.json` beside it."""
-    return output.with_name(f"{output.stem}.report.json")
-
-
 def report_line(report: Mapping[str, Any]) -> str:
     """What was proposed and left out, as one line for the log."""
     passages = report["passages"]
@@ -97,8 +93,12 @@ def report_line(report: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def _method(settings: AnswersSettings, state: PartialState) -> tuple[Propose, dict[str, Any]]:
-    """What proposes, and what its proposals hang on."""
+def method(settings: AnswersSettings, state: PartialState) -> tuple[Propose, dict[str, Any]]:
+    """What proposes answers as the settings say, and what its proposals hang on.
+
+    Raises:
+        InputError: no such method, or it cannot be had.
+    """
     limit = settings.max_per_context
     made_by: dict[str, Any] = {"method": settings.method, "max_per_context": limit, "batch_size": settings.batch_size}
     if settings.method == "rules":
@@ -148,6 +148,7 @@ def _resume(
     """Return how many passages are done and the bytes of their lines (None: all of it is done), and what reading
     counted; note beside `output` what makes it.
     """
+    check_report(output)
     note = output.with_name(output.name + ".settings.json")
     begun = output.exists()
     if begun and not note.exists():
@@ -185,8 +186,7 @@ def _resume(
 
 def _is_complete(output: Path) -> bool:
     """The report comes last, and knows the file."""
-    path = report_path(output)
-    return path.exists() and read_json(path)["output"]["sha256"] == file_hash(output)
+    return bool(reported(output, "output", "sha256") == file_hash(output))
 
 
 def _told(counts: Mapping[str, int]) -> str:

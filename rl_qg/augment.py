@@ -10,8 +10,7 @@ the one that stands first is taken. Models measure what has come so far, shared 
 killed command goes on with and later ones read (`rl_qg.candidate_measures`); the rest is the main process's work.
 """
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,11 +34,11 @@ from rl_qg.filter_rules import Empty
 from rl_qg.filter_table import build_filters
 from rl_qg.filters import Funnel, Work, no_metric
 from rl_qg.judge import Reward
+from rl_qg.output_reports import check_apart, check_report, report_path, reported
 from rl_qg.processes import from_main
 from rl_qg.qa_data import check_unchanged, examples_hash, file_hash
 from rl_qg.qa_stream import Examples
-from rl_qg.ranking import Record
-from rl_qg.run_folder import read_json, write_json
+from rl_qg.run_folder import write_json
 from rl_qg.sampling import SAMPLERS
 from rl_qg.settings import AugmentSettings
 
@@ -68,15 +67,15 @@ def augment(
         load_metric: builds the metric that such options describe.
 
     Raises:
-        InputError: with file and line, for a line that is not a whole candidate; for options that cannot be; the disk
-            is full.
+        InputError: with file and line, for a line that is not a whole candidate or is there twice; for options that
+            cannot be; the output is the questions, or its report that of another output; the disk is full.
     """
     questions, output = Path(questions), Path(output)
     state = state or PartialState(cpu=True)
     filters = build_filters(settings.filters)
     work = Work(gold, settings.seed, state.device, load_metric)
     measures = {one.name: measure for one in filters if (measure := one.measure(work)) is not None}
-    from_main(state, partial(_check, gold, output, settings, measures))
+    from_main(state, partial(_check, questions, gold, output, settings, measures))
     funnel = Funnel([Empty(), *filters], Candidates(questions), work)
     taken: dict[str, Taken] = {}
     questions_hash = from_main(state, partial(file_hash, questions)) if measures else ""
@@ -95,16 +94,18 @@ def check_questions(questions: Path, output: Path, *, accept_changed_data: bool)
     """Compare the questions at hand with those that `output` was made from, as its report has them.
 
     Raises:
-        InputError: they are others, and the user has not said that this is known.
+        InputError: they are others, and the user has not said that this is known; the report does not say.
     """
-    made_from = read_json(report_path(output))["inputs"]["questions"]["sha256"]
+    made_from = reported(output, "inputs", "questions", "sha256")
+    if not isinstance(made_from, str):
+        raise InputError(f"{report_path(output)}: does not say what {output.name} was made from; delete both")
     name = str(questions)
     check_unchanged({name: made_from}, {name: file_hash(questions)}, output, accept=accept_changed_data)
 
 
-def report_path(output: Path) -> Path:
-    """Where the report of `augmented.json` stands: `augmented.report.json` beside it."""
-    return output.with_name(f"{output.stem}.report.json")
+def check_inputs(output: Path, read: Iterable[str | Path]) -> None:
+    """Raise `InputError` where the output, its report or its card would be written over a file that is read."""
+    check_apart([output, report_path(output), card_path(output)], read)
 
 
 def funnel_table(report: dict[str, Any]) -> str:
@@ -119,7 +120,9 @@ def funnel_table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _check(gold: Examples, output: Path, settings: AugmentSettings, measures: Mapping[str, Any]) -> None:
+def _check(
+    questions: Path, gold: Examples, output: Path, settings: AugmentSettings, measures: Mapping[str, Any]
+) -> None:
     """Refuse what cannot be."""
     if settings.num_samples < 0:
         raise InputError(f"augment.num_samples={settings.num_samples} must not be negative")
@@ -128,6 +131,8 @@ def _check(gold: Examples, output: Path, settings: AugmentSettings, measures: Ma
     if not 0 <= settings.sample_relevance <= 1:
         raise InputError(f"augment.sample_relevance={settings.sample_relevance} is not in [0, 1]")
     check_output(output, measures)
+    check_inputs(output, [questions])
+    check_report(output)
     check_dataset_name(settings.hub_dataset)
     for example in gold:
         if example.id.startswith(SYNTHETIC):
@@ -174,19 +179,7 @@ class _Merge:
         sampler = SAMPLERS[settings.sampling](
             settings.num_samples, settings.seed, settings.sample_by, settings.sample_relevance
         )
-        ids: set[bytes] = set()
-
-        def see(place: int, record: Record) -> None:
-            key = hashlib.sha256(f"{record['candidate']} {record['id']}".encode()).digest()[:16]
-            if key in ids:
-                raise InputError(
-                    f"candidate {record['candidate']} of id {record['id']} occurs twice among the kept; generate "
-                    "again into a new file, or add the filter duplicates"
-                )
-            ids.add(key)
-            sampler.see(place, record)
-
-        funnel.settle(see)
+        funnel.settle(sampler.see)
         return sampler.chosen()
 
     def _rows(self, candidates: Candidates) -> Iterator[AugmentedRow]:

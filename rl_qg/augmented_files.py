@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,17 @@ def synthetic_row(record: Mapping[str, Any]) -> AugmentedRow:
             answers=(Answer(record["answer"], record["answer_start"]),),
         ),
         record["candidate"],
-        logprob if type(logprob) in (int, float) else None,
+        _finite(logprob),
         record[MEASURES],
     )
+
+
+def _finite(value: Any) -> float | None:
+    """A number as a float; None for what is none, or none that JSON and Parquet have."""
+    try:
+        return float(value) if type(value) in (int, float) and isfinite(value) else None
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
 
 
 def check_output(output: Path, measures: Iterable[str]) -> None:
@@ -106,7 +115,7 @@ def _write_parquet(output: Path, rows: Iterator[dict[str, Any]], measures: Seque
             **dict.fromkeys(("id", "title", "context", "question"), text),
             "answers": answers,
             "source": text,
-            "candidate": pyarrow.int32(),
+            "candidate": pyarrow.int64(),
             "logprob": number,
             **dict.fromkeys(measures, number),
         }

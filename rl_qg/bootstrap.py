@@ -124,8 +124,8 @@ def interval_of(means: np.ndarray, values: ArrayLike, level: float = 0.95) -> In
 def two_sided_p(means: np.ndarray) -> float:
     """The p-value of "the mean difference is 0": twice the share of resampled differences on the far side of 0.
 
-    It is below 0.05 about when the 95 % percentile interval leaves out 0. One more draw is counted on the far side than was
-    seen, so that it is never 0 and no smaller than the number of draws can tell.
+    It is below 0.05 about when the 95 % percentile interval leaves out 0. One more draw is counted on the far side
+    than was seen, so that it is never 0 and no smaller than the number of draws can tell.
     """
     far = min(np.count_nonzero(means <= 0), np.count_nonzero(means >= 0))
     return float(min(1.0, 2 * (far + 1) / (len(means) + 1)))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite, nan
+from os.path import expanduser, isdir, isfile  # false of a text that can be no path, where `Path` raises
 from pathlib import Path
 from typing import Any
 
@@ -105,16 +106,19 @@ def take_measure(
 
 
 def model_identity(options: Any) -> Any:
-    """The same options with a hash of its files in place of every local folder, and without other paths' owners.
+    """The same options with a hash in place of every file and folder that there is.
 
-    Weights decide the numbers, wherever they stand.
+    Weights and baselines decide the numbers, wherever they stand.
     """
     if isinstance(options, Mapping):
         return {str(key): model_identity(value) for key, value in options.items()}
     if isinstance(options, list | tuple):
         return [model_identity(value) for value in options]
-    if isinstance(options, str) and options and Path(options).expanduser().is_dir():
-        folder = Path(options).expanduser()
+    path = expanduser(options) if isinstance(options, str) else ""
+    if isfile(path):
+        return file_hash(Path(path))
+    if isdir(path):
+        folder = Path(path)
         files = sorted(path for pattern in ("*.safetensors", "*.json", "*.txt") for path in folder.glob(pattern))
         return hashlib.sha256("".join(f"{path.name} {file_hash(path)}\n" for path in files).encode()).hexdigest()
     return options

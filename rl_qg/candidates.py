@@ -1,18 +1,21 @@
 """The candidates of a `questions.jsonl`, read line by line as often as needed, and what became of each.
 
-In memory stand one byte for each candidate and eight for each of its measures; never a record. A candidate is known by
-its place: its number among the lines that are not blank, from 0.
+In memory stand one byte for each candidate and eight for each of its measures, eight more during the first reading;
+never a record. A candidate is known by its place: its number among the lines that are not blank, from 0.
 """
 
 from array import array
 from collections.abc import Collection, Iterator
+from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
 from rl_qg.errors import InputError
-from rl_qg.qa_sources import is_unicode, parse_object
+from rl_qg.qa_sources import is_unicode, opened, parse_object, to_the_end
 
 FIELDS: dict[str, type] = {
     "id": str,
@@ -23,17 +26,19 @@ FIELDS: dict[str, type] = {
     "answer_start": int,
     "question": str,
 }
+LARGEST = 2**63  # whole numbers are below it
 MEASURES = "measures"
 """Under this name the filters find the measures of a candidate, by the name of the filter that asked for them."""
 
 
 class Candidates:
-    """The candidates of a file. The first reading checks every line.
+    """The candidates of a file, gzipped or not. The first reading checks every line, and that none is there twice.
 
     `measures` maps names to one number for each place, NaN where there is none.
 
     Raises:
-        InputError: no such file; while reading, a line that is not a whole candidate, or a file that has changed.
+        InputError: no such file; while reading, a line that is not a whole candidate, two with the same id and
+            candidate, or a file that has changed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,7 +72,9 @@ class Candidates:
         `purpose` is what the bar says.
         """
         place = -1
-        with tqdm(total=self.path.stat().st_size, desc=purpose, unit="B", unit_scale=True) as bar:
+        keys = array("Q")
+        size = None if self.path.suffix == ".gz" else self.path.stat().st_size
+        with tqdm(total=size, desc=purpose, unit="B", unit_scale=True) as bar:
             for place, (number, line) in enumerate(numbered_lines(self.path)):
                 bar.update(len(line))
                 if not self._known:
@@ -78,13 +85,28 @@ class Candidates:
                     continue
                 where = f"{self.path}: line {number}"
                 record = candidate(line, where)
+                if not self._known:
+                    keys.append(_key(record))
                 record[MEASURES] = {name: values[place] for name, values in self.measures.items()}
                 yield place, where, record
         if place + 1 < len(self):
             raise self._changed()
         if not len(self):
             raise InputError(f"{self.path}: holds no candidate; run rl-qg generate again")
+        self._check_keys(keys)
         self._known = True
+
+    def _check_keys(self, keys: "array[int]") -> None:
+        values = np.array(keys, dtype=np.uint64)
+        order = np.argsort(values, kind="stable")
+        again = order[1:][values[order[1:]] == values[order[:-1]]]
+        if again.size:
+            number, line = next(islice(numbered_lines(self.path), int(again.min()), None))
+            record = candidate(line, f"{self.path}: line {number}")
+            raise InputError(
+                f"{self.path}: line {number}: candidate {record['candidate']} of id {record['id']} is there already; "
+                "give each line its own id and candidate"
+            )
 
     def _changed(self) -> InputError:
         return InputError(f"{self.path}: has changed while it was read; run the command again")
@@ -99,10 +121,15 @@ def marked(path: Path, marks: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield (line number, line) of each line that is not blank."""
-    with path.open("rb") as stream:
-        for number, line in enumerate(stream, 1):
+    with opened(path) as stream:
+        for number, line in enumerate(to_the_end(stream, path), 1):
             if line.strip():
                 yield number, line
+
+
+def _key(record: dict[str, Any]) -> int:
+    """8 bytes of what names a candidate."""
+    return int.from_bytes(sha256(f"{record['candidate']} {record['id']}".encode()).digest()[:8])
 
 
 def candidate(line: bytes, where: str) -> dict[str, Any]:
@@ -115,6 +142,8 @@ def candidate(line: bytes, where: str) -> dict[str, Any]:
             raise InputError(f"{where}: field {name!r} must be {kind.__name__}, got {type(record[name]).__name__}")
         if kind is str and not is_unicode(record[name]):
             raise InputError(f"{where}: field {name!r} holds half a character (an unpaired \\ud800 escape)")
+        if kind is int and abs(record[name]) >= LARGEST:
+            raise InputError(f"{where}: field {name!r} is a number of more than 64 bits; count from 0")
     answer, start = record["answer"], record["answer_start"]
     if not answer.strip():
         raise InputError(f"{where}: the answer is empty (id {record['id']})")

@@ -12,15 +12,25 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from rl_qg.command_list import COMMANDS, CONFIGS, GROUPS, RAW, choices, describe, overview, section_of
+from rl_qg.command_list import (
+    COMMANDS,
+    CONFIGS,
+    GROUPS,
+    RAW,
+    describe,
+    metrics_without_file,
+    offered,
+    overview,
+    section_of,
+)
 from rl_qg.errors import InputError, LocalError, Terminated
+from rl_qg.reward_options import complete_parts
 from rl_qg.run_folder import is_disk_full
 from rl_qg.settings import Settings
 
-COMBINED = ("rewards.Weighted", "rewards.Product")
-PART = {"metric": None, "weight": 1.0, "clip": None, "scale": 1.0}  # what every part of a combined reward may say
 KEY = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[^=]+)(?P<rest>=.*)?$", re.DOTALL)
 
 
@@ -81,6 +91,7 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
         print(describe(name))
         return
     if name in RAW:
+        _stay_offline_without_a_hub()  # workers find it in their environment
         from rl_qg import commands
 
         getattr(commands, name)(arguments)
@@ -107,7 +118,8 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
         missing = sorted(OmegaConf.missing_keys(config))
         if missing:
             raise InputError(f"{missing[0]} has no value; give one, such as {missing[0]}=…")
-        reward = complete_parts(OmegaConf.to_container(config.reward, resolve=True), config.reward_models)
+        models: Any = OmegaConf.to_container(config.reward_models, resolve=True)
+        reward = complete_parts(OmegaConf.to_container(config.reward, resolve=True), models)
         typed = OmegaConf.merge(OmegaConf.structured(Settings), {**config, "reward": {}})
         settings = OmegaConf.to_object(typed)
     except OmegaConfBaseException as error:
@@ -118,35 +130,6 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
         setattr(settings.explain, key, text)
     settings.check()
     return settings
-
-
-def complete_parts(reward: Any, models: Any) -> Any:
-    """Give each part of a combined reward the defaults of its metric's file in `configs/reward/`; what the part says
-    wins. `models` is the node `reward_models`, to which the files refer.
-
-    Raises:
-        InputError: a part has a key that neither every part nor its metric's file has.
-    """
-    from omegaconf import OmegaConf
-
-    def complete_part(label: str, part: Any) -> Any:
-        if not isinstance(part, dict):
-            return part  # the metric says what is wrong with it
-        name = part.get("metric") or label
-        if name not in choices("reward") or name == "custom":
-            return complete_parts({**PART, **part, "metric": name}, models)
-        file = OmegaConf.load(CONFIGS / "reward" / f"{name}.yaml")
-        node = OmegaConf.create({"reward_models": models, "file": file}).file
-        defaults: Any = {**OmegaConf.to_container(node, resolve=True), **PART}  # type: ignore[dict-item]
-        target = defaults.pop("_target_")
-        if unknown := sorted(map(str, part.keys() - defaults.keys())):
-            raise InputError(f"settings: part {label!r} has no key {unknown[0]!r}; it has {', '.join(defaults)}")
-        return complete_parts({**defaults, **part, "metric": target}, models)
-
-    parts = reward.get("parts")
-    if reward.get("_target_", reward.get("metric")) not in COMBINED or not isinstance(parts, dict):
-        return reward
-    return {**reward, "parts": {label: complete_part(label, part) for label, part in parts.items()}}
 
 
 def _texts(command: str, overrides: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -172,9 +155,12 @@ def resolved_yaml(command: str, overrides: Sequence[str]) -> str:
 def _compose(command: str, overrides: Sequence[str]) -> Any:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
+    from hydra.core.config_store import ConfigStore
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
+    for name in metrics_without_file():
+        ConfigStore.instance().store(name, {"_target_": name}, group="reward")
     with initialize_config_dir(version_base=None, config_dir=str(CONFIGS)):
         try:
             return hydra_compose("config", overrides=complete(command, overrides))
@@ -183,25 +169,42 @@ def _compose(command: str, overrides: Sequence[str]) -> Any:
 
 
 def complete(command: str, overrides: Sequence[str]) -> list[str]:
-    """Write overrides out in full: section names put in front, and the group that a key implies."""
+    """Write overrides out in full: section names put in front, and the group that a key implies.
+
+    Filters are what the user makes them: a key below `filters` is changed or added.
+    """
     field = Settings.__dataclass_fields__.get(section_of(command))
     own = set(field.type.__dataclass_fields__) if field is not None else set()  # type: ignore[union-attr]
     full = []
     if command == "answers" and overrides and "=" not in overrides[0]:
-        overrides = [f"input={overrides[0]}", *overrides[1:]]
+        overrides = [f"input={_quoted(overrides[0])}", *overrides[1:]]
     for text in overrides:
         match = KEY.match(text)
         if text.startswith("-") or match is None or match["rest"] is None:
             raise InputError(f"argument {text!r} is not of the form key=value; rl-qg {command} --help lists the keys")
-        key = match["key"]
+        key, sign = match["key"], match["sign"] or ""
+        if key in GROUPS and match["rest"] == "=null":
+            raise InputError(f"settings: {key}=null is no choice; choose one of {offered(key)}")
         qualified = f"{section_of(command)}.{key}" if key.split(".")[0] in own and key not in GROUPS else key
-        full.append(f"{match['sign'] or ''}{qualified}{match['rest']}")
+        if key.startswith("filters."):
+            qualified = f"augment.{key}"
+        if qualified.startswith("augment.filters.") and sign in ("", "+"):
+            sign = "++"
+        full.append(f"{sign}{qualified}{match['rest']}")
     keys = [text.lstrip("+").split("=")[0] for text in full]
     if "reward._target_" in keys and "reward" not in keys:
         full.insert(0, "reward=custom")
     if "data.train" in keys and "data" not in keys:
         full.insert(0, "data=files")  # what a preset says of its own data does not hold for these
     return full
+
+
+def _quoted(name: str) -> str:
+    """A file's name as Hydra reads one text, whatever signs it has; a list of names stays one."""
+    if name.startswith("[") and not Path(name).exists():
+        return name
+    escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + match[2].replace("'", "\\'"), name)
+    return f"'{escaped}'"
 
 
 def _one_line(error: Exception, command: str) -> str:
@@ -211,7 +214,7 @@ def _one_line(error: Exception, command: str) -> str:
         key = getattr(error.__cause__, "full_key", None) or match[1]
         return f"settings: there is no key or group {key!r}; rl-qg {command} --help lists them"
     if match := re.search(r"Could not find '([^/']+)/([^']+)'", text):
-        return f"settings: {match[1]}={match[2]} is no choice; choose one of {', '.join(choices(match[1]))}"
+        return f"settings: {match[1]}={match[2]} is no choice; choose one of {offered(match[1])}"
     text = re.sub(r"\s*(object_type|reference_type)=\S+", "", text)
     return "settings: " + text.replace("full_key: ", "key: ")
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rewards import METRICS
 from rl_qg.settings import Settings
 
 PACKAGED = Path(__file__).parent / "configs"  # in an installed wheel
@@ -48,6 +49,11 @@ COMMANDS = {
         "rl-qg train-answers data.train=train.json data.validation=dev.json output_dir=RUN/answers",
         ("output_dir", "seed", "accept_changed_data", "train_answers", "data", "training", "miniature"),
     ),
+    "train-kpqa": Command(
+        "train the model that weighs tokens in the metrics of KPQA, on questions and the sentences that answer them",
+        "rl-qg train-kpqa data.train=train.json data.validation=dev.json output_dir=RUN/kpqa",
+        ("output_dir", "seed", "accept_changed_data", "train_kpqa", "data", "training", "miniature"),
+    ),
     "generate": Command(
         "write candidate questions for every answer of the training data",
         "rl-qg generate model.path=RUN/scst data.train=train.json output=questions.jsonl num_beams=8",
@@ -67,6 +73,21 @@ COMMANDS = {
         "score questions with one metric",
         "rl-qg score reward=qrelscore input=questions.jsonl output=scored.jsonl",
         ("score", "accept_changed_data", "reward_models", "miniature"),
+    ),
+    "evaluate": Command(
+        "judge generated questions with several metrics: means and corpus scores with intervals, by type and length",
+        "rl-qg evaluate predictions=questions.jsonl metrics=[bleu4,rouge_l,qrelscore] output=DIR",
+        ("evaluate", "reward_models", "miniature"),
+    ),
+    "correlate": Command(
+        "judge metrics: how far they agree with people who have rated the same questions",
+        "rl-qg correlate human=judgements.jsonl metrics=[bleu4,rouge_l,qrelscore] output=DIR",
+        ("correlate", "reward_models", "miniature"),
+    ),
+    "robustness": Command(
+        "judge metrics: whether they tell questions made wrong from questions said in other words",
+        "rl-qg robustness input=dev.json metrics=[rouge_l,qrelscore] output=DIR",
+        ("robustness", "reward_models", "miniature"),
     ),
     "explain": Command(
         "show where the score of one question comes from, token by token, as a page",
@@ -97,8 +118,18 @@ def section_of(command: str) -> str:
 
 
 def choices(group: str) -> list[str]:
-    """The names that a config group offers."""
+    """The files of a config group."""
     return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+
+
+def metrics_without_file() -> list[str]:
+    """Metrics whose name alone says all: those of `rewards.METRICS` without a file in `configs/reward/`."""
+    return sorted(METRICS.keys() - set(choices("reward")))
+
+
+def offered(group: str) -> str:
+    """What may be chosen in a group, as a person reads it."""
+    return ", ".join([*choices(group), *(metrics_without_file() if group == "reward" else [])])
 
 
 def overview() -> str:
@@ -126,7 +157,7 @@ def describe(name: str) -> str:
         return "\n".join([*lines, "", f"Arguments: {RAW[name]}."])
     lines += ["", "Groups (choose with group=name):"]
     for group in GROUPS:
-        lines.append(f"  {group:<7} {', '.join(choices(group))}")
+        lines.append(f"  {group:<7} {offered(group)}")
     lines += ["", "Keys and defaults (set with key=value; nested ones with dots, as ce.epochs=3):", ""]
     lines += [f"  {line}" for line in _sections(command.sections)]
     if section_of(name) in Settings.__dataclass_fields__:

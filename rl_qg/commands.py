@@ -15,24 +15,27 @@ from tqdm import tqdm
 
 from rl_qg.errors import InputError
 from rl_qg.filter_models import check_filters, load_metric, needs_models, with_metrics
+from rl_qg.judge import Reward
+from rl_qg.metric_list import load_metrics
 from rl_qg.preparation import Run, load_reward, one_miniature, open_run, reward_with_miniatures
 from rl_qg.processes import processes
 from rl_qg.qa_data import take
 from rl_qg.qa_stream import Examples, stream_examples
+from rl_qg.result_pages import check_folder
 from rl_qg.run_folder import atomic_writer, check_run_folder, claim_run_folder, write_json
 from rl_qg.run_record import check_continuation, run_record, write_run_record
 from rl_qg.settings import QAModelSettings, Settings
-from rl_qg.splits import load_splits, load_training, read_role, source_names, training_spans
+from rl_qg.splits import Splits, load_splits, load_training, read_role, source_names, training_spans
 
 log = logging.getLogger(__name__)
 
 
 def pipeline(settings: Settings) -> None:
     """The whole job (see `rl_qg.pipeline`)."""
-    from rl_qg.pipeline import run_pipeline
+    from rl_qg.pipeline import check_late_stages, run_pipeline
 
     _check_generator(settings)
-    check_filters(settings)
+    check_late_stages(settings, processes(settings.training.use_cpu))
     run_pipeline(open_run(settings))
 
 
@@ -84,16 +87,51 @@ def answers(settings: Settings) -> None:
 
 def train_answers(settings: Settings) -> None:
     """The model that proposes answers (see `rl_qg.train_answers`)."""
-    from rl_qg.train_answers import train_extractor
+    from rl_qg.train_answers import METRICS, train_extractor
 
+    splits, path = _fine_tuning(settings, "train_answers", settings.train_answers.model.path, METRICS)
+    train_extractor(
+        splits.gold,
+        splits.validation,
+        settings=replace(settings.train_answers, model=QAModelSettings(path)),
+        output_dir=Path(settings.output_dir),
+        seed=settings.seed,
+        use_cpu=settings.training.use_cpu,
+        precision=settings.training.precision,
+    )
+    log.info("done: use it with rl-qg answers method=extractor extractor=%s", settings.output_dir)
+
+
+def train_kpqa(settings: Settings) -> None:
+    """The keyphrase predictor of KPQA (see `rl_qg.train_kpqa`)."""
+    from rl_qg.train_kpqa import METRICS, train_predictor
+
+    splits, path = _fine_tuning(settings, "train_kpqa", settings.train_kpqa.model.path, METRICS)
+    train_predictor(
+        splits.gold,
+        splits.validation,
+        settings=replace(settings.train_kpqa, model=QAModelSettings(path)),
+        output_dir=Path(settings.output_dir),
+        seed=settings.seed,
+        use_cpu=settings.training.use_cpu,
+        precision=settings.training.precision,
+    )
+    log.info("done: use it with rl-qg score reward=kpqa reward.model=%s", settings.output_dir)
+
+
+def _fine_tuning(settings: Settings, section: str, model: str, metrics: str) -> tuple[Splits, str]:
+    """Claim or resume the folder of an encoder that is trained on QA data; return the data and the encoder's path.
+
+    `metrics` is the file that says that it is trained.
+    """
     data, folder = settings.data, Path(settings.output_dir)
     state = processes(settings.training.use_cpu)
-    chosen = {"data": asdict(data), "train_answers": asdict(settings.train_answers), "seed": settings.seed}
+    chosen = {"data": asdict(data), section: asdict(getattr(settings, section)), "seed": settings.seed}
     chosen |= {"precision": settings.training.precision}
     begun = check_run_folder(folder, chosen)
     splits = load_splits(data)
     if begun:
-        trained = (folder / "answers_metrics.json").exists()
+        trained = (folder / metrics).exists()
         check_continuation(folder, splits.hashes, accept=settings.accept_changed_data, trained=trained)
     state.wait_for_everyone()
     if state.is_main_process:
@@ -103,17 +141,7 @@ def train_answers(settings: Settings) -> None:
         )
         write_run_record(folder, record)
     with state.main_process_first():
-        path = one_miniature(settings.train_answers.model.path, splits.gold, settings)
-    train_extractor(
-        splits.gold,
-        splits.validation,
-        settings=replace(settings.train_answers, model=QAModelSettings(path)),
-        output_dir=folder,
-        seed=settings.seed,
-        use_cpu=settings.training.use_cpu,
-        precision=settings.training.precision,
-    )
-    log.info("done: use it with rl-qg answers method=extractor extractor=%s", folder)
+        return splits, one_miniature(model, splits.gold, settings)
 
 
 def generate(settings: Settings) -> None:
@@ -141,11 +169,13 @@ def generate(settings: Settings) -> None:
 def augment(settings: Settings) -> None:
     """Filter, sample, merge (see `rl_qg.augment`)."""
     from rl_qg.augment import augment as run_augmentation
+    from rl_qg.augment import check_inputs
 
     options = settings.augment
     questions = _required(options.questions, "questions", "questions.jsonl")
     output = _required(options.output, "output", "augmented.json")
     check_filters(settings)
+    check_inputs(output, [questions, *source_names(options.gold)])
     state = processes(settings.training.use_cpu or not needs_models(settings))
     gold: Examples = stream_examples(options.gold, role="train") if options.gold else []
     run_augmentation(
@@ -215,6 +245,37 @@ def score(settings: Settings) -> None:
         state=state,
         accept_changed_data=settings.accept_changed_data,
     )
+
+
+def evaluate(settings: Settings) -> None:
+    """Generated questions under several metrics (see `rl_qg.evaluate_questions`)."""
+    from rl_qg.evaluate_questions import evaluate as run_evaluation
+
+    folder = check_folder(settings.evaluate.output, "evaluation")
+    run_evaluation(_metrics(settings, settings.evaluate.metrics), settings.evaluate, folder)
+
+
+def correlate(settings: Settings) -> None:
+    """Metrics against what people say (see `rl_qg.correlate`)."""
+    from rl_qg.correlate import correlate as run_correlation
+
+    options = settings.correlate
+    folder = check_folder(options.output, "correlation")
+    run_correlation(_metrics(settings, options.metrics, optional=options.provided), options, folder)
+
+
+def robustness(settings: Settings) -> None:
+    """Metrics under perturbed questions (see `rl_qg.robustness`)."""
+    from rl_qg.robustness import robustness as run_robustness
+
+    folder = check_folder(settings.robustness.output, "robustness")
+    run_robustness(_metrics(settings, settings.robustness.metrics), settings.robustness, folder)
+
+
+def _metrics(settings: Settings, entries: Sequence[Any], *, optional: bool = False) -> dict[str, Reward]:
+    """The metrics of a list, in the one process of a command that judges with several; none where it may be empty."""
+    state = processes(settings.training.use_cpu)
+    return load_metrics(entries, settings, state) if entries or not optional else {}
 
 
 def explain(settings: Settings) -> None:

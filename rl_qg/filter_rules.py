@@ -3,14 +3,16 @@
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from rl_qg.filters import Record, Rule, RuleFilter, Work, contains_words, question_key, words
 from rl_qg.question_types import LANGUAGES, asks
 
-QUESTION_MARKS = "?？؟\u037e՞፧⁇⁈⸮?"
+QUESTION_MARKS = "?？؟\u037e፧⁇⁈⸮?"
+ARMENIAN_MARK = "\u055e"
 OPENING, CLOSING = "([{（［｛「『《", ")]}）］｝」』》"
 QUOTES = ('"', "„“”", "«»")  # languages differ in which of a pair opens
 LEFTOVER = re.compile(
@@ -100,7 +102,7 @@ class WellFormed(RuleFilter):
         balanced: brackets close in order, double quotes come in pairs.
         repeated_ngram: no so many words in a row come twice, and no word follows itself; 0 is off. What the passage
             repeats as well ("Duran Duran") is allowed.
-        special_tokens: no leftover of a tokenizer, such as `<extra_id_0>` or `[UNK]`.
+        special_tokens: no leftover of a tokenizer, such as `<extra_id_0>` or `[UNK]`, that the passage has not.
         language: of the question words: en, de, fr, es.
     """
 
@@ -125,7 +127,7 @@ class WellFormed(RuleFilter):
     def rules(self) -> list[Rule]:
         """One rule for each test that is on."""
         tests = [
-            (self.special_tokens, Rule("special tokens", lambda r: LEFTOVER.search(r["question"]) is not None)),
+            (self.special_tokens, Rule("special tokens", lambda r: has_leftover(r["question"], r["context"]))),
             (self.question_mark, Rule("no question mark", lambda r: not ends_in_mark(r["question"]))),
             (self.question_word, Rule("no question word", lambda r: not asks(r["question"], self.language))),
             (self.balanced, Rule("unbalanced brackets or quotes", lambda r: not is_balanced(r["question"]))),
@@ -137,9 +139,20 @@ class WellFormed(RuleFilter):
         return [rule for on, rule in tests if on]
 
 
+def has_leftover(question: str, context: str) -> bool:
+    """Say whether a question holds a leftover of a tokenizer; what the passage has too is none: "Ġ" is Maltese."""
+    return any(match.group() not in context for match in LEFTOVER.finditer(question))
+
+
 def ends_in_mark(question: str) -> bool:
-    """Say whether a question ends in a question mark, behind which brackets and quotes may close."""
-    return question.rstrip().rstrip(f"{CLOSING}{''.join(QUOTES)}'’‘ ").endswith(tuple(QUESTION_MARKS))
+    """Say whether a question ends in a question mark, behind which brackets and quotes may close.
+
+    That of Greek is a semicolon; that of Armenian stands within the word that asks.
+    """
+    asked = question.rstrip().rstrip(f"{CLOSING}{''.join(QUOTES)}'’‘ ")
+    if asked.endswith(";"):
+        return [script for script, _ in scripts(asked).most_common(1)] == ["GREEK"]
+    return asked.endswith(tuple(QUESTION_MARKS)) or ARMENIAN_MARK in asked
 
 
 def is_balanced(text: str) -> bool:
@@ -158,20 +171,27 @@ def repeats_itself(question: str, context: str, length: int) -> bool:
     the same words only once.
     """
     found = words(question)
-    grams = Counter(tuple(found[i : i + length]) for i in range(len(found) - length + 1))
-    for gram, count in grams.items():
-        if count > 1 and f" {' '.join(words(context))} ".count(f" {' '.join(gram)} ") < count:
-            return True
-    doubled = [f"{first} {second}" for first, second in pairwise(found) if first == second]
-    return any(not contains_words(pair, context) for pair in doubled)
+    repeated = {run: count for run, count in _runs_of(found, length).items() if count > 1}
+    doubled = {pair for pair in pairwise(found) if len(set(pair)) == 1}
+    if not repeated and not doubled:
+        return False
+    there = words(context)
+    known = _runs_of(there, length)
+    return any(known[run] < count for run, count in repeated.items()) or not doubled <= set(pairwise(there))
+
+
+def _runs_of(found: list[str], length: int) -> Counter[tuple[str, ...]]:
+    """How often each `length` words stand in a row; rows may overlap."""
+    return Counter(tuple(found[i : i + length]) for i in range(len(found) - length + 1))
 
 
 @dataclass
 class Script(RuleFilter):
     """Keeps questions of whose letters a share of at least `min_share` is of the passage's scripts.
 
-    A script is the passage's when `passage_share` of its letters are of it. Tells Russian from English, not French
-    from English; passages and questions without letters pass.
+    A script is the passage's when `passage_share` of its letters are of it; a name that stands in the passage (`NASA`
+    in Arabic text) counts as its own too. Tells Russian from English, not French from English; passages and questions
+    without letters pass.
     """
 
     min_share: float = 0.9
@@ -190,19 +210,39 @@ class Script(RuleFilter):
         passage, question = scripts(record["context"]), scripts(record["question"])
         if not passage or not question:
             return False
-        own = [name for name, count in passage.items() if count >= self.passage_share * passage.total()]
-        return sum(question[name] for name in own) < self.min_share * question.total()
+        own = {name for name, count in passage.items() if count >= self.passage_share * passage.total()}
+        foreign = [run for run in _script_runs(record["question"]) if run[0] not in own]
+        if foreign:
+            known = set(_script_runs(record["context"]))
+            foreign = [run for run in foreign if run not in known]
+        return question.total() - sum(len(run) for _, run in foreign) < self.min_share * question.total()
 
 
 def scripts(text: str) -> Counter[str]:
     """How many letters of each script a text has; marks that go with letters do not count."""
-    return Counter(script for script in map(_script, text) if script)
+    found = Counter[str]()
+    for script, run in _script_runs(text):
+        found[script] += len(run)
+    return found
+
+
+def _script_runs(text: str) -> Iterator[tuple[str, str]]:
+    """Script and letters of each run of neighbouring letters of one script: the words, where words stand apart."""
+    for script, run in groupby(unicodedata.normalize("NFC", text).casefold(), _script):
+        if script:
+            yield script, "".join(run)
+
+
+_SHARED = {"HIRAGANA": "KANA", "KATAKANA": "KANA", "KATAKANA-HIRAGANA": "KANA", "IDEOGRAPHIC": "CJK"}
 
 
 @cache
 def _script(sign: str) -> str:
-    """The first word of a letter's Unicode name, which is its script: LATIN, CYRILLIC, CJK or HIRAGANA, say."""
+    """The first word of a letter's Unicode name, which is its script: LATIN, CYRILLIC or CJK, say.
+
+    Both kinds of kana, and the signs that lengthen or repeat a character, are one script with what they belong to.
+    """
     if not sign.isalpha():
         return ""
-    name = unicodedata.name(sign, "")
-    return name.removeprefix("FULLWIDTH ").removeprefix("HALFWIDTH ").split(" ")[0]
+    name = unicodedata.name(sign, "").removeprefix("FULLWIDTH ").removeprefix("HALFWIDTH ").split(" ")[0]
+    return _SHARED.get(name, name)

@@ -10,7 +10,7 @@ filters:
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
-from inspect import isclass
+from inspect import Parameter, Signature, isclass, signature
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -59,8 +59,14 @@ class Foreign(RuleFilter):
         self.keeps = keeps
 
     def rules(self) -> list[Rule]:
-        """One rule, with the filter's name for a reason."""
-        return [Rule(self.name, lambda record: not self.keeps(record))]
+        """One rule, with the filter's name for a reason; what goes wrong in it is said in one line."""
+        return [Rule(self.name, self._rejects)]
+
+    def _rejects(self, record: Record) -> bool:
+        try:
+            return not self.keeps(record)
+        except Exception as error:  # whatever somebody else's code raises
+            raise InputError(f"augment.filters.{self.name}: {type(error).__name__}: {error}") from error
 
 
 def _build(name: str, given: Any) -> Filter:
@@ -118,17 +124,28 @@ def _described(hint: Any) -> str:
 
 def _foreign(at: str, target: str, options: dict[str, Any]) -> Callable[[Record], Any]:
     """What a dotted path names: a class is built with the options, a function gets them at each call."""
+    at = f"{at}._target_={target}"
+    found = imported(at, target)
+    try:
+        if isclass(found):
+            found, options = found(**options), {}
+        _signature(found).bind({}, **options)
+    except TypeError as error:
+        raise InputError(f"{at}: cannot be called with a record and these options ({error})") from None
+    return partial(found, **options)
+
+
+def imported(at: str, target: str) -> Any:
+    """What a dotted path names; raises `InputError`, beginning with `at`, where there is nothing."""
     module, _, attribute = target.rpartition(".")
     try:
-        found = getattr(import_module(module), attribute)
+        return getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"{at}._target_={target}: cannot be imported ({error}); check the path") from None
-    if not isclass(found):
-        return partial(found, **options)
+        raise InputError(f"{at}: cannot be imported ({error}); check the path") from None
+
+
+def _signature(found: Any) -> Signature:
     try:
-        made = found(**options)
-    except TypeError as error:
-        raise InputError(f"{at}._target_={target}: {error}") from None
-    if not callable(made):
-        raise InputError(f"{at}._target_={target}: cannot be called with a record")
-    return made
+        return signature(found)
+    except ValueError:  # a builtin that does not tell
+        return Signature([Parameter("anything", Parameter.VAR_POSITIONAL)])

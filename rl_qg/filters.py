@@ -18,18 +18,20 @@ from rl_qg.candidate_measures import Measure
 from rl_qg.candidates import Candidates
 from rl_qg.errors import InputError
 from rl_qg.judge import Reward
+from rl_qg.marks import MARKS
 from rl_qg.qa_data import passage_hash
 from rl_qg.qa_stream import Examples
 from rl_qg.ranking import Record
 
-_WORD = re.compile(r"\d+(?:[.,:]\d+)+|\w+")
+_WORD = re.compile(rf"\d+(?:[.,:]\d+)+|\w+(?:[{MARKS}]+\w*)*")
 
 
 def words(text: str) -> list[str]:
     """Split a text into words for comparison: case, punctuation and Unicode form do not count.
 
-    A number keeps its inner separators (`1,000`, `5.5`, `10:30`), so that `5` is not a word of `5.5`. Articles stay:
-    without them the answer "The Who" would be a word of every question that begins with "who".
+    A number keeps its inner separators (`1,000`, `5.5`, `10:30`), so that `5` is not a word of `5.5`; a letter keeps
+    its marks. Articles stay: without them the answer "The Who" would be a word of every question that begins with
+    "who".
     """
     return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 

@@ -1,15 +1,20 @@
-"""How a pretrained encoder is fine-tuned, reader or answer extractor: the library's trainer, told the same things."""
+"""How a pretrained encoder is fine-tuned, as reader, answer extractor or keyphrase predictor: one set of arguments."""
 
 from pathlib import Path
 
 import torch
 from transformers import TrainingArguments
 
-from rl_qg.settings import QASettings, TrainAnswersSettings
+from rl_qg.settings import QASettings, TrainAnswersSettings, TrainKPQASettings
 
 
 def fine_tuning_arguments(
-    settings: QASettings | TrainAnswersSettings, output_dir: Path, *, seed: int, use_cpu: bool, precision: str
+    settings: QASettings | TrainAnswersSettings | TrainKPQASettings,
+    output_dir: Path,
+    *,
+    seed: int,
+    use_cpu: bool,
+    precision: str,
 ) -> TrainingArguments:
     """Linear decay behind a warm-up, one checkpoint kept every `save_steps` updates, no tracker."""
     return TrainingArguments(

@@ -68,6 +68,8 @@ def generate(
         return done * count
     dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
     policy = Policy(model_path, device=state.device, dtype=dtype, rows=count * settings.batch_size)
+    if not settings.do_sample and count > (size := policy.model.get_output_embeddings().weight.shape[0]):
+        raise InputError(f"generate.num_beams={count} is above the {size} tokens that {model_path} knows: lower it")
     decode = partial(_lines, policy, count=count, settings=settings, seed=seed)
     halving = Halving("generate", "ask for fewer candidates (num_beams, num_samples) or shorter ones (max_new_tokens)")
     with tqdm(

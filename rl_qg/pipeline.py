@@ -7,27 +7,54 @@ a kill goes on where it stood, and a stage can be redone by deleting its result.
 """
 
 import logging
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from accelerate import PartialState
+
 from rl_qg.answer_passages import Passages, has_answers
-from rl_qg.answers import propose_answers, report_line
+from rl_qg.answers import method, propose_answers, report_line
 from rl_qg.augment import augment, check_questions, report_path
 from rl_qg.commands import train_generator
+from rl_qg.data_card import check_dataset_name
 from rl_qg.evaluation import evaluate_generators
-from rl_qg.filter_models import load_metric, with_metrics
+from rl_qg.filter_models import check_filters, check_numbers, load_metric, with_metrics
 from rl_qg.generate import generate
 from rl_qg.hub import publish
 from rl_qg.preparation import Run
 from rl_qg.processes import from_main
 from rl_qg.qa import compare, train_reader
 from rl_qg.qa_data import QAExample, read_examples, take
+from rl_qg.qa_sources import found_records
 from rl_qg.qa_stream import Examples
 from rl_qg.report import write_report
+from rl_qg.settings import Settings
 from rl_qg.splits import answer_spans, source_names, with_more_spans
 
 log = logging.getLogger(__name__)
+
+
+def check_late_stages(settings: Settings, state: PartialState) -> None:
+    """Raise `InputError` for what a late stage would stumble over, before the first one has taken hours."""
+    check_filters(settings)
+    check_numbers(settings)
+    check_dataset_name(settings.augment.hub_dataset)
+    if from_main(state, partial(_reads_passages, settings)):
+        method(settings.answers, state)
+
+
+def _reads_passages(settings: Settings) -> bool:
+    """Read the files of `data.unlabelled` to their end; return whether answers are to be proposed for one of them."""
+    sources = source_names(settings.data.unlabelled)
+    answered = [source for source in sources if has_answers(source)]
+    for source in answered:
+        deque(found_records(source, "train", unlabelled=True), maxlen=0)
+    bare = [source for source in sources if source not in answered]
+    if bare:
+        deque(Passages(bare, settings.answers.passages), maxlen=0)
+    return bool(bare)
 
 
 def run_pipeline(run: Run) -> Path:

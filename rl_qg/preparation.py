@@ -25,6 +25,8 @@ from rl_qg.settings import DataSettings, QAModelSettings, Settings
 from rl_qg.splits import WORLD, Splits, load_splits
 
 log = logging.getLogger(__name__)
+# What shows that late stages of the pipeline have used their settings: until then these may change.
+OUTPUTS = {"answers": "answers.jsonl", "augment": "augmented.json"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ def open_run(settings: Settings) -> Run:
     """
     state = processes(settings.training.use_cpu)
     folder = Path(settings.output_dir)
-    begun = check_run_folder(folder, asdict(settings))
+    unused = [section for section, output in OUTPUTS.items() if not (folder / output).exists()]
+    begun = check_run_folder(folder, asdict(settings), unused)
     splits = load_splits(settings.data)
     if begun:
         trained = (folder / TRAINED).exists()

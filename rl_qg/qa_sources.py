@@ -35,7 +35,8 @@ def is_hub_name(source: str) -> bool:
 def found_records(source: str, split: str, *, unlabelled: bool = False) -> Iterator[FoundRecord]:
     """Yield the records of a file, or of one split of a Hub data set; a missing id becomes `<file stem>-<row>`.
 
-    With `unlabelled`, records may lack the field `question`. Raises `InputError` with file, place and field.
+    With `unlabelled`, records may lack the fields `question` and `answers`, and SQuAD's paragraphs `qas`. Raises
+    `InputError` with file, place and field.
     """
     if is_hub_name(source):
         return _from_rows(_hub_rows(source, split), f"{source.rsplit('/')[-1]}-{split}", unlabelled)
@@ -97,7 +98,8 @@ def _from_squad(path: Path, stem: str, unlabelled: bool) -> Iterator[FoundRecord
         for p, paragraph in enumerate(_list(article, "paragraphs", article_at)):
             paragraph_at = f"{article_at}.paragraphs[{p}]"
             context = _text(paragraph, "context", paragraph_at)
-            for q, qa in enumerate(_list(paragraph, "qas", paragraph_at)):
+            bare = unlabelled and "qas" not in paragraph
+            for q, qa in enumerate([] if bare else _list(paragraph, "qas", paragraph_at)):
                 number += 1
                 where = f"{paragraph_at}.qas[{q}]"
                 impossible = isinstance(qa, dict) and qa.get("is_impossible") is True
@@ -106,7 +108,7 @@ def _from_squad(path: Path, stem: str, unlabelled: bool) -> Iterator[FoundRecord
                     title=title,
                     context=context,
                     question=_text(qa, "question", where, optional=unlabelled),
-                    answers=() if impossible else _answers(qa, where),
+                    answers=() if impossible or _lacks(qa, "answers", unlabelled) else _answers(qa, where),
                     impossible=impossible,
                 )
 
@@ -116,13 +118,19 @@ def _from_rows(rows: Iterable[tuple[str, int, Any]], stem: str, unlabelled: bool
     for where, number, row in rows:
         qg_bench = "paragraph" in row
         context = _text(row, "paragraph" if qg_bench else "context", where)
+        bare = _lacks(row, "answer" if qg_bench else "answers", unlabelled)
         yield FoundRecord(
             id=_id(row, where) or f"{stem}-{number}",
             title=_text(row, "title", where, optional=True),
             context=context,
             question=_text(row, "question", where, optional=unlabelled),
-            answers=_located(row, where) if qg_bench else _answers(row, where),
+            answers=() if bare else _located(row, where) if qg_bench else _answers(row, where),
         )
+
+
+def _lacks(record: Any, name: str, unlabelled: bool) -> bool:
+    """Whether a record may lack a field, and does."""
+    return unlabelled and isinstance(record, dict) and name not in record
 
 
 def _located(row: dict[str, Any], where: str) -> tuple[tuple[str, int], ...]:

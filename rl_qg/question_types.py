@@ -2,13 +2,14 @@
 
 Rules over question words, from a table for each language. A question of a language without a table is `other`, and so
 is one without a question word ("Name the river."). A clause in front can mislead: "When the war ended, who won?" is
-`when`.
+`when`. A word with an apostrophe that the table has not counts as two: "d'où" holds "où", "who'd" is "who".
 """
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 TYPES = ("what", "who", "when", "where", "why", "how", "how many", "which", "yes/no", "other")
 OTHER = "other"
@@ -19,16 +20,22 @@ _TOKEN = re.compile(r"\w+(?:['’]\w+)?")
 @dataclass(frozen=True)
 class Language:
     """How a language asks: `phrases` maps question words to types, `verbs` begin questions to be answered by yes or
-    no, and `marks` end a question.
+    no, and so does a verb that `turned` finds in front of its subject.
     """
 
     phrases: Mapping[str, str]
     verbs: frozenset[str]
+    turned: re.Pattern[str] | None = None
 
-    @property
+    @cached_property
     def longest(self) -> int:
         """Words of the longest phrase."""
         return max(len(phrase.split()) for phrase in self.phrases)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words that the table has."""
+        return self.verbs.union(*(phrase.split() for phrase in self.phrases))
 
 
 def _phrases(table: Mapping[str, str]) -> dict[str, str]:
@@ -65,7 +72,8 @@ LANGUAGES = {
     "de": Language(
         _phrases(
             {
-                "what": "was, wozu, womit, wovon, woran, wofür, worüber, worin, worauf, wodurch",
+                "what": "was, wozu, womit, wovon, woran, wofür, worüber, worin, worauf, wodurch, worum, woraus, "
+                "wogegen, wonach, wobei, wovor, worunter",
                 "who": "wer, wen, wem, wessen",
                 "when": "wann, in welchem jahr, welches jahr, seit wann, bis wann",
                 "where": "wo, wohin, woher, in welcher stadt, in welchem land",
@@ -93,10 +101,12 @@ LANGUAGES |= {
                 "why": "pourquoi",
                 "how": "comment",
                 "how many": "combien",
-                "which": "quel, quelle, quels, quelles, lequel, laquelle, lesquels, lesquelles",
+                "which": "quel, quelle, quels, quelles, lequel, laquelle, lesquels, lesquelles, auquel, auxquels, "
+                "auxquelles, duquel, desquels, desquelles",
             }
         ),
-        frozenset("est sont était étaient a ont avait peut peuvent doit".split()),
+        frozenset("est sont était étaient a ont avait peut peuvent doit y".split()),  # y a-t-il
+        re.compile(r"\w-(?:t-)?(?:ils?|elles?|on)\b"),
     ),
     "es": Language(
         _phrases(
@@ -107,7 +117,7 @@ LANGUAGES |= {
                 "where": "dónde, adónde, en qué ciudad, en qué país",
                 "why": "por qué",
                 "how": "cómo",
-                "how many": "cuánto, cuánta, cuántos, cuántas",
+                "how many": "cuánto, cuánta, cuántos, cuántas, cuán",
                 "which": "cuál, cuáles",
             }
         ),
@@ -120,7 +130,7 @@ def question_type(question: str, language: str = "en") -> str:
     """Return one of `TYPES`.
 
     A verb in front asks for yes or no. Otherwise the first question word in the sentence decides, and of those that
-    begin at the same word the longest: "how many" before "how".
+    begin at the same word the longest: "how many" before "how". Without one, a verb behind a comma asks for yes or no.
 
     >>> question_type("In what year did it end?"), question_type("Did it end?"), question_type("Name the river.")
     ('when', 'yes/no', 'other')
@@ -128,7 +138,8 @@ def question_type(question: str, language: str = "en") -> str:
     table = LANGUAGES.get(language)
     if table is None:
         return OTHER
-    found = asked_words(question)
+    clauses = [_split(asked_words(clause), table) for clause in question.split(",")]
+    found = [word for clause in clauses for word in clause]
     if found and found[0] in table.verbs:
         return "yes/no"
     for start in range(len(found)):
@@ -136,7 +147,9 @@ def question_type(question: str, language: str = "en") -> str:
             kind = table.phrases.get(" ".join(found[start : start + length]))
             if kind is not None:
                 return kind
-    return OTHER
+    begins = any(clause[0] in table.verbs for clause in clauses if clause)
+    turned = table.turned is not None and table.turned.search(_plain(question))
+    return "yes/no" if begins or turned else OTHER
 
 
 def asks(question: str, language: str) -> bool:
@@ -148,5 +161,13 @@ def asks(question: str, language: str) -> bool:
 
 def asked_words(question: str) -> list[str]:
     """The words of a question in lower case, apostrophes within them kept and made straight."""
-    text = unicodedata.normalize("NFKC", question).casefold().replace("’", "'")
-    return _TOKEN.findall(text)
+    return _TOKEN.findall(_plain(question))
+
+
+def _plain(question: str) -> str:
+    return unicodedata.normalize("NFKC", question).casefold().replace("’", "'")
+
+
+def _split(found: Sequence[str], table: Language) -> list[str]:
+    """The words, those with an apostrophe that the table has not taken apart."""
+    return [part for word in found for part in ([word] if word in table.words else word.split("'"))]

@@ -55,7 +55,10 @@ def number(record: Record, by: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         known = [name for name, held in {**record, **measures}.items() if type(held) in (int, float)]
         raise InputError(f"no number under {by!r}; there is {', '.join(known) or 'none'}, and {RANDOM}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise InputError(f"the number under {by!r} is too large: it has {len(str(abs(value)))} digits") from None
 
 
 def tie(record: Record, seed: int) -> int:

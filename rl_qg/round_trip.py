@@ -4,7 +4,8 @@ Source: Alberti, Andor, Pitler, Devlin and Collins, "Synthetic QA corpora genera
 (2019): they keep a question when the reader's answer is the same; here its SQuAD F1 with that answer decides.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -78,18 +79,24 @@ class RoundTrip(RuleFilter):
         return not record[MEASURES][self.name] >= self.min_f1
 
 
+@contextmanager
+def _keys_of(at: str) -> Iterator[None]:
+    """Name the filter's own keys in what the reader's code finds wrong."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).replace("qa.model.path=", f"{at}reader=").replace("qa.", at)) from None
+
+
 class _Reader:
     """Answers questions, whole windows of similar length at a time."""
 
     def __init__(self, options: RoundTrip, device: torch.device) -> None:
         self.options, self.device = options, device
         at = f"augment.filters.{options.name}."
-        try:
+        with _keys_of(at):
             self.tokenizer, self.token_types = load_tokenizer(options.reader, max_length=options.max_length)
             self.model: Any = load_model(options.reader).to(device).eval()
-        except InputError as error:
-            text = str(error).replace("qa.model.path=", f"{at}reader=").replace("qa.", at)
-            raise InputError(text) from None
         if not any("QuestionAnswering" in name for name in self.model.config.architectures or ()):
             raise InputError(
                 f"{at}reader={options.reader}: has no trained span head; train one with rl-qg qa data.train=… "
@@ -105,13 +112,14 @@ class _Reader:
             for n, r in enumerate(records)
         ]
         options = self.options
-        windows = encode(
-            examples,
-            self.tokenizer,
-            max_length=options.max_length,
-            doc_stride=options.doc_stride,
-            token_types=self.token_types,
-        )
+        with _keys_of(f"augment.filters.{options.name}."):
+            windows = encode(
+                examples,
+                self.tokenizer,
+                max_length=options.max_length,
+                doc_stride=options.doc_stride,
+                token_types=self.token_types,
+            )
         answers = best_answers(
             windows,
             examples,

@@ -3,7 +3,7 @@
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -109,9 +109,9 @@ def cut_json_lines(path: Path, last_step: int) -> None:
         stream.writelines(line + "\n" for line in kept)
 
 
-def check_run_folder(folder: Path, settings: Mapping[str, Any]) -> bool:
+def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collection[str] = ()) -> bool:
     """Raise `InputError` when `folder` holds something else than a run of these settings; return whether there is one
-    to go on with. Writes nothing.
+    to go on with. Writes nothing. Sections in `unused` may differ: nothing in the folder hangs on them yet.
 
     A run that ended before its first result (a wrong path, a hub out of reach) does not claim its folder.
     """
@@ -128,7 +128,11 @@ def check_run_folder(folder: Path, settings: Mapping[str, Any]) -> bool:
         )
     earlier = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
     now = json.loads(json.dumps(dict(settings)))
-    changed = [f"{key}: {old!r} -> {new!r}" for key, old, new in _differences(earlier, now)]
+    changed = [
+        f"{key}: {old!r} -> {new!r}"
+        for key, old, new in _differences(earlier, now)
+        if key.partition(".")[0] not in unused
+    ]
     if changed:
         raise InputError(
             f"output_dir={folder}: holds a run with other settings ({'; '.join(changed[:3])}); "

@@ -7,6 +7,7 @@ The YAML files hold the values and a comment on each key; the defaults here are 
 from dataclasses import dataclass, field
 from typing import Any
 
+from rl_qg.augmentation_ranges import faults_of_augmentation
 from rl_qg.errors import InputError
 
 
@@ -206,6 +207,22 @@ class TrainAnswersSettings:
 
 
 @dataclass
+class TrainKPQASettings:
+    """The keyphrase predictor of KPQA: any encoder that `AutoModelForTokenClassification` loads; the values are those
+    of the released training script, but for its weight decay of 0.1.
+    """
+
+    model: QAModelSettings = field(default_factory=lambda: QAModelSettings("bert-base-uncased"))
+    epochs: float = 5.0
+    max_steps: int = -1
+    learning_rate: float = 5e-5
+    warmup_fraction: float = 0.0
+    batch_size: int = 64
+    save_steps: int = 500
+    max_length: int = 96
+
+
+@dataclass
 class QASettings:
     """Training and evaluation of the reader."""
 
@@ -240,6 +257,57 @@ class ScoreSettings:
     input: Any = ""
     output: str = ""
     columns: ScoreColumns = field(default_factory=ScoreColumns)
+    batch_size: int = 256
+
+
+@dataclass
+class EvaluateSettings:
+    """Generated questions under several metrics (`rl_qg.evaluate_questions`)."""
+
+    predictions: Any = ""
+    metrics: list[Any] = field(default_factory=list)
+    output: str = ""
+    columns: ScoreColumns = field(default_factory=ScoreColumns)
+    language: str = "en"
+    lengths: list[int] = field(default_factory=lambda: [8, 12, 16])
+    resamples: int = 1000
+    seed: int = 0
+    batch_size: int = 256
+
+
+@dataclass
+class CorrelateSettings:
+    """Metrics against what people say of the same questions (`rl_qg.correlate`)."""
+
+    human: str = ""
+    metrics: list[Any] = field(default_factory=list)
+    output: str = ""
+    criteria: list[str] | None = None
+    provided: bool = True
+    language: str = "en"
+    folds: int = 10
+    max_selected: int = 8
+    resamples: int = 1000
+    seed: int = 0
+    batch_size: int = 256
+
+
+@dataclass
+class RobustnessSettings:
+    """Metrics under questions that were made wrong, or said in other words (`rl_qg.robustness`)."""
+
+    input: Any = ""
+    metrics: list[Any] = field(default_factory=list)
+    output: str = ""
+    columns: ScoreColumns = field(default_factory=ScoreColumns)
+    kinds: list[str] = field(default_factory=lambda: ["entity", "pronoun", "negation"])
+    paraphrases: str = ""
+    paraphraser: str = ""
+    paraphraser_prefix: str = ""
+    spacy_model: str = "en_core_web_sm"
+    max_questions: int | None = 1000
+    resamples: int = 1000
+    seed: int = 0
     batch_size: int = 256
 
 
@@ -291,16 +359,20 @@ class Settings:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     answers: AnswersSettings = field(default_factory=AnswersSettings)
     train_answers: TrainAnswersSettings = field(default_factory=TrainAnswersSettings)
+    train_kpqa: TrainKPQASettings = field(default_factory=TrainKPQASettings)
     generate: GenerateSettings = field(default_factory=GenerateSettings)
     augment: AugmentSettings = field(default_factory=AugmentSettings)
     qa: QASettings = field(default_factory=QASettings)
     score: ScoreSettings = field(default_factory=ScoreSettings)
+    evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
+    correlate: CorrelateSettings = field(default_factory=CorrelateSettings)
+    robustness: RobustnessSettings = field(default_factory=RobustnessSettings)
     explain: ExplainSettings = field(default_factory=ExplainSettings)
     baselines: BaselinesSettings = field(default_factory=BaselinesSettings)
 
     def check(self) -> None:
         """Raise one `InputError` that names every setting that is wrong, before any model is loaded."""
-        faults = [text for wrong, text in self._faults() if wrong]
+        faults = [text for wrong, text in [*self._faults(), *faults_of_augmentation(self)] if wrong]
         if faults:
             raise InputError("settings: " + "; ".join(faults))
 
@@ -325,34 +397,29 @@ class Settings:
                 f"data.labelled_fraction={self.data.labelled_fraction} is not in (0, 1]",
             ),
             (self.training.batch_size < 1, f"training.batch_size={self.training.batch_size} must be at least 1"),
-            (self.answers.batch_size < 1, f"answers.batch_size={self.answers.batch_size} must be at least 1"),
-            (
-                self.answers.max_per_context is not None and self.answers.max_per_context < 1,
-                f"answers.max_per_context={self.answers.max_per_context} must be at least 1, or null for all",
-            ),
-            (
-                not 0 <= self.train_answers.doc_stride < self.train_answers.max_length,
-                f"train_answers.doc_stride={self.train_answers.doc_stride} must be below "
-                f"train_answers.max_length={self.train_answers.max_length}",
-            ),
-            (self.generate.num_beams < 1, f"generate.num_beams={self.generate.num_beams} must be at least 1"),
-            (
-                self.generate.precision not in ("no", "bf16"),
-                f"generate.precision={self.generate.precision} is not one of no, bf16",
-            ),
+            (self.train_kpqa.max_length < 8, f"train_kpqa.max_length={self.train_kpqa.max_length} must be at least 8"),
             (self.baselines.pairs < 1, f"baselines.pairs={self.baselines.pairs} must be at least 1"),
             (self.score.batch_size < 1, f"score.batch_size={self.score.batch_size} must be at least 1"),
-            (self.augment.num_samples < 0, f"augment.num_samples={self.augment.num_samples} must not be negative"),
-            (
-                self.augment.sampling not in ("uniform", "reward", "diverse"),
-                f"augment.sampling={self.augment.sampling} is not one of uniform, reward, diverse",
+            *(
+                (getattr(judging, key) < 1, f"{name}.{key}={getattr(judging, key)} must be at least 1")
+                for name, judging in self._judging().items()
+                for key in ("resamples", "batch_size")
             ),
+            (
+                self.evaluate.lengths != sorted({length for length in self.evaluate.lengths if length > 0}),
+                f"evaluate.lengths={self.evaluate.lengths} must rise, from 1 on",
+            ),
+            (self.correlate.folds < 2, f"correlate.folds={self.correlate.folds} must be at least 2"),
             (not self.qa.seeds, "qa.seeds is empty: name at least one seed, such as qa.seeds=[0]"),
             (
                 not 0 <= self.qa.doc_stride < self.qa.max_length,
                 f"qa.doc_stride={self.qa.doc_stride} must be below qa.max_length={self.qa.max_length}",
             ),
         ]
+
+    def _judging(self) -> dict[str, EvaluateSettings | CorrelateSettings | RobustnessSettings]:
+        """The sections of the commands that judge questions with several metrics."""
+        return {"evaluate": self.evaluate, "correlate": self.correlate, "robustness": self.robustness}
 
 
 def _is_placement(value: Any) -> bool:

@@ -24,7 +24,7 @@ from rl_qg.qa_data import (
     sample_labelled,
     take,
 )
-from rl_qg.qa_sources import FoundRecord, found_records
+from rl_qg.qa_sources import FoundRecord, found_records, is_unicode
 from rl_qg.qa_stream import ExampleStream, Source, as_found, span_key, stream_examples
 from rl_qg.settings import DataSettings, WorldSettings
 
@@ -172,9 +172,7 @@ def with_more_spans(known: Sequence[QAExample], files: Sequence[str], held_out: 
     of `passage_key`) are left out of the files and counted, and no question of theirs is read.
     """
     for name in files:
-        left_out = sum(
-            passage_key(record.context) in held_out for record in found_records(name, "train", unlabelled=True)
-        )
+        left_out = sum(_stands_in(held_out, record) for record in found_records(name, "train", unlabelled=True))
         if left_out:
             log.info("%s: %d records are about passages of data.validation and are left out", name, left_out)
     given = Source("data.train", lambda: map(as_found, known))
@@ -186,5 +184,10 @@ def with_more_spans(known: Sequence[QAExample], files: Sequence[str], held_out: 
 
 def _without(name: str, held_out: Collection[bytes]) -> Iterator[FoundRecord]:
     for record in found_records(name, "train", unlabelled=True):
-        if passage_key(record.context) not in held_out:
+        if not _stands_in(held_out, record):
             yield replace(record, question="")
+
+
+def _stands_in(held_out: Collection[bytes], record: FoundRecord) -> bool:
+    """Whether a record's passage is a validation passage; what is no Unicode is left to be counted as such."""
+    return is_unicode(record.context) and passage_key(record.context) in held_out

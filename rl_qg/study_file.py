@@ -173,8 +173,8 @@ def _study(file: str, raw: dict[str, Any]) -> Study:
 def _check(study: Study) -> None:
     """Refuse what cannot be, all at once."""
     faults = [*_grid_faults(study), *_generator_faults(study), *_comparison_faults(study), *_setting_faults(study)]
-    names = [*(item.name for item in (*study.generators, *study.resources)), *study.filters, *study.data.validation]
-    for name in names:
+    names = [generator.name for generator in study.generators] + [resource.name for resource in study.resources]
+    for name in (*names, *study.filters, *study.data.validation):
         if not name or not all(letter.isalnum() or letter in "_." for letter in name):
             faults.append(f"{name!r} becomes part of a file name: use letters, digits, _ and .")
     if faults:

@@ -10,10 +10,11 @@ from accelerate import PartialState
 
 from rewards.combine import Part
 from rl_qg import miniature
-from rl_qg.cli import PART, complete, compose, resolved_yaml
+from rl_qg.cli import complete, compose, resolved_yaml
 from rl_qg.command_list import COMMANDS, CONFIGS, describe, overview
 from rl_qg.errors import InputError
 from rl_qg.preparation import with_miniatures
+from rl_qg.reward_options import PART
 from rl_qg.settings import Settings
 
 GROUPS = ("data", "model", "reward", "held_out", "peft", "preset", "filters")
@@ -28,6 +29,7 @@ def test_every_choice_composes(group: str, choice: str) -> None:
         "product": ["reward.parts={qrelscore:{}}"],
         "files": ["data.train=a.json"],
         "strict": ["augment.filters.round_trip.reader=a"],
+        "kpqa": ["reward.model=a"],
     }
     settings = compose("pipeline", [f"{group}={choice}", *open_ends.get(choice, [])])
     assert isinstance(settings, Settings)
@@ -154,7 +156,7 @@ def test_a_commands_own_keys_need_no_section_name() -> None:
         ("ce.epoch=3", "no key or group 'ce.epoch'"),
         (
             "reward=nope",
-            "reward=nope is no choice; choose one of bartscore, custom, product, qascore, qrelscore, weighted",
+            "reward=nope is no choice; choose one of bartscore, bertscore, custom, .*, qascore, qrelscore, weighted",
         ),
         ("ce.epochs=many", "'many'.*Float.*ce.epochs"),
         ("stages=all", "stages=all is not one of ce, scst, both"),

@@ -7,7 +7,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 STAGES = {"train", "causal", "answers", "train_answers", "generate", "augment", "qa", "score", "report", "evaluation"}
-DOOR = {"cli", "commands", "pipeline", "preparation", "study", "filter_models"}
+STAGES |= {"evaluate_questions", "correlate", "robustness", "train_kpqa"}
+DOOR = {"cli", "commands", "pipeline", "preparation", "study", "filter_models", "metric_list"}
 HEAVY = {"hydra", "accelerate", "trl", "deepspeed", "rl_qg"}
 
 

@@ -1,6 +1,7 @@
 """What the rules propose, and what holds for every proposal whatever the text."""
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -88,6 +89,28 @@ def test_sentences_end_where_they_end() -> None:
         "No. 5 is",
     ]
     assert "".join(text[start:end] for start, end in sentences(text)) == text
+
+
+class Watched(str):
+    """A text that counts the characters that are cut out of it."""
+
+    cut = 0
+
+    def __getitem__(self, place: Any) -> str:
+        found = super().__getitem__(place)
+        self.cut += len(found)
+        return found
+
+
+def test_a_sentence_costs_its_own_length() -> None:
+    text = Watched("Dr. Smith came to Lyon. It rained, he said. " * 500)
+    assert len(sentences(text)) == 1001  # the last space too
+    assert text.cut < 2 * len(text)
+
+
+def test_a_letter_keeps_its_marks() -> None:
+    assert "Zu\u0308rich" in proposed("It is near Zu\u0308rich, they say.")
+    assert [token.text for token in tokens("दान O'Ne\u0301ill l-e\u0301l")] == ["दान", "O'Ne\u0301ill", "l-e\u0301l"]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from accelerate import PartialState
 from rl_qg import answers
 from rl_qg.answer_passages import Passages, has_answers, passage_key, passage_keys
 from rl_qg.answers import propose_answers, report_line, report_path
+from rl_qg.cli import compose
 from rl_qg.errors import InputError
 from rl_qg.qa_data import read_examples, write_squad
 from rl_qg.settings import AnswersSettings
@@ -107,6 +108,58 @@ def test_whether_a_file_brings_answers(tmp_path: Path) -> None:
     }
 
 
+KNOWN = [example("Known.", "Known", "")]
+UNASKED = {"context": "Another one."}
+ASKED = {"context": "Built in 1990.", "answers": {"text": ["1990"], "answer_start": [9]}}
+
+
+@pytest.mark.parametrize(
+    ("rows", "brings"),
+    [
+        ([UNASKED, ASKED], True),  # what has no answers has none
+        ([{"context": "Built in 1990.", "answer": "1990"}], False),  # no form that readers know
+        ([{"text": "Built in 1990.", "answers": ASKED["answers"]}], False),
+        ([{"paragraph": "Another one."}, {"paragraph": "Ada.", "sentence": "Ada.", "answer": "Ada"}], True),
+    ],
+)
+def test_a_file_that_brings_answers_is_read_to_its_end(tmp_path: Path, rows: list[Any], brings: bool) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert has_answers(str(path)) is brings
+    if brings:
+        stream = with_more_spans(KNOWN, [str(path)], set())
+        assert (len(stream), stream.report["dropped"]["no answer"]["count"]) == (2, 1)
+    assert len(list(Passages([str(path)]))) == len(rows)
+
+
+def test_squad_paragraphs_without_questions_bring_none(tmp_path: Path) -> None:
+    qas = [{"id": "1", "question": "When?", "answers": [{"text": "1990", "answer_start": 9}]}, {"id": "2"}]
+    paragraphs = [{"context": "Another one."}, {"context": "Built in 1990.", "qas": qas}]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
+    assert has_answers(str(path))
+    assert len(with_more_spans(KNOWN, [str(path)], set())) == 2
+    with pytest.raises(InputError, match="field 'qas' is missing"):
+        read_examples(path, role="train")
+
+
+def test_half_characters_are_counted_and_stop_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        f"{json.dumps({**ASKED, 'context': chr(0xD800) + ' 1990'})}\n{json.dumps(ASKED)}\n"
+    )
+    name = str(tmp_path / "a.jsonl")
+    assert passage_keys([name]) == {passage_key("Built in 1990.")}
+    assert Passages([name], excluded=passage_keys([name])).form == "line"
+    stream = with_more_spans(KNOWN, [name], {passage_key("Other.")})
+    assert (len(stream), stream.report["dropped"]["broken characters"]["count"]) == (2, 1)
+
+
+@pytest.mark.parametrize("name", ["paren (1), it's {b}: #東.txt", "a\\'b\\", "[a.txt,b.txt]"])
+def test_a_file_may_have_any_name(name: str) -> None:
+    expected = ["a.txt", "b.txt"] if name.startswith("[") else name
+    assert compose("answers", [name, "output=o"]).answers.input == expected
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -179,6 +232,16 @@ def test_what_is_done_is_not_done_twice(tmp_path: Path, monkeypatch: pytest.Monk
     report = run(source, output)
     monkeypatch.setattr(answers, "rule_spans", lambda *a: pytest.fail("proposed again"))
     assert run(source, output) == report
+
+
+def test_a_damaged_report_is_written_again_and_another_files_is_left(tmp_path: Path) -> None:
+    source, output = written(tmp_path), tmp_path / "answers.jsonl"
+    report, lines = run(source, output), output.read_bytes()
+    report_path(output).write_text("{}")
+    assert run(source, output) == report
+    assert output.read_bytes() == lines
+    with pytest.raises(InputError, match=r"answers\.report\.json beside it is the report of answers\.jsonl"):
+        run(source, tmp_path / "answers.txt")
 
 
 def test_a_resumed_run_proposes_for_the_rest_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The augmented set: exact counts, a fair sample that the order of lines does not move, and clear errors."""
 
+import gzip
 import hashlib
 import json
 import random
@@ -11,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rl_qg.augment import augment, check_questions, funnel_table, report_path
+from rl_qg.augment import augment, check_inputs, check_questions, funnel_table, report_path
+from rl_qg.cli import run_command
 from rl_qg.errors import InputError
 from rl_qg.qa_data import Answer, QAExample, read_examples, write_squad
 from rl_qg.qa_stream import stream_examples
@@ -238,7 +240,7 @@ def lacking(name: str) -> dict[str, Any]:
         ({**GOOD, "answer_start": 12}, "answer 'Rome' is not at answer_start=12 in the context .id p0."),
         ({**GOOD, "answer_start": -5}, "answer 'Rome' is not at answer_start=-5"),
         ({**GOOD, "answer": "Oslo"}, "answer 'Oslo' is not at answer_start=13"),
-        (candidate(0, 0, "Where might Ada be?"), "candidate 0 of id p0 occurs twice among the kept"),
+        (candidate(0, 0, "Where might Ada be?"), "candidate 0 of id p0 is there already; give each line its own"),
     ],
 )
 def test_a_broken_line_is_named_and_nothing_is_written(tmp_path: Path, line: Any, message: str) -> None:
@@ -256,9 +258,55 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
         augment(path, GOLD, tmp_path / "a.json", settings=paper())
 
 
-def test_the_same_line_twice_is_a_duplicate(tmp_path: Path) -> None:
-    report = run(tmp_path, [GOOD, GOOD])
-    assert (report["kept"], report["dropped"]["duplicate of candidate"]) == (1, 1)
+def test_two_lines_of_one_name_are_seen_before_a_filter_hides_them(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"line 2: candidate 4 of id p0 is there already"):
+        run(tmp_path, [candidate(0, 4, "Where?"), GOOD | {"candidate": 4}])
+    assert run(tmp_path, [candidate(0, 4, "Where?"), GOOD | {"candidate": 5}])["candidates"] == 2
+
+
+def test_inputs_are_not_written_over(tmp_path: Path) -> None:
+    questions = write_lines(tmp_path / "q.jsonl", MIXED)
+    write_squad(tmp_path / "gold.json", GOLD)
+    (tmp_path / "link.json").symlink_to(tmp_path / "gold.json")
+    write_squad(tmp_path / "a.report.json", GOLD)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    over = r"would be written over .*; name another file"
+    for output, read in (("link.json", "gold.json"), ("gold.json", "link.json"), ("a.json", "a.report.json")):
+        with pytest.raises(InputError, match=over):
+            check_inputs(tmp_path / output, [questions, tmp_path / read])
+    with pytest.raises(InputError, match=over):
+        run_command(
+            "augment", [f"questions={questions}", f"gold={tmp_path}/gold.json", f"output={tmp_path}/gold.json"]
+        )
+    with pytest.raises(InputError, match=over):
+        augment(questions, GOLD, questions, settings=paper())
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_report_is_not_taken_over_by_another_output(tmp_path: Path) -> None:
+    run(tmp_path, MIXED)
+    report = report_path(tmp_path / "augmented.json")
+    before = report.read_bytes()
+    with pytest.raises(InputError, match=r"augmented\.report\.json beside it is the report of augmented\.json"):
+        augment(tmp_path / "questions.jsonl", GOLD, tmp_path / "augmented.parquet", settings=paper())
+    assert report.read_bytes() == before
+    (tmp_path / "augmented.json").unlink()
+    augment(tmp_path / "questions.jsonl", GOLD, tmp_path / "augmented.parquet", settings=paper())
+    report.write_text("{}")
+    with pytest.raises(InputError, match=r"does not say what augmented\.parquet was made from"):
+        check_questions(tmp_path / "questions.jsonl", tmp_path / "augmented.parquet", accept_changed_data=False)
+
+
+def test_gzipped_questions_are_read_like_others(tmp_path: Path) -> None:
+    plain = run(tmp_path, MIXED)
+    (tmp_path / "q.jsonl.gz").write_bytes(gzip.compress((tmp_path / "questions.jsonl").read_bytes()))
+    (tmp_path / "augmented.json").rename(tmp_path / "plain.json")
+    found = augment(tmp_path / "q.jsonl.gz", GOLD, tmp_path / "augmented.json", settings=paper())
+    assert (found["candidates"], found["kept"], found["dropped"]) == (10, plain["kept"], plain["dropped"])
+    assert (tmp_path / "augmented.json").read_bytes() == (tmp_path / "plain.json").read_bytes()
+    (tmp_path / "half.jsonl.gz").write_bytes((tmp_path / "q.jsonl.gz").read_bytes()[:-9])
+    with pytest.raises(InputError, match=r"half\.jsonl\.gz: cannot be read to its end"):
+        augment(tmp_path / "half.jsonl.gz", GOLD, tmp_path / "augmented.json", settings=paper())
 
 
 def test_nothing_kept_leaves_the_gold_alone(tmp_path: Path) -> None:

@@ -45,8 +45,8 @@ def test_every_form_is_read_back_as_the_same_examples(tmp_path: Path, name: str)
 
 
 def test_flat_rows_say_where_they_come_from(tmp_path: Path) -> None:
-    run(tmp_path, "a.parquet")
-    rows = [row for _, _, row in parquet_rows(tmp_path / "a.parquet")]
+    run(tmp_path, "b.parquet")
+    rows = [row for _, _, row in parquet_rows(tmp_path / "b.parquet")]
     assert [row["source"] for row in rows] == ["gold", "gold", "synthetic", "synthetic", "synthetic"]
     assert [row["candidate"] for row in rows] == [None, None, 0, 1, 2]
     assert [row["logprob"] for row in rows] == [None, None, 0.0, -1.0, None]
@@ -64,10 +64,32 @@ def test_measures_are_columns(tmp_path: Path) -> None:
 
 
 def test_text_without_human_questions(tmp_path: Path) -> None:
-    for name in ("a.json", "a.parquet"):
+    for name in ("a.json", "b.parquet"):
         report = run(tmp_path, name, gold=[], num_samples=2)
         assert (report["gold"], report["written"]) == (0, 2)
         assert all(one.id.startswith("synthetic-") for one in read_examples(tmp_path / name, role="train").examples)
+
+
+def test_numbers_that_a_file_cannot_hold(tmp_path: Path) -> None:
+    wide = [("-Infinity", None), ("1" + "0" * 400, None), ("NaN", None), ("-2", -2.0)]
+    for number, (text, _) in enumerate(wide):
+        line = json.dumps(record(f"Where was number {number}?", candidate=3_000_000_000 + number, logprob="@"))
+        with (tmp_path / "q.jsonl").open("a") as stream:
+            stream.write(line.replace('"@"', text) + "\n")
+    settings = AugmentSettings()
+    for name in ("a.jsonl", "b.parquet"):
+        augment(tmp_path / "q.jsonl", [], tmp_path / name, settings=settings)
+    strict = json.JSONDecoder(parse_constant=pytest.fail)
+    lines = [strict.decode(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    rows = [row for _, _, row in parquet_rows(tmp_path / "b.parquet")]
+    for found in (lines, rows):
+        assert [row["logprob"] for row in found] == [value for _, value in wide]
+        assert [row["candidate"] for row in found] == [3_000_000_000 + number for number in range(4)]
+    with pytest.raises(InputError, match=r"line 2: the number under 'logprob' is too large: it has 401 digits"):
+        augment(tmp_path / "q.jsonl", [], tmp_path / "a.jsonl", settings=replace(settings, sampling="reward"))
+    write_questions(tmp_path / "q.jsonl", [record("Where?", candidate=2**63)])
+    with pytest.raises(InputError, match=r"line 1: field 'candidate' is a number of more than 64 bits"):
+        augment(tmp_path / "q.jsonl", [], tmp_path / "b.parquet", settings=settings)
 
 
 def test_a_measure_named_as_a_column_is_refused(tmp_path: Path) -> None:

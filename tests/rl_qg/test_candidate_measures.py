@@ -158,6 +158,18 @@ def test_a_model_is_known_by_its_files_wherever_they_stand(tmp_path: Path) -> No
     assert identity("a")["hub"] == "bert-base-cased"
 
 
+def test_a_file_among_the_options_is_known_by_what_it_holds(tmp_path: Path) -> None:
+    first, second = tmp_path / "base.json", tmp_path / "base2.json"
+    first.write_text("1")
+    second.write_text("1")
+    before = model_identity({"baselines": str(first)})
+    assert before == model_identity({"baselines": str(second)})
+    first.write_text("2")
+    assert before != model_identity({"baselines": str(first)})
+    odd = {"prompt": "very long " * 1000, "zero": "a\0b", "empty": ""}
+    assert model_identity(odd) == odd  # no paths
+
+
 def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
     alone, together = tmp_path / "alone", tmp_path / "together"
     for folder in (alone, together):

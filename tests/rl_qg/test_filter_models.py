@@ -7,13 +7,16 @@ import pytest
 from accelerate import PartialState
 
 from rl_qg import filter_models
+from rl_qg.augment import augment
 from rl_qg.cli import compose, run_command
 from rl_qg.errors import InputError
-from rl_qg.filter_models import check_filters, needs_models, with_metrics
+from rl_qg.filter_models import check_filters, check_numbers, needs_models, with_metrics
 from rl_qg.qa_data import Answer, QAExample, write_squad
+from rl_qg.settings import AugmentSettings, Settings
 from tests.questions import PASSAGE, record, write_questions
 
 STATE = PartialState(cpu=True)
+DATA = ["data.train=t.json", "data.validation=v.json"]
 
 
 def metric(*overrides: str, command: str = "augment", name: str = "reward") -> Any:
@@ -70,10 +73,68 @@ def test_keys_of_filters_on_the_command_line() -> None:
         compose("augment", ["filters=strict"])
     with pytest.raises(InputError, match=r"filters=loose is no choice; choose one of none, paper, reward, strict"):
         compose("augment", ["filters=loose"])
-    with pytest.raises(InputError, match=r"no key or group 'augment\.filters\.length.min_word'"):
-        compose("augment", ["filters.length.min_word=4"])
-    with pytest.raises(InputError, match="length: no option 'min_word'"):
-        check_filters(compose("augment", ["+filters.length.min_word=4"]))
+    for sign in ("", "+", "++"):
+        with pytest.raises(InputError, match="length: no option 'min_word'; there is min_words, max_words"):
+            check_filters(compose("augment", [f"{sign}filters.length.min_word=4"]))
+    with pytest.raises(InputError, match=r"filters=null is no choice; choose one of none, paper, reward, strict"):
+        compose("augment", ["filters=null"])
+
+
+def test_every_option_can_be_set_as_the_guide_has_it() -> None:
+    keys = ["near_duplicates.within=all", "well_formed.language=fr", "length.min_words=4", "round_trip=null"]
+    found = compose("pipeline", ["filters=strict", *(f"filters.{key}" for key in keys)]).augment.filters
+    assert found["near_duplicates"] == {"threshold": 0.8, "within": "all"}
+    assert (found["well_formed"], found["length"]["min_words"]) == ({"language": "fr"}, 4)
+    keys = ["reward.batch_size=8", "cap.per_answer=2"]
+    found = compose("augment", ["filters=reward", *(f"filters.{key}" for key in keys)]).augment.filters
+    assert (found["reward"]["batch_size"], found["cap"]) == (8, {"per_answer": 2})
+
+
+def test_strict_keeps_the_good_one_of_two_copies(tmp_path: Path) -> None:
+    lines = [record("who met Ada at the party", candidate=0), record("Who met Ada at the party?", candidate=1)]
+    options = compose("augment", ["filters=strict", "filters.round_trip=null"]).augment
+    path = write_questions(tmp_path / "q.jsonl", lines)
+    report = augment(path, [], tmp_path / "a.jsonl", settings=options)
+    assert (report["kept"], report["dropped"]["no question mark"]) == (1, 1)
+    again = write_questions(tmp_path / "r.jsonl", [lines[1], {**lines[1], "candidate": 2}])
+    report = augment(again, [], tmp_path / "b.jsonl", settings=options)
+    assert (report["kept"], report["dropped"]["near duplicate of candidate"]) == (1, 1)
+
+
+def test_the_parts_of_a_combined_metric_have_the_defaults_of_their_own_files() -> None:
+    combined = "{_target_:rewards.Weighted,parts:{qascore:{weight:0.5},bartscore:{}}}"
+    models = ["reward_models.roberta=/my/roberta", "reward_models.bart=/my/bart"]
+    found = metric("filters=reward", f"filters.reward.metric={combined}", *models)
+    expected = compose(
+        "train", ["reward=weighted", "reward.parts={qascore:{weight:0.5},bartscore:{}}", *models, *DATA]
+    )
+    assert found == expected.reward
+    assert found["parts"]["qascore"]["model"] == "/my/roberta"
+    for name, message in (
+        ("weighted", "parts has no value; give all options"),
+        ("qascor", "no such metric; choose one of .*qrelscore"),
+        ("a.B", "cannot be"),
+    ):
+        with pytest.raises(InputError, match=rf"filters\.reward\.metric={name}: {message}"):
+            check_filters(Settings(augment=AugmentSettings(filters={"reward": {"metric": name}})))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sampling": "reward", "sample_by": "logprop"}, r"augment\.sample_by=logprop: .*there is logprob"),
+        (
+            {"filters": {"cap": {"per_answer": 1, "by": "reward"}}},
+            r"augment\.filters\.cap\.by=reward: candidates have",
+        ),
+        ({"filters": {"x": {"kind": "reward", "field": "score"}}}, r"augment\.filters\.x\.field=score"),
+    ],
+)
+def test_a_number_that_generated_candidates_lack_is_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_numbers(Settings(augment=AugmentSettings(**changes)))
+    filters = {"reward": {}, "cap": {"per_answer": 1, "by": "reward"}, "near_duplicates": {"by": "random"}}
+    check_numbers(Settings(augment=AugmentSettings(filters=filters, sampling="diverse", sample_by="reward")))
 
 
 def test_the_command_runs_a_metric_of_ones_own(tmp_path: Path) -> None:

@@ -105,6 +105,14 @@ def test_form(question: str, reason: str) -> None:
     assert first_reason([WellFormed()], record(question)) == [reason]
 
 
+def test_a_leftover_that_the_passage_has_is_none() -> None:
+    malta, masks = "The Ġgantija temples stand on Gozo.", "BERT reads [MASK] in place of a word."
+    asked = [record("Where are the Ġgantija temples?", "Gozo", malta), record("What is [MASK]?", "BERT", masks)]
+    assert first_reason([WellFormed()], *asked) == ["", ""]
+    asked = [record("Where are the Ġgantija temples?"), record("What is [MASK] or [UNK]?", "BERT", masks)]
+    assert first_reason([WellFormed()], *asked) == ["special tokens"] * 2
+
+
 def test_each_test_of_form_can_be_switched_off() -> None:
     bad = {
         "special_tokens": "Who met <pad>?",
@@ -131,7 +139,14 @@ def test_question_marks_of_other_scripts_count(question: str) -> None:
     assert ends_in_mark(question)
 
 
-@pytest.mark.parametrize("question", ["", "Who", "Who?!?.", '"', "? Who"])
+@pytest.mark.parametrize(
+    "question", ["Ποιος κέρδισε;", "Ποιος είναι ο Newton;", "Πότε, το 1980;»", "Ո՞վ գրել է գիրքը։"]
+)
+def test_marks_that_look_like_others_or_stand_within(question: str) -> None:
+    assert ends_in_mark(question)
+
+
+@pytest.mark.parametrize("question", ["", "Who", "Who?!?.", '"', "? Who", "Who wrote it;", ";", "1980;"])
 def test_what_ends_in_no_question_mark(question: str) -> None:
     assert not ends_in_mark(question)
 
@@ -160,6 +175,10 @@ def test_balance(text: str, expected: bool) -> None:
         ("What is the name of the name of it?", PASSAGE, 3, True),
         ("Was it one of the few, one of the many?", PASSAGE, 3, True),
         ("Was it one of the few, one of the many?", "One of the few is one of the many.", 3, False),
+        ("Who cried no more war no more war?", "They cried no more war no more war in May.", 3, False),
+        ("Who cried no more war no more war?", "They cried no more war in May.", 3, True),
+        ("Who said na na na?", "He said na na na na.", 2, False),  # three pairs that overlap
+        ("Who said na na na?", "He said na na.", 2, True),
     ],
 )
 def test_repetition_counts_unless_the_passage_repeats_too(
@@ -169,7 +188,9 @@ def test_repetition_counts_unless_the_passage_repeats_too(
 
 
 def test_scripts_of_letters() -> None:
-    assert scripts("Ab, 12 жя ン漢 é") == {"LATIN": 3, "CYRILLIC": 2, "KATAKANA": 1, "CJK": 1}
+    assert scripts("Ab, 12 жя ン漢 é") == {"LATIN": 3, "CYRILLIC": 2, "KANA": 1, "CJK": 1}
+    assert scripts("カーは々ｶ") == {"KANA": 4, "CJK": 1}
+    assert scripts("e\u0301") == scripts("é") == {"LATIN": 1}
     assert scripts("12 — ?") == {}
 
 
@@ -183,6 +204,11 @@ def test_scripts_of_letters() -> None:
         ("Who?", "1815 — 1852", False),  # a passage without letters says nothing
         ("1815?", PASSAGE, False),
         ("東京はどこですか？", "東京はにぎやかな町。", False),
+        ("スーパーのオーナーは？", "東京は日本の首都であり、江戸の町である。", False),
+        ("人々の代々の国々は？", "東京は日本の首都であり、江戸の町である。", False),
+        ("Broncos在哪里赢了AFC？", f"{'丹佛野马队' * 60} Broncos 赢得了 AFC。", False),  # names of the passage's
+        ("Panthers在哪里赢了？", f"{'丹佛野马队' * 60} Broncos 赢得了 AFC。", True),
+        ("Where did the AFC win it?", f"{'丹佛野马队' * 60} Broncos 赢得了 AFC。", True),
     ],
 )
 def test_the_script_is_the_passages(question: str, context: str, dropped: bool) -> None:
@@ -194,6 +220,6 @@ def test_the_script_is_the_passages(question: str, context: str, dropped: bool) 
 def test_limits_of_the_script_filter() -> None:
     mixed = record("Кто встретил Ada?")
     assert first_reason([Script(min_share=0.2)], mixed) == [""]
-    rare = record("ж?", context=PASSAGE + " ж")  # one letter of 45: no script of the passage's
+    rare = record("жа?", context=PASSAGE + " ж")  # one letter of 45: no script of the passage's
     assert first_reason([Script()], rare) == ["other script than the passage"]
     assert first_reason([Script(passage_share=0.01)], rare) == [""]

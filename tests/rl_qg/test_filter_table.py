@@ -57,6 +57,15 @@ def test_somebody_elses_filter(name: str) -> None:
     assert [rule.rejects({"question": text}) for text in ("Who", "Whom")] == [True, False]
 
 
+def test_what_goes_wrong_in_somebody_elses_filter_is_one_line() -> None:
+    (made,) = build_filters(
+        {"mine": {"_target_": "json.dumps", "limitt": 3}}
+    )  # takes any option, and fails on this one
+    (rule,) = made.rules()  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match=r"augment\.filters\.mine: TypeError: .*'limitt'"):
+        rule.rejects({"question": "Who?"})
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -92,6 +101,11 @@ def test_somebody_elses_filter(name: str) -> None:
         ({"question_types": {"max_share": 0}}, r"max_share=0 is not in \(0, 1\]"),
         ({"question_types": {"shares": {"what": 0.5}}}, r"shares=.* must be above 0 and make 1"),
         ({"question_types": {"max_share": 0.5, "language": "ja"}}, r"language=ja: there are types for en, de, fr, es"),
+        (
+            {"mine": {"_target_": f"{__name__}.keep", "limitt": 3}},
+            r"mine\._target_=.*unexpected keyword argument 'limitt'",
+        ),
+        ({"mine": {"_target_": f"{__name__}.Keeper"}}, r"mine\._target_=.*missing .*'limit'"),
         ({"mine": {"_target_": "nowhere.keep"}}, r"mine\._target_=nowhere\.keep: cannot be imported"),
         ({"mine": {"_target_": "keep"}}, r"mine\._target_=keep: cannot be imported"),
         ({"mine": {"_target_": "tests.rl_qg.test_filter_table.Keeper"}}, r"mine\._target_=.*Keeper: .*limit"),

@@ -25,6 +25,10 @@ from tests.questions import record, write_questions
         ("CAFE\u0301 caf\u00e9", ["café", "café"]),  # composed and decomposed
         ("\uff26\uff35ll width \ufb01ne", ["full", "width", "fine"]),
         ("Straße", ["strasse"]),
+        ("दान दिन", ["दान", "दिन"]),  # vowel signs
+        ("مَنْ كَتَبَ؟", ["مَنْ", "كَتَبَ"]),
+        ("ใครเป็น", ["ใครเป็น"]),
+        ("x\u0323y z", ["x\u0323y", "z"]),
         ("?! -- …", []),
         ("", []),
     ],
@@ -51,6 +55,7 @@ def test_words(text: str, expected: list[str]) -> None:
         ("%", "What does % mean?", False),  # no words in it
         ("", "Why?", False),
         ("a much longer answer", "longer answer", False),
+        ("दान", "दिन कब है", False),
         ("London", "London", True),
         ("what", "So what", True),
     ],

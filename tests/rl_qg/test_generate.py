@@ -134,9 +134,27 @@ def test_packed_layers_and_bf16_find_what_float32_finds(model: str, tmp_path: Pa
     assert best[0] == pytest.approx(best[1], rel=0.05)
 
 
-def test_a_precision_that_there_is_not_is_named() -> None:
-    with pytest.raises(InputError, match=r"generate\.precision=fp16 is not one of no, bf16"):
-        Settings(generate=replace(BEAMS, precision="fp16")).check()
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"precision": "fp16"}, r"precision=fp16 is not one of no, bf16"),
+        ({"batch_size": 0}, r"batch_size=0 must be at least 1"),
+        ({"num_samples": 0}, r"num_samples=0 must be at least 1"),
+        ({"max_new_tokens": 0}, r"max_new_tokens=0 must be at least 1"),
+        ({"temperature": 0.0}, r"temperature=0.0 must be above 0"),
+        ({"top_p": 0.0}, r"top_p=0.0 is not in \(0, 1\]"),
+        ({"top_p": 2.0}, r"top_p=2.0 is not in \(0, 1\]"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=rf"generate\.{message}"):
+        Settings(generate=replace(BEAMS, **changes)).check()
+    Settings(generate=replace(BEAMS, top_p=1.0)).check()
+
+
+def test_more_beams_than_words_are_one_line(model: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"generate\.num_beams=3000 is above the \d+ tokens that .* knows: lower it"):
+        run(model, tmp_path / "q.jsonl", replace(BEAMS, num_beams=3000))
 
 
 def test_logprob_is_that_of_the_sequence(model: str) -> None:

@@ -1,12 +1,14 @@
 """The second reward: built as the first is, with its own miniatures, or not at all."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from accelerate import PartialState
 
-from rl_qg import miniature
+from rl_qg import miniature, preparation
 from rl_qg.cli import compose
+from rl_qg.errors import InputError
 from rl_qg.preparation import Run, with_miniatures
 from rl_qg.splits import Splits
 
@@ -30,6 +32,22 @@ def test_without_the_setting_there_is_no_second_reward() -> None:
 def test_the_second_reward_is_what_its_own_settings_say() -> None:
     found = run({"_target_": f"{__name__}.Words", "unit": 3.0}).held_out()
     assert isinstance(found, Words) and found.unit == 3.0
+
+
+def test_settings_of_late_stages_may_change_until_they_are_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(preparation, "with_miniatures", lambda settings, examples, state: settings)
+    base = ["preset=smoke", f"output_dir={tmp_path / 'run'}"]
+    preparation.open_run(compose("pipeline", base))
+    (tmp_path / "run" / "metrics.jsonl").touch()
+    other = compose("pipeline", [*base, "augment.num_samples=7", "answers.max_per_context=3"])
+    assert preparation.open_run(other).settings.augment.num_samples == 7
+    for name, message in (("answers.jsonl", "answers.max_per_context: 3 -> 10"), ("augmented.json", "num_samples: 7")):
+        (tmp_path / "run" / name).touch()
+        with pytest.raises(InputError, match=message):
+            preparation.open_run(compose("pipeline", base))
+    preparation.open_run(other)
 
 
 def test_miniatures_of_the_second_reward_are_built_too(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

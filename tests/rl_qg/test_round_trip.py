@@ -106,6 +106,11 @@ def test_what_is_no_reader_is_one_clear_line(tmp_path: Path, reader: str, distil
     for name, options, message in (
         (str(distilbert), {}, r"augment\.filters\.round_trip\.reader=.*: has no trained span head; train one with"),
         (str(tmp_path / "no"), {}, r"augment\.filters\.round_trip\.reader=.*no: no such folder"),
+        (
+            reader,
+            {"max_length": 5, "doc_stride": 2},
+            r"filters\.round_trip\.max_length=5 .*beside augment\.filters\.r",
+        ),
         (reader, {"max_length": 65}, r"augment\.filters\.round_trip\.max_length=65 is above the 64 tokens"),
     ):
         with pytest.raises(InputError, match=message):

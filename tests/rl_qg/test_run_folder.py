@@ -85,6 +85,9 @@ def test_a_run_folder_is_claimed_resumed_or_refused(tmp_path: Path) -> None:
     assert check_run_folder(folder, {**settings, "accept_changed_data": True})
     with pytest.raises(InputError, match=r"a\.b: 1 -> 2"):
         check_run_folder(folder, other)
+    assert check_run_folder(folder, other, unused=["a"])
+    with pytest.raises(InputError, match=r"a\.b: 1 -> 2"):
+        check_run_folder(folder, other, unused=["d", "b", "a.c"])
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(InputError, match="not empty and no run folder"):
         check_run_folder(tmp_path, settings)

@@ -1,0 +1,262 @@
+"""Answerability and the Q-metrics: which of a question's words match, weighed by what the words are for.
+
+Source: Nema and Khapra, "Towards a Better Metric for Evaluating Question Generation Systems", EMNLP 2018, equations 1
+to 4; code PrekshaNema25/Answerability-Metric.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewards.base import Inputs, Metric, MetricResult
+from rewards.errors import MetricInputError
+from rewards.meteor import Meteor
+from rewards.overlap import Bleu, OverlapMetric, RougeL, coco_bleu
+from rewards.overlap_counts import ngram_overlap
+from rewards.word_classes import CLASSES, DATA_TYPES, class_words
+from rewards.words import Words, tokenizer
+
+Against = Literal["references", "context"]
+Matching = Literal["bleu", "set"]
+
+WEIGHTS: dict[str, tuple[dict[str, float], float]] = {
+    "squad": ({"content": 0.36, "entity": 0.41, "type": 0.20, "function": 0.03}, 0.66),
+    "readme": ({"content": 0.1, "entity": 0.6, "type": 0.2, "function": 0.1}, 0.7),
+}
+"""Weights of the classes, and delta. ``squad``: learned from people's judgements on SQuAD, the ones that others use
+(JRC1995/QuestionGenerationPub has them as constants). ``readme``: the example of the released code's README, in use
+where that command was copied. The paper learned others for WikiMovies and VQA; its table was not at hand, and the
+released code has no numbers for them: give them as a mapping."""
+
+
+class Answerability(Metric):
+    """Weighted agreement of four kinds of words, 0 to 1, with a reference question.
+
+    The words of a question fall into four classes (`rewards.word_classes`): relevant content words, named entities
+    (capitalised words), the question type (question words, and what follows "what" and "which") and function words.
+    Per class, ``P`` and ``R`` are the BLEU-1 of the candidate's words against the reference's and the other way around
+    (the captioning scripts', with both brevity penalties), ``F = 2 P R / (P + R)``, 1 where neither has such words and
+    0 where P + R = 0. The score is the weighted sum of the four F.
+
+    Several references: the one with the best score (as in JRC1995/QuestionGenerationPub; the released code has one).
+
+    ``against="context"`` (reference-free): the context is the reference. A question need not say what the whole
+    passage says, so recall and brevity are left out: a class's value is the share of its words that are anywhere in
+    the context, and the type's is 1 if the question has a question word, since a passage cannot tell which. It shows
+    whether a question speaks of what the passage speaks of. It does not show that the question can be answered, that
+    it fits the answer, or that it is well formed: a sentence copied from the passage with "what" in front is perfect.
+
+    Differences from the released code: PTB words by regular expressions instead of Java (`rewards.words.ptb`; given
+    the same words, equal to 1e-9); an empty question raises there and has four empty classes here. The paper counts
+    named entities by a tagger, the code by capital letters; so does this.
+
+    ``matching="set"`` is the variant of JRC1995/QuestionGenerationPub: with tp the candidate's words that occur in the
+    reference's, ``P = tp / candidate words`` and ``R = tp / reference words``; a repeated word can push R, and so the
+    score, above 1. That code lower-cases and then restores case with a true-caser before it sorts words into classes;
+    here texts keep the case they come with. Words are English; in other languages all words are content or entities.
+
+    Parts: the value of each class.
+
+    Args:
+        weights: ``"squad"``, ``"readme"``, or a mapping of `CLASSES` to weights (``function`` left out: what is
+            missing to 1).
+        data_type: ``"squad"`` (any text), or ``"wikimovies"``, whose content words are a list of relation words.
+        matching: ``"bleu"`` or ``"set"``.
+        against: ``"references"`` or ``"context"``.
+        tokenize: any of `rewards.words.tokenizer`, applied to each class.
+
+    Raises:
+        MetricInputError: an unknown option, or weights that are negative or of no class.
+    """
+
+    name = "answerability"
+    part_names: tuple[str, ...] = CLASSES
+
+    def __init__(
+        self,
+        weights: str | Mapping[str, float] = "squad",
+        *,
+        data_type: str = "squad",
+        matching: Matching = "bleu",
+        against: Against = "references",
+        tokenize: str = "ptb",
+    ) -> None:
+        self.weights = self._weights(weights)
+        for option, value, known in (
+            ("data_type", data_type, DATA_TYPES),
+            ("matching", matching, get_args(Matching)),
+            ("against", against, get_args(Against)),
+        ):
+            if value not in known:
+                raise MetricInputError(f"{self.name}: {option} {value!r} does not exist; use {' or '.join(known)}")
+        self.data_type, self.matching, self.against, self.tokenize = data_type, matching, against, tokenize
+        self.needs = frozenset({"contexts" if against == "context" else "references"})
+        self.bounds = (0.0, 2.0 if matching == "set" and against == "references" else 1.0)
+        tokenizer(tokenize)
+
+    def choices(self) -> Mapping[str, object]:
+        """Return what can change a score."""
+        return {
+            "weights": ",".join(f"{name}={self.weights[name]:g}" for name in CLASSES),
+            "data_type": self.data_type,
+            "matching": "share" if self.against == "context" else self.matching,
+            "against": self.against,
+            "tokenize": self.tokenize,
+        }
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Return the score and the four classes' values of each question."""
+        found = self._classes(inputs)
+        parts = {name: found[:, at].tolist() for at, name in enumerate(CLASSES)}
+        return MetricResult(self._sum(found).tolist(), parts)
+
+    def _sum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return values @ np.array([self.weights[name] for name in CLASSES])
+
+    def _classes(self, inputs: Inputs) -> NDArray[np.float64]:
+        """Return the value of each class, [rows, 4], against the context or the best reference."""
+        if self.against == "context":
+            shares = [self._shares(*row) for row in zip(inputs.questions, inputs.contexts, strict=True)]
+            return np.array(shares)
+        row = np.repeat(np.arange(len(inputs.questions)), [len(group) for group in inputs.references])
+        candidates = [self._class_words(inputs.questions[at]) for at in row]
+        references = [self._class_words(text) for group in inputs.references for text in group]
+        agreement = _set_agreement if self.matching == "set" else _bleu_agreement
+        values = np.column_stack(
+            [
+                agreement([words[at] for words in candidates], [words[at] for words in references])
+                for at in range(len(CLASSES))
+            ]
+        )
+        order = np.lexsort((-self._sum(values), row))
+        return values[order[np.flatnonzero(np.diff(row, prepend=-1))]]
+
+    def _class_words(self, text: str) -> tuple[Words | None, ...]:
+        return class_words(text, self.data_type, self.tokenize)
+
+    def _shares(self, question: str, context: str) -> list[float]:
+        """Return, for each class, the share of the question's words that are in the context (1 if it has none)."""
+        there = {word.lower() for word in tokenizer(self.tokenize)(context)}
+        values = []
+        for name, found in zip(CLASSES, self._class_words(question), strict=True):
+            if name == "type":
+                values.append(float(bool(found)))
+            else:
+                values.append(sum(word.lower() in there for word in found) / len(found) if found else 1.0)
+        return values
+
+    def _weights(self, given: str | Mapping[str, float]) -> dict[str, float]:
+        if isinstance(given, str):
+            if given not in WEIGHTS:
+                known = ", ".join(WEIGHTS)
+                raise MetricInputError(f"{self.name}: weights {given!r} do not exist; use {known} or a mapping")
+            return WEIGHTS[given][0]
+        if unknown := sorted(map(str, given.keys() - set(CLASSES))):
+            raise MetricInputError(f"{self.name}: weights have no class {unknown[0]!r}; classes: {', '.join(CLASSES)}")
+        weights = {name: float(given.get(name, 0.0)) for name in CLASSES}
+        if "function" not in given:
+            weights["function"] = round(1 - sum(weights.values()), 12)
+        if min(weights.values()) < 0 or abs(sum(weights.values()) - 1) > 1e-6:
+            raise MetricInputError(f"{self.name}: weights {weights} must not be negative, and sum to 1")
+        return weights
+
+
+class QMetric(Answerability):
+    """Q-BLEU, Q-ROUGE-L or Q-METEOR: delta * answerability + (1 - delta) * n-gram metric, 0 to 1.
+
+    Source: Nema and Khapra 2018, equation 4. The n-gram metric is that of the captioning scripts (`Bleu` and `RougeL`
+    with ``variant="coco"``) or `Meteor`, on the whole question; with several references it uses all of them.
+    (Q-NIST, which the released code reads from a file made elsewhere, is left out.) Everything that `Answerability`
+    says holds here; against the context the n-gram metric, too, leaves out recall and brevity (BLEU's precisions,
+    ROUGE-L's precision, METEOR with alpha = 0).
+
+    Parts: the value of each class, ``answerability`` and ``ngram``.
+
+    Args:
+        ngram: ``"bleu1"`` to ``"bleu4"``, ``"rouge_l"`` or ``"meteor"``.
+        delta: weight of answerability; None takes the one that belongs to named weights, and 0.66 for others.
+        others: as in `Answerability`.
+    """
+
+    name = "q_metric"
+    part_names = (*CLASSES, "answerability", "ngram")
+
+    def __init__(
+        self,
+        ngram: str = "bleu4",
+        weights: str | Mapping[str, float] = "squad",
+        delta: float | None = None,
+        *,
+        data_type: str = "squad",
+        matching: Matching = "bleu",
+        against: Against = "references",
+        tokenize: str = "ptb",
+    ) -> None:
+        super().__init__(weights, data_type=data_type, matching=matching, against=against, tokenize=tokenize)
+        self.ngram = ngram
+        self.delta = delta if delta is not None else WEIGHTS[weights if isinstance(weights, str) else "squad"][1]
+        if not 0 <= self.delta <= 1:
+            raise MetricInputError(f"{self.name}: delta {self.delta} is out of range; use 0 to 1")
+        whole = against == "references"
+        if ngram in {f"bleu{order}" for order in range(1, 5)}:
+            lower = matching == "set"
+            self._ngram: OverlapMetric = Bleu(
+                int(ngram[-1]), "coco", tokenize=tokenize, lowercase=lower, brevity=whole
+            )
+        elif ngram == "rouge_l":
+            self._ngram = RougeL("coco", tokenize=tokenize)
+        elif ngram == "meteor":
+            self._ngram = Meteor(tokenize) if whole else Meteor(tokenize, alpha=0.0)
+        else:
+            raise MetricInputError(f"{self.name}: ngram {ngram!r} does not exist; use bleu1 to bleu4, rouge_l, meteor")
+
+    def choices(self) -> Mapping[str, object]:
+        """Return what can change a score."""
+        inner = {f"ngram.{key}": value for key, value in self._ngram.choices().items() if key != "tokenize"}
+        return {"ngram": self.ngram, "delta": self.delta, **super().choices(), **inner}
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Return the score and its parts of each question."""
+        found = super().compute(inputs)
+        gold = inputs.references
+        if self.against == "context":
+            gold = [(context,) for context in inputs.contexts]
+        result = self._ngram.compute(Inputs(inputs.questions, inputs.contexts, inputs.answers, gold, inputs.rows))
+        ngram = result.scores
+        if self.against == "context" and "precision" in result.parts:
+            ngram = result.parts["precision"]
+        pairs = zip(found.scores, ngram, strict=True)
+        scores = [self.delta * answerability + (1 - self.delta) * overlap for answerability, overlap in pairs]
+        return MetricResult(scores, {**found.parts, "answerability": found.scores, "ngram": ngram})
+
+
+def _bleu_agreement(candidates: list[Words | None], references: list[Words | None]) -> NDArray[np.float64]:
+    """Return F of BLEU-1 in both directions for each pair of word lists; None is a class without words."""
+    found = ngram_overlap([words or () for words in candidates], [[words or ()] for words in references], 1)
+    length, reference = found.lengths.astype(float), found.closest.astype(float)
+    matches = found.matches.astype(float)
+    precision = coco_bleu(length, reference, matches, length[:, None])
+    recall = coco_bleu(reference, length, matches, reference[:, None])
+    neither = [given is None and gold is None for given, gold in zip(candidates, references, strict=True)]
+    return _harmonic(precision, recall, np.array(neither))
+
+
+def _set_agreement(candidates: list[Words | None], references: list[Words | None]) -> NDArray[np.float64]:
+    """Return F of both lists' shares of common words, counted in the candidate only, in lower case."""
+    rows = []
+    for given, gold in zip(candidates, references, strict=True):
+        there = {word.lower() for word in gold or ()}
+        common = sum(word.lower() in there for word in given or ())
+        rows.append((common / max(len(given or ()), 1), common / max(len(gold or ()), 1), not given and not gold))
+    precision, recall, neither = (np.array(column) for column in zip(*rows, strict=True))
+    return _harmonic(precision, recall, neither)
+
+
+def _harmonic(
+    precision: NDArray[np.float64], recall: NDArray[np.float64], neither: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    total = precision + recall
+    found = np.where(total > 0, 2 * precision * recall / np.where(total > 0, total, 1.0), 0.0)
+    return np.where(neither, 1.0, found)

@@ -1,0 +1,379 @@
+"""Metrics that are trained models of other people: BLEURT, COMET, RQUGE and CTC, through their own packages or
+checkpoints.
+
+Nothing of theirs is part of this package. A metric whose package is missing says in one line what to install.
+"""
+
+import re
+import string
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, Literal, Self
+
+import torch
+
+from rewards.base import Inputs, Metric, MetricResult
+from rewards.errors import MetricInputError
+from rewards.frozen import FrozenModel, batches_by_length
+from rewards.token_embeddings import Pair, needs_of, pairs_of
+
+
+class BLEURT(Metric):
+    """A regression of people's ratings from a reference and a candidate, read together by a BERT.
+
+    Source: Sellam, Das, Parikh, "BLEURT: Learning Robust Metrics for Text Generation", ACL 2020, section 3. Those of
+    the second generation (Pu et al. 2021, BLEURT-20) give about 0 to 1, without bounds; higher is better. The model
+    reads ``[CLS] reference [SEP] question [SEP]``; with several references the largest score counts.
+
+    ``model`` is a checkpoint in transformers form with one output. Those of model type ``bleurt`` need the package
+    bleurt-pytorch (lucadiliello/bleurt-pytorch), whose converted checkpoints (``lucadiliello/BLEURT-20-D12``) are on
+    the Hub; any other type, such as a BERT, needs none, but safetensors.
+
+    Checked: the plain form against a checkpoint of ours, pair by pair; of the package's form only that classes and
+    calls are those of its README, with a stand-in. That the converted checkpoints give Google's numbers is its
+    author's word.
+
+    Args:
+        model: checkpoint, a local folder or a Hub name.
+        batch_size: pairs per forward pass.
+        device: where to run; None takes the current GPU if there is one, else the CPU.
+        dtype: floating-point type, for checkpoints that need no package.
+
+    Raises:
+        MetricInputError: the package or model is missing, or has more than one output.
+    """
+
+    name = "bleurt"
+    needs = frozenset({"references"})
+
+    def __init__(
+        self,
+        model: str = "lucadiliello/BLEURT-20-D12",
+        *,
+        batch_size: int = 32,
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+    ) -> None:
+        self.batch_size, self.dtype = batch_size, dtype
+        self._model = _Bleurt(model, device) if _is_bleurt(model) else None
+        self.regressor = None if self._model else FrozenModel(model, "regressor", device=device, dtype=dtype)
+        if self.regressor is not None:
+            _check_outputs(self.name, self.regressor)
+
+    def choices(self) -> Mapping[str, object]:
+        """Return what can change a score."""
+        identity = self._model.name if self._model else self.regressor.identity if self.regressor else ""
+        return {"model": identity, "dtype": self.dtype}
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Return the largest value over the references of each question."""
+        pairs, owners = pairs_of(inputs, "references")
+        score = self._model or self._plain
+        values = [float("-inf")] * len(inputs.questions)
+        for row, value in zip(owners, score(pairs, self.batch_size), strict=True):
+            values[row] = max(values[row], value)
+        return MetricResult(values, {})
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the model to a device."""
+        if self._model:
+            self._model.model.to(device)
+        return super().to(device)
+
+    def _plain(self, pairs: Sequence[Pair], batch_size: int) -> list[float]:
+        assert self.regressor is not None
+        tokenizer = self.regressor.tokenizer
+        encoded = tokenizer(
+            [reference for _, reference in pairs],
+            [question for question, _ in pairs],
+            truncation=True,
+            max_length=self.regressor.max_tokens,
+        )
+        return _outputs(self.regressor, encoded, batch_size)
+
+
+class COMET(Metric):
+    """A regression of people's ratings of translations, through the package unbabel-comet.
+
+    Source: Rei, Stewart, Farinha, Lavie, "COMET: A Neural Framework for MT Evaluation", EMNLP 2020. It was trained on
+    translations: the source here is the passage, the translation the question, the reference a gold question, so a
+    score is no more than what such a model says of them. Checkpoints since 2022 give 0 to 1, earlier ones z-scores;
+    higher is better. With several references the largest score counts. ``against="context"`` is for checkpoints that
+    read source and translation alone (``Unbabel/wmt22-cometkiwi-da``).
+
+    Checked: the calls are those of the package's README and source (2.2.7: `download_model`, `load_from_checkpoint`,
+    ``predict(samples, batch_size, gpus, progress_bar)``), with a stand-in. Not run against a checkpoint of theirs.
+
+    Args:
+        model: Hub name, or the path of a checkpoint file (``…/checkpoints/model.ckpt``).
+        against: ``references`` or ``context``.
+        batch_size: pairs per forward pass.
+        device: a GPU is used when it names one or there is one.
+
+    Raises:
+        MetricInputError: the package or model is missing.
+    """
+
+    name = "comet"
+
+    def __init__(
+        self,
+        model: str = "Unbabel/wmt22-comet-da",
+        *,
+        against: Literal["references", "context"] = "references",
+        batch_size: int = 16,
+        device: str | torch.device | None = None,
+    ) -> None:
+        self.needs = needs_of(against, self.name) | {"contexts"}
+        self.model_name, self.against, self.batch_size = model, against, batch_size
+        package = _package("comet", self.name, "pip install unbabel-comet")
+        path = model if model.endswith(".ckpt") else _loaded(self.name, model, package.download_model, model)
+        self._model = _loaded(self.name, model, package.load_from_checkpoint, path)
+        self.to(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
+
+    def choices(self) -> Mapping[str, object]:
+        """Return what can change a score."""
+        return {"model": self.model_name, "against": self.against, "package": _version("comet")}
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Return the largest value over the references of each question."""
+        pairs, owners = pairs_of(inputs, self.against)
+        samples = [
+            {"src": inputs.contexts[row], "mt": question} for row, (question, _) in zip(owners, pairs, strict=True)
+        ]
+        if self.against == "references":
+            samples = [{**sample, "ref": reference} for sample, (_, reference) in zip(samples, pairs, strict=True)]
+        found = self._model.predict(samples, batch_size=self.batch_size, gpus=self._gpus, progress_bar=False)
+        values = [float("-inf")] * len(inputs.questions)
+        for row, value in zip(owners, found.scores, strict=True):
+            values[row] = max(values[row], float(value))
+        return MetricResult(values, {})
+
+    def to(self, device: str | torch.device) -> Self:
+        """Say where the package's trainer runs the model; it moves it itself."""
+        self._gpus = int(torch.device(device).type == "cuda")
+        return self
+
+
+class RQUGE(Metric):
+    r"""Whether a question's answer, as a model finds it in the passage, is the answer the question was made for.
+
+    Source: Mohammadshahi et al., "RQUGE: Reference-Free Metric for Evaluating Question Generation by Answering the
+    Question", Findings of ACL 2023, section 3, and its released code (alirezamshi/RQUGE, `rquge_score/scorer.py`). A
+    question-answering model reads ``question \n context`` (backslash and n as two characters, as it was trained) and
+    writes at most 30 tokens, greedily as its configuration says; a regression reads ``question <q> answer <r> found
+    answer <c> context``, all without capitals, articles and punctuation, cut at 512 tokens. About 1 to 5, higher is
+    better.
+
+    From the two checkpoints alone, no package: batches sorted by length in place of the released code's one example at
+    a time, which changes scores by rounding. Checked: against its steps written out with transformers' own calls, on
+    small models of the same types (T5 and RoBERTa); not run on the released checkpoints. Like all models here they are
+    read from safetensors; a checkpoint without has to be converted first.
+
+    Cost: one generation and one pass of the regression for each question.
+
+    Args:
+        qa_model: encoder-decoder that answers questions, a local folder or a Hub name.
+        span_scorer: regression in transformers form with one output (released: ``alirezamsh/quip-512-mocha``).
+        batch_size: questions at a time.
+        device: where to run; None takes the current GPU if there is one, else the CPU.
+        dtype: floating-point type of the models.
+
+    Raises:
+        MetricInputError: a model that cannot be loaded or has more than one output.
+    """
+
+    name = "rquge"
+    needs = frozenset({"contexts", "answers"})
+
+    def __init__(
+        self,
+        qa_model: str = "allenai/unifiedqa-v2-t5-large-1363200",
+        span_scorer: str = "alirezamsh/quip-512-mocha",
+        *,
+        batch_size: int = 16,
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+    ) -> None:
+        self.batch_size, self.dtype = batch_size, dtype
+        self.reader = FrozenModel(qa_model, "seq2seq", device=device, dtype=dtype)
+        self.regressor = FrozenModel(span_scorer, "regressor", device=device, dtype=dtype)
+        _check_outputs(self.name, self.regressor)
+
+    def choices(self) -> Mapping[str, object]:
+        """Return what can change a score."""
+        return {"qa_model": self.reader.identity, "span_scorer": self.regressor.identity, "dtype": self.dtype}
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Return one score a question."""
+        found = self._found(list(zip(inputs.questions, inputs.contexts, strict=True)))
+        texts = [
+            f"{_normal(question)} <q> {_normal(answer)} <r> {_normal(span)} <c> {_normal(context)}"
+            for question, answer, span, context in zip(
+                inputs.questions, inputs.answers, found, inputs.contexts, strict=True
+            )
+        ]
+        limit = min(512, self.regressor.max_tokens)
+        encoded = self.regressor.tokenizer(texts, truncation=True, max_length=limit)
+        return MetricResult(_outputs(self.regressor, encoded, self.batch_size), {})
+
+    def _found(self, pairs: Sequence[Pair]) -> list[str]:
+        """Return what the model answers to each question about its context."""
+        tokenizer = self.reader.tokenizer
+        rows = tokenizer([f"{question} \\n {context}" for question, context in pairs], verbose=False)["input_ids"]
+        answers = [""] * len(rows)
+        for batch in batches_by_length([len(row) for row in rows], self.batch_size, self.reader.tokens_at_once):
+            ids, lengths = self.reader.pad([rows[at] for at in batch], tokenizer.pad_token_id)
+            mask = (torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]).long()
+            written = self.reader.model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=30)
+            texts = tokenizer.batch_decode(written, skip_special_tokens=True)
+            for at, text in zip(batch, texts, strict=True):
+                answers[at] = text
+        return answers
+
+
+class CTC(Metric):
+    """How far the information of one text is grounded in another, word by word, through the package ctc_score.
+
+    Source: Deng, Tan, Liu, Xing, Hu, "Compression, Transduction, and Creation: A Unified Framework for Evaluating
+    Natural Language Generation", EMNLP 2021, section 4, and its released code (tanyuqian/ctc-gen-eval). A question is
+    taken for a summary of its passage: ``aspect="consistency"`` is the mean alignment of its words with the passage,
+    ``"relevance"`` that times the mean over references of their alignment with the question. About 0 to 1, higher is
+    better. Where the package cannot align a text it gives None: 0 here.
+
+    Checked: the calls are those of its source (``SummarizationScorer(align, device).score(doc, refs, hypo, aspect,
+    remove_stopwords)``), with a stand-in. Not run against its checkpoints, which it downloads from Google Drive.
+
+    Args:
+        align: the package's alignment model, such as ``D-cnndm``, ``E-roberta``.
+        aspect: ``consistency`` (reference-free) or ``relevance``.
+        device: where to run; None takes the current GPU if there is one, else the CPU.
+
+    Raises:
+        MetricInputError: an aspect that does not exist, or no package.
+    """
+
+    name = "ctc"
+
+    def __init__(
+        self,
+        align: str = "D-cnndm",
+        aspect: Literal["consistency", "relevance"] = "consistency",
+        *,
+        device: str | torch.device | None = None,
+    ) -> None:
+        if aspect not in ("consistency", "relevance"):
+            raise MetricInputError(f"ctc: aspect {aspect!r} does not exist; use consistency or relevance")
+        self.align, self.aspect = align, aspect
+        self.needs = frozenset({"contexts"} if aspect == "consistency" else {"contexts", "references"})
+        self._scorer_class = _package("ctc_score", self.name, "pip install ctc_score").SummarizationScorer
+        self.to(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
+
+    def choices(self) -> Mapping[str, object]:
+        """Return what can change a score."""
+        return {"align": self.align, "aspect": self.aspect, "package": _version("ctc_score")}
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Return one score a question."""
+        rows = zip(inputs.questions, inputs.contexts, inputs.references, strict=True)
+        found = [
+            self._scorer.score(
+                doc=context, refs=list(references), hypo=question, aspect=self.aspect, remove_stopwords=False
+            )
+            for question, context, references in rows
+        ]
+        return MetricResult([0.0 if value is None else float(value) for value in found], {})
+
+    def to(self, device: str | torch.device) -> Self:
+        """Build the package's scorer for a device; its models stay where they were loaded."""
+        self._scorer = _loaded(self.name, self.align, self._scorer_class, align=self.align, device=str(device))
+        return self
+
+
+class _Bleurt:
+    """A checkpoint of model type ``bleurt``, as its package loads and calls it."""
+
+    def __init__(self, model: str, device: str | torch.device | None) -> None:
+        package = _package(
+            "bleurt_pytorch", "bleurt", "pip install git+https://github.com/lucadiliello/bleurt-pytorch.git"
+        )
+        self.name = model
+        self.tokenizer = _loaded("bleurt", model, package.BleurtTokenizer.from_pretrained, model)
+        self.model = _loaded("bleurt", model, package.BleurtForSequenceClassification.from_pretrained, model)
+        self.model.eval().to(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
+
+    def __call__(self, pairs: Sequence[Pair], batch_size: int) -> list[float]:
+        values = [0.0] * len(pairs)
+        lengths = [len(question) + len(reference) for question, reference in pairs]
+        for batch in batches_by_length(lengths, batch_size, 1 << 40):
+            questions, references = zip(*(pairs[at] for at in batch), strict=True)
+            encoded = self.tokenizer(
+                list(references),
+                list(questions),
+                padding="longest",
+                truncation=True,
+                max_length=512,
+                return_tensors="pt",
+            )
+            device = next(self.model.parameters()).device
+            logits = self.model(**{name: value.to(device) for name, value in encoded.items()}).logits
+            for at, value in zip(batch, logits.flatten().tolist(), strict=True):
+                values[at] = value
+        return values
+
+
+def _outputs(model: FrozenModel, encoded: Any, batch_size: int) -> list[float]:
+    """Return the one output of a regression for each row that a tokenizer made."""
+    rows = encoded["input_ids"]
+    values = [0.0] * len(rows)
+    for batch in batches_by_length([len(row) for row in rows], batch_size, model.tokens_at_once):
+        ids, lengths = model.pad([rows[at] for at in batch], model.tokenizer.pad_token_id or 0)
+        arguments = {
+            "input_ids": ids,
+            "attention_mask": (torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]).long(),
+        }
+        if "token_type_ids" in encoded and getattr(model.model.config, "type_vocab_size", 0) > 1:
+            arguments["token_type_ids"] = model.pad([encoded["token_type_ids"][at] for at in batch])[0]
+        logits = model.model(**arguments).logits[:, 0].float()
+        for at, value in zip(batch, logits.tolist(), strict=True):
+            values[at] = value
+    return values
+
+
+def _check_outputs(metric: str, model: FrozenModel) -> None:
+    if (outputs := model.model.config.num_labels) != 1:
+        raise MetricInputError(f"{metric}: {model.name!r} has {outputs} outputs; a regression has one")
+
+
+def _is_bleurt(model: str) -> bool:
+    """Whether a checkpoint is of the type that transformers does not know."""
+    from transformers import PretrainedConfig
+
+    found, _ = _loaded("bleurt", model, PretrainedConfig.get_config_dict, model)
+    return found.get("model_type") == "bleurt"
+
+
+def _normal(text: str) -> str:
+    """Without capitals, articles, ASCII punctuation and surplus white space, as SQuAD's script has it."""
+    bare = "".join(sign for sign in text.lower() if sign not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
+
+
+def _package(module: str, metric: str, install: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MetricInputError(f"{metric}: needs a package that is not here ({error}); {install}") from None
+
+
+def _version(module: str) -> str:
+    return str(getattr(import_module(module), "__version__", "unknown"))
+
+
+def _loaded(metric: str, model: str, loader: Any, *arguments: Any, **options: Any) -> Any:
+    """Call what loads a model, and say in one line what went wrong: packages raise all kinds of errors."""
+    try:
+        return loader(*arguments, **options)
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise MetricInputError(f"{metric}: cannot load {model!r}: {reason}") from error

@@ -1,0 +1,273 @@
+"""Token embeddings of texts: what BERTScore, MoverScore and BERTScore-KPQA compare."""
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rewards.base import Inputs
+from rewards.errors import MetricInputError
+from rewards.frozen import FrozenModel, batches_by_length
+
+NUMBERS_KEPT = 1 << 26
+"""Numbers in the embeddings held at a time (256 MiB in float32); a text that is needed again later is read again."""
+
+Pair = tuple[str, str]
+"""A candidate and what it is compared with."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of one text between the marks of its encoder."""
+
+    ids: list[int]
+    """Token ids, the marks at both ends included."""
+    words: list[int]
+    """For each token between the marks the number of the word it belongs to."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing between the marks."""
+        return len(self.ids) == 2
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """One text as the encoder sees it."""
+
+    tokens: Tokens
+    states: Tensor
+    """Hidden states [layers, tokens with marks, width] in float32, on the encoder's device."""
+
+
+class TextEncoder:
+    """Embeds each distinct text in one forward pass: ``<cls> text <sep>``, cut at the encoder's length, marks kept.
+
+    White space at the ends of a text does not count. Byte-level vocabularies (RoBERTa) read it with a space in front,
+    so that its first word is the same token as inside a sentence, as bert-score has it.
+
+    Args:
+        encoder: any encoder with marks for the beginning and the end.
+        layers: whose outputs are kept, numbered from 1; 0 is the embedding layer.
+        batch_size: texts per forward pass.
+        name: of the metric, for messages.
+
+    Raises:
+        MetricInputError: the encoder lacks a layer, or marks.
+    """
+
+    def __init__(self, encoder: FrozenModel, layers: Sequence[int], *, batch_size: int, name: str) -> None:
+        depth = int(encoder.model.config.num_hidden_layers)
+        if wrong := [number for number in layers if number not in range(depth + 1)]:
+            raise MetricInputError(
+                f"{name}: {encoder.name!r} has no layer {wrong[0]}; give a number from 0 to {depth}"
+            )
+        if encoder.tokenizer.cls_token_id is None or encoder.tokenizer.sep_token_id is None:
+            raise MetricInputError(f"{name}: {encoder.name!r} has no marks around a text; use BERT or RoBERTa")
+        self.encoder = encoder
+        self.layers = tuple(layers)
+        self.batch_size = batch_size
+        self.truncated = 0
+        """How many texts were cut at the encoder's length so far."""
+        backend = getattr(encoder.tokenizer, "backend_tokenizer", None)
+        self._lead = " " if "ByteLevel" in repr(getattr(backend, "pre_tokenizer", None)) else ""
+        self._is_last = len(layers) == 1 and layers[0] > 0 and _cut_above(encoder, layers[0])
+
+    def tokens(self, texts: Sequence[str]) -> list[Tokens]:
+        """Return the tokens of each text."""
+        if not texts:
+            return []
+        tokenizer = self.encoder.tokenizer
+        encoded = tokenizer(
+            [self._lead + text.strip() if text.strip() else "" for text in texts],
+            add_special_tokens=False,
+            return_attention_mask=False,
+            verbose=False,
+        )
+        found = []
+        for row, ids in enumerate(encoded["input_ids"]):
+            room = self.encoder.max_tokens - 2
+            self.truncated += len(ids) > room
+            cut = self.marked(ids[:room])
+            found.append(replace(cut, words=encoded.word_ids(row)[:room]) if tokenizer.is_fast else cut)
+        return found
+
+    def marked(self, ids: Sequence[int]) -> Tokens:
+        """Return token ids as one text, each token a word."""
+        tokenizer = self.encoder.tokenizer
+        return Tokens([tokenizer.cls_token_id, *ids, tokenizer.sep_token_id], list(range(len(ids))))
+
+    def blocks(
+        self, pairs: Sequence[Pair], tokens: Mapping[str, Tokens] | None = None
+    ) -> Iterator[tuple[list[int], dict[str, Embedded]]]:
+        """Yield positions of pairs, all of them in order, with the embeddings of their texts: so many pairs at a time
+        that memory stays bounded. ``tokens`` are those of the texts, where they are known.
+        """
+        if tokens is None:
+            texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+            tokens = dict(zip(texts, self.tokens(texts), strict=True))
+        width = int(getattr(self.encoder.model.config, "hidden_size", 768)) * len(self.layers)
+        block: list[int] = []
+        kept: dict[str, Tokens] = {}
+        size = 0
+        for position, pair in enumerate(pairs):
+            new = {text: tokens[text] for text in pair if text not in kept}
+            more = width * sum(len(found.ids) for found in new.values())
+            if block and size + more > NUMBERS_KEPT:
+                yield block, self._embedded(kept)
+                block, kept, size = [], {}, 0
+                new = {text: tokens[text] for text in pair}
+                more = width * sum(len(found.ids) for found in new.values())
+            block.append(position)
+            kept |= new
+            size += more
+        if block:
+            yield block, self._embedded(kept)
+
+    def states(self, rows: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Return the hidden states [layers, tokens, width] of each row of token ids, float32."""
+        found: list[Tensor] = [torch.empty(0)] * len(rows)
+        tokens = max(1, self.encoder.tokens_at_once)
+        for batch in batches_by_length([len(row) for row in rows], self.batch_size, tokens):
+            ids, lengths = self.encoder.pad([rows[at] for at in batch], self.encoder.tokenizer.pad_token_id or 0)
+            mask = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
+            hidden = self._hidden({"input_ids": ids, "attention_mask": mask.long()})
+            for place, at in enumerate(batch):
+                found[at] = hidden[:, place, : len(rows[at])]
+        return found
+
+    def _embedded(self, tokens: dict[str, Tokens]) -> dict[str, Embedded]:
+        states = self.states([found.ids for found in tokens.values()])
+        return {text: Embedded(found, state) for (text, found), state in zip(tokens.items(), states, strict=True)}
+
+    def _hidden(self, arguments: dict[str, Tensor]) -> Tensor:
+        """Return the states of the chosen layers, [layers, rows, tokens, width]."""
+        if self._is_last:
+            return self.encoder.model(**arguments).last_hidden_state.float()[None]
+        states = self.encoder.model(**arguments, output_hidden_states=True).hidden_states
+        return torch.stack([states[number] for number in self.layers]).float()
+
+
+class WordWeights:
+    """Weights of tokens by how rare they are in a collection of texts (inverse document frequency).
+
+    ``idf(w) = log((M + 1) / (c(w) + 1))``, with c(w) of the M texts holding w (Zhang et al. 2020, section 3, plus-one
+    smoothing as in bert-score and MoverScore). A mark stands in every text and weighs 0. A text all of whose tokens
+    weigh 0 gets equal weights, where the released codes divide by 0.
+
+    Args:
+        source: the texts, usually all references of a test set, or a file with one on each line; None for no idf.
+        encoder: whose tokens are counted.
+        marks: weight of the marks where there is no idf: 0 in BERTScore, 1 in MoverScore.
+        name: of the metric, for messages.
+
+    Raises:
+        MetricInputError: there is no such file, or no text.
+    """
+
+    def __init__(self, source: Sequence[str] | str | None, encoder: TextEncoder, *, marks: float, name: str) -> None:
+        self._marks = marks
+        self._counts: Counter[int] = Counter()
+        self._texts = 0
+        self.description = "none"
+        """For the signature: ``none``, or the number of texts and a hash of them."""
+        if source is None:
+            return
+        texts = _lines(source, name) if isinstance(source, str) else list(source)
+        if not texts:
+            raise MetricInputError(f"{name}: idf has no text; give the references of a whole test set, or null")
+        for start in range(0, len(texts), 4096):
+            for tokens in encoder.tokens(texts[start : start + 4096]):
+                self._counts.update(set(tokens.ids))
+        self._texts = len(texts)
+        digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
+        self.description = f"{len(texts)}@{digest}"
+
+    def __call__(self, tokens: Tokens) -> Tensor:
+        """Return one weight for each token of a text, marks included (float32); all 0 for an empty text."""
+        if tokens.is_empty:
+            return torch.zeros(2)
+        even = torch.tensor([self._marks, *[1.0] * (len(tokens.ids) - 2), self._marks])
+        if not self._texts:
+            return even
+        weights = [math.log((self._texts + 1) / (self._counts[token] + 1)) for token in tokens.ids]
+        return torch.tensor(weights) if any(weights) else even
+
+
+def pairs_of(inputs: Inputs, against: str) -> tuple[list[Pair], list[int]]:
+    """Return each question with each of its references, or with its context, and the row that the pair belongs to."""
+    if against == "context":
+        return list(zip(inputs.questions, inputs.contexts, strict=True)), list(range(len(inputs.questions)))
+    pairs, owners = [], []
+    for row, (question, group) in enumerate(zip(inputs.questions, inputs.references, strict=True)):
+        pairs += [(question, reference) for reference in group]
+        owners += [row] * len(group)
+    return pairs, owners
+
+
+def best_of_rows(values: Tensor, owners: Sequence[int], rows: int) -> Tensor:
+    """Return the largest value among the pairs of each row, [rows, …], from values of pairs, [pairs, …]."""
+    best = torch.full((rows, *values.shape[1:]), float("-inf"), dtype=values.dtype)
+    index = torch.tensor(owners).view(-1, *[1] * (values.dim() - 1)).expand_as(values)
+    return best.scatter_reduce_(0, index, values, "amax")
+
+
+def needs_of(against: str, name: str) -> frozenset[str]:
+    """Return what a metric reads that compares questions with ``"references"`` or with the ``"context"``.
+
+    Raises:
+        MetricInputError: it is neither of the two.
+    """
+    needs = {"references": "references", "context": "contexts"}
+    if against not in needs:
+        raise MetricInputError(f"{name}: against {against!r} does not exist; use references or context")
+    return frozenset({needs[against]})
+
+
+@torch.inference_mode()
+def _cut_above(encoder: FrozenModel, layer: int) -> bool:
+    """Drop the layers that nobody reads; say whether the encoder's output is now that of ``layer``.
+
+    Found by trying: some encoders share one layer, or do more behind the last one.
+    """
+    probe: dict[str, Any] = {"input_ids": torch.arange(4, device=encoder.device)[None]}
+    wanted = encoder.model(**probe, output_hidden_states=True).hidden_states[layer]
+
+    def agrees() -> bool:
+        return torch.allclose(encoder.model(**probe).last_hidden_state, wanted, atol=1e-5)
+
+    depth = encoder.model.config.num_hidden_layers
+    if layer == depth:
+        return agrees()
+    for module in encoder.model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == depth:
+            return _keeps(module, layer, agrees)
+    return False
+
+
+def _keeps(blocks: nn.ModuleList, layer: int, agrees: Callable[[], bool]) -> bool:
+    dropped = list(blocks[layer:])
+    del blocks[layer:]
+    try:
+        if agrees():
+            return True
+    except (IndexError, KeyError):  # it counts on all of its layers
+        pass
+    blocks.extend(dropped)
+    return False
+
+
+def _lines(path: str, name: str) -> list[str]:
+    try:
+        text = Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MetricInputError(
+            f"{name}: idf={path!r} cannot be read ({error}); give a text file, one a line"
+        ) from None
+    return [line for line in text.splitlines() if line.strip()]

@@ -1,0 +1,78 @@
+"""The four kinds of words of an English question that answerability looks at.
+
+Source: Nema and Khapra 2018, section 4, as their released code sorts them: by white space, capital letters and lists.
+"""
+
+from functools import lru_cache
+
+from rewards.words import KEPT_TEXTS, Words, tokenizer
+
+CLASSES = ("content", "entity", "type", "function")
+DATA_TYPES = ("squad", "wikimovies")
+
+_LOWER_QUESTION_WORDS = ("what", "which", "why", "who", "whom", "whose", "where", "when", "how")
+QUESTION_WORDS = frozenset([*_LOWER_QUESTION_WORDS, *(word.capitalize() for word in _LOWER_QUESTION_WORDS)])
+"""All lower-case or capitalised; "WHAT" is none."""
+
+FUNCTION_WORDS = frozenset(
+    """
+    a about above after again against all am an and any are as at be because been before being below between
+    both but by can did do does doing don down during each few for from further had has have having he her here
+    hers herself him himself his i if in into is it its itself just me more most my myself no nor not now of off
+    on once only or other our ours ourselves out over own s same she should so some such t than that the their
+    theirs them themselves then there these they this those through to too under until up very was we were while
+    will with you your yours yourself yourselves
+    """.split()
+)
+"""A common list of 127 English stop words less the eight question words in it."""
+
+RELATION_WORDS = (
+    "act",
+    "write",
+    "direct",
+    "describ",
+    "appear",
+    "star",
+    "genre",
+    "language",
+    "about",
+    "appear",
+    "cast",
+)
+"""What the content words of WikiMovies' questions contain; "appear" is listed twice, so such a word counts twice."""
+
+
+@lru_cache(KEPT_TEXTS)
+def class_words(question: str, data_type: str, tokenize: str) -> tuple[Words | None, ...]:
+    """Return the words of each of `CLASSES`, cut once more by a tokeniser; None where a class has no word at all."""
+    cut = tokenizer(tokenize)
+    return tuple(cut(" ".join(found)) if found else None for found in sort_words(question, data_type))
+
+
+def sort_words(question: str, data_type: str = "squad") -> tuple[list[str], list[str], list[str], list[str]]:
+    """Return the words of each of `CLASSES` as they stand between white space.
+
+    - type: question words wherever they are; what follows "what" and "which" belongs to them.
+    - entity: words that begin with a capital letter, but for a question word at the very beginning. So "In" or "Is" at
+      the beginning is one.
+    - content: words that are not of the type (by value), do not begin with a capital letter and are no function words
+      as they stand ("it?" and "was," are content). For ``wikimovies``: words that contain one of `RELATION_WORDS`.
+    - function: words of a fixed list, compared in lower case.
+
+    A word may fall into several classes, or into none.
+    """
+    found = question.split()
+    kind: list[str] = []
+    for at, word in enumerate(found):
+        if word in QUESTION_WORDS:
+            kind += found[at : at + 2] if word.lower() in ("what", "which") else [word]
+    behind = found[1:] if found and found[0].lower() in _LOWER_QUESTION_WORDS else found
+    entity = [word for word in behind if word[0].isupper()]
+    if data_type == "wikimovies":
+        content = [word for word in found for part in RELATION_WORDS if part in word]
+    else:
+        of_type = set(kind)
+        content = [
+            word for word in found if word not in of_type and not word[0].isupper() and word not in FUNCTION_WORDS
+        ]
+    return content, entity, kind, [word.lower() for word in found if word.lower() in FUNCTION_WORDS]

@@ -1,0 +1,206 @@
+"""Tokenisers of the overlap metrics, by the names that their signatures carry.
+
+Scripts that put no spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese, Tibetan) would become one token
+by most of these. So all but the tokenisers that are named after somebody's code make each of their characters, with
+the marks that belong to it, a token of its own.
+"""
+
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from importlib import import_module
+from typing import Any
+
+from rewards.errors import MetricInputError
+
+Words = tuple[str, ...]
+
+_UNSPACED = (
+    "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan, Burmese, Khmer
+    "\u3000-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Japanese syllables, Han characters
+    "\uff00-\uff9f\U00020000-\U0003ffff"  # full-width forms, rare Han characters
+)
+"""Characters of scripts written without spaces, with the punctuation that is used among them."""
+
+KEPT_TEXTS = 1 << 14
+"""How many texts each tokeniser remembers: the candidates of a passage share references, and metrics share texts."""
+
+
+def tokenizer(name: str) -> Callable[[str], Words]:
+    """Return a function that cuts a text into words, by name.
+
+    - ``13a+char``: mteval-v13a's rules (sacreBLEU's default), each character of a script without spaces alone. On text
+      in other scripts the same as ``13a``.
+    - ``ptb``: `ptb`, what the captioning scripts and most QG papers use.
+    - ``words``: `words`, lower-cased letters and digits of any script. On ASCII the same as ``rouge_score``.
+    - ``rouge_score``: lower-cased runs of a-z and 0-9, as in the package rouge-score; **drops every other letter**.
+    - ``space``: cut at each single space; nothing else is done (two spaces enclose an empty word).
+    - any tokeniser of sacreBLEU: ``13a``, ``intl``, ``zh``, ``ja-mecab``, ``ko-mecab``, ``char``, ``none``, ...
+
+    Raises:
+        MetricInputError: no such tokeniser, or the library it needs is missing.
+    """
+    if name == "13a+char":
+        return _thirteen_a_by_character()
+    if name in _OWN:
+        return _OWN[name]
+    return _of_sacrebleu(name)
+
+
+@lru_cache(KEPT_TEXTS)
+def words(text: str) -> Words:
+    """Return lower-cased runs of letters and digits, with their combining marks, of any script (NFC)."""
+    text = text.lower()
+    if text.isascii():
+        return tuple(_ALNUM.findall(text))
+    return tuple(_any_word().findall(separate_unspaced(unicodedata.normalize("NFC", text))))
+
+
+@lru_cache(KEPT_TEXTS)
+def ascii_words(text: str) -> Words:
+    """Return lower-cased runs of a-z and 0-9, as rouge-score's own tokeniser does."""
+    return tuple(_ALNUM.findall(text.lower()))
+
+
+@lru_cache(KEPT_TEXTS)
+def at_spaces(text: str) -> Words:
+    """Return the text cut at each single space."""
+    return tuple(text.split(" "))
+
+
+@lru_cache(KEPT_TEXTS)
+def ptb(text: str) -> Words:
+    """Return Penn-Treebank words, lower-cased, without punctuation, close to the captioning scripts' tokeniser.
+
+    They run Stanford's PTBTokenizer (CoreNLP 3.4.1, Java) and drop the tokens '' ' `` ` . ? ! , : - -- ... ; but, as
+    they compare in the wrong case, no bracket: those stay as ``-lrb-`` and so on. Here regular expressions do the same
+    without Java; experiments/multi-question/README.md has how often the two differ, and where.
+    """
+    text = separate_unspaced(text).lower().translate(_PTB_SIGNS)
+    for sign, pattern, replacement in _PTB:
+        if sign in text:
+            text = pattern.sub(replacement, text)
+    return tuple(word for word in text.split() if word not in _PUNCTUATION)
+
+
+def stemmed(found: Sequence[str]) -> Words:
+    """Return the words with those longer than 3 letters replaced by their Porter stem, as rouge-score does.
+
+    Raises:
+        MetricInputError: nltk is missing.
+    """
+    stem = porter_stem()
+    return tuple(stem(word) if len(word) > 3 else word for word in found)
+
+
+@cache
+def porter_stem() -> Callable[[str], str]:
+    """Return nltk's Porter stemmer (its default mode), which remembers words."""
+    return lru_cache(1 << 16)(library("nltk.stem.porter", "stemming", "nltk").PorterStemmer().stem)
+
+
+def separate_unspaced(text: str) -> str:
+    """Put spaces around each character of a script without spaces; its combining marks stay with it."""
+    return text if text.isascii() else _unspaced().sub(r" \g<0> ", text)
+
+
+def library(name: str, needed_by: str, install: str) -> Any:
+    """Import a library that only some metrics need.
+
+    Raises:
+        MetricInputError: it is missing; the line says how to install it.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MetricInputError(
+            f"{needed_by} needs the package {name.split('.')[0]}: pip install {install} ({error})"
+        ) from None
+
+
+@cache
+def _of_sacrebleu(name: str) -> Callable[[str], Words]:
+    library("sacrebleu", f"tokenize={name}", "sacrebleu")
+    from sacrebleu.metrics import BLEU
+
+    if name not in BLEU.TOKENIZERS:
+        known = ", ".join([*_OWN, "13a+char", *BLEU.TOKENIZERS])
+        raise MetricInputError(f"tokenize={name}: no such tokeniser; known are {known}")
+    try:
+        cut = BLEU(tokenize=name).tokenizer
+    except (ImportError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise MetricInputError(f"tokenize={name}: sacrebleu cannot build it: {reason}") from None
+    return lru_cache(KEPT_TEXTS)(lambda text: tuple(cut(text.rstrip()).split()))
+
+
+@cache
+def _thirteen_a_by_character() -> Callable[[str], Words]:
+    plain = _of_sacrebleu("13a")
+    return lambda text: plain(separate_unspaced(text))
+
+
+_ALNUM = re.compile("[a-z0-9]+")
+_PUNCTUATION = frozenset("'' ' `` ` . ? ! , : - -- ... ;".split())
+_ABBREVIATIONS = (
+    "mr|mrs|ms|dr|prof|gen|col|lt|sgt|capt|gov|sen|rep|rev|hon|pres|st|ste|mt|ft|jr|sr|no|vs|v|etc|al|inc|corp|co|ltd|bros"
+    "|jan|feb|mar|apr|jun|jul|aug|sep|sept|oct|nov|dec|ave|blvd|rd|dept|univ|assn|ph\\.d|e\\.g|i\\.e|[a-z](?:\\.[a-z])*"
+)
+_PTB_SIGNS = str.maketrans(
+    {
+        **dict.fromkeys("\u2018\u2019\u201b\u00b4", "'"),
+        **dict.fromkeys('"\u201c\u201d\u201e\u00ab\u00bb\u2047', " "),
+        **dict.fromkeys("\u2012\u2013\u2014\u2015", " -- "),
+        **{mark: f" {mark} " for mark in "$;!?#%*=|\u00a7\u00b0\u00b7\u2212"},
+        **{bracket: f" -{name}- " for bracket, name in zip("()[]{}", "lrb rrb lsb rsb lcb rcb".split(), strict=True)},
+        **{"\u00a3": " # ", "\u20ac": " $ ", "\u2026": " "},  # the treebank's pound and euro
+    }
+)
+_PTB = [
+    (sign, re.compile(pattern), replacement)
+    for sign, pattern, replacement in (
+        ("--", "--+", " -- "),
+        ("..", r"\.\.+", " "),
+        ("&", r"(?<![a-z0-9])&|&(?![a-z0-9])", " & "),
+        (",", r"(?<!\d),|,(?!\d)", " , "),
+        (":", r"(?<!\d):|:(?!\d)", " : "),
+        (".", rf"(?<![a-z0-9.])({_ABBREVIATIONS})\.(?=\s)", "\\1\x00"),  # an abbreviation keeps its period
+        (".", r"\.(?=[\s']|$)", " . "),
+        ("\x00", "\x00", "."),
+        ("cannot", r"\bcannot\b", "can not"),
+        ("'", "''", " "),
+        ("'", r"(?<=s)'(?=\w\w)(?!ll|re|ve)", " ' "),  # a possessive that lost the space behind it
+        ("'", r"(?<!\w)'(?!(?:\d\ds?|s|m|d|re|ve|ll|em|n't)\b)|'(?!\w)", " ' "),
+        ("'", r"n't\b", " n't"),
+        ("'", r"(?<=[\w.])'(s|m|d|re|ve|ll)\b", r" '\1"),
+    )
+]
+"""What must be in the text, a pattern, and what takes its place."""
+
+
+@cache
+def _marks() -> str:
+    """All combining marks, as the inside of a character class."""
+    return "".join(
+        re.escape(chr(code)) for code in range(0x300, sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"
+    )
+
+
+@cache
+def _unspaced() -> re.Pattern[str]:
+    return re.compile(f"[{_UNSPACED}][{_marks()}]*")
+
+
+@cache
+def _any_word() -> re.Pattern[str]:
+    return re.compile(rf"(?:[^\W_]|[{_marks()}])+")
+
+
+_OWN: dict[str, Callable[[str], Words]] = {
+    "ptb": ptb,
+    "words": words,
+    "rouge_score": ascii_words,
+    "space": at_spaces,
+}

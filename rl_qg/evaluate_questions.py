@@ -1,0 +1,208 @@
+"""Generated questions under several metrics: one table with intervals, by type and length, of one file or several.
+
+    rl-qg evaluate predictions=questions.jsonl metrics=[bleu4,rouge_l,qrelscore] output=DIR
+    rl-qg evaluate 'predictions={ce: ce.jsonl, scst: scst.jsonl}' metrics=[bleu4] output=DIR
+
+A file may have any form that `rl-qg score` reads. Several files about the same passages, answers and references, row
+by row, are compared by paired tests. Writes `evaluate.json`, `.txt`, `.html` and CSV (`tables/`); scores are kept in
+`scores/`, so that a command that was killed goes on.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from rl_qg.errors import InputError
+from rl_qg.judge import Reward
+from rl_qg.metric_scores import JudgedRow, check_rows, direction_of, scores_of, signature_of
+from rl_qg.passage_draws import Draws
+from rl_qg.prediction_analysis import (
+    ALL,
+    CORPUS,
+    MEAN,
+    Predictions,
+    Rows,
+    not_alike,
+    passage_groups,
+    score_rows,
+    test_rows,
+)
+from rl_qg.result_pages import Page, Table, as_text, estimate_text, p_text, write_results
+from rl_qg.score_inputs import ScoreInput
+from rl_qg.settings import EvaluateSettings
+
+log = logging.getLogger(__name__)
+
+
+def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path) -> dict[str, Any]:
+    """Score every file with every metric, and write the results to `folder`; return the record.
+
+    Raises:
+        InputError: a file that cannot be read or is empty, a row without what a metric needs.
+    """
+    sources = {name: ScoreInput(path, asdict(settings.columns)) for name, path in _named(settings.predictions).items()}
+    rows = {name: _rows(source) for name, source in sources.items()}
+    for own in rows.values():
+        for label, metric in metrics.items():
+            check_rows(label, metric, own)
+    files = [_scored(name, own, metrics, settings, folder) for name, own in rows.items()]
+    corpus = {label: metric.corpus for label, metric in metrics.items() if _has_corpus_form(metric)}  # type: ignore[attr-defined]
+    scores = [row for file in files for row in score_rows(file, corpus, settings.lengths, settings.language)]
+    why = not_alike(files)
+    directions = {label: direction_of(metric) for label, metric in metrics.items()}
+    tests = test_rows(files, corpus, directions) if len(files) > 1 and why is None else []
+    signatures = {label: signature_of(metric) for label, metric in metrics.items()}
+    record = {
+        "predictions": {name: source.hashes() for name, source in sources.items()},
+        "settings": asdict(settings),
+        "counts": {file.name: {"questions": len(file.rows), "passages": file.draws.passages} for file in files},
+        "signatures": signatures,
+        "lower_is_better": [label for label, direction in directions.items() if direction < 0],
+        "scores": scores,
+        "tests": tests,
+        "not_paired": why,
+    }
+    page = Page("evaluate", " · ".join(rows), _facts(record), _tables(record), signatures)
+    write_results(folder, "evaluate", record, page, {"scores": scores, "tests": tests})
+    log.info("%s\ndone: open %s", as_text(page), folder / "evaluate.html")
+    return record
+
+
+def _named(predictions: Any) -> dict[str, Any]:
+    """The files by name: a mapping as it is, others by their stems."""
+    if isinstance(predictions, Mapping):
+        return {str(name): path for name, path in predictions.items()}
+    paths = predictions if isinstance(predictions, list) else [predictions]
+    if not paths or not all(isinstance(path, str) and path for path in paths):
+        raise InputError("predictions has no value; give a file, such as predictions=questions.jsonl, or several")
+    names = [Path(path).name.partition(".")[0] for path in paths]
+    if len(set(names)) < len(names):
+        names = paths
+    if len(set(names)) < len(names):
+        raise InputError(f"predictions: {names[0]} is named twice; give each file once, or names: {{a: …, b: …}}")
+    return dict(zip(names, paths, strict=True))
+
+
+def _rows(source: ScoreInput) -> list[JudgedRow]:
+    """Every row of a file; equal passages are held once."""
+    once: dict[str, str] = {}
+    rows = []
+    for row in tqdm(source, desc="read", unit="row", leave=False, delay=2):
+        question, context, references = (source.value(row, name) for name in ("question", "context", "references"))
+        if question is None:
+            raise InputError(
+                f"{row.where}: field {source.columns['question']!r} is missing or no text; the row has "
+                f"{', '.join(map(repr, row.fields))} (columns.question=… names another field)"
+            )
+        held = None if context is None else once.setdefault(context, context)
+        gold = None if references is None else tuple(references)
+        rows.append(JudgedRow(row.where, question, held, source.value(row, "answer"), gold))
+    if not rows:
+        raise InputError(f"{source}: holds no question; check the file")
+    return rows
+
+
+def _scored(
+    name: str, rows: Sequence[JudgedRow], metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path
+) -> Predictions:
+    scores, counts = {}, {}
+    place = folder / "scores" / name.replace("/", "_")
+    for label, metric in metrics.items():
+        found = scores_of(label, metric, rows, place, batch_size=settings.batch_size)
+        scores[label] = np.array([np.nan if value is None else value for value in found])
+        if _has_corpus_form(metric):
+            given: Any = metric
+            counts[label] = np.asarray(
+                given.statistics([row.question for row in rows], [row.references for row in rows]), dtype=np.float64
+            )
+    draws = Draws(passage_groups(rows), resamples=settings.resamples, seed=settings.seed)
+    return Predictions(name, rows, scores, counts, draws)
+
+
+def _has_corpus_form(metric: Reward) -> bool:
+    return hasattr(metric, "statistics") and hasattr(metric, "corpus")
+
+
+# --- For people ---
+
+
+def _facts(record: Mapping[str, Any]) -> list[str]:
+    settings = record["settings"]
+    facts = [
+        f"{name}: {count['questions']:,} questions on {count['passages']:,} passages."
+        for name, count in record["counts"].items()
+    ]
+    facts.append(
+        f"Brackets: 95 % bootstrap intervals over passages ({settings['resamples']:,} draws, seed {settings['seed']})."
+    )
+    if record["not_paired"]:
+        facts.append(f"Not compared question by question: {record['not_paired']}.")
+    missing: dict[str, int] = {}
+    for row in record["scores"]:
+        if row["by"] == ALL and "without_score" in row:
+            missing[f"{row['metric']} ({row['predictions']})"] = row["without_score"]
+    if missing:
+        facts.append("Questions without a score: " + ", ".join(f"{key} {count:,}" for key, count in missing.items()))
+    return facts
+
+
+def _tables(record: Mapping[str, Any]) -> list[Table]:
+    note = f"{CORPUS}: counts summed over all questions, then one score. {MEAN}: each question scored on its own."
+    if record["lower_is_better"]:
+        note += f" Better when lower: {', '.join(record['lower_is_better'])}."
+    whole = [row for row in record["scores"] if row["by"] == ALL]
+    tables = [Table("Scores", _by_metric(whole), note)]
+    if record["tests"]:
+        note = (
+            "First minus second, on the same questions; p: two-sided, by paired bootstrap over passages; Holm's "
+            f"correction over {record['tests'][0].get('family', 0)} differences."
+        )
+        tables.append(Table("Differences", [_test(row) for row in record["tests"]], note))
+    several = len(record["counts"]) > 1
+    for by, title in (("type", "By type of question"), ("length", "By length of the question")):
+        for name in record["counts"]:
+            own = [row for row in record["scores"] if row["by"] == by and row["predictions"] == name]
+            tables.append(Table(f"{title}, {name}" if several else title, _by_kind(own)))
+    return tables
+
+
+def _by_metric(rows: Rows) -> list[dict[str, str]]:
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        line = lines.setdefault((row["metric"], row["form"]), {"metric": row["metric"], "form": row["form"]})
+        line[row["predictions"]] = estimate_text(row, 4)
+    return list(lines.values())
+
+
+def _by_kind(rows: Rows) -> list[dict[str, str]]:
+    sizes: dict[str, int] = {}
+    for row in rows:
+        sizes[row["kind"]] = max(sizes.get(row["kind"], 0), row["n"] + row.get("without_score", 0))
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        line = lines.setdefault((row["metric"], row["form"]), {"metric": row["metric"], "form": row["form"]})
+        line[f"{row['kind']} ({sizes[row['kind']]:,})"] = estimate_text(row)
+    return list(lines.values())
+
+
+def _test(row: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "metric": row["metric"],
+        "form": row["form"],
+        "pair": f"{row['predictions']} − {row['against']}",
+        "difference": estimate_text(row, 4, signed=True),
+        "p": p_text(row["p"]),
+        "p (Holm)": p_text(row.get("p_holm")),
+        "better": row.get("better") or "",
+    }
+
+
+if __name__ == "__main__":
+    from rl_qg.cli import main
+
+    main(["evaluate"])

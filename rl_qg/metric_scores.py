@@ -1,0 +1,141 @@
+"""Scores of many metrics for the same rows, each kept in a file, so that no metric is computed twice.
+
+`scores/<label>.jsonl` begins with what the scores are of (the metric's signature and a hash of the texts it reads) and
+goes on with one line for each block of rows. A kill loses one block at most; scores of another metric or of other
+texts are found out by the first line and computed anew.
+"""
+
+import hashlib
+import json
+import logging
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from rewards.errors import MetricInputError
+from rl_qg.errors import InputError
+from rl_qg.halving import Halving
+from rl_qg.judge import Reward
+from rl_qg.run_folder import append_json_line
+
+log = logging.getLogger(__name__)
+COLUMN = {"contexts": "context", "answers": "answer", "references": "references"}
+
+
+@dataclass(frozen=True)
+class JudgedRow:
+    """A question with what a metric may read beside it; `where` names it in messages."""
+
+    where: str
+    question: str
+    context: str | None = None
+    answer: str | None = None
+    references: tuple[str, ...] | None = None
+
+
+def needed_columns(metric: Reward, rows: Sequence[JudgedRow]) -> list[str]:
+    """The columns besides the question that a metric gets: those it needs, or without a word from it all that every
+    row has.
+    """
+    needs = getattr(metric, "needs", None)
+    if needs is not None:
+        return [column for need, column in COLUMN.items() if need in needs]
+    return [column for column in COLUMN.values() if all(getattr(row, column) is not None for row in rows)]
+
+
+def check_rows(label: str, metric: Reward, rows: Sequence[JudgedRow]) -> None:
+    """Raise `InputError` that names the first row without what a metric needs."""
+    for column in needed_columns(metric, rows):
+        for row in rows:
+            if getattr(row, column) is None:
+                raise InputError(
+                    f"{row.where}: no {column!r}, and metric {label} needs it; add the field, or leave the metric out"
+                )
+
+
+def scores_of(
+    label: str, metric: Reward, rows: Sequence[JudgedRow], folder: Path, *, batch_size: int
+) -> list[float | None]:
+    """One score for each row, None where the metric gives none that is finite; from `folder` where they are there.
+
+    Rows go in blocks of `batch_size`, and metrics forget earlier ones: the scores are the same after a kill.
+
+    Raises:
+        InputError: the metric refuses a row, or returns another number of scores.
+    """
+    columns = needed_columns(metric, rows)
+    path = folder / f"{label}.jsonl"
+    head = {"signature": signature_of(metric), "rows": len(rows), "texts": _texts_hash(rows, columns)}
+    found = _earlier(path, head)
+    if not path.exists():
+        append_json_line(path, head)
+    halving = Halving(label, "shorten the contexts, or score on the CPU (training.use_cpu=true)")
+    with tqdm(total=len(rows), initial=len(found), desc=label, unit="row", leave=False) as bar:
+        for start in range(len(found), len(rows), batch_size):
+            if hasattr(metric, "forget"):
+                metric.forget()
+            block = rows[start : start + batch_size]
+            pieces = halving(lambda some: _score(label, metric, some, columns), block)
+            scores = [value for piece in pieces for value in piece]
+            append_json_line(path, {"scores": scores})
+            found += scores
+            bar.update(len(block))
+    return found
+
+
+def signature_of(metric: Reward) -> str:
+    """What a metric prints of itself, or its class."""
+    return str(getattr(metric, "signature", type(metric).__name__))
+
+
+def direction_of(metric: Reward) -> int:
+    """1 where more is better, -1 where less is."""
+    return 1 if getattr(metric, "higher_is_better", True) else -1
+
+
+def _score(label: str, metric: Reward, rows: Sequence[JudgedRow], columns: Sequence[str]) -> list[float | None]:
+    given: dict[str, Any] = dict.fromkeys(COLUMN.values())
+    given |= {column: [getattr(row, column) for row in rows] for column in columns}
+    try:
+        result = metric.score(
+            [row.question for row in rows],
+            given["context"],
+            answers=given["answer"],
+            references=given["references"],
+        )
+    except MetricInputError as error:
+        raise InputError(f"{rows[0].where} to {rows[-1].where}: metric {label}: {error}") from None
+    scores = [None if value is None else float(value) for value in result.scores]
+    if len(scores) != len(rows):
+        raise InputError(f"metric {label}: returned {len(scores)} scores for {len(rows)} questions")
+    return [value if value is not None and math.isfinite(value) else None for value in scores]
+
+
+def _earlier(path: Path, head: Mapping[str, Any]) -> list[float | None]:
+    """The scores that an earlier run left; a torn last line is cut off, and scores of something else are deleted."""
+    if not path.exists():
+        return []
+    whole, _, torn = path.read_bytes().rpartition(b"\n")
+    try:
+        first, *others = [json.loads(line) for line in whole.split(b"\n")]
+    except ValueError:
+        first, others = None, []
+    if first != head:
+        log.info("%s: holds scores of another metric or of other texts; they are computed anew", path)
+        path.unlink()
+        return []
+    if torn:
+        os.truncate(path, len(whole) + 1)
+    return [value for record in others for value in record["scores"]]
+
+
+def _texts_hash(rows: Sequence[JudgedRow], columns: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(repr((row.question, *(getattr(row, column) for column in columns))).encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,284 @@
+"""Robustness: do metrics see that a question has become wrong, and not mind that it is said in other words.
+
+    rl-qg robustness input=dev.json metrics=[rouge_l,qrelscore] output=DIR
+
+Human questions are made wrong by one change (`rl_qg.perturbations`) and said in other words (`rl_qg.paraphrases`); a
+metric is judged by the area under the ROC curve of paraphrases against wrong questions. A row without references has
+the human question as its reference. Writes `questions.jsonl` (every question made, with what was changed),
+`robustness.json`, `.txt`, `.html` and CSV. The same command after a kill goes on.
+"""
+
+import json
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from rl_qg.answer_parser import ParserAnswers
+from rl_qg.errors import InputError
+from rl_qg.judge import Reward
+from rl_qg.metric_scores import JudgedRow, check_rows, direction_of, scores_of, signature_of
+from rl_qg.paraphrases import by_model, by_rules, read_pairs
+from rl_qg.passage_draws import Draws, Floats, estimate
+from rl_qg.perturbations import KINDS, Finder, entities_by_kind, negate, rule_finder, swap_entity, swap_pronoun
+from rl_qg.prediction_analysis import passage_groups
+from rl_qg.qa_data import seeded_rank
+from rl_qg.result_pages import Page, Table, as_text, estimate_text, write_results
+from rl_qg.roc import auc_draws
+from rl_qg.run_folder import atomic_writer
+from rl_qg.score_inputs import ScoreInput
+from rl_qg.settings import RobustnessSettings
+
+log = logging.getLogger(__name__)
+ORIGINAL, PARAPHRASE = "original", "paraphrase"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A question as it was or as it was made: of which question, what kind, and what was changed."""
+
+    number: int
+    kind: str
+    row: JudgedRow
+    change: Mapping[str, Any]
+
+
+def robustness(metrics: Mapping[str, Reward], settings: RobustnessSettings, folder: Path) -> dict[str, Any]:
+    """Make questions, score them with every metric, and write the results to `folder`; return the record.
+
+    Raises:
+        InputError: a file that cannot be read, a row without question or passage, a kind that there is not.
+    """
+    if unknown := [kind for kind in settings.kinds if kind not in KINDS] or not settings.kinds:
+        raise InputError(
+            f"kinds={settings.kinds}: choose of {', '.join(KINDS)}"
+            + (f", not {unknown}" if unknown is not True else "")
+        )
+    source = ScoreInput(settings.input, asdict(settings.columns))
+    rows, own_references = _rows(source, settings)
+    made, counts = _make(rows, settings)
+    for label, metric in metrics.items():
+        check_rows(label, metric, [one.row for one in made])
+    _write_questions(folder / "questions.jsonl", made)
+    every = [one.row for one in made]
+    draws = Draws(passage_groups(every), resamples=settings.resamples, seed=settings.seed)
+    scores, results = {}, []
+    for label, metric in metrics.items():
+        found = scores_of(label, metric, every, folder / "scores", batch_size=settings.batch_size)
+        scores[label] = direction_of(metric) * np.array([np.nan if value is None else value for value in found])
+        trivial = "references" in getattr(metric, "needs", ()) and not own_references
+        results += _areas(label, scores[label], made, draws, settings.kinds, trivial)
+    signatures = {label: signature_of(metric) for label, metric in metrics.items()}
+    record = {
+        "input": source.hashes(),
+        "settings": asdict(settings),
+        "counts": counts,
+        "references": "those of the input" if own_references else "the human question itself",
+        "signatures": signatures,
+        "results": results,
+    }
+    page = Page("robustness", str(source), _facts(record), _tables(results, made), signatures)
+    write_results(folder, "robustness", record, page, {"results": results})
+    log.info("%s\ndone: open %s", as_text(page), folder / "robustness.html")
+    return record
+
+
+# --- Questions ---
+
+
+def _rows(source: ScoreInput, settings: RobustnessSettings) -> tuple[list[JudgedRow], bool]:
+    """A seeded sample of the questions, and whether they come with references; without, they are their own."""
+    if settings.max_questions is not None and settings.max_questions < 1:
+        raise InputError(f"max_questions={settings.max_questions}: give at least 1, or null for all")
+    rows = []
+    for row in tqdm(source, desc="read", unit="row", leave=False, delay=2):
+        columns = ("question", "context", "answer", "references")
+        question, context, answer, references = (source.value(row, column) for column in columns)
+        for column, value in (("question", question), ("context", context)):
+            if value is None:
+                raise InputError(
+                    f"{row.where}: field {source.columns[column]!r} is missing or no text; the row has "
+                    f"{', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"
+                )
+        rows.append(JudgedRow(row.where, question, context, answer, tuple(references) if references else None))
+    if not rows:
+        raise InputError(f"{source}: holds no question; check the file")
+    ranked = sorted(range(len(rows)), key=lambda place: seeded_rank(settings.seed, str(place)))
+    chosen = [rows[place] for place in sorted(ranked[: settings.max_questions])]
+    if all(row.references for row in chosen):
+        return chosen, True
+    return [replace(row, references=(row.question,)) for row in chosen], False
+
+
+def _make(rows: Sequence[JudgedRow], settings: RobustnessSettings) -> tuple[list[Made], dict[str, Any]]:
+    find, finder = _finder(settings.spacy_model)
+    others = entities_by_kind([str(row.context) for row in rows], find) if "entity" in settings.kinds else {}
+    paraphrases, how = _paraphrases(rows, settings)
+    made = []
+    counts = {kind: {"made": 0, "no_rule_applies": 0} for kind in settings.kinds}
+    counts[PARAPHRASE] = {"made": 0, "no_rule_applies": 0}
+    for number, row in enumerate(tqdm(rows, desc="perturb", unit="question", leave=False, delay=2)):
+        made.append(Made(number, ORIGINAL, row, {}))
+        chance = random.Random(f"{settings.seed} {number}")
+        for kind in settings.kinds:
+            if kind == "entity":
+                change = swap_entity(row.question, str(row.context), row.answer or "", find, others, chance)
+            else:
+                change = swap_pronoun(row.question, chance) if kind == "pronoun" else negate(row.question)
+            counts[kind]["made" if change else "no_rule_applies"] += 1
+            if change:
+                told = {key: value for key, value in vars(change).items() if key != "question"}
+                made.append(Made(number, kind, replace(row, question=change.question), told))
+        other = paraphrases[number]
+        counts[PARAPHRASE]["made" if other else "no_rule_applies"] += 1
+        if other:
+            made.append(Made(number, PARAPHRASE, replace(row, question=other[0]), {"rule": other[1]}))
+    if not counts[PARAPHRASE]["made"] or not any(counts[kind]["made"] for kind in settings.kinds):
+        raise InputError(f"{len(rows)} questions: not one paraphrase, or none made wrong; nothing to compare")
+    return made, {"questions": len(rows), **counts, "entities": finder, "paraphrases": how}
+
+
+def _finder(model: str) -> tuple[Finder, str]:
+    """What finds entities: a spaCy pipeline where there is one, else rules."""
+    if model:
+        try:
+            parser = ParserAnswers(model, None)
+        except InputError as error:
+            log.info("entities are found by rules (%s)", str(error).partition(";")[0])
+        else:
+            return lambda text: [span for span in parser([text])[0] if span.kind != "chunk"], str(parser.made_by)
+    return rule_finder, "rules of rl_qg.answer_rules"
+
+
+def _paraphrases(rows: Sequence[JudgedRow], settings: RobustnessSettings) -> tuple[list[tuple[str, Any] | None], str]:
+    """A paraphrase of each question and how it was made; None where there is none."""
+    if settings.paraphrases and settings.paraphraser:
+        raise InputError("give either paraphrases (pairs) or paraphraser (a model)")
+    if settings.paraphrases:
+        pairs = read_pairs(Path(settings.paraphrases).expanduser())
+        return [(pairs[row.question], "pair") if row.question in pairs else None for row in rows], "supplied pairs"
+    if settings.paraphraser:
+        questions = [row.question for row in rows]
+        texts = by_model(settings.paraphraser, settings.paraphraser_prefix, questions)
+        said = [
+            (text, "model") if text.strip() and text.strip() != row.question.strip() else None
+            for text, row in zip(texts, rows, strict=True)
+        ]
+        return list(said), f"model {settings.paraphraser}"
+    return [
+        by_rules(row.question, random.Random(f"{settings.seed} {number}")) for number, row in enumerate(rows)
+    ], "rules"
+
+
+def _write_questions(path: Path, made: Sequence[Made]) -> None:
+    with atomic_writer(path) as stream:
+        for one in made:
+            row = one.row
+            line = {"number": one.number, "kind": one.kind, "question": row.question, **one.change}
+            line |= {"context": row.context, "answer": row.answer, "references": list(row.references or ())}
+            stream.write(json.dumps({**line, "where": row.where}, ensure_ascii=False) + "\n")
+
+
+# --- Areas ---
+
+
+def _areas(
+    label: str, scores: Floats, made: Sequence[Made], draws: Draws, kinds: Sequence[str], trivial: bool
+) -> list[dict[str, Any]]:
+    """For each kind, and all of them: the area with paraphrases as the good ones, with the questions as they were, and
+    the share of questions whose paraphrase scores above their own wrong form.
+    """
+    is_kind = np.array([one.kind for one in made])
+    rows: list[dict[str, Any]] = []
+    for kind in [*kinds, "all"] if len(kinds) > 1 else kinds:
+        bad = np.isin(is_kind, kinds) if kind == "all" else is_kind == kind
+        row: dict[str, Any] = {"metric": label, "kind": kind, "wrong": int(bad.sum())}
+        for key, good in ((PARAPHRASE, is_kind == PARAPHRASE), (ORIGINAL, is_kind == ORIGINAL)):
+            if key == ORIGINAL and trivial:
+                row[key] = {
+                    "value": None,
+                    "low": None,
+                    "high": None,
+                    "n": 0,
+                    "why": "the question is its own reference",
+                }
+                continue
+            there = np.flatnonzero((good | bad) & np.isfinite(scores))
+            area = auc_draws(scores[there], good[there], draws, there) if len(there) else np.full(2, np.nan)
+            row[key] = estimate(area, len(there), why="one kind alone").to_dict()
+        row["own_pair"] = _own_pairs(scores, made, bad, draws)
+        rows.append(row)
+    return rows
+
+
+def _own_pairs(scores: Floats, made: Sequence[Made], bad: np.ndarray, draws: Draws) -> dict[str, Any]:
+    """How often a question's paraphrase scores above its own wrong form, ties counted half."""
+    good = {one.number: place for place, one in enumerate(made) if one.kind == PARAPHRASE}
+    pairs = [
+        (good[made[place].number], place) for place in map(int, np.flatnonzero(bad)) if made[place].number in good
+    ]
+    counts = np.zeros((len(made), 3))
+    for first, second in pairs:
+        gap = scores[first] - scores[second]
+        if np.isfinite(gap):
+            counts[second] = (1, float(gap > 0) + 0.5 * float(gap == 0), float(gap == 0))
+    sums = draws.sums(counts)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.where(sums[:, 0] > 0, sums[:, 1] / sums[:, 0], np.nan)
+    found = estimate(share, int(sums[0, 0]), why="no question has both").to_dict()
+    return {**found, "ties": int(sums[0, 2])}
+
+
+# --- For people ---
+
+
+def _facts(record: Mapping[str, Any]) -> list[str]:
+    counts = record["counts"]
+    parts = [
+        f"{kind} {given['made']:,} ({given['no_rule_applies']:,} without)"
+        for kind, given in counts.items()
+        if isinstance(given, dict)
+    ]
+    return [
+        f"{counts['questions']:,} human questions; made: {', '.join(parts)}.",
+        f"Entities: {counts['entities']}. Paraphrases: {counts['paraphrases']}. References: {record['references']}.",
+    ]
+
+
+def _tables(results: Sequence[Mapping[str, Any]], made: Sequence[Made]) -> list[Table]:
+    def area(kind: str) -> list[dict[str, str]]:
+        lines: dict[str, dict[str, str]] = {}
+        for row in results:
+            line = lines.setdefault(row["metric"], {"metric": row["metric"]})
+            line[f"{row['kind']} ({row['wrong']:,})"] = estimate_text(row[kind])
+        return list(lines.values())
+
+    note = "Area under the ROC curve; 0.5: the metric cannot tell. Brackets: 95 % bootstrap intervals over passages."
+    examples: dict[str, list[dict[str, str]]] = {}
+    for one in made:
+        if one.kind != ORIGINAL and len(examples.setdefault(one.kind, [])) < 3:
+            before = next(other.row.question for other in made[one.number :] if other.number == one.number)
+            examples[one.kind].append({"kind": one.kind, "question": before, "made": one.row.question})
+    tables = [
+        Table("Paraphrases against wrong questions", area(PARAPHRASE), note),
+        Table("Questions as they were against wrong questions", area(ORIGINAL), note),
+        Table(
+            "A question's paraphrase against its own wrong form",
+            area("own_pair"),
+            "Share of pairs, ties counted half.",
+        ),
+        Table("Examples", [row for rows in examples.values() for row in rows]),
+    ]
+    trivial = all(row[ORIGINAL]["value"] is None for row in results)
+    return [table for place, table in enumerate(tables) if not (trivial and place == 1)]
+
+
+if __name__ == "__main__":
+    from rl_qg.cli import main
+
+    main(["robustness"])

@@ -1,0 +1,191 @@
+"""Training the keyphrase predictor of KPQA: which tokens of a sentence answer a question.
+
+    rl-qg train-kpqa data.train=train.json data.validation=dev.json output_dir=RUN/kpqa
+
+It learns from the answers that people marked, and weighs the tokens in the metrics of `rewards.KPQA`.
+"""
+
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from accelerate import PartialState
+from transformers import AutoModelForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase, Trainer
+
+from rewards.frozen import FrozenModel
+from rewards.kpqa_weights import LABELS, KeyphraseWeights
+from rl_qg.answer_extractor import load_tokenizer, longest_window
+from rl_qg.checkpoints import CompleteCheckpoints, last_checkpoint
+from rl_qg.errors import InputError
+from rl_qg.fine_tuning import fine_tuning_arguments
+from rl_qg.keyphrase_data import IGNORED, KEYPHRASE, KeyphraseCollator, KeyphraseItems
+from rl_qg.preemption import train_until_told
+from rl_qg.processes import from_main, load_whole
+from rl_qg.progress import show_progress
+from rl_qg.qa_data import QAExample
+from rl_qg.run_folder import read_json, write_json
+from rl_qg.settings import TrainKPQASettings
+from rl_qg.whole_weights import WholeModel
+
+METRICS = "kpqa_metrics.json"  # written last: the model is trained and judged
+JUDGED_AT_ONCE = 1024
+log = logging.getLogger(__name__)
+
+
+class KeyphraseTrainer(WholeModel, CompleteCheckpoints, Trainer):
+    """A transformers trainer for token labels, whose loss is the library's: cross-entropy averaged over the tokens of
+    a batch.
+    """
+
+
+def train_predictor(
+    train: Sequence[QAExample],
+    validation: Sequence[QAExample],
+    *,
+    settings: TrainKPQASettings,
+    output_dir: Path,
+    seed: int,
+    use_cpu: bool = False,
+    precision: str = "no",
+) -> dict[str, Any]:
+    """Train, judge, and return what `kpqa_metrics.json` holds: precision, recall and F1 of the validation tokens whose
+    weight is at least one half, their counts, and the examples used and left out.
+
+    `output_dir` gets the model and its tokenizer. A second call returns the result, or goes on from the last
+    checkpoint. Every process calls this. Raises `InputError` for unusable examples, settings or models.
+    """
+    metrics = output_dir / METRICS
+    state = PartialState(cpu=use_cpu)
+    if not from_main(state, metrics.exists):
+        items = _checked(train, validation, settings)
+        trainer = _trained(items["train"], settings, output_dir, seed, use_cpu, precision)
+        trainer.save_whole(output_dir)
+        if trainer.is_world_process_zero():
+            scores = _judge(output_dir, items["validation"], trainer.args.device)
+            write_json(metrics, {**scores, "examples": _counts(items), "model": settings.model.path})
+        trainer.accelerator.wait_for_everyone()
+    if PartialState().is_main_process:
+        for checkpoint in output_dir.glob("checkpoint-*"):
+            shutil.rmtree(checkpoint)
+    found: dict[str, Any] = read_json(metrics)
+    log.info(
+        "keyphrase tokens of %d validation sentences: precision %.1f %%, recall %.1f %%, F1 %.1f %%",
+        found["examples"]["validation"]["used"],
+        *(100 * found[name] for name in ("precision", "recall", "f1")),
+    )
+    return found
+
+
+def _checked(
+    train: Sequence[QAExample], validation: Sequence[QAExample], settings: TrainKPQASettings
+) -> dict[str, KeyphraseItems]:
+    path = settings.model.path
+    tokenizer = load_tokenizer(path, "train_kpqa.model.path")
+    if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
+        raise InputError(f"train_kpqa.model.path={path}: its tokenizer has no marks around a text: give a BERT")
+    if settings.max_length > (longest := longest_window(path, tokenizer)):
+        raise InputError(
+            f"train_kpqa.max_length={settings.max_length} is above the {longest} tokens that {path} can read: lower it"
+        )
+    found = {}
+    for name, examples in (("train", train), ("validation", validation)):
+        items = KeyphraseItems(examples, tokenizer, max_length=settings.max_length)
+        if not len(items):
+            raise InputError(
+                f"data.{name}: none of {len(examples)} examples can be used ({items.without_question} without a "
+                f"question, {items.without_answer} with the answer behind train_kpqa.max_length); check the source"
+            )
+        if items.without_question or items.without_answer:
+            log.info(
+                "data.%s: %d examples without a question and %d with the answer behind train_kpqa.max_length left out",
+                *(name, items.without_question, items.without_answer),
+            )
+        found[name] = items
+    return found
+
+
+def _trained(
+    items: KeyphraseItems,
+    settings: TrainKPQASettings,
+    output_dir: Path,
+    seed: int,
+    use_cpu: bool,
+    precision: str,
+) -> KeyphraseTrainer:
+    transformers.set_seed(seed)  # the head is drawn from it
+    model = load_model(settings.model.path)
+    tokenizer: PreTrainedTokenizerBase = load_tokenizer(settings.model.path, "train_kpqa.model.path")
+    has_segments = getattr(model.config, "type_vocab_size", 0) > 1
+    trainer = KeyphraseTrainer(
+        model=model,
+        args=fine_tuning_arguments(settings, output_dir, seed=seed, use_cpu=use_cpu, precision=precision),
+        data_collator=KeyphraseCollator(tokenizer.pad_token_id, has_segments),
+        train_dataset=items,
+        processing_class=tokenizer,
+    )
+    show_progress(trainer, "keyphrase predictor")
+    state = PartialState(cpu=use_cpu)
+    train_until_told(trainer, from_main(state, lambda: last_checkpoint(output_dir)))
+    return trainer
+
+
+def load_model(path: str) -> PreTrainedModel:
+    """An encoder with a head for the classes of `rewards.kpqa_weights`; a head that the checkpoint lacks starts from
+    torch's global random state.
+    """
+    load_whole()
+    names = dict(enumerate(LABELS))
+    return AutoModelForTokenClassification.from_pretrained(
+        path,
+        id2label=names,
+        label2id={name: number for number, name in names.items()},
+        use_safetensors=True,
+        dtype=torch.float32,
+    )
+
+
+def _judge(folder: Path, items: KeyphraseItems, device: torch.device) -> dict[str, Any]:
+    """Precision, recall and F1 of tokens of the sentences, weighed by the saved model as the metrics do."""
+    load_whole()
+    weigh = KeyphraseWeights(FrozenModel(folder, "tagger", device=device, dtype="float32"), batch_size=64)
+    hits = found = wanted = total = 0
+    for begin in range(0, len(items), JUDGED_AT_ONCE):
+        places = range(begin, min(begin + JUDGED_AT_ONCE, len(items)))
+        chosen = [items.sentences[place] for place in places]
+        with torch.inference_mode():
+            weights = weigh([sentence.text for sentence in chosen], [sentence.question for sentence in chosen])
+        for place, row in zip(places, weights, strict=True):
+            labels = [label for label in items[place]["labels"] if label != IGNORED]
+            # Where training cut a long sentence the metric reads on; what has no label is not judged.
+            pairs = [(weight >= 0.5, label == KEYPHRASE) for weight, label in zip(row, labels, strict=False)]
+            hits += sum(said and is_one for said, is_one in pairs)
+            found += sum(said for said, _ in pairs)
+            wanted += sum(is_one for _, is_one in pairs)
+            total += len(pairs)
+    return {
+        "precision": hits / found if found else 0.0,
+        "recall": hits / wanted if wanted else 0.0,
+        "f1": 2 * hits / (found + wanted) if found + wanted else 0.0,
+        "tokens": {"all": total, "keyphrase": wanted, "predicted": found, "both": hits},
+    }
+
+
+def _counts(items: dict[str, KeyphraseItems]) -> dict[str, dict[str, int]]:
+    return {
+        name: {
+            "used": len(found),
+            "without_question": found.without_question,
+            "without_answer": found.without_answer,
+        }
+        for name, found in items.items()
+    }
+
+
+if __name__ == "__main__":
+    from rl_qg.cli import main
+
+    main(["train-kpqa"])

@@ -1,0 +1,194 @@
+"""Scores of sets of questions against the published numbers, all assignments, and their properties."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rewards import MetricInputError, load
+from rewards.base import Metric, MetricResult
+from rewards.question_sets import Multi, cardinality_difference, distinct, match_sets, multi, self_bleu
+from rewards.words import ptb
+from tests.rewards.conftest import GOLDEN
+
+FILE = GOLDEN / "fixtures" / "multi_cases.jsonl"
+
+
+@pytest.fixture(scope="module")
+def cases():
+    if not FILE.is_file():
+        pytest.skip("the golden numbers (../shared/golden) are not here")
+    return [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
+
+
+class Looked(Metric):
+    """Scores looked up in a table of pairs of texts; 0 for others, the best of several references."""
+
+    name = "looked"
+    needs = frozenset({"references"})
+    bounds = (0.0, 1.0)
+
+    def __init__(self, table):
+        self.table = table
+
+    def choices(self):
+        return {}
+
+    def compute(self, inputs):
+        rows = zip(inputs.questions, inputs.references, strict=True)
+        return MetricResult([max(self.table.get((text, gold), 0.0) for gold in group) for text, group in rows], {})
+
+
+def check(scores, want, key):
+    got = {
+        f"multi_{key}_prec": scores.precision[0],
+        f"multi_{key}_rec": scores.recall[0],
+        f"multi_{key}_F1": scores.f1[0],
+    }
+    assert got == pytest.approx({name: want[name] for name in got}, abs=2e-9)
+
+
+def test_published_numbers(cases):
+    for case in cases:
+        predictions, references, want = (
+            [case["raw_predictions"]],
+            [case["raw_references"]],
+            case["expected"]["metrics"],
+        )
+        empty = case["placeholder"]
+        for name, key in (("coco_bleu4", "Bleu_4"), ("coco_rouge_l", "ROUGE_L")):
+            scores = Multi(load(name), placeholder=empty, decimals=5).score(predictions, references)
+            check(scores, want, key)
+            assert scores.averaged[0] == pytest.approx(want[f"avg_{key}"], abs=1e-9), case["id"]
+        assert self_bleu(predictions)[0] == pytest.approx(want["avg_self-BLEU2"], abs=1e-9), case["id"]
+        assert cardinality_difference(predictions, references, placeholder=empty) == [want["len_diff"]]
+
+
+def test_published_assignments_of_given_scores(cases):
+    """METEOR and q-BLEU1 of the pairs are given: what is checked here is the assignment."""
+    for case in cases:
+        texts, golds = case["predictions"], case["references"]
+        pairs = list(itertools.product(texts, golds))
+        bleu = load("coco_bleu1").score([text for text, _ in pairs], references=[[gold] for _, gold in pairs]).scores
+        given = [value for row in case["given"]["answerability"] for value in row]
+        tables = {
+            "METEOR": [value for row in case["given"]["METEOR"] for value in row],
+            "q-BLEU1": [0.66 * one + 0.34 * other for one, other in zip(given, bleu, strict=True)],
+        }
+        for key, values in tables.items():
+            metric = Looked(dict(zip(pairs, values, strict=True)))
+            check(Multi(metric, decimals=5, tokenize="none").score([texts], [golds]), case["expected"]["metrics"], key)
+
+
+WORDS = st.lists(st.sampled_from("abcd"), min_size=1, max_size=4).map(" ".join)
+SETS = st.lists(WORDS, max_size=5)
+
+
+def best_by_trying(metric, predictions, references):
+    """Sum of the best one-to-one pairs, by trying them all."""
+    if not predictions or not references:
+        return 0.0
+    table = [metric.score([text] * len(references), references=[[gold] for gold in references]).scores
+             for text in predictions]  # fmt: skip
+    if len(predictions) > len(references):
+        table = [list(column) for column in zip(*table, strict=True)]
+    columns = range(len(table[0]))
+    return max(sum(row[at] for row, at in zip(table, places, strict=True))
+               for places in itertools.permutations(columns, len(table)))  # fmt: skip
+
+
+@settings(max_examples=25, deadline=None)
+@given(SETS, SETS, st.randoms(use_true_random=False))
+def test_the_assignment_is_the_best_and_order_does_not_matter(predictions, references, order):
+    metric = load("rouge_l")
+    scores = match_sets(metric, [predictions], [references])
+    once = distinct([predictions])[0]
+    total = best_by_trying(metric, once, references)
+    if once and references:
+        assert scores.precision[0] == pytest.approx(total / len(once))
+        assert scores.recall[0] == pytest.approx(total / len(references))
+    for group in (predictions, references):
+        order.shuffle(group)
+    again = match_sets(metric, [predictions], [references])
+    assert again.mean() == pytest.approx(scores.mean(), abs=1e-12)
+    assert self_bleu([predictions]) == pytest.approx(self_bleu([once[::-1]]), abs=1e-12)
+
+
+def test_empty_sets_and_perfect_ones():
+    asked = ["Who founded Arlen?", "When did the mill burn?"]
+    scores = match_sets(load("rouge_l"), [[], asked, [], asked], [asked, [], [], asked[::-1]])
+    for values in (scores.precision, scores.recall, scores.f1, scores.averaged):
+        assert values == [0.0, 0.0, 1.0, 1.0]
+    assert scores.mean() == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "averaged": 0.5}
+    assert match_sets(load("rouge_l"), [], []).mean()["f1"] == 0.0
+    assert self_bleu([[], ["Who?"]]) == [0.0, 0.0]
+    assert cardinality_difference([[], asked], [asked, []]) == [2, -2]
+
+
+def test_one_good_question_again_and_again_covers_nothing():
+    """By hand: one distinct question that equals one of four references."""
+    gold = ["Who founded Arlen?", "When did it burn?", "Why was it sold?", "Where is the mill?"]
+    again = ["Who founded Arlen?", "who founded Arlen", "Who founded Arlen ?"]
+    scores = match_sets(load("coco_rouge_l"), [again], [gold])
+    assert (scores.precision, scores.recall, scores.averaged) == ([1.0], [0.25], [1.0])
+    assert scores.f1 == [pytest.approx(2 * 0.25 / 1.25)]
+    assert cardinality_difference([again], [gold]) == [3]
+
+
+def test_a_document_is_scored_alone_whatever_stands_beside_it():
+    sets = [["Who?", "When did it burn?"], ["Why was it sold?"], []]
+    gold = [["Who was it?"], ["When did it burn?", "Why?"], ["What?"]]
+    together = match_sets(load("chrf"), sets, gold)
+    for at in range(3):
+        alone = match_sets(load("chrf"), [sets[at]], [gold[at]])
+        assert (alone.f1, alone.averaged) == ([together.f1[at]], [together.averaged[at]])
+
+
+def test_repetitions_are_found_by_their_words():
+    assert distinct([["who built it", "Who built it?", "Why?"]]) == [["Who built it?", "Why?"]]
+    assert distinct([["Who built it?", "who built it"]]) == distinct([["who built it", "Who built it?"]])
+    assert ptb("Who built it?") == ptb("who built it")
+    assert distinct([["Who built it?", "who built it"]], tokenize="none") == [["Who built it?", "who built it"]]
+    assert distinct([[]], placeholder="odd") == [["odd"]]
+
+
+def test_contexts_go_to_metrics_that_need_them():
+    class Both(Looked):
+        needs = frozenset({"references", "contexts"})
+
+        def compute(self, inputs):
+            return MetricResult([float(context == "c1") for context in inputs.contexts], {})
+
+    assert match_sets(Both({}), [["a", "b"], ["a"]], [["x"], ["y"]], ["c0", "c1"]).precision == [0.0, 1.0]
+    with pytest.raises(MetricInputError, match="looked needs contexts"):
+        match_sets(Both({}), [["a"]], [["x"]])
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda: match_sets(load("rouge_l"), [["a"]], []), "1 sets of predictions but 0 of references"),
+        (lambda: match_sets(load("rouge_l"), ["a"], [["b"]]), r"predictions\[0\] is 'a'"),
+        (lambda: match_sets(Looked({("a", "b"): -1.0}), [["a"]], [["b"]]), "looked scores -1 for a pair"),
+        (lambda: multi(load("answerability", against="context")), "answerability has no use for references"),
+    ],
+)
+def test_bad_input_is_one_line(act, message):
+    with pytest.raises(MetricInputError, match=message) as caught:
+        act()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_metric_without_a_floor_is_refused():
+    class Log(Looked):
+        bounds = (float("-inf"), 0.0)
+
+    with pytest.raises(MetricInputError, match="may score below 0"):
+        Multi(Log({}))
+
+
+def test_signature():
+    metric = load("coco_bleu4")
+    assert multi(metric).signature == f"multi|same:ptb|empty:zero|decimals:all|metric:{metric.signature}"

@@ -1,0 +1,143 @@
+"""`rl-qg correlate`: numbers against scipy's, what is undefined, what is kept, and the command as typed."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rl_qg.cli import run_command
+from rl_qg.correlate import correlate
+from rl_qg.errors import InputError
+from rl_qg.settings import CorrelateSettings
+from tests.judging import Words, rated, write_lines
+
+SCIPY = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
+
+
+def run(tmp_path: Path, rows: Any = None, metrics: Any = None, **options: Any) -> dict[str, Any]:
+    tmp_path.mkdir(exist_ok=True)
+    path = write_lines(tmp_path / "human.jsonl", rows or rated())
+    settings = CorrelateSettings(human=str(path), **{"resamples": 60, "folds": 3, **options})
+    return correlate(
+        {"words": Words(), "fewer": Words(-1)} if metrics is None else metrics, settings, tmp_path / "out"
+    )
+
+
+def pick(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
+    (row,) = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+    return row
+
+
+def test_correlations_of_questions_and_of_systems(tmp_path: Path) -> None:
+    rows = rated()
+    record = run(tmp_path, rows)
+    human = np.array([row["human"]["good"] for row in rows])
+    words = np.array([len(row["question"].split()) for row in rows], dtype=float)
+    systems = np.array([row["system"] for row in rows])
+    means = [[values[systems == one].mean() for one in "abcd"] for values in (words, human)]
+    for name, slow in SCIPY.items():
+        found = pick(record["correlations"], criterion="good", level="question", metric="words", coefficient=name)
+        assert found["value"] == pytest.approx(slow(words, human).statistic) and found["n"] == 48
+        assert found["low"] < found["value"] < found["high"]
+        found = pick(record["correlations"], criterion="good", level="system", metric="words", coefficient=name)
+        assert found["value"] == pytest.approx(slow(*means).statistic) and found["n"] == 4
+        other = pick(record["correlations"], criterion="good", level="question", metric="fewer", coefficient=name)
+        assert other["value"] == pytest.approx(-slow(words, human).statistic)
+    assert record["counts"]["passages"] == record["counts"]["items"] == 12
+    assert pick(record["best"], criterion="good", level="question", coefficient="kendall")["metrics"] == ["words"]
+
+
+def test_the_other_tables(tmp_path: Path) -> None:
+    record = run(tmp_path)
+    alike = pick(record["win_loss"], criterion="good", metric="words")
+    turned = pick(record["win_loss"], criterion="good", metric="fewer")
+    assert alike["wins"] == turned["losses"] > 0.5 and alike["ties"] == turned["ties"]
+    assert alike["value"] + turned["value"] == pytest.approx(1)
+    first = pick(record["redundancy"], criterion="good", step=1)
+    assert first["metric"] in ("words", "fewer") and first["r2"] > 0.3  # either says the same to a regression
+    assert pick(record["agreement"], criterion="good", statistic="Krippendorff's α, interval")["value"] > 0.5
+    fleiss = pick(record["agreement"], criterion="good", statistic="Fleiss' κ")
+    assert (fleiss["value"], fleiss["why"]) == (None, "questions have different numbers of ratings")
+    kinds = {row["type"]: row for row in record["by_type"] if row["metric"] == "words" and row["criterion"] == "good"}
+    assert set(kinds) == {"who"} and kinds["who"]["n"] == 48
+    with (tmp_path / "out" / "tables" / "differences.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == record["differences"]["rows"]
+    pair = pick(rows, level="question", coefficient="pearson", metric="words", against="authors/given")
+    assert float(pair["p_holm"]) < 0.05 and float(pair["williams_p"]) < 0.05
+
+
+def test_constant_ratings_are_null_with_a_reason(tmp_path: Path) -> None:
+    record = run(tmp_path)
+    for level in ("question", "system"):
+        row = pick(record["correlations"], criterion="same", level=level, metric="words", coefficient="kendall")
+        assert (row["value"], row["low"], row["why"]) == (None, None, "all ratings are equal")
+    assert pick(record["win_loss"], criterion="same", metric="words")["value"] is None
+    for name in ("correlate.json", "correlate.txt", "correlate.html", "tables/correlations.csv"):
+        text = (tmp_path / "out" / name).read_text(encoding="utf-8")
+        assert "NaN" not in text and "nan" not in text, name
+    assert json.loads((tmp_path / "out" / "correlate.json").read_text()) == json.loads(json.dumps(record))
+    assert "all ratings are equal" in (tmp_path / "out" / "correlate.html").read_text(encoding="utf-8")
+
+
+def test_a_metric_that_is_better_when_lower_is_turned_round(tmp_path: Path) -> None:
+    class Errors(Words):
+        higher_is_better = False
+
+    record = run(tmp_path, metrics={"errors": Errors(-1)})
+    value = pick(record["correlations"], criterion="good", level="question", metric="errors", coefficient="pearson")
+    assert value["value"] > 0.5 and "turned round" in record["signatures"]["errors"]
+
+
+def test_two_ratings_are_classes_and_missing_ones_are_counted(tmp_path: Path) -> None:
+    rows = [{**row, "human": {"kept": int(row["human"]["good"] > 3)}, "ratings": None} for row in rated()]
+    rows[0]["human"] = {"kept": None}
+    rows[1]["metrics"] = None
+    record = run(tmp_path, rows)
+    kept = [(len(row["question"].split()), row["human"]["kept"]) for row in rows[1:]]
+    pairs = [(a > b) + (a == b) / 2 for a, x in kept for b, y in kept if x > y]
+    assert pick(record["auc"], metric="words")["value"] == pytest.approx(np.mean(pairs))
+    assert record["counts"]["without_rating"] == {"kept": 1}
+    assert record["counts"]["without_score"] == {"authors/given": 1}
+    row = pick(record["correlations"], level="question", metric="authors/given", coefficient="pearson")
+    assert row["n"] == 46
+
+
+def test_a_question_of_several_systems_counts_for_each(tmp_path: Path) -> None:
+    rows = rated(6)
+    once = run(tmp_path / "a", [{**row, "system": [row["system"], "z"]} for row in rows])
+    twice = run(tmp_path / "b", [*rows, *({**row, "system": "z"} for row in rows)])
+    own = {"criterion": "good", "level": "system", "metric": "words"}
+    for name in SCIPY:
+        a, b = (pick(record["correlations"], coefficient=name, **own) for record in (once, twice))
+        assert a == b and a["n"] == 5
+
+
+def test_too_few_systems_or_none(tmp_path: Path) -> None:
+    record = run(tmp_path, rated(systems=("a", "b")))
+    row = pick(record["correlations"], criterion="good", level="system", metric="words", coefficient="pearson")
+    assert (row["value"], row["why"]) == (None, "2 systems with ratings; a correlation needs 3")
+    record = run(tmp_path, [{**row, "system": None} for row in rated()])
+    assert {row["level"] for row in record["correlations"]} == {"question"}
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_qg.cli._stay_offline_without_a_hub", lambda: None)
+    path = write_lines(tmp_path / "human.jsonl", rated(5))
+    metrics = "metrics=[{_target_: tests.judging.Words, sign: -1, label: fewer},tests.judging.Words]"
+    arguments = [f"human={path}", metrics, "resamples=20", "max_selected=1", "training.use_cpu=true"]
+    run_command("correlate", [*arguments, f"output={tmp_path}/out", "criteria=[good]"])
+    record = json.loads((tmp_path / "out" / "correlate.json").read_text())
+    assert list(record["signatures"]) == ["fewer", "Words", "authors/given"]
+    assert {row["criterion"] for row in record["correlations"]} == {"good"}
+    with pytest.raises(InputError, match="output has no value"):
+        run_command("correlate", arguments)
+    with pytest.raises(InputError, match=r"correlate\.resamples=0 must be at least 1"):
+        run_command("correlate", [*arguments, "output=x", "resamples=0"])
+    needing = "metrics=[{_target_: tests.judging.Words, needs: [answers]}]"
+    with pytest.raises(InputError, match=r"human\.jsonl: line 1: no 'answer', and metric Words needs it"):
+        run_command("correlate", [f"human={path}", needing, f"output={tmp_path}/other"])

@@ -1,0 +1,62 @@
+"""Lists of metrics in the settings."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import rewards
+from rl_qg.cli import compose
+from rl_qg.errors import InputError
+from rl_qg.metric_list import PartOf, metric_options
+
+MODELS = {"bert": "my-bert", "gpt2": "my-gpt2", "roberta": "r", "bart": "b"}
+
+
+def test_names_mappings_and_paths() -> None:
+    entries = ["bleu4", {"metric": "bleu4", "variant": "coco", "label": "coco"}, "my.package.Metric"]
+    entries += [{"_target_": "a.B", "x": 1}, {"metric": "qrelscore", "decoder": "mine"}]
+    found = metric_options(entries, MODELS)
+    assert list(found) == ["bleu4", "coco", "Metric", "B", "qrelscore"]
+    assert found["bleu4"] == {"_target_": "bleu4"}
+    assert found["coco"] == {"_target_": "bleu4", "variant": "coco"}
+    assert found["Metric"] == {"_target_": "my.package.Metric"} and found["B"] == {"_target_": "a.B", "x": 1}
+    own = compose("score", ["reward=qrelscore"]).reward
+    assert found["qrelscore"] == {**own, "encoder": "my-bert", "decoder": "mine"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([], "metrics has no value"),
+        (["bleu9"], r"metrics\[0\]: unknown metric 'bleu9'; known are qrelscore"),
+        (["bleu4", "bleu4"], r"metrics\[1\]: there is a metric 'bleu4' already"),
+        ([3], r"metrics\[0\] is 3; give a name"),
+        ([{"label": "x"}], "give either metric"),
+        ([{"metric": "bleu4", "_target_": "a.B"}], "give either metric"),
+        ([{"metric": "bleu4", "label": "a/b"}], "label 'a/b' would name a file"),
+    ],
+)
+def test_wrong_entries(entries: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        metric_options(entries, MODELS)
+
+
+def test_a_part_in_the_place_of_the_score() -> None:
+    class Two:
+        part_names, needs, signature = ("lrm", "tokens"), frozenset({"contexts"}), "two"
+
+        def score(self, *columns: Any, **named: Any) -> Any:
+            return SimpleNamespace(scores=[9.0], parts={"lrm": [0.25], "tokens": [[1.0]]})
+
+    part = PartOf(Two(), "lrm", "two_lrm")
+    assert part.score(["q"], ["c"]).scores == [0.25]
+    assert (part.signature, part.needs) == ("two|part:lrm", {"contexts"})
+    with pytest.raises(InputError, match="score=grg is no part of it; it has lrm, tokens"):
+        PartOf(Two(), "grg", "x")
+    with pytest.raises(InputError, match="part 'tokens' is no single number"):
+        PartOf(Two(), "tokens", "x").score(["q"])
+
+
+def test_every_short_name_makes_an_entry() -> None:
+    assert len(metric_options(list(rewards.METRICS), MODELS)) == len(rewards.METRICS)

@@ -1,0 +1,133 @@
+"""`rl-qg robustness`: areas of metrics that see everything and nothing, and what is written down of each question."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rl_qg.cli import run_command
+from rl_qg.errors import InputError
+from rl_qg.robustness import robustness
+from rl_qg.settings import RobustnessSettings
+from tests.judging import Words, write_lines
+
+NAMES = ["Ada Bell", "Carl Foss", "Ilva Maron", "Per Holt"]
+
+
+def human(count: int = 8) -> list[dict[str, Any]]:
+    rows = []
+    for place in range(count):
+        name, other = NAMES[place % 4], NAMES[(place + 1) % 4]
+        context = f"In {1900 + place} it was {name} who met {other} in Lorn. Later {other} left."
+        rows.append({"question": f"How many people met {name} in his town?", "context": context, "answer": other})
+    return [*rows, {"question": "Name the river.", "context": "It was Lorn.", "answer": "Lorn"}]
+
+
+class Knows(Words):
+    """Gives each question made what its kind deserves; it has read the file in which they are written down."""
+
+    def __init__(self, path: Path, value: dict[str, float]) -> None:
+        super().__init__(needs=("contexts",))
+        self.path, self.value, self.signature = path, value, f"knows{value}"
+
+    def score(self, questions, contexts, **columns) -> Any:
+        kinds = {row["question"]: row["kind"] for row in lines(self.path)}
+        return SimpleNamespace(scores=[self.value.get(kinds[question], 0.0) for question in questions])
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def run(tmp_path: Path, rows: Any = None, metrics: Any = None, **options: Any) -> dict[str, Any]:
+    source = write_lines(tmp_path / "in.jsonl", rows or human())
+    given = {"input": str(source), "resamples": 40, "spacy_model": "", **options}
+    made = tmp_path / "out" / "questions.jsonl"
+    sees = Knows(made, {"original": 1.0, "paraphrase": 1.0, "pronoun": 2.0})
+    return robustness(metrics or {"sees": sees, "blind": Words()}, RobustnessSettings(**given), tmp_path / "out")
+
+
+def pick(record: dict[str, Any], metric: str, kind: str) -> dict[str, Any]:
+    (row,) = [row for row in record["results"] if (row["metric"], row["kind"]) == (metric, kind)]
+    return row
+
+
+def test_areas_by_kind(tmp_path: Path) -> None:
+    record = run(tmp_path)
+    assert pick(record, "sees", "entity")["paraphrase"]["value"] == 1.0
+    assert pick(record, "sees", "negation")["original"]["value"] == 1.0
+    assert pick(record, "sees", "pronoun")["paraphrase"]["value"] == 0.0  # it likes what is wrong
+    counts = {kind: record["counts"][kind]["made"] for kind in ("entity", "pronoun", "negation")}
+    assert counts["pronoun"] == counts["negation"] == 8
+    assert pick(record, "sees", "all")["paraphrase"]["value"] == pytest.approx(
+        (counts["entity"] + 8) / (counts["entity"] + 16)
+    )
+    assert pick(record, "sees", "entity")["own_pair"] == {"value": 1, "low": 1, "high": 1, "n": 8, "ties": 0}
+    blind = pick(record, "blind", "pronoun")["own_pair"]
+    assert blind["n"] == 8 and blind["value"] == 1.0  # "What number of": a word more
+    assert 0 <= pick(record, "blind", "all")["paraphrase"]["low"] <= 1
+
+
+def test_every_question_made_says_what_was_changed_and_the_others_are_counted(tmp_path: Path) -> None:
+    record = run(tmp_path)
+    made = lines(tmp_path / "out" / "questions.jsonl")
+    for kind in ("entity", "pronoun", "negation", "paraphrase"):
+        own = [row for row in made if row["kind"] == kind]
+        assert record["counts"][kind] == {"made": len(own), "no_rule_applies": 9 - len(own)}
+        assert len(own) == (9 if kind == "entity" else 8), kind
+        for row in own:
+            original = made[[one["number"] for one in made].index(row["number"])]
+            assert original["kind"] == "original" and row["references"] == [original["question"]]
+            if kind != "paraphrase":
+                assert original["question"].replace(row["before"], row["after"], 1) == row["question"]
+    assert "Name the river." in {row["question"] for row in made if row["kind"] == "original"}
+
+
+def test_a_metric_of_references_says_nothing_of_a_question_that_is_its_own(tmp_path: Path) -> None:
+    metrics = {"refs": Words(needs=("references",)), "free": Words()}
+    record = run(tmp_path, metrics=metrics)
+    assert pick(record, "refs", "entity")["original"]["why"] == "the question is its own reference"
+    assert pick(record, "free", "entity")["original"]["value"] is not None
+    record = run(tmp_path, [{**row, "references": ["Who?"]} for row in human()], metrics)
+    assert record["references"] == "those of the input"
+    assert pick(record, "refs", "entity")["original"]["value"] is not None
+
+
+def test_supplied_paraphrases_and_a_sample(tmp_path: Path) -> None:
+    rows = human()
+    pairs = write_lines(tmp_path / "p.jsonl", [{"question": rows[0]["question"], "paraphrase": "Whom?"}])
+    metrics = {"words": Words()}
+    record = run(tmp_path, metrics=metrics, paraphrases=str(pairs), kinds=["negation"])
+    assert record["counts"]["paraphrase"] == {"made": 2, "no_rule_applies": 7}  # asked of two passages
+    assert [row["kind"] for row in record["results"]] == ["negation"]
+    few = run(tmp_path, metrics=metrics, max_questions=3)
+    assert few["counts"]["questions"] == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([{"question": "q"}], {}, r"in\.jsonl: line 1: field 'context' is missing"),
+        ([{"question": "Name it.", "context": "c"}], {}, "not one paraphrase"),
+        (None, {"kinds": ["typo"]}, r"choose of entity, pronoun, negation, not \['typo'\]"),
+        (None, {"kinds": []}, "choose of entity"),
+        (None, {"max_questions": 0}, "max_questions=0: give at least 1"),
+        (None, {"paraphrases": "a", "paraphraser": "b"}, "either paraphrases"),
+    ],
+)
+def test_what_cannot_be_is_one_line(tmp_path: Path, rows: Any, options: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        run(tmp_path, rows, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_qg.cli._stay_offline_without_a_hub", lambda: None)
+    source = write_lines(tmp_path / "in.jsonl", human())
+    arguments = [f"input={source}", "metrics=[rouge_l]", f"output={tmp_path}/out", "resamples=20"]
+    run_command("robustness", [*arguments, "training.use_cpu=true"])
+    record = json.loads((tmp_path / "out" / "robustness.json").read_text())
+    assert record["counts"]["entities"] == "rules of rl_qg.answer_rules"  # no pipeline of spaCy's is installed here
+    assert "Questions as they were" not in (tmp_path / "out" / "robustness.txt").read_text(encoding="utf-8")

@@ -1,0 +1,59 @@
+"""Tests of dependent correlations: a published value, their promise under the null hypothesis, and Holm's family."""
+
+import numpy as np
+import pytest
+
+from rl_qg.bootstrap import holm
+from rl_qg.correlation import correlations
+from rl_qg.passage_draws import Draws
+from rl_qg.significance import not_worse_than_the_best, pair_rows, williams
+
+
+def test_williams_against_the_formula_by_hand() -> None:
+    """r12 = 0.2, r13 = 0.5, r23 = 0.1, n = 315: |R| = 0.72; 2·0.72·314/312 + 0.35²·0.9³ = 1.53853; t = -4.4950."""
+    found = williams(0.2, 0.5, 0.1, 315)
+    assert found is not None
+    assert found[0] == pytest.approx(-4.4950, abs=1e-4)
+    assert found[1] == pytest.approx(9.8e-6, rel=0.02)
+    swapped = williams(0.5, 0.2, 0.1, 315)
+    assert swapped is not None and swapped == pytest.approx((-found[0], found[1]))
+
+
+def test_williams_where_it_does_not_exist() -> None:
+    assert williams(0.2, 0.5, 0.1, 3) is None
+    assert williams(0.5, 0.5, 1.0, 50) is None
+    assert williams(0.5, float("nan"), 0.1, 50) is None
+
+
+def test_equal_metrics_are_called_different_one_time_in_twenty() -> None:
+    rng = np.random.default_rng(8)
+    hits, times, n = 0, 2000, 60
+    for _ in range(times):
+        human, common = rng.normal(size=(2, n))
+        a, b = (human + common + rng.normal(size=n) for _ in range(2))
+        table = np.corrcoef([human, a, b])
+        found = williams(table[0, 1], table[0, 2], table[1, 2], n)
+        assert found is not None
+        hits += found[1] < 0.05
+    assert 0.035 < hits / times < 0.065  # three standard errors
+
+
+def test_pairs_of_metrics() -> None:
+    rng = np.random.default_rng(9)
+    human = rng.normal(size=300)
+    scores = {"good": human + rng.normal(size=300), "same": human + rng.normal(size=300), "bad": rng.normal(size=300)}
+    draws = Draws(range(300), resamples=500)
+    found = {name: correlations(x, human, draws, np.arange(300))["kendall"] for name, x in scores.items()}
+    rows = pair_rows(found, 300)
+    by_pair = {(row["metric"], row["against"]): row for row in rows}
+    assert set(by_pair) == {("good", "same"), ("good", "bad"), ("same", "bad")}
+    assert by_pair["good", "bad"]["p_holm"] < 0.001 < 0.05 < by_pair["good", "same"]["p_holm"]
+    assert [row["p_holm"] for row in rows] == holm([row["p"] for row in rows])
+    assert by_pair["good", "bad"]["value"] == found["good"][0] - found["bad"][0]
+    values = {name: float(one[0]) for name, one in found.items()}
+    assert set(not_worse_than_the_best(rows, values)) == {"good", "same"}
+    between = {pair: 0.5 for pair in by_pair}
+    for row in pair_rows(found, 300, between):
+        want = williams(values[row["metric"]], values[row["against"]], 0.5, 300)
+        assert want is not None and (row["williams_t"], row["williams_p"]) == want
+        assert row["williams_p_holm"] >= row["williams_p"]
