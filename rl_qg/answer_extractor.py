@@ -4,21 +4,16 @@ Source of the task: Du and Cardie, "Harvesting Paragraph-Level Question-Answer P
 the answers of a passage before they ask about them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from transformers import (
-    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
     AutoConfig,
     AutoModelForTokenClassification,
-    AutoTokenizer,
-    PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
@@ -26,11 +21,10 @@ from rl_qg.answer_text import SPACELESS, Span, settle
 from rl_qg.errors import InputError
 from rl_qg.processes import load_whole
 from rl_qg.qa_data import QAExample, file_hash
+from rl_qg.token_labels import IGNORED, Collator, load_tokenizer, longest_window
 
 LABELS = ("O", "B", "I")
 OUTSIDE, BEGIN, INSIDE = range(3)
-IGNORED = -100  # what the loss of transformers leaves out
-GOOD = "give an encoder such as distilbert, bert or roberta"
 CONTINUES = 0.5  # an answer goes on while a word is inside one at least so often as the answer begins
 
 
@@ -98,76 +92,6 @@ def human_spans(examples: Sequence[QAExample]) -> dict[str, list[tuple[int, int]
                 kept.append((start, end))
         chosen[context] = sorted(kept)
     return chosen
-
-
-@dataclass(frozen=True)
-class Collator:
-    """Pads windows on the right: `input_ids`, `attention_mask` and, where items have them, `labels`, each (batch,
-    longest).
-    """
-
-    pad_id: int
-
-    def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """The batch of some items."""
-        padding = {"input_ids": self.pad_id, "labels": IGNORED}
-        batch = {
-            name: torch.nn.utils.rnn.pad_sequence(
-                [torch.as_tensor(item[name]) for item in items], batch_first=True, padding_value=value
-            )
-            for name, value in padding.items()
-            if name in items[0]
-        }
-        lengths = torch.tensor([len(item["input_ids"]) for item in items])
-        batch["attention_mask"] = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
-        return batch
-
-
-# --- Loading ---
-
-
-def load_tokenizer(path: str, key: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of an encoder; `key` is the setting that names `path`.
-
-    Raises:
-        InputError: there is no such model, it is no encoder, or its tokenizer gives no character offsets.
-    """
-    at = f"{key}={path}"
-    folder = Path(path).expanduser()
-    if not folder.is_dir() and (path.startswith(("/", ".", "~")) or path.count("/") > 1):
-        raise InputError(f"{at}: no such folder; check the path")
-    try:
-        config = AutoConfig.from_pretrained(str(folder) if folder.is_dir() else path)
-        tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else path)
-    except (OSError, ValueError, KeyError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{at}: no such model ({reason}); give the folder of one") from None
-    if type(config) not in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING or config.is_encoder_decoder:
-        raise InputError(f"{at}: a model of type {config.model_type!r} cannot tag tokens: {GOOD}")
-    if not tokenizer.is_fast or tokenizer.pad_token_id is None:
-        raise InputError(f"{at}: its tokenizer gives no character offsets, or has no padding token: {GOOD}")
-    return tokenizer
-
-
-def longest_window(path: str, tokenizer: PreTrainedTokenizerBase) -> int:
-    """How many tokens a model can read at once."""
-    positions = getattr(AutoConfig.from_pretrained(path), "max_position_embeddings", None)
-    return int(min(positions or tokenizer.model_max_length, tokenizer.model_max_length))
-
-
-def load_model(path: str) -> PreTrainedModel:
-    """An encoder with a head for `LABELS`; a head that the checkpoint lacks starts from torch's global random
-    state.
-    """
-    load_whole()
-    names = dict(enumerate(LABELS))
-    return AutoModelForTokenClassification.from_pretrained(
-        path,
-        id2label=names,
-        label2id={name: number for number, name in names.items()},
-        use_safetensors=True,
-        dtype=torch.float32,
-    )
 
 
 # --- Proposing ---

@@ -14,9 +14,9 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from rewards.kpqa_weights import LABELS, predictor_input
-from rl_qg.answer_extractor import IGNORED, Collator
 from rl_qg.answer_text import sentences
 from rl_qg.qa_data import Answer, QAExample
+from rl_qg.token_labels import IGNORED, Collator
 
 KEYPHRASE, OTHER = range(len(LABELS))
 TOKENIZED_AT_ONCE = 1024

@@ -6,48 +6,32 @@ It learns from the answers that people chose in the training data, and is judged
 """
 
 import logging
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
-from accelerate import PartialState
 from torch.utils.data import Dataset
-from transformers import PreTrainedTokenizerBase, Trainer
+from transformers import PreTrainedTokenizerBase
 
-from rl_qg.answer_extractor import (
+from rl_qg.answer_extractor import LABELS, ExtractorAnswers, human_spans, labels_of, windows
+from rl_qg.answer_scores import score_proposals
+from rl_qg.errors import InputError
+from rl_qg.qa_data import QAExample
+from rl_qg.settings import AnswersSettings, TrainAnswersSettings
+from rl_qg.token_labels import (
     Collator,
-    ExtractorAnswers,
-    human_spans,
-    labels_of,
+    TokenLabelTrainer,
     load_model,
     load_tokenizer,
     longest_window,
-    windows,
+    trained,
+    trained_once,
 )
-from rl_qg.answer_scores import score_proposals
-from rl_qg.checkpoints import CompleteCheckpoints, last_checkpoint
-from rl_qg.errors import InputError
-from rl_qg.fine_tuning import fine_tuning_arguments
-from rl_qg.preemption import train_until_told
-from rl_qg.processes import from_main
-from rl_qg.progress import show_progress
-from rl_qg.qa_data import QAExample
-from rl_qg.run_folder import read_json, write_json
-from rl_qg.settings import AnswersSettings, TrainAnswersSettings
-from rl_qg.whole_weights import WholeModel
 
 METRICS = "answers_metrics.json"  # written last: the model is trained and judged
 LIMITS = (5, 10, 20, None)  # proposals a passage at which the model is judged
 log = logging.getLogger(__name__)
-
-
-class AnswerTrainer(WholeModel, CompleteCheckpoints, Trainer):
-    """A transformers trainer for token labels, whose loss is the library's: cross-entropy averaged over the tokens of
-    a batch.
-    """
 
 
 class _Tagged(Dataset[dict[str, Any]]):
@@ -84,19 +68,24 @@ def train_extractor(
     `output_dir` gets the model and its tokenizer. A second call returns the result, or goes on from the last
     checkpoint. Every process calls this. Raises `InputError` for unusable examples, settings or models.
     """
-    metrics = output_dir / METRICS
-    state = PartialState(cpu=use_cpu)
-    if not from_main(state, metrics.exists):
+
+    def train_it() -> TokenLabelTrainer:
         tokenizer = _checked(train, validation, settings)
-        trainer = _trained(train, tokenizer, settings, output_dir, seed, use_cpu, precision)
-        trainer.save_whole(output_dir)
-        if trainer.is_world_process_zero():
-            write_json(metrics, _judge(output_dir, validation, settings, trainer.args.device))
-        trainer.accelerator.wait_for_everyone()
-    if PartialState().is_main_process:
-        for checkpoint in output_dir.glob("checkpoint-*"):
-            shutil.rmtree(checkpoint)
-    found: dict[str, Any] = read_json(metrics)
+        model = load_model(settings.model.path, LABELS, seed)
+        model.config.answer_window = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
+        items, collator = _Tagged(train, tokenizer, settings), Collator(tokenizer.pad_token_id)
+        return trained(
+            *(model, tokenizer, items, collator, settings, output_dir),
+            seed=seed,
+            use_cpu=use_cpu,
+            precision=precision,
+            title="answer extractor",
+        )
+
+    def judge(device: torch.device) -> dict[str, Any]:
+        return _judge(output_dir, validation, settings, device)
+
+    found = trained_once(output_dir, METRICS, train_it, judge, use_cpu=use_cpu)
     best = found["proposals"]["10"]
     log.info(
         "10 answers a passage: %.1f %% of the human answers are among them, %.1f %% of them are human answers",
@@ -125,31 +114,6 @@ def _checked(
             f"train_answers.max_length={settings.max_length}: lower it"
         )
     return tokenizer
-
-
-def _trained(
-    train: Sequence[QAExample],
-    tokenizer: PreTrainedTokenizerBase,
-    settings: TrainAnswersSettings,
-    output_dir: Path,
-    seed: int,
-    use_cpu: bool,
-    precision: str,
-) -> AnswerTrainer:
-    transformers.set_seed(seed)  # the head is drawn from it
-    model = load_model(settings.model.path)
-    model.config.answer_window = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
-    trainer = AnswerTrainer(
-        model=model,
-        args=fine_tuning_arguments(settings, output_dir, seed=seed, use_cpu=use_cpu, precision=precision),
-        data_collator=Collator(tokenizer.pad_token_id),
-        train_dataset=_Tagged(train, tokenizer, settings),
-        processing_class=tokenizer,
-    )
-    show_progress(trainer, "answer extractor")
-    state = PartialState(cpu=use_cpu)
-    train_until_told(trainer, from_main(state, lambda: last_checkpoint(output_dir)))
-    return trainer
 
 
 def _judge(

@@ -6,40 +6,24 @@ It learns from the answers that people marked, and weighs the tokens in the metr
 """
 
 import logging
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
-from accelerate import PartialState
-from transformers import AutoModelForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 from rewards.frozen import FrozenModel
 from rewards.kpqa_weights import LABELS, KeyphraseWeights
-from rl_qg.answer_extractor import load_tokenizer, longest_window
-from rl_qg.checkpoints import CompleteCheckpoints, last_checkpoint
 from rl_qg.errors import InputError
-from rl_qg.fine_tuning import fine_tuning_arguments
 from rl_qg.keyphrase_data import IGNORED, KEYPHRASE, KeyphraseCollator, KeyphraseItems
-from rl_qg.preemption import train_until_told
-from rl_qg.processes import from_main, load_whole
-from rl_qg.progress import show_progress
+from rl_qg.processes import load_whole
 from rl_qg.qa_data import QAExample
-from rl_qg.run_folder import read_json, write_json
 from rl_qg.settings import TrainKPQASettings
-from rl_qg.whole_weights import WholeModel
+from rl_qg.token_labels import TokenLabelTrainer, load_model, load_tokenizer, longest_window, trained, trained_once
 
 METRICS = "kpqa_metrics.json"  # written last: the model is trained and judged
 JUDGED_AT_ONCE = 1024
 log = logging.getLogger(__name__)
-
-
-class KeyphraseTrainer(WholeModel, CompleteCheckpoints, Trainer):
-    """A transformers trainer for token labels, whose loss is the library's: cross-entropy averaged over the tokens of
-    a batch.
-    """
 
 
 def train_predictor(
@@ -58,20 +42,26 @@ def train_predictor(
     `output_dir` gets the model and its tokenizer. A second call returns the result, or goes on from the last
     checkpoint. Every process calls this. Raises `InputError` for unusable examples, settings or models.
     """
-    metrics = output_dir / METRICS
-    state = PartialState(cpu=use_cpu)
-    if not from_main(state, metrics.exists):
-        items = _checked(train, validation, settings)
-        trainer = _trained(items["train"], settings, output_dir, seed, use_cpu, precision)
-        trainer.save_whole(output_dir)
-        if trainer.is_world_process_zero():
-            scores = _judge(output_dir, items["validation"], trainer.args.device)
-            write_json(metrics, {**scores, "examples": _counts(items), "model": settings.model.path})
-        trainer.accelerator.wait_for_everyone()
-    if PartialState().is_main_process:
-        for checkpoint in output_dir.glob("checkpoint-*"):
-            shutil.rmtree(checkpoint)
-    found: dict[str, Any] = read_json(metrics)
+    items: dict[str, KeyphraseItems] = {}
+
+    def train_it() -> TokenLabelTrainer:
+        items.update(_checked(train, validation, settings))
+        model = load_model(settings.model.path, LABELS, seed)
+        tokenizer = load_tokenizer(settings.model.path, "train_kpqa.model.path")
+        collator = KeyphraseCollator(tokenizer.pad_token_id, getattr(model.config, "type_vocab_size", 0) > 1)
+        return trained(
+            *(model, tokenizer, items["train"], collator, settings, output_dir),
+            seed=seed,
+            use_cpu=use_cpu,
+            precision=precision,
+            title="keyphrase predictor",
+        )
+
+    def judge(device: torch.device) -> dict[str, Any]:
+        scores = _judge(output_dir, items["validation"], device)
+        return {**scores, "examples": _counts(items), "model": settings.model.path}
+
+    found = trained_once(output_dir, METRICS, train_it, judge, use_cpu=use_cpu)
     log.info(
         "keyphrase tokens of %d validation sentences: precision %.1f %%, recall %.1f %%, F1 %.1f %%",
         found["examples"]["validation"]["used"],
@@ -106,46 +96,6 @@ def _checked(
             )
         found[name] = items
     return found
-
-
-def _trained(
-    items: KeyphraseItems,
-    settings: TrainKPQASettings,
-    output_dir: Path,
-    seed: int,
-    use_cpu: bool,
-    precision: str,
-) -> KeyphraseTrainer:
-    transformers.set_seed(seed)  # the head is drawn from it
-    model = load_model(settings.model.path)
-    tokenizer: PreTrainedTokenizerBase = load_tokenizer(settings.model.path, "train_kpqa.model.path")
-    has_segments = getattr(model.config, "type_vocab_size", 0) > 1
-    trainer = KeyphraseTrainer(
-        model=model,
-        args=fine_tuning_arguments(settings, output_dir, seed=seed, use_cpu=use_cpu, precision=precision),
-        data_collator=KeyphraseCollator(tokenizer.pad_token_id, has_segments),
-        train_dataset=items,
-        processing_class=tokenizer,
-    )
-    show_progress(trainer, "keyphrase predictor")
-    state = PartialState(cpu=use_cpu)
-    train_until_told(trainer, from_main(state, lambda: last_checkpoint(output_dir)))
-    return trainer
-
-
-def load_model(path: str) -> PreTrainedModel:
-    """An encoder with a head for the classes of `rewards.kpqa_weights`; a head that the checkpoint lacks starts from
-    torch's global random state.
-    """
-    load_whole()
-    names = dict(enumerate(LABELS))
-    return AutoModelForTokenClassification.from_pretrained(
-        path,
-        id2label=names,
-        label2id={name: number for number, name in names.items()},
-        use_safetensors=True,
-        dtype=torch.float32,
-    )
 
 
 def _judge(folder: Path, items: KeyphraseItems, device: torch.device) -> dict[str, Any]:

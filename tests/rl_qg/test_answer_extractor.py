@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from rl_qg.answer_extractor import (
     BEGIN,
-    IGNORED,
     INSIDE,
     OUTSIDE,
     ExtractorAnswers,
@@ -28,6 +27,7 @@ from rl_qg.errors import InputError
 from rl_qg.preemption import Preemption
 from rl_qg.qa_data import Answer, QAExample
 from rl_qg.settings import QAModelSettings, TrainAnswersSettings
+from rl_qg.token_labels import IGNORED
 from rl_qg.train_answers import train_extractor
 from tests.tiny import example, word_tokenizer
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, BertConfig, BertModel, DistilBertConfig, DistilBertModel
 
 from rewards import KPQA
-from rl_qg.answer_extractor import IGNORED
 from rl_qg.cli import run_command
 from rl_qg.errors import InputError, Terminated
 from rl_qg.keyphrase_data import KEYPHRASE, OTHER, KeyphraseItems, answered_sentence
 from rl_qg.preemption import Preemption
 from rl_qg.qa_data import Answer, QAExample, write_squad
 from rl_qg.settings import QAModelSettings, TrainKPQASettings
+from rl_qg.token_labels import IGNORED
 from rl_qg.train_kpqa import train_predictor
 from tests.tiny import example
 from tests.toy_reader import FILLER, KINDS, toy_tokenizer
