@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from rewards.learned import BLEURT, COMET, CTC, RQUGE
     from rewards.meteor import Meteor
     from rewards.moverscore import MoverScore
-    from rewards.overlap import Bleu, Chrf, Gleu, RougeL
+    from rewards.overlap import Bleu, Chrf, Gleu
     from rewards.qascore import QAScore
     from rewards.qrelscore import QRelScore
+    from rewards.rouge import RougeL
 
 METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "qrelscore": "rewards.qrelscore:QRelScore",
@@ -37,9 +38,9 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "bartscore": "rewards.bartscore:BARTScore",
     **{f"bleu{order}": ("rewards.overlap:Bleu", {"order": order}) for order in range(1, 5)},
     **{f"coco_bleu{order}": ("rewards.overlap:Bleu", {"order": order, "variant": "coco"}) for order in range(1, 5)},
-    "rouge_l": "rewards.overlap:RougeL",
-    "rougeL": "rewards.overlap:RougeL",
-    "coco_rouge_l": ("rewards.overlap:RougeL", {"variant": "coco"}),
+    "rouge_l": "rewards.rouge:RougeL",
+    "rougeL": "rewards.rouge:RougeL",
+    "coco_rouge_l": ("rewards.rouge:RougeL", {"variant": "coco"}),
     "meteor": "rewards.meteor:Meteor",
     "gleu": "rewards.overlap:Gleu",
     "chrf": "rewards.overlap:Chrf",

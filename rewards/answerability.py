@@ -5,6 +5,7 @@ to 4; code PrekshaNema25/Answerability-Metric.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -13,10 +14,12 @@ from numpy.typing import NDArray
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
 from rewards.meteor import Meteor
-from rewards.overlap import Bleu, OverlapMetric, RougeL, coco_bleu
+from rewards.options import number
+from rewards.overlap import Bleu, OverlapMetric, coco_bleu
 from rewards.overlap_counts import ngram_overlap
-from rewards.word_classes import CLASSES, DATA_TYPES, class_words
-from rewards.words import Words, tokenizer
+from rewards.rouge import RougeL
+from rewards.word_classes import CLASSES, DATA_TYPES, asks, class_words, has_question_word
+from rewards.words import Words, libraries, tokenizer
 
 Against = Literal["references", "context"]
 Matching = Literal["bleu", "set"]
@@ -31,6 +34,10 @@ where that command was copied. The paper learned others for WikiMovies and VQA; 
 released code has no numbers for them: give them as a mapping."""
 
 
+FEWEST = 3
+"""Content words and entities of a question below which its share of words in the context counts less."""
+
+
 class Answerability(Metric):
     """Weighted agreement of four kinds of words, 0 to 1, with a reference question.
 
@@ -42,15 +49,26 @@ class Answerability(Metric):
 
     Several references: the one with the best score (as in JRC1995/QuestionGenerationPub; the released code has one).
 
-    ``against="context"`` (reference-free): the context is the reference. A question need not say what the whole
-    passage says, so recall and brevity are left out: a class's value is the share of its words that are anywhere in
-    the context, and the type's is 1 if the question has a question word, since a passage cannot tell which. It shows
-    whether a question speaks of what the passage speaks of. It does not show that the question can be answered, that
-    it fits the answer, or that it is well formed: a sentence copied from the passage with "what" in front is perfect.
+    ``against="context"`` (reference-free, ours): the context is the reference. A question need not say what the whole
+    passage says, so recall and brevity are left out:
+
+    - A text that does not ask (`rewards.word_classes.asks`: no question word, and no "is", "did", ... in front) has 0
+      everywhere, the empty one too.
+    - ``content`` and ``entity``: the share of the class's distinct words that are anywhere in the context. A question
+      may do without one of them, which then has the other's value; where both together have fewer than three words,
+      the value is that share of three (19 of 20 questions of SQuAD have three), so that one right word is not all.
+    - ``type``: 1 if there is a question word, since a passage cannot tell which; ``function``: the share, 0 if none.
+
+    It shows whether a question speaks of what the passage speaks of; not that it can be answered, fits the answer or
+    is well formed. A copied sentence is nearly perfect with "what" in front, and "what" with a name and a noun of the
+    passage is worth as much as a human question (docs/metrics.md has the table): as a reward it needs a partner that
+    punishes copying and broken language.
 
     Differences from the released code: PTB words by regular expressions instead of Java (`rewards.words.ptb`; given
     the same words, equal to 1e-9); an empty question raises there and has four empty classes here. The paper counts
-    named entities by a tagger, the code by capital letters; so does this.
+    named entities by a tagger, the code by capital letters; so does this. As there, a sign between spaces is sorted as
+    a content word and then is no PTB word: a question without other content words, "Who is it ?", scores 0.64 against
+    itself ("Who wrote it ?" scores 1).
 
     ``matching="set"`` is the variant of JRC1995/QuestionGenerationPub: with tp the candidate's words that occur in the
     reference's, ``P = tp / candidate words`` and ``R = tp / reference words``; a repeated word can push R, and so the
@@ -68,7 +86,7 @@ class Answerability(Metric):
         tokenize: any of `rewards.words.tokenizer`, applied to each class.
 
     Raises:
-        MetricInputError: an unknown option, or weights that are negative or of no class.
+        MetricInputError: an unknown option, or weights that are no numbers, negative or of no class.
     """
 
     name = "answerability"
@@ -101,9 +119,10 @@ class Answerability(Metric):
         return {
             "weights": ",".join(f"{name}={self.weights[name]:g}" for name in CLASSES),
             "data_type": self.data_type,
-            "matching": "share" if self.against == "context" else self.matching,
+            "matching": f"share_of_{FEWEST}" if self.against == "context" else self.matching,
             "against": self.against,
             "tokenize": self.tokenize,
+            **libraries(self.tokenize),
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
@@ -137,15 +156,19 @@ class Answerability(Metric):
         return class_words(text, self.data_type, self.tokenize)
 
     def _shares(self, question: str, context: str) -> list[float]:
-        """Return, for each class, the share of the question's words that are in the context (1 if it has none)."""
+        """Return the value of each class against the context."""
+        if not asks(question):
+            return [0.0] * len(CLASSES)
         there = {word.lower() for word in tokenizer(self.tokenize)(context)}
-        values = []
-        for name, found in zip(CLASSES, self._class_words(question), strict=True):
-            if name == "type":
-                values.append(float(bool(found)))
-            else:
-                values.append(sum(word.lower() in there for word in found) / len(found) if found else 1.0)
-        return values
+        words = [{word.lower() for word in found or ()} for found in self._class_words(question)]
+        content, entity, _, function = (len(found & there) / len(found) if found else None for found in words)
+        enough = min(1.0, (len(words[0]) + len(words[1])) / FEWEST)
+        return [
+            enough * (content if content is not None else entity or 0.0),
+            enough * (entity if entity is not None else content or 0.0),
+            float(has_question_word(question)),
+            function or 0.0,
+        ]
 
     def _weights(self, given: str | Mapping[str, float]) -> dict[str, float]:
         if isinstance(given, str):
@@ -153,9 +176,11 @@ class Answerability(Metric):
                 known = ", ".join(WEIGHTS)
                 raise MetricInputError(f"{self.name}: weights {given!r} do not exist; use {known} or a mapping")
             return WEIGHTS[given][0]
+        if not isinstance(given, Mapping):
+            raise MetricInputError(f"{self.name}: weights {given!r:.40} are no mapping of {', '.join(CLASSES)}")
         if unknown := sorted(map(str, given.keys() - set(CLASSES))):
             raise MetricInputError(f"{self.name}: weights have no class {unknown[0]!r}; classes: {', '.join(CLASSES)}")
-        weights = {name: float(given.get(name, 0.0)) for name in CLASSES}
+        weights = {name: number(self.name, f"weights.{name}", given.get(name, 0.0), low=0, high=1) for name in CLASSES}
         if "function" not in given:
             weights["function"] = round(1 - sum(weights.values()), 12)
         if min(weights.values()) < 0 or abs(sum(weights.values()) - 1) > 1e-6:
@@ -196,15 +221,11 @@ class QMetric(Answerability):
     ) -> None:
         super().__init__(weights, data_type=data_type, matching=matching, against=against, tokenize=tokenize)
         self.ngram = ngram
-        self.delta = delta if delta is not None else WEIGHTS[weights if isinstance(weights, str) else "squad"][1]
-        if not 0 <= self.delta <= 1:
-            raise MetricInputError(f"{self.name}: delta {self.delta} is out of range; use 0 to 1")
+        known = WEIGHTS[weights if isinstance(weights, str) else "squad"][1]
+        self.delta = known if delta is None else number(self.name, "delta", delta, low=0, high=1)
         whole = against == "references"
         if ngram in {f"bleu{order}" for order in range(1, 5)}:
-            lower = matching == "set"
-            self._ngram: OverlapMetric = Bleu(
-                int(ngram[-1]), "coco", tokenize=tokenize, lowercase=lower, brevity=whole
-            )
+            self._ngram: OverlapMetric = Bleu(int(ngram[-1]), "coco", tokenize=tokenize, brevity=whole)
         elif ngram == "rouge_l":
             self._ngram = RougeL("coco", tokenize=tokenize)
         elif ngram == "meteor":
@@ -214,8 +235,10 @@ class QMetric(Answerability):
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
-        inner = {f"ngram.{key}": value for key, value in self._ngram.choices().items() if key != "tokenize"}
-        return {"ngram": self.ngram, "delta": self.delta, **super().choices(), **inner}
+        own = super().choices()
+        inner = {f"ngram.{key}": value for key, value in self._ngram.choices().items() if key not in own}
+        case = {"ngram.case": "lower"} if self.matching == "set" else {}
+        return {"ngram": self.ngram, "delta": self.delta, **own, **inner, **case}
 
     def compute(self, inputs: Inputs) -> MetricResult:
         """Return the score and its parts of each question."""
@@ -223,7 +246,10 @@ class QMetric(Answerability):
         gold = inputs.references
         if self.against == "context":
             gold = [(context,) for context in inputs.contexts]
-        result = self._ngram.compute(Inputs(inputs.questions, inputs.contexts, inputs.answers, gold, inputs.rows))
+        asked = inputs.questions
+        if self.matching == "set":  # that code compares whole questions in lower case
+            asked, gold = [text.lower() for text in asked], [tuple(text.lower() for text in group) for group in gold]
+        result = self._ngram.compute(replace(inputs, questions=asked, references=gold))
         ngram = result.scores
         if self.against == "context" and "precision" in result.parts:
             ngram = result.parts["precision"]

@@ -18,6 +18,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel, batches_by_length, target_logprobs
+from rewards.options import batch_of
 
 _DIRECTIONS = {
     "faithfulness": ("faithfulness",),
@@ -78,7 +79,7 @@ class BARTScore(Metric):
         self.direction = direction
         self.part_names = _DIRECTIONS[direction]
         self.needs = frozenset({"contexts" if direction == "faithfulness" else "references"})
-        self.batch_size = batch_size
+        self.batch_size = batch_of(self.name, batch_size)
         self.dtype = dtype
         self.model = FrozenModel(model, "seq2seq", device=device, dtype=dtype)
         if not hasattr(self.model.model, "prepare_decoder_input_ids_from_labels"):

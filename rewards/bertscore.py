@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel, batches_by_length
+from rewards.options import batch_of, number
 from rewards.token_embeddings import Embedded, TextEncoder, WordWeights, best_of_rows, needs_of, pairs_of
 
 PARTS = ("precision", "recall", "f")
@@ -64,7 +65,8 @@ class BERTScore(Metric):
     copying.
 
     Differences from the released code, which it equals to float32 rounding otherwise: an empty text scores 0, there
-    too, but is no crash with transformers 5; F is 0 where p + r <= 0; a text all of whose tokens have idf 0 gets equal
+    too, but is no crash with transformers 5; F is 0 where p + r <= 0, and -1 where that formula gives less (one of
+    the two below 0); a text all of whose tokens have idf 0 gets equal
     weights instead of NaN. Marks have no weight but may be matched with, there too. Cosines are in float32.
 
     Cost: one forward pass for each distinct text, the layers above ``layer`` left out; one matrix product a pair.
@@ -97,8 +99,8 @@ class BERTScore(Metric):
         model: str = "roberta-large",
         *,
         layer: int | None = None,
-        idf: Sequence[str] | str | None = None,
-        rescale: float | str | None = None,
+        idf: Sequence[str] | str | Path | None = None,
+        rescale: float | str | Path | None = None,
         part: str = "f",
         against: Literal["references", "context"] = "references",
         batch_size: int = 32,
@@ -110,7 +112,7 @@ class BERTScore(Metric):
         self.needs = needs_of(against, self.name)
         self.part = part
         self.against = against
-        self.batch_size, self.dtype = batch_size, dtype
+        self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self.encoder = FrozenModel(model, "encoder", device=device, dtype=dtype)
         self.layer = published_layer(self.encoder) if layer is None else layer
         self._embed = TextEncoder(self.encoder, [self.layer], batch_size=batch_size, name=self.name)
@@ -178,7 +180,8 @@ def greedy_match(pairs: Sequence[tuple[Embedded, Embedded]], weights: Sequence[t
     empty = torch.tensor([bool((one.sum() <= 0) | (other.sum() <= 0)) for one, other in weights], dtype=torch.bool)
     precision, recall = found.masked_fill(empty[:, None], 0).unbind(1)
     total = precision + recall
-    return torch.stack([precision, recall, torch.where(total > 0, 2 * precision * recall / total, 0.0)], 1)
+    f = torch.where(total > 0, 2 * precision * recall / total, 0.0).clamp_min(-1)  # precision 0.5, recall -0.4: -4
+    return torch.stack([precision, recall, f], 1)
 
 
 def published_layer(encoder: FrozenModel) -> int:
@@ -203,12 +206,12 @@ def _mean(values: Tensor, weights: Tensor) -> Tensor:
     return torch.where(total > 0, mean, 0.0).cpu()
 
 
-def _baseline(rescale: float | str | None, layer: int) -> Tensor | None:
+def _baseline(rescale: float | str | Path | None, layer: int) -> Tensor | None:
     """Return the baselines of precision, recall and F, [3]."""
     if rescale is None:
         return None
-    if not isinstance(rescale, str):
-        values = [float(rescale)] * 3
+    if not isinstance(rescale, str | Path):
+        values = [number("bertscore", "rescale", rescale)] * 3
     else:
         try:
             with Path(rescale).expanduser().open(encoding="utf-8", newline="") as file:
@@ -216,8 +219,8 @@ def _baseline(rescale: float | str | None, layer: int) -> Tensor | None:
             values = [float(rows[layer][part]) for part in "PRF"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise MetricInputError(
-                f"bertscore: rescale={rescale!r} has no baselines of layer {layer} ({type(error).__name__}: {error}); "
-                "give a file with columns LAYER,P,R,F, or a number"
+                f"bertscore: rescale={str(rescale)!r} has no baselines of layer {layer} ({type(error).__name__}: "
+                f"{error}); give a file with columns LAYER,P,R,F, or a number"
             ) from None
     if any(not -1 <= value < 1 for value in values):
         raise MetricInputError(f"bertscore: rescale={rescale!r} is no cosine below 1")

@@ -14,7 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 from rewards.errors import MetricInputError
 from rewards.packed import can_pack, pack, unpack
-from rewards.signature import folder_hash
+from rewards.signature import model_identity
 
 LOGITS_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 26}
 """Vocabulary logits held at a time, which bounds memory for any vocabulary and batch. On a CPU more is slower: fresh
@@ -160,9 +160,7 @@ class FrozenModel:
     @cached_property
     def identity(self) -> str:
         """``name@hash``: the Hub revision, or a hash of the folder's contents."""
-        folder = Path(self.name)
-        revision = folder_hash(folder) if folder.is_dir() else getattr(self.model.config, "_commit_hash", None)
-        return f"{folder.resolve().name if folder.is_dir() else self.name}@{(revision or 'unknown')[:8]}"
+        return model_identity(self.name, self.model.config)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text without special tokens; a repeated text is tokenised once."""

@@ -16,6 +16,7 @@ from rewards.bertscore import greedy_match
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel
 from rewards.kpqa_weights import KeyphraseWeights
+from rewards.options import batch_of
 from rewards.token_embeddings import Pair, TextEncoder, pairs_of
 
 METRICS = ("bleu1", "rouge_l", "bertscore")
@@ -72,14 +73,14 @@ class KPQA(Metric):
     Parts: ``weights``, those of the judged text's tokens; ``precision`` and ``recall`` of the best reference.
 
     Raises:
-        MetricInputError: an option that does not exist, or models that cannot be used or do not fit each other.
+        MetricInputError: an option that does not exist, no predictor, or models that cannot be used or do not fit.
     """
 
     name = "kpqa"
 
     def __init__(
         self,
-        model: str,
+        model: str | None = None,
         metric: Literal["bleu1", "rouge_l", "bertscore"] = "bertscore",
         *,
         condition: Literal["context", "answer", "none"] = "context",
@@ -93,8 +94,10 @@ class KPQA(Metric):
             raise MetricInputError(f"kpqa: metric {metric!r} does not exist; use one of {', '.join(METRICS)}")
         if condition not in (*_COLUMN, "none"):
             raise MetricInputError(f"kpqa: condition {condition!r} does not exist; use context, answer or none")
+        if model is None:
+            raise MetricInputError("kpqa: no predictor; give model=, a folder of rl-qg train-kpqa (docs/kpqa.md)")
         self.metric, self.condition = metric, condition
-        self.batch_size, self.dtype = batch_size, dtype
+        self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self.needs = frozenset({"references", *filter(None, [_COLUMN.get(condition)])})
         self.part_names = ("weights",) if metric == "bleu1" else ("weights", "precision", "recall")
         self.bounds = {"bleu1": (0.0, 1.0), "rouge_l": (0.0, math.inf), "bertscore": (-1.0, 1.0)}[metric]

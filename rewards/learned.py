@@ -8,6 +8,8 @@ import re
 import string
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
@@ -15,6 +17,8 @@ import torch
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel, batches_by_length
+from rewards.options import batch_of
+from rewards.signature import file_hash, model_identity
 from rewards.token_embeddings import Pair, needs_of, pairs_of
 
 
@@ -40,7 +44,7 @@ class BLEURT(Metric):
         dtype: floating-point type, for checkpoints that need no package.
 
     Raises:
-        MetricInputError: the package or model is missing, or has more than one output.
+        MetricInputError: the package or model is missing, the model has more than one output, or dtype does not apply.
     """
 
     name = "bleurt"
@@ -54,16 +58,19 @@ class BLEURT(Metric):
         device: str | torch.device | None = None,
         dtype: str = "float32",
     ) -> None:
-        self.batch_size, self.dtype = batch_size, dtype
+        self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self._model = _Bleurt(model, device) if _is_bleurt(model) else None
+        if self._model and dtype != "float32":
+            raise MetricInputError(f"bleurt: dtype {dtype!r} is for checkpoints that need no package; leave it out")
         self.regressor = None if self._model else FrozenModel(model, "regressor", device=device, dtype=dtype)
         if self.regressor is not None:
             _check_outputs(self.name, self.regressor)
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
-        identity = self._model.name if self._model else self.regressor.identity if self.regressor else ""
-        return {"model": identity, "dtype": self.dtype}
+        if self.regressor is not None:
+            return {"model": self.regressor.identity, "dtype": self.dtype}
+        return {"model": self._model.identity if self._model else "", "bleurt-pytorch": _version("bleurt-pytorch")}
 
     def compute(self, inputs: Inputs) -> MetricResult:
         """Return the largest value over the references of each question."""
@@ -125,15 +132,19 @@ class COMET(Metric):
         device: str | torch.device | None = None,
     ) -> None:
         self.needs = needs_of(against, self.name) | {"contexts"}
-        self.model_name, self.against, self.batch_size = model, against, batch_size
+        self.against, self.batch_size = against, batch_of(self.name, batch_size)
         package = _package("comet", self.name, "pip install unbabel-comet")
         path = model if model.endswith(".ckpt") else _loaded(self.name, model, package.download_model, model)
         self._model = _loaded(self.name, model, package.load_from_checkpoint, path)
+        checkpoint = Path(path)
+        known = checkpoint.name if model.endswith(".ckpt") else model
+        self.identity = f"{known}@{_loaded(self.name, model, file_hash, checkpoint)}"
+        """``name@hash`` of the checkpoint: the name of its file or on the Hub, and a hash of the file."""
         self.to(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
-        return {"model": self.model_name, "against": self.against, "package": _version("comet")}
+        return {"model": self.identity, "against": self.against, "unbabel-comet": _version("unbabel-comet")}
 
     def compute(self, inputs: Inputs) -> MetricResult:
         """Return the largest value over the references of each question."""
@@ -195,7 +206,7 @@ class RQUGE(Metric):
         device: str | torch.device | None = None,
         dtype: str = "float32",
     ) -> None:
-        self.batch_size, self.dtype = batch_size, dtype
+        self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self.reader = FrozenModel(qa_model, "seq2seq", device=device, dtype=dtype)
         self.regressor = FrozenModel(span_scorer, "regressor", device=device, dtype=dtype)
         _check_outputs(self.name, self.regressor)
@@ -271,7 +282,7 @@ class CTC(Metric):
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
-        return {"align": self.align, "aspect": self.aspect, "package": _version("ctc_score")}
+        return {"align": self.align, "aspect": self.aspect, "ctc_score": _version("ctc_score")}
 
     def compute(self, inputs: Inputs) -> MetricResult:
         """Return one score a question."""
@@ -297,9 +308,9 @@ class _Bleurt:
         package = _package(
             "bleurt_pytorch", "bleurt", "pip install git+https://github.com/lucadiliello/bleurt-pytorch.git"
         )
-        self.name = model
         self.tokenizer = _loaded("bleurt", model, package.BleurtTokenizer.from_pretrained, model)
         self.model = _loaded("bleurt", model, package.BleurtForSequenceClassification.from_pretrained, model)
+        self.identity = model_identity(model, self.model.config)
         self.model.eval().to(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
 
     def __call__(self, pairs: Sequence[Pair], batch_size: int) -> list[float]:
@@ -366,8 +377,12 @@ def _package(module: str, metric: str, install: str) -> Any:
         raise MetricInputError(f"{metric}: needs a package that is not here ({error}); {install}") from None
 
 
-def _version(module: str) -> str:
-    return str(getattr(import_module(module), "__version__", "unknown"))
+def _version(distribution: str) -> str:
+    """Return the installed version, by the name that pip knows: not every package says it itself."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def _loaded(metric: str, model: str, loader: Any, *arguments: Any, **options: Any) -> Any:

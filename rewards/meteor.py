@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from rewards.base import Inputs, MetricResult
 from rewards.errors import MetricInputError
+from rewards.options import number
 from rewards.overlap import OverlapMetric
-from rewards.words import library, porter_stem, tokenizer
+from rewards.words import libraries, library, porter_stem, tokenizer
 
 KEPT_WORDS = 1 << 16
 """How many words' synonyms are remembered."""
@@ -38,10 +39,10 @@ class Meteor(OverlapMetric):
         synonyms: ``"auto"`` uses WordNet if nltk finds it; ``"wordnet"`` demands it; ``"none"`` leaves the stage out.
             The signature says which it was.
         stem: match Porter stems.
-        alpha, beta, gamma: parameters; nltk's are those of 2005.
+        alpha, beta, gamma: parameters (alpha and gamma 0 to 1, beta 0 and more); nltk's are those of 2005.
 
     Raises:
-        MetricInputError: nltk is missing, or WordNet is demanded and missing.
+        MetricInputError: nltk is missing, a parameter out of range, or WordNet is demanded and missing.
     """
 
     name = "meteor"
@@ -58,7 +59,6 @@ class Meteor(OverlapMetric):
     ) -> None:
         if synonyms not in ("auto", "wordnet", "none"):
             raise MetricInputError(f"meteor: synonyms {synonyms!r} does not exist; use auto, wordnet or none")
-        self._nltk = library("nltk", "meteor", "nltk")
         self._score = library("nltk.translate.meteor_score", "meteor", "nltk").single_meteor_score
         found = _wordnet() if synonyms != "none" else None
         if synonyms == "wordnet" and found is None:
@@ -70,7 +70,9 @@ class Meteor(OverlapMetric):
         self._stemmer = _Stems() if stem else _NoStems()
         self.tokenize = tokenize
         tokenizer(tokenize)
-        self.alpha, self.beta, self.gamma = alpha, beta, gamma
+        self.alpha = number("meteor", "alpha", alpha, low=0, high=1)
+        self.beta = number("meteor", "beta", beta, low=0)
+        self.gamma = number("meteor", "gamma", gamma, low=0, high=1)
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
@@ -81,7 +83,7 @@ class Meteor(OverlapMetric):
             "beta": self.beta,
             "gamma": self.gamma,
             "tokenize": self.tokenize,
-            "nltk": self._nltk.__version__,
+            **libraries(self.tokenize, stem=True),  # nltk, whatever the stages
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:

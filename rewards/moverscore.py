@@ -7,6 +7,7 @@ power means over layers), and its released code (AIPHES/emnlp19-moverscore: `mov
 
 import string
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -16,6 +17,7 @@ from torch.nn.functional import normalize
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel
+from rewards.options import batch_of
 from rewards.token_embeddings import (
     Embedded,
     TextEncoder,
@@ -80,7 +82,7 @@ class MoverScore(Metric):
         n: int = 1,
         variant: Literal["official", "v2"] = "official",
         *,
-        idf: Sequence[str] | str | None = None,
+        idf: Sequence[str] | str | Path | None = None,
         stop_words: Sequence[str] = (),
         against: Literal["references", "context"] = "references",
         batch_size: int = 32,
@@ -91,11 +93,13 @@ class MoverScore(Metric):
             raise MetricInputError(f"moverscore: variant {variant!r} does not exist; use official or v2")
         if n not in ((1, 2) if variant == "official" else (1,)):
             raise MetricInputError(f"moverscore: n={n} does not exist; use 1, or 2 with variant='official'")
-        self._transport = _transport()
         self.needs = needs_of(against, self.name)
         self.n, self.variant, self.against = n, variant, against
-        self.batch_size, self.dtype = batch_size, dtype
+        self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
+        if isinstance(stop_words, str):
+            raise MetricInputError(f"moverscore: stop_words {stop_words!r:.40} is one text; give a list of words")
         self.stop_words = frozenset(stop_words)
+        self._transport = _transport()
         self.bounds = (-3.0, 1.0) if variant == "official" else (1 / 3, 1.0)
         self.encoder = FrozenModel(model, "encoder", device=device, dtype=dtype)
         depth = int(self.encoder.model.config.num_hidden_layers)

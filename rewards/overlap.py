@@ -1,4 +1,4 @@
-"""Overlap with references: BLEU, ROUGE-L, GLEU and chrF.
+"""Overlap with references: BLEU, GLEU and chrF (`rewards.rouge` has ROUGE-L).
 
 All scores are fractions from 0 to 1, also where a library prints percent (sacreBLEU: divide by 100). A row may have
 several references; each docstring says what becomes of them. What none of them can see: a question in other words
@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from rewards.base import ROWS_AT_ONCE, Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
-from rewards.overlap_counts import Overlap, lcs_length, ngram_overlap
-from rewards.words import stemmed, tokenizer
+from rewards.options import number
+from rewards.overlap_counts import Overlap, ngram_overlap
+from rewards.words import libraries, tokenizer
 
 Floats = NDArray[np.float64]
 
@@ -69,6 +70,10 @@ class CorpusMetric(OverlapMetric):
     def corpus(self, total: Floats) -> Floats:
         """Return the score of summed counts, [..., k] -> [...]."""
         return self._formula(np.asarray(total, dtype=float), corpus=True)
+
+    def sentence(self, counts: Floats) -> Floats:
+        """Return the score of each question from its counts, [rows, k] -> [rows]."""
+        return self._formula(np.asarray(counts, dtype=float), corpus=False)
 
     def compute(self, inputs: Inputs) -> MetricResult:
         """Return one score for each question."""
@@ -133,9 +138,8 @@ class Bleu(CorpusMetric):
     ) -> None:
         if variant not in _BLEU_FORMULAS:
             raise MetricInputError(f"bleu: variant {variant!r} does not exist; use one of {', '.join(_BLEU_FORMULAS)}")
-        if not 1 <= order <= 9:
-            raise MetricInputError(f"bleu: order {order} is out of range; use 1 to 9")
-        self.order, self.variant, self.lowercase, self.brevity = order, variant, lowercase, brevity
+        self.order = int(number("bleu", "order", order, low=1, high=9, whole=True))
+        self.variant, self.lowercase, self.brevity = variant, lowercase, brevity
         self.tokenize = tokenize or {"sacrebleu": "13a+char", "coco": "ptb", "nltk": "space"}[variant]
         tokenizer(self.tokenize)
 
@@ -149,6 +153,7 @@ class Bleu(CorpusMetric):
             "tokenize": self.tokenize,
             "case": "lower" if self.lowercase else "mixed",
             **({} if self.brevity else {"brevity": "no"}),
+            **libraries(self.tokenize),
         }
 
     def _words(self, text: str) -> Sequence[str]:
@@ -229,7 +234,7 @@ class Gleu(CorpusMetric):
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
-        return {"order": f"1-{GLEU_ORDER}", "tokenize": self.tokenize}
+        return {"order": f"1-{GLEU_ORDER}", "tokenize": self.tokenize, **libraries(self.tokenize)}
 
     def _counts(self, inputs: Inputs) -> Floats:
         """Matches and the larger number of n-grams, for the best reference: [rows, 2]."""
@@ -256,15 +261,18 @@ class Chrf(CorpusMetric):
         char_order: longest n-gram of characters.
         beta: weight of recall (2: twice that of precision).
         lowercase: compare in lower case.
+
+    Raises:
+        MetricInputError: an option out of range.
     """
 
     name = "chrf"
     tokenize = "characters"
 
     def __init__(self, char_order: int = 6, beta: float = 2.0, *, lowercase: bool = False) -> None:
-        if char_order < 1 or beta <= 0:
-            raise MetricInputError(f"chrf: char_order={char_order}, beta={beta}: both must be positive")
-        self.char_order, self.beta, self.lowercase = char_order, beta, lowercase
+        self.char_order = int(number("chrf", "char_order", char_order, low=1, whole=True))
+        self.beta = number("chrf", "beta", beta, low=0)
+        self.lowercase = lowercase
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
@@ -325,75 +333,3 @@ def _f_score(precision: Floats, recall: Floats, beta: float) -> Floats:
     """Return (1 + beta^2) P R / (beta^2 P + R), and 0 where both are 0."""
     below = beta**2 * precision + recall
     return np.where(below > 0, (1 + beta**2) * precision * recall / np.where(below > 0, below, 1.0), 0.0)
-
-
-class RougeL(OverlapMetric):
-    """ROUGE-L, 0 to 1: F of precision and recall of the longest common subsequence of words.
-
-    Source: Lin, "ROUGE: A Package for Automatic Evaluation of Summaries", 2004, equations 2-4. ``variant``:
-
-    - ``"rouge_score"``: the package rouge-score: beta = 1. Several references: the best F. Its own tokeniser drops
-      every letter but a-z (a Chinese question scores 0, "Beyoncé" becomes "beyonc"); ``words`` is the same on ASCII
-      and keeps the rest. For the package's very numbers: ``tokenize="rouge_score"``.
-    - ``"coco"``: the captioning scripts: beta = 1.2, on ``ptb`` words. Several references: the largest precision and
-      the largest recall, possibly of different references. (The scripts compare two empty texts to 1; here it is 0.)
-
-    Parts: ``precision`` and ``recall``.
-
-    Args:
-        variant: see above.
-        stem: compare Porter stems of words longer than 3 letters (English; rouge_score only; needs nltk).
-        tokenize: any of `rewards.words.tokenizer`; None takes the variant's.
-        beta: weight of recall; None takes the variant's.
-
-    Raises:
-        MetricInputError: unknown variant or tokeniser, or stemming without nltk.
-    """
-
-    name = "rouge_l"
-    part_names = ("precision", "recall")
-
-    def __init__(
-        self,
-        variant: Literal["rouge_score", "coco"] = "rouge_score",
-        *,
-        stem: bool = False,
-        tokenize: str | None = None,
-        beta: float | None = None,
-    ) -> None:
-        if variant not in ("rouge_score", "coco"):
-            raise MetricInputError(f"rouge_l: variant {variant!r} does not exist; use rouge_score or coco")
-        self.variant, self.stem = variant, stem
-        self.tokenize = tokenize or ("ptb" if variant == "coco" else "words")
-        self.beta = beta or (1.2 if variant == "coco" else 1.0)
-        tokenizer(self.tokenize)
-        if stem:
-            stemmed(())
-
-    def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
-        stem = "porter" if self.stem else "no"
-        return {"variant": self.variant, "beta": self.beta, "stem": stem, "tokenize": self.tokenize}
-
-    def _words(self, text: str) -> Sequence[str]:
-        found = super()._words(text)
-        return stemmed(found) if self.stem else found
-
-    def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the score, precision and recall of each question."""
-        found = [self._row(*row) for row in zip(*self._rows(inputs), strict=True)]
-        scores, precision, recall = (list(column) for column in zip(*found, strict=True))
-        return MetricResult(scores, {"precision": precision, "recall": recall})
-
-    def _row(self, candidate: Sequence[str], references: list[Sequence[str]]) -> tuple[float, float, float]:
-        pairs = []
-        for reference in references:
-            common = lcs_length(reference, candidate)
-            pairs.append((common / max(len(candidate), 1), common / max(len(reference), 1)))
-        if self.variant == "coco":
-            pairs = [(max(precision for precision, _ in pairs), max(recall for _, recall in pairs))]
-        return max((self._f(*pair), *pair) for pair in pairs)
-
-    def _f(self, precision: float, recall: float) -> float:
-        below = self.beta**2 * precision + recall
-        return (1 + self.beta**2) * precision * recall / below if below else 0.0

@@ -21,6 +21,9 @@ LARGEST = 1 << 62
 KEPT_MASKS = 1 << 13
 """How many references `lcs_length` remembers."""
 
+KEPT_WORDS = 256
+"""Words of the longest one of them: its table has an integer of a bit a word for each distinct word."""
+
 
 @dataclass(frozen=True)
 class Overlap:
@@ -138,9 +141,12 @@ def lcs_length(first: Tokens, second: Tokens) -> int:
     """Return the length of the longest common subsequence, by bit-parallel dynamic programming.
 
     Source: Hyyrö, "Bit-parallel LCS-length computation revisited", 2004. One addition and a few logical operations on
-    integers of ``len(first)`` bits for each token of ``second``; the table of ``first`` is remembered.
+    integers of ``len(first)`` bits for each token of ``second``; the table of ``first`` is remembered unless it is
+    long; then the table of the shorter of the two is made.
     """
-    places = _places(first)
+    if len(first) > KEPT_WORDS and len(second) < len(first):
+        first, second = second, first
+    places = (_places if len(first) <= KEPT_WORDS else _places.__wrapped__)(first)
     everywhere = (1 << len(first)) - 1
     free = everywhere  # a 1 at i: extending the prefix of length i by its last token gains nothing
     for token in second:

@@ -12,6 +12,7 @@ import torch
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel, batches_by_length, target_logprobs
+from rewards.options import batch_of
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ class QAScore(Metric):
         self.unit = unit
         self.truncation = truncation
         self.truncated = 0
-        self.batch_size = batch_size
+        self.batch_size = batch_of(self.name, batch_size)
         self.dtype = dtype
         self.model = FrozenModel(model, "masked", device=device, dtype=dtype)
         self._sep = self.model.tokenizer.sep_token_id

@@ -17,6 +17,7 @@ from rewards.explanation import Explanation, explain
 from rewards.frozen import FrozenModel
 from rewards.global_relevance import GlobalChoices, GlobalRelevance
 from rewards.local_relevance import LocalChoices, LocalRelevance
+from rewards.options import batch_of
 
 _VARIANTS: dict[str, dict[str, Any]] = {
     "official": {
@@ -146,7 +147,7 @@ class QRelScore(Metric):
         self.variant = variant
         self.dtype = dtype
         self.references = references
-        self.batch_size = batch_size
+        self.batch_size = batch_of(self.name, batch_size)
         if references:
             self.needs = frozenset({"contexts", "references"})
             self.part_names = (*PARTS, "reference")

@@ -11,7 +11,7 @@ These are judgements of whole sets, not rewards of single questions.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from rewards.base import Metric
 from rewards.errors import MetricInputError
 from rewards.overlap import Bleu
-from rewards.words import library, tokenizer
+from rewards.words import libraries, library, tokenizer
 
 Sets = Sequence[Sequence[str]]
 
@@ -96,7 +96,8 @@ class Multi:
         """One line that identifies the numbers."""
         empty = "zero" if self.placeholder is None else "placeholder"
         decimals = "all" if self.decimals is None else self.decimals
-        return f"multi|same:{self.tokenize}|empty:{empty}|decimals:{decimals}|metric:{self.metric.signature}"
+        same = "|".join([self.tokenize, *(":".join(pair) for pair in libraries(self.tokenize).items())])
+        return f"multi|same:{same}|empty:{empty}|decimals:{decimals}|metric:{self.metric.signature}"
 
     def score(
         self,
@@ -115,13 +116,10 @@ class Multi:
             answers: a text for each document, for metrics that need it.
 
         Raises:
-            MetricInputError: lists of unequal length, no text, or a score below 0.
+            MetricInputError: lists of unequal length, something other than texts in them, or a score below 0.
         """
-        if len(predictions) != len(references):
-            raise MetricInputError(
-                f"multi: {len(predictions)} sets of predictions but {len(references)} of references; one of each per "
-                "document"
-            )
+        _check_sets(predictions, references)
+        self._check_texts(len(predictions), {"contexts": contexts, "answers": answers})
         asked = distinct(predictions, tokenize=self.tokenize, placeholder=self.placeholder)
         documents = [at for at, group in enumerate(asked) if group and len(references[at])]
         whole = [(at, text, list(references[at])) for at in documents for text in asked[at]]
@@ -142,6 +140,18 @@ class Multi:
         precisions, recalls, f1s, means = ([row[at] for row in rows] for at in range(4))
         return SetScores(precisions, recalls, f1s, means, self.signature)
 
+    def _check_texts(self, documents: int, given: Mapping[str, Sequence[str] | None]) -> None:
+        """Raise for a column that the metric needs and that is not one text for each document."""
+        for name, column in given.items():
+            if name not in self.metric.needs:
+                continue
+            if column is None:
+                raise MetricInputError(f"multi: {self.metric.name} needs {name}; pass one text per document")
+            if not _is_list(column) or not all(isinstance(text, str) for text in column):
+                raise MetricInputError(f"multi: {name} is {column!r:.60}; give a list of one text per document")
+            if len(column) != documents:
+                raise MetricInputError(f"multi: {documents} documents but {len(column)} {name}; give one per document")
+
     def _best_total(self, matrix: np.ndarray) -> float:
         """Return the largest sum of entries of which no two share a row or a column."""
         chosen = matrix if self.decimals is None else np.round(matrix, self.decimals)
@@ -155,9 +165,7 @@ class Multi:
     ) -> list[float]:
         given: dict[str, list[str]] = {}
         for name, column in (("contexts", contexts), ("answers", answers)):
-            if name in self.metric.needs:
-                if column is None:
-                    raise MetricInputError(f"multi: {self.metric.name} needs {name}; pass one text per document")
+            if name in self.metric.needs and column is not None:
                 given[name] = [column[at] for at, _, _ in rows]
         scores = self.metric.score(
             [text for _, text, _ in rows], references=[gold for _, _, gold in rows], **given
@@ -170,9 +178,11 @@ class Multi:
         return scores
 
 
-def multi(metric: Metric, *, tokenize: str = "ptb", placeholder: str | None = None) -> Multi:
+def multi(
+    metric: Metric, *, tokenize: str = "ptb", placeholder: str | None = None, decimals: int | None = None
+) -> Multi:
     """Return Multi-M of a metric M."""
-    return Multi(metric, tokenize=tokenize, placeholder=placeholder)
+    return Multi(metric, tokenize=tokenize, placeholder=placeholder, decimals=decimals)
 
 
 def match_sets(
@@ -187,11 +197,10 @@ def distinct(sets: Sets, *, tokenize: str = "ptb", placeholder: str | None = Non
 
     An empty set becomes ``[placeholder]`` where there is one.
     """
+    _check("predictions", sets)
     cut: Callable[[str], object] = tokenizer(tokenize)
     found = []
-    for at, group in enumerate(sets):
-        if isinstance(group, str) or not all(isinstance(text, str) for text in group):
-            raise MetricInputError(f"predictions[{at}] is {group!r:.60}; give a list of texts")
+    for group in sets:
         first: dict[object, str] = {}
         for text in group:
             first[cut(text)] = min(text, first.get(cut(text), text))
@@ -217,6 +226,33 @@ def self_bleu(predictions: Sets, order: int = 2, *, tokenize: str = "ptb") -> li
 def cardinality_difference(
     predictions: Sets, references: Sets, *, tokenize: str = "ptb", placeholder: str | None = None
 ) -> list[int]:
-    """Return, for each document, how many references there are more than predictions; repetitions count once."""
+    """Return, for each document, how many references there are more than predictions; repetitions count once.
+
+    Raises:
+        MetricInputError: lists of unequal length, or something other than texts in them.
+    """
+    _check_sets(predictions, references)
     asked = distinct(predictions, tokenize=tokenize, placeholder=placeholder)
     return [len(gold) - len(group) for group, gold in zip(asked, references, strict=True)]
+
+
+def _check_sets(predictions: Sets, references: Sets) -> None:
+    """Raise unless both are one list of texts for each document."""
+    _check("predictions", predictions)
+    _check("references", references)
+    if len(predictions) != len(references):
+        raise MetricInputError(
+            f"{len(predictions)} sets of predictions but {len(references)} of references; one of each per document"
+        )
+
+
+def _check(name: str, sets: Sets) -> None:
+    if not _is_list(sets):
+        raise MetricInputError(f"{name} is {sets!r:.60}; give one list of texts per document")
+    for at, group in enumerate(sets):
+        if not _is_list(group) or not all(isinstance(text, str) for text in group):
+            raise MetricInputError(f"{name}[{at}] is {group!r:.60}; give a list of texts")
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)

@@ -20,13 +20,33 @@ def format_signature(name: str, choices: Mapping[str, object]) -> str:
     return "|".join([name, *fields, f"version:{VERSION}"])
 
 
+def model_identity(name: str, config: object) -> str:
+    """Return ``name@hash`` of a model in transformers form: a hash of the folder's contents, or the Hub revision."""
+    folder = Path(name)
+    revision = folder_hash(folder) if folder.is_dir() else getattr(config, "_commit_hash", None)
+    return f"{folder.resolve().name if folder.is_dir() else name}@{(revision or 'unknown')[:8]}"
+
+
+def file_hash(path: Path) -> str:
+    """Return eight hex digits of the contents of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:8]
+
+
 def folder_hash(folder: Path) -> str:
-    """Return eight hex digits of the contents of a model folder: weights, configuration and tokenizer."""
+    """Return eight hex digits of the contents of a model folder: weights, configuration and tokenizer.
+
+    Where there are no safetensors: those of the older kind of file, with the tokenizer's model.
+    """
     digest = hashlib.sha256()
-    weights = sorted(path.name for path in folder.glob("*.safetensors"))
+    weights = _names(folder, "*.safetensors") or [*_names(folder, "*.bin"), *_names(folder, "*.model")]
     for name in [*_HASHED, *weights]:
         path = folder / name
         if path.is_file():
             with path.open("rb") as file:
                 digest.update(name.encode() + hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:8]
+
+
+def _names(folder: Path, pattern: str) -> list[str]:
+    return sorted(path.name for path in folder.glob(pattern))

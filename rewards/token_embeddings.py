@@ -168,10 +168,12 @@ class WordWeights:
         name: of the metric, for messages.
 
     Raises:
-        MetricInputError: there is no such file, or no text.
+        MetricInputError: there is no such file, no text, or something else than texts.
     """
 
-    def __init__(self, source: Sequence[str] | str | None, encoder: TextEncoder, *, marks: float, name: str) -> None:
+    def __init__(
+        self, source: Sequence[str] | str | Path | None, encoder: TextEncoder, *, marks: float, name: str
+    ) -> None:
         self._marks = marks
         self._counts: Counter[int] = Counter()
         self._texts = 0
@@ -179,7 +181,7 @@ class WordWeights:
         """For the signature: ``none``, or the number of texts and a hash of them."""
         if source is None:
             return
-        texts = _lines(source, name) if isinstance(source, str) else list(source)
+        texts = _lines(source, name) if isinstance(source, str | Path) else _texts(source, name)
         if not texts:
             raise MetricInputError(f"{name}: idf has no text; give the references of a whole test set, or null")
         for start in range(0, len(texts), 4096):
@@ -263,11 +265,17 @@ def _keeps(blocks: nn.ModuleList, layer: int, agrees: Callable[[], bool]) -> boo
     return False
 
 
-def _lines(path: str, name: str) -> list[str]:
+def _texts(given: object, name: str) -> list[str]:
+    if not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
+        raise MetricInputError(f"{name}: idf={given!r:.40} is no list of texts; give one, or a text file, one a line")
+    return list(given)
+
+
+def _lines(path: str | Path, name: str) -> list[str]:
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise MetricInputError(
-            f"{name}: idf={path!r} cannot be read ({error}); give a text file, one a line"
+            f"{name}: idf={str(path)!r} cannot be read ({error}); give a text file, one a line"
         ) from None
-    return [line for line in text.splitlines() if line.strip()]
+    return [line for line in text.split("\n") if line.strip()]  # splitlines cuts inside texts: U+2028, form feeds

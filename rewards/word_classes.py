@@ -3,9 +3,7 @@
 Source: Nema and Khapra 2018, section 4, as their released code sorts them: by white space, capital letters and lists.
 """
 
-from functools import lru_cache
-
-from rewards.words import KEPT_TEXTS, Words, tokenizer
+from rewards.words import Words, ptb, remembered, tokenizer
 
 CLASSES = ("content", "entity", "type", "function")
 DATA_TYPES = ("squad", "wikimovies")
@@ -26,6 +24,10 @@ FUNCTION_WORDS = frozenset(
 )
 """A common list of 127 English stop words less the eight question words in it."""
 
+_OPENING_VERBS = frozenset(
+    "am are is was were do does did has have had can could may might must shall should will would".split()
+)
+
 RELATION_WORDS = (
     "act",
     "write",
@@ -42,11 +44,21 @@ RELATION_WORDS = (
 """What the content words of WikiMovies' questions contain; "appear" is listed twice, so such a word counts twice."""
 
 
-@lru_cache(KEPT_TEXTS)
+@remembered
 def class_words(question: str, data_type: str, tokenize: str) -> tuple[Words | None, ...]:
     """Return the words of each of `CLASSES`, cut once more by a tokeniser; None where a class has no word at all."""
     cut = tokenizer(tokenize)
     return tuple(cut(" ".join(found)) if found else None for found in sort_words(question, data_type))
+
+
+def has_question_word(text: str) -> bool:
+    """Whether one of the question words is anywhere in a text, "what?" and "WHO" included."""
+    return not set(_LOWER_QUESTION_WORDS).isdisjoint(ptb(text))
+
+
+def asks(text: str) -> bool:
+    """Whether a text has a question word, or opens with a verb as yes-no questions do ("Is ...", "Did ...")."""
+    return has_question_word(text) or not _OPENING_VERBS.isdisjoint(ptb(text)[:1])
 
 
 def sort_words(question: str, data_type: str = "squad") -> tuple[list[str], list[str], list[str], list[str]]:

@@ -9,13 +9,14 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, wraps
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from rewards.errors import MetricInputError
 
 Words = tuple[str, ...]
+Found = TypeVar("Found")
 
 _UNSPACED = (
     "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan, Burmese, Khmer
@@ -26,6 +27,21 @@ _UNSPACED = (
 
 KEPT_TEXTS = 1 << 14
 """How many texts each tokeniser remembers: the candidates of a passage share references, and metrics share texts."""
+
+KEPT_LENGTH = 1000
+"""Characters of the longest text that is remembered: with `KEPT_TEXTS` it bounds memory, not the number of texts alone
+(the words of a passage of 3,000 words take a quarter of a megabyte)."""
+
+
+def remembered(function: Callable[..., Found]) -> Callable[..., Found]:
+    """Remember what a function of a text (its first argument) returned, unless the text is long."""
+    kept = lru_cache(KEPT_TEXTS)(function)
+
+    @wraps(function)
+    def call(text: str, *options: str) -> Found:
+        return (kept if len(text) <= KEPT_LENGTH else function)(text, *options)
+
+    return call
 
 
 def tokenizer(name: str) -> Callable[[str], Words]:
@@ -49,7 +65,7 @@ def tokenizer(name: str) -> Callable[[str], Words]:
     return _of_sacrebleu(name)
 
 
-@lru_cache(KEPT_TEXTS)
+@remembered
 def words(text: str) -> Words:
     """Return lower-cased runs of letters and digits, with their combining marks, of any script (NFC)."""
     text = text.lower()
@@ -58,31 +74,39 @@ def words(text: str) -> Words:
     return tuple(_any_word().findall(separate_unspaced(unicodedata.normalize("NFC", text))))
 
 
-@lru_cache(KEPT_TEXTS)
+@remembered
 def ascii_words(text: str) -> Words:
     """Return lower-cased runs of a-z and 0-9, as rouge-score's own tokeniser does."""
     return tuple(_ALNUM.findall(text.lower()))
 
 
-@lru_cache(KEPT_TEXTS)
+@remembered
 def at_spaces(text: str) -> Words:
     """Return the text cut at each single space."""
     return tuple(text.split(" "))
 
 
-@lru_cache(KEPT_TEXTS)
+@remembered
 def ptb(text: str) -> Words:
     """Return Penn-Treebank words, lower-cased, without punctuation, close to the captioning scripts' tokeniser.
 
     They run Stanford's PTBTokenizer (CoreNLP 3.4.1, Java) and drop the tokens '' ' `` ` . ? ! , : - -- ... ; but, as
     they compare in the wrong case, no bracket: those stay as ``-lrb-`` and so on. Here regular expressions do the same
-    without Java; experiments/multi-question/README.md has how often the two differ, and where.
+    without Java; experiments/multi-question/README.md has how often the two differ, and where. Beyond them, the marks
+    that end or open a sentence in other scripts (Spanish, Greek, Armenian, Arabic, Urdu, Hindi, Amharic, full-width)
+    are split off and dropped as well: there they stick to a word, or count as words.
     """
     text = separate_unspaced(text).lower().translate(_PTB_SIGNS)
     for sign, pattern, replacement in _PTB:
         if sign in text:
             text = pattern.sub(replacement, text)
     return tuple(word for word in text.split() if word not in _PUNCTUATION)
+
+
+def libraries(tokenize: str, *, stem: bool = False) -> dict[str, str]:
+    """Return the versions of the libraries that cut texts into words by this name, and stem them: for signatures."""
+    found = {} if tokenize in _OWN else {"sacrebleu": str(library("sacrebleu", "words", "sacrebleu").__version__)}
+    return {**found, **({"nltk": str(library("nltk", "stemming", "nltk").__version__)} if stem else {})}
 
 
 def stemmed(found: Sequence[str]) -> Words:
@@ -133,7 +157,15 @@ def _of_sacrebleu(name: str) -> Callable[[str], Words]:
     except (ImportError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise MetricInputError(f"tokenize={name}: sacrebleu cannot build it: {reason}") from None
-    return lru_cache(KEPT_TEXTS)(lambda text: tuple(cut(text.rstrip()).split()))
+    return remembered(lambda text: _cut_by_sacrebleu(cut, text))
+
+
+def _cut_by_sacrebleu(cut: Any, text: str) -> Words:
+    found = tuple(cut(text.rstrip()).split())
+    if len(text) > KEPT_LENGTH:  # its tokenisers, and those that they use, remember 65,536 texts each
+        for part in (cut, *vars(cut).values()):
+            getattr(type(part).__call__, "cache_clear", lambda: None)()
+    return found
 
 
 @cache
@@ -156,6 +188,8 @@ _PTB_SIGNS = str.maketrans(
         **{mark: f" {mark} " for mark in "$;!?#%*=|\u00a7\u00b0\u00b7\u2212"},
         **{bracket: f" -{name}- " for bracket, name in zip("()[]{}", "lrb rrb lsb rsb lcb rcb".split(), strict=True)},
         **{"\u00a3": " # ", "\u20ac": " $ ", "\u2026": " "},  # the treebank's pound and euro
+        **dict.fromkeys("\u00a1\u00bf\u037e\u0589\u060c\u061b\u061f\u06d4\u0964\u0965\u1367", " "),
+        **dict.fromkeys("\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f", " "),
     }
 )
 _PTB = [

@@ -5,13 +5,15 @@ functions of nominal, ordinal and interval data); Fleiss, "Measuring nominal sca
 Psychological Bulletin 1971.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 
 from rl_qg.passage_draws import Draws, Estimate, Floats, estimate
 
 LEVELS = ("nominal", "ordinal", "interval")
+_AT_ONCE = 4_000_000
 Ratings = Sequence[Sequence[float | None]]
 
 
@@ -22,24 +24,33 @@ def krippendorff_alpha(ratings: Ratings, level: str, draws: Draws | None = None)
     do not count. 1: perfect agreement, 0: what chance gives, below 0: disagreement by system. Undefined where all
     ratings are equal.
 
+    Expected disagreement is summed over ratings, not over pairs of values: the squared differences of all pairs of n
+    numbers g add up to 2 (n Σ g² - (Σ g)²), with the ratings for g (interval) or their middle ranks (ordinal). So any
+    number of distinct ratings will do.
+
     Args:
         ratings: (units, raters).
         level: `nominal` (equal or not), `ordinal` (how many ratings lie between) or `interval` (squared difference).
         draws: of the passages of the units; None: no interval.
     """
-    tables, values, units = _coincidences(ratings)
-    if not units:
-        return Estimate(None, None, None, 0, why="no unit with two ratings")
-    draws = draws or Draws(range(len(tables)), resamples=1)
-    sums = draws.sums(tables.reshape(len(tables), -1)).reshape(-1, len(values), len(values))
-    margins = sums.sum(axis=2)
-    apart = _differences(values, margins, level)
-    total = margins.sum(axis=1)
-    observed = (sums * apart).sum(axis=(1, 2))
-    expected = (margins[:, :, None] * margins[:, None, :] * apart).sum(axis=(1, 2))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        alpha = np.where(expected > 0, 1 - (total - 1) * observed / expected, np.nan)
-    return estimate(alpha, units, why="all ratings are equal")
+    if level not in LEVELS:
+        raise ValueError(f"level {level!r} is not one of {', '.join(LEVELS)}")
+    given = _Rated(ratings, draws)
+    found = []
+    for counts, pairs in given.blocks():
+        total = counts.sum(axis=1)
+        if level == "nominal":
+            observed, expected = pairs.sum(axis=1), total**2 - (counts**2).sum(axis=1)
+        else:
+            marks = given.values[None] if level == "interval" else np.cumsum(counts, axis=1) - counts / 2
+            with np.errstate(invalid="ignore", divide="ignore"):
+                marks = marks - (marks * counts).sum(axis=1, keepdims=True) / total[:, None]
+            observed = (pairs * (marks[:, given.lower] - marks[:, given.higher]) ** 2).sum(axis=1)
+            expected = 2 * total * (counts * marks**2).sum(axis=1)  # the marks of each draw add up to 0
+        with np.errstate(invalid="ignore", divide="ignore"):
+            alpha = 1 - (total - 1) * observed / expected
+        found.append(np.where((counts > 0).sum(axis=1) > 1, alpha, np.nan))
+    return given.estimate(found)
 
 
 def fleiss_kappa(ratings: Ratings, draws: Draws | None = None) -> Estimate:
@@ -47,46 +58,69 @@ def fleiss_kappa(ratings: Ratings, draws: Draws | None = None) -> Estimate:
 
     Undefined where units differ in their number of ratings, have a single one, or all ratings are equal.
     """
-    rated = [[value for value in unit if value is not None] for unit in ratings]
-    sizes = {len(unit) for unit in rated if unit}
+    sizes = {sum(value is not None for value in unit) for unit in ratings} - {0}
     if len(sizes) != 1 or max(sizes) < 2:
         why = "questions have different numbers of ratings" if len(sizes) > 1 else "fewer than two ratings a question"
-        return Estimate(None, None, None, sum(map(bool, rated)), why=why)
-    size = sizes.pop()
-    values = sorted({value for unit in rated for value in unit})
-    counts = np.array([[unit.count(value) for value in values] for unit in rated], dtype=np.float64)
-    agreed = (counts * (counts - 1)).sum(axis=1) / (size * (size - 1))
-    has = counts.any(axis=1).astype(np.float64)
-    draws = draws or Draws(range(len(rated)), resamples=1)
-    sums = draws.sums(np.column_stack([has, agreed, counts]))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        observed = sums[:, 1] / sums[:, 0]
-        chance = ((sums[:, 2:] / (size * sums[:, :1])) ** 2).sum(axis=1)
-        kappa = np.where(chance < 1 - 1e-12, (observed - chance) / (1 - chance), np.nan)
-    return estimate(kappa, int(has.sum()), why="all ratings are equal")
+        rated = sum(any(value is not None for value in unit) for unit in ratings)
+        return Estimate(None, None, None, rated, why=why)
+    given = _Rated(ratings, draws)
+    found = []
+    for counts, pairs in given.blocks():
+        total = counts.sum(axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            observed = 1 - pairs.sum(axis=1) / total
+            chance = ((counts / total[:, None]) ** 2).sum(axis=1)
+            found.append(np.where((counts > 0).sum(axis=1) > 1, (observed - chance) / (1 - chance), np.nan))
+    return given.estimate(found)
 
 
-def _coincidences(ratings: Ratings) -> tuple[Floats, Floats, int]:
-    """For each unit its pairs of ratings (units, values, values), each weighted 1 / (ratings - 1); the values; and how
-    many units have pairs.
+class _Rated:
+    """Units with two ratings or more: their distinct `values` (v,), and the pairs of different values that a unit has,
+    by their places among the values, `lower` and `higher` (p,). Sums are kept by passage, without the zeros.
     """
-    rated = [[value for value in unit if value is not None] for unit in ratings]
-    values = np.array(sorted({value for unit in rated if len(unit) > 1 for value in unit}), dtype=np.float64)
-    tables = np.zeros((len(rated), len(values), len(values)))
-    for table, unit in zip(tables, rated, strict=True):
-        if len(unit) > 1:
-            counts = np.array([unit.count(value) for value in values], dtype=np.float64)
-            table += (np.outer(counts, counts) - np.diag(counts)) / (len(unit) - 1)
-    return tables, values, sum(len(unit) > 1 for unit in rated)
 
+    def __init__(self, ratings: Ratings, draws: Draws | None) -> None:
+        from scipy.sparse import csr_array
 
-def _differences(values: Floats, margins: Floats, level: str) -> Floats:
-    """The squared difference between every two values, (draws or 1, values, values)."""
-    if level == "nominal":
-        return np.asarray((values[:, None] != values[None, :]).astype(np.float64)[None])
-    if level == "interval":
-        return np.asarray(((values[:, None] - values[None, :]) ** 2)[None])
-    if level != "ordinal":
-        raise ValueError(f"level {level!r} is not one of {', '.join(LEVELS)}")
-    middle = np.cumsum(margins, axis=1) - margins / 2  # of each value among the ratings in order
-    return np.asarray((middle[:, :, None] - middle[:, None, :]) ** 2)
+        rated = [[value for value in unit if value is not None] for unit in ratings]
+        units = [place for place, unit in enumerate(rated) if len(unit) > 1]
+        self.values, level = np.unique(
+            np.array([value for unit in units for value in rated[unit]]), return_inverse=True
+        )
+        flat = iter(level.tolist())
+        names: dict[tuple[int, int], int] = {}
+        ones, twos = list[tuple[int, int, float]](), list[tuple[int, int, float]]()
+        for unit in units:
+            place = int(draws.place[unit]) if draws is not None else 0
+            own = sorted(next(flat) for _ in rated[unit])
+            ones += [(place, one, 1.0) for one in own]
+            for pair in combinations(own, 2):
+                if pair[0] != pair[1]:
+                    twos.append((place, names.setdefault(pair, len(names)), 2 / (len(own) - 1)))
+        self.lower, self.higher = np.array(list(names), dtype=np.intp).reshape(-1, 2).T
+        self._draws, self._units = draws, units
+
+        def table(entries: list[tuple[int, int, float]], width: int) -> csr_array:
+            places, columns, weights = np.array(entries, dtype=np.float64).reshape(-1, 3).T
+            shape = (draws.passages if draws is not None else 1, width)
+            return csr_array((weights, (places.astype(np.intp), columns.astype(np.intp))), shape=shape)
+
+        self._counts, self._pairs = table(ones, len(self.values)), table(twos, len(names))
+
+    def blocks(self) -> Iterator[tuple[Floats, Floats]]:
+        """Some draws at a time, how often each value (draws, v) and each pair (draws, p) is in them, pairs both ways
+        and weighted 1 / (ratings of the unit - 1); the data alone without draws.
+        """
+        step = max(1, _AT_ONCE // max(1, len(self.values), len(self.lower)))
+        for block in self._draws.blocks() if self._draws is not None else [np.ones((1, 1))]:
+            for start in range(0, len(block), step):
+                weights = block[start : start + step]
+                yield weights @ self._counts, weights @ self._pairs
+
+    def estimate(self, found: Sequence[Floats]) -> Estimate:
+        """The statistic (draws,), of as many units as have pairs."""
+        if not self._units:
+            return Estimate(None, None, None, 0, why="no unit with two ratings")
+        n = len(self._units)
+        passages = self._draws.passages_of(np.array(self._units)) if self._draws is not None else n
+        return estimate(np.concatenate(found), n, passages=passages, why="all ratings are equal")

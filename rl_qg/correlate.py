@@ -21,7 +21,7 @@ from rl_qg.judgement_analysis import Judged, analyse
 from rl_qg.judgement_tables import judgement_tables
 from rl_qg.judgements import Judgement, criteria_of, read_judgements
 from rl_qg.metric_scores import check_rows, direction_of, scores_of, signature_of
-from rl_qg.passage_draws import Draws, Floats
+from rl_qg.passage_draws import Draws, Floats, few_passages
 from rl_qg.qa_data import file_hash
 from rl_qg.result_pages import Page, as_text, write_results
 from rl_qg.settings import CorrelateSettings
@@ -121,7 +121,7 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
     for key, what in (("without_rating", "without a rating"), ("without_score", "without a score")):
         if counts[key]:
             facts.append(f"Questions {what}: " + ", ".join(f"{name} {count:,}" for name, count in counts[key].items()))
-    return facts
+    return [*facts, *filter(None, [few_passages(counts["passages"])])]
 
 
 if __name__ == "__main__":

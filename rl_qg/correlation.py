@@ -90,14 +90,16 @@ def _kendall_by_sorting(x: Floats, y: Floats, draws: Draws, rows: NDArray[np.int
 def _pair_tables(x: NDArray[np.intp], y: NDArray[np.intp], starts: NDArray[np.intp]) -> tuple[Floats, Floats, Floats]:
     """For each two passages the sums over pairs of their questions of sign·sign, |sign of x| and |sign of y|."""
     n, count = len(x), len(starts)
-    tables = [np.zeros((n, count)) for _ in range(3)]
+    place = np.repeat(np.arange(count), np.diff([*starts, n]))
+    both, of_x, of_y = (np.zeros((count, count)) for _ in range(3))
     for start in range(0, n, step := max(1, _AT_ONCE // n)):
         part = slice(start, start + step)
         a = np.sign(x[part, None] - x).astype(np.int8)
         b = np.sign(y[part, None] - y).astype(np.int8)
-        for table, product in zip(tables, (a * b, np.abs(a), np.abs(b)), strict=True):
-            table[part] = np.add.reduceat(product, starts, axis=1, dtype=np.int32)
-    both, of_x, of_y = (np.add.reduceat(table, starts, axis=0) for table in tables)
+        here, first = np.unique(place[part], return_index=True)
+        for table, product in ((both, a * b), (of_x, np.abs(a)), (of_y, np.abs(b))):
+            columns = np.add.reduceat(product, starts, axis=1, dtype=np.int32)
+            table[here] += np.add.reduceat(columns, first, axis=0)
     return both, of_x, of_y
 
 
@@ -131,6 +133,7 @@ def _told_apart(differences: Floats, values: Floats) -> Floats:
 
 
 def _standardised(x: Floats) -> Floats:
+    x = x / np.abs(x).max()  # squares of very large or small numbers are none
     return np.asarray((x - x.mean()) / x.std())
 
 
@@ -150,10 +153,11 @@ def _mid_ranks(weights: Floats, level: NDArray[np.intp], count: int) -> Floats:
 
 def _weighted_pearson(weights: Floats, a: Floats, b: Floats) -> Floats:
     total = np.maximum(weights.sum(axis=1), 1)[:, None]  # a draw may hold none of the questions: no spread, no value
+    a, b = (c / np.maximum(np.abs(c).max(axis=1, keepdims=True), np.finfo(np.float64).tiny) for c in (a, b))
     a, b = (c - np.einsum("rn,rn->r", weights, c)[:, None] / total for c in (a, b))
     spread_a, spread_b = (np.einsum("rn,rn,rn->r", weights, c, c) for c in (a, b))
     joint = np.einsum("rn,rn,rn->r", weights, a, b)
-    return _ratio(joint, spread_a, spread_b)
+    return _ratio(joint, spread_a, spread_b, smallest=1e-24 * total[:, 0])
 
 
 def _from_moments(n: Floats, x: Floats, y: Floats, xx: Floats, yy: Floats, xy: Floats) -> Floats:
@@ -161,7 +165,8 @@ def _from_moments(n: Floats, x: Floats, y: Floats, xx: Floats, yy: Floats, xy: F
         return _ratio(xy - x * y / n, xx - x * x / n, yy - y * y / n, smallest=1e-12 * n)
 
 
-def _ratio(joint: Floats, left: Floats, right: Floats, smallest: Floats | float = 1e-24) -> Floats:
+def _ratio(joint: Floats, left: Floats, right: Floats, smallest: Floats) -> Floats:
+    """The correlation; NaN where a spread is no more than `smallest`, which rounding makes of equal numbers."""
     with np.errstate(invalid="ignore", divide="ignore"):
         found = np.where((left > smallest) & (right > smallest), joint / np.sqrt(left * right), np.nan)
     return np.clip(found, -1, 1)

@@ -2,14 +2,16 @@
 
     rl-qg evaluate predictions=questions.jsonl metrics=[bleu4,rouge_l,qrelscore] output=DIR
     rl-qg evaluate 'predictions={ce: ce.jsonl, scst: scst.jsonl}' metrics=[bleu4] output=DIR
+    rl-qg evaluate 'predictions={question: q.txt, references: r.txt}' metrics=[bleu4] output=DIR
 
-A file may have any form that `rl-qg score` reads. Several files about the same passages, answers and references, row
-by row, are compared by paired tests. Writes `evaluate.json`, `.txt`, `.html` and CSV (`tables/`); scores are kept in
-`scores/`, so that a command that was killed goes on.
+A file may have any form that `rl-qg score` reads; a mapping whose names are all columns is one input of text files.
+Several files about the same passages, answers and references, row by row, are compared by paired tests. Writes
+`evaluate.json`, `.txt`, `.html` and CSV (`tables/`); scores are kept in `scores/`, so that a command that was killed
+goes on.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from tqdm import tqdm
 from rl_qg.errors import InputError
 from rl_qg.judge import Reward
 from rl_qg.metric_scores import JudgedRow, check_rows, direction_of, scores_of, signature_of
-from rl_qg.passage_draws import Draws
+from rl_qg.passage_draws import Draws, few_passages
 from rl_qg.prediction_analysis import (
     ALL,
     CORPUS,
@@ -45,7 +47,9 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     Raises:
         InputError: a file that cannot be read or is empty, a row without what a metric needs.
     """
-    sources = {name: ScoreInput(path, asdict(settings.columns)) for name, path in _named(settings.predictions).items()}
+    columns = asdict(settings.columns)
+    named = _named(settings.predictions, {*columns, *columns.values()})
+    sources = {name: ScoreInput(path, columns) for name, path in named.items()}
     rows = {name: _rows(source) for name, source in sources.items()}
     for own in rows.values():
         for label, metric in metrics.items():
@@ -73,9 +77,11 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     return record
 
 
-def _named(predictions: Any) -> dict[str, Any]:
-    """The files by name: a mapping as it is, others by their stems."""
-    if isinstance(predictions, Mapping):
+def _named(predictions: Any, columns: Set[str]) -> dict[str, Any]:
+    """The files by name: a mapping as it is, others by their stems; a mapping of columns is one input."""
+    if isinstance(predictions, Mapping) and predictions:
+        if predictions.keys() <= columns:
+            return {Path(str(next(iter(predictions.values())))).name.partition(".")[0]: predictions}
         return {str(name): path for name, path in predictions.items()}
     paths = predictions if isinstance(predictions, list) else [predictions]
     if not paths or not all(isinstance(path, str) and path for path in paths):
@@ -113,13 +119,15 @@ def _scored(
     scores, counts = {}, {}
     place = folder / "scores" / name.replace("/", "_")
     for label, metric in metrics.items():
-        found = scores_of(label, metric, rows, place, batch_size=settings.batch_size)
-        scores[label] = np.array([np.nan if value is None else value for value in found])
+        known = None
         if _has_corpus_form(metric):
             given: Any = metric
-            counts[label] = np.asarray(
-                given.statistics([row.question for row in rows], [row.references for row in rows]), dtype=np.float64
-            )
+            asked, gold = [row.question for row in rows], [row.references for row in rows]
+            counts[label] = np.asarray(given.statistics(asked, gold), dtype=np.float64)
+            if hasattr(metric, "sentence"):  # from the same counts: nothing is cut into words twice
+                known = np.asarray(given.sentence(counts[label])).tolist()
+        found = scores_of(label, metric, rows, place, batch_size=settings.batch_size, known=known)
+        scores[label] = np.array([np.nan if value is None else value for value in found])
     draws = Draws(passage_groups(rows), resamples=settings.resamples, seed=settings.seed)
     return Predictions(name, rows, scores, counts, draws)
 
@@ -142,6 +150,7 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
     )
     if record["not_paired"]:
         facts.append(f"Not compared question by question: {record['not_paired']}.")
+    facts += filter(None, [few_passages(min(count["passages"] for count in record["counts"].values()))])
     missing: dict[str, int] = {}
     for row in record["scores"]:
         if row["by"] == ALL and "without_score" in row:

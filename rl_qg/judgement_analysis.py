@@ -4,9 +4,10 @@ All numbers of one file of judgements share the same draws of passages (`rl_qg.p
 at system level. Metrics that are better when lower are turned round first: a higher correlation is better throughout.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from rl_qg.passage_draws import Draws, Floats, estimate
 from rl_qg.question_types import TYPES, question_type
 from rl_qg.redundancy import folds_of, forward_selection
 from rl_qg.roc import auc_draws
-from rl_qg.significance import not_worse_than_the_best, pair_rows, pearson_between
+from rl_qg.significance import Pair, not_worse_than_the_best, pair_rows, pearson_between
 from rl_qg.win_loss import win_loss
 
 Rows = list[dict[str, Any]]
@@ -64,19 +65,19 @@ def analyse(judged: Judged, criteria: Sequence[str], *, folds: int, steps: int, 
     found |= {name: [] for name in ("auc", "redundancy", "agreement")}
     for criterion in tqdm(criteria, desc="correlate", unit="criterion"):
         ratings = judged.ratings(criterion)
-        levels = {"question": _questions(judged, ratings), "system": _systems(judged, ratings)}
-        for level, by_metric in levels.items():
-            for one in by_metric:
+        for level, correlated in (("question", _questions), ("system", _systems)):
+            compared = _Compared(judged, ratings, correlated)
+            named = {"criterion": criterion, "level": level}
+            for one in compared.own.values():
                 for coefficient in COEFFICIENTS:
-                    found["correlations"].append(
-                        {"criterion": criterion, "level": level, "metric": one.metric, "coefficient": coefficient}
-                        | estimate(one.draws[coefficient], one.n, why=one.why).to_dict()
-                    )
+                    shown = estimate(one.draws[coefficient], one.n, passages=one.passages, why=one.why).to_dict()
+                    found["correlations"].append(named | {"metric": one.metric, "coefficient": coefficient} | shown)
             for coefficient in COEFFICIENTS:
-                rows, best = _tests(by_metric, coefficient)
-                named = {"criterion": criterion, "level": level, "coefficient": coefficient}
-                found["differences"] += [named | row for row in rows]
-                found["best"].append(named | {"metrics": best})
+                rows, best, untested = compared.tests(coefficient)
+                named |= {"coefficient": coefficient}
+                found["differences"] += [{**named, **row} for row in rows]
+                if best:
+                    found["best"].append({**named, "metrics": best, "not_tested": untested})
         tables: tuple[tuple[str, Iterable[dict[str, Any]]], ...] = (
             ("by_type", _by_type(judged, ratings)),
             ("win_loss", _win_loss(judged, ratings)),
@@ -91,50 +92,84 @@ def analyse(judged: Judged, criteria: Sequence[str], *, folds: int, steps: int, 
 
 @dataclass(frozen=True)
 class _Correlated:
-    """A metric's coefficients in the data and in all draws; `values` is what was correlated, for Williams' test."""
+    """A metric's coefficients in the data and in all draws, of n questions or systems, made of the questions `rows`
+    about so many passages; `values` is what was correlated, for Williams' test.
+    """
 
     metric: str
     draws: Mapping[str, Floats]
     n: int
+    passages: int
     why: str
-    rows: NDArray[np.intp]
     values: Floats
 
 
-def _questions(judged: Judged, ratings: Floats) -> list[_Correlated]:
-    found = []
-    for name, scores in judged.scores.items():
-        rows = judged.rows(name, ratings)
-        x, y = scores[rows], ratings[rows]
-        why = _why(x, y)
-        found.append(_Correlated(name, correlations(x, y, judged.draws, rows), len(rows), why, rows, x))
-    return found
+class _Compared:
+    """The metrics of one criterion at one level; two of them are compared on the questions that both have a score for.
+
+    Args:
+        judged: the questions.
+        ratings: of the criterion.
+        correlated: `_questions` or `_systems`.
+    """
+
+    def __init__(self, judged: Judged, ratings: Floats, correlated: Callable[..., _Correlated | None]) -> None:
+        self._of = lambda name, rows: correlated(judged, ratings, name, rows)
+        self._known: dict[tuple[str, bytes], _Correlated | None] = {}
+        self._rows = {name: judged.rows(name, ratings) for name in judged.scores}
+        found = {name: self._at(name, rows) for name, rows in self._rows.items()}
+        self.own = {name: one for name, one in found.items() if one is not None}
+
+    def _at(self, name: str, rows: NDArray[np.intp]) -> _Correlated | None:
+        key = name, rows.tobytes()
+        if key not in self._known:
+            self._known[key] = self._of(name, rows)
+        return self._known[key]
+
+    def tests(self, coefficient: str) -> tuple[Rows, list[str], list[str]]:
+        """All pairs of metrics; the metrics that nothing is better than; and those not tested against the best."""
+        rows = pair_rows(self._pairs(coefficient))
+        values = {name: float(one.draws[coefficient][0]) for name, one in self.own.items()}
+        defined = {name: value for name, value in values.items() if np.isfinite(value)}
+        return rows, *not_worse_than_the_best(rows, defined)
+
+    def _pairs(self, coefficient: str) -> Iterator[Pair]:
+        for one, other in combinations(self.own, 2):
+            rows = np.intersect1d(self._rows[one], self._rows[other], assume_unique=True)
+            first, second = self._at(one, rows), self._at(other, rows)
+            if first is None or second is None:
+                continue
+            between = pearson_between(first.values, second.values) if coefficient == "pearson" else None
+            draws = first.draws[coefficient], second.draws[coefficient]
+            yield Pair(one, other, *draws, first.n, first.passages, between)
 
 
-def _systems(judged: Judged, ratings: Floats) -> list[_Correlated]:
-    """Correlations of the systems' means; a draw in which a system has no question is undefined."""
+def _questions(judged: Judged, ratings: Floats, name: str, rows: NDArray[np.intp]) -> _Correlated:
+    x, y = judged.scores[name][rows], ratings[rows]
+    draws = correlations(x, y, judged.draws, rows)
+    return _Correlated(name, draws, len(rows), judged.draws.passages_of(rows), _why(x, y), x)
+
+
+def _systems(judged: Judged, ratings: Floats, name: str, rows: NDArray[np.intp]) -> _Correlated | None:
+    """Correlations of the systems' means, undefined in a draw without a question of one; None without systems."""
     names, member = judged.systems
-    found = []
-    for name, scores in judged.scores.items() if names else ():
-        rows = judged.rows(name, ratings)
-        own = member[rows]
-        sums = judged.draws.sums_of_passages(
-            judged.draws.by_passage(np.hstack([own, own * scores[rows][:, None], own * ratings[rows][:, None]]), rows)
-        ).reshape(-1, 3, len(names))
-        there = sums[0, 0] > 0
-        sums = sums[:, :, there]
-        n = int(there.sum())
-        values = {coefficient: np.full(len(sums), np.nan) for coefficient in COEFFICIENTS}
-        why = f"{n} systems with ratings; a correlation needs {SYSTEMS}"
-        means = np.zeros((1, 2, n))
-        if n >= SYSTEMS:
-            whole = (sums[:, 0] > 0).all(axis=1)
-            means = sums[whole, 1:] / sums[whole, :1]
-            for coefficient, draws in row_correlations(means[:, 0], means[:, 1]).items():
-                values[coefficient][whole] = draws
-            why = _why(means[0, 0], means[0, 1])
-        found.append(_Correlated(name, values, n, why, np.flatnonzero(there), means[0, 0]))
-    return found
+    if not names:
+        return None
+    own, columns = member[rows], (judged.scores[name][rows, None], ratings[rows, None])
+    table = judged.draws.by_passage(np.hstack([own, *(own * column for column in columns)]), rows)
+    sums = judged.draws.sums_of_passages(table).reshape(-1, 3, len(names))
+    sums = sums[:, :, sums[0, 0] > 0]
+    n = sums.shape[2]
+    values = {coefficient: np.full(len(sums), np.nan) for coefficient in COEFFICIENTS}
+    why = f"{n} systems with ratings; a correlation needs {SYSTEMS}"
+    means = np.zeros((1, 2, n))
+    if n >= SYSTEMS:
+        whole = (sums[:, 0] > 0).all(axis=1)
+        means = sums[whole, 1:] / sums[whole, :1]
+        for coefficient, draws in row_correlations(means[:, 0], means[:, 1]).items():
+            values[coefficient][whole] = draws
+        why = _why(means[0, 0], means[0, 1])
+    return _Correlated(name, values, n, judged.draws.passages_of(rows), why, means[0, 0])
 
 
 def _why(x: Floats, y: Floats) -> str:
@@ -142,25 +177,6 @@ def _why(x: Floats, y: Floats) -> str:
     if len(x) < 2:
         return "fewer than two values"
     return "all ratings are equal" if is_constant(y) else "all scores are equal" if is_constant(x) else "not defined"
-
-
-def _tests(by_metric: Sequence[_Correlated], coefficient: str) -> tuple[Rows, list[str]]:
-    """All pairs of metrics that are about the same questions, and the metrics that nothing is better than."""
-    defined = {one.metric: one for one in by_metric if np.isfinite(one.draws[coefficient][0])}
-    if not defined:
-        return [], []
-    most = max((one.rows for one in defined.values()), key=len)
-    same = {name: one for name, one in defined.items() if np.array_equal(one.rows, most)}
-    between = None
-    if coefficient == "pearson":
-        between = {
-            (first, second): pearson_between(same[first].values, same[second].values)
-            for first in same
-            for second in same
-        }
-    rows = pair_rows({name: one.draws[coefficient] for name, one in same.items()}, len(most), between)
-    values = {name: float(one.draws[coefficient][0]) for name, one in same.items()}
-    return rows, not_worse_than_the_best(rows, values)
 
 
 def _by_type(judged: Judged, ratings: Floats) -> Iterator[dict[str, Any]]:
@@ -177,21 +193,17 @@ def _by_type(judged: Judged, ratings: Floats) -> Iterator[dict[str, Any]]:
             why = _why(x, y) if enough else f"fewer than {FEWEST} questions"
             for coefficient in COEFFICIENTS:
                 values = draws.get(coefficient, np.full(2, np.nan))
-                yield {**row, "coefficient": coefficient, **estimate(values, len(own), why=why).to_dict()}
+                shown = estimate(values, len(own), passages=judged.draws.passages_of(own), why=why)
+                yield {**row, "coefficient": coefficient, **shown.to_dict()}
 
 
 def _win_loss(judged: Judged, ratings: Floats) -> Iterator[dict[str, Any]]:
     for name, scores in judged.scores.items():
         rows = judged.rows(name, ratings)
         items = [judged.judgements[row].item for row in rows]
-        shares, pairs, draws = win_loss(scores[rows], ratings[rows], items, judged.draws, rows)
-        accuracy = estimate(draws, pairs, why="no two questions about one item have different ratings").to_dict()
-        yield {
-            "metric": name,
-            "pairs": pairs,
-            **{key: share.value for key, share in shares.items()},
-            **{key: accuracy[key] for key in ("value", "low", "high")},
-            **({"why": accuracy["why"]} if "why" in accuracy else {}),
+        shares, pairs, alike = win_loss(scores[rows], ratings[rows], items, judged.draws, rows)
+        yield {"metric": name, "pairs": pairs, **{key: share.value for key, share in shares.items()}} | {
+            key: value for key, value in alike.to_dict().items() if key != "n"
         }
 
 
@@ -203,7 +215,8 @@ def _auc(judged: Judged, ratings: Floats) -> Iterator[dict[str, Any]]:
         good = ratings[rows] == values[1]
         draws = auc_draws(scores[rows], good, judged.draws, rows)
         shown = {"metric": name, "good": int(good.sum()), "bad": int((~good).sum())}
-        yield {**shown, **estimate(draws, len(rows), why="one class alone").to_dict()}
+        passages = judged.draws.passages_of(rows)
+        yield {**shown, **estimate(draws, len(rows), passages=passages, why="one class alone").to_dict()}
 
 
 def _redundancy(judged: Judged, ratings: Floats, folds: int, steps: int, seed: int) -> Rows:

@@ -52,7 +52,7 @@ def _metrics(found: Mapping[str, Rows], criterion: str) -> list[dict[str, str]]:
                 if one is not None:
                     star = " *" if name in best.get((level, coefficient), ()) else ""
                     row[symbol + mark] = estimate_text(one) + star
-        row["better than"] = str(beaten.get(name, 0))
+        row["better than"] = str(beaten[name]) if name in beaten else NONE
         if classed:
             row["AUC"] = estimate_text(classed[name])
         pairs = matched[name]
@@ -69,14 +69,13 @@ def _or_worst(value: float | None) -> float:
 
 
 def _beaten(differences: Rows, criterion: str) -> dict[str, int]:
-    """How many metrics each one is better than, by τ-b at question level, after correction."""
+    """How many metrics each tested one is better than, by τ-b at question level, after correction."""
     counts: dict[str, int] = {}
     for row in differences:
-        if (row["criterion"], row["level"], row["coefficient"]) == (criterion, "question", RANKED_BY) and row[
-            "p_holm"
-        ] < 0.05:
-            name = row["metric"] if row["value"] > 0 else row["against"]
-            counts[name] = counts.get(name, 0) + 1
+        if (row["criterion"], row["level"], row["coefficient"]) == (criterion, "question", RANKED_BY):
+            pair = (row["metric"], row["against"]) if row["value"] > 0 else (row["against"], row["metric"])
+            for name, better in zip(pair, (row["p_holm"] < 0.05, False), strict=True):
+                counts[name] = counts.get(name, 0) + better
     return counts
 
 
@@ -91,8 +90,8 @@ def _note(found: Mapping[str, Rows], criterion: str) -> str:
     )
     note = (
         "Sorted by τ-b at question level. Brackets: 95 % bootstrap intervals over passages. *: the best of its "
-        "column, and those that are not significantly worse (p ≥ 0.05 after Holm's correction). better than: the "
-        "number of metrics whose τ-b is significantly lower."
+        "column, and those that a test on the questions which both have a score for does not find worse (p ≥ 0.05 "
+        "after Holm's correction). better than: the number of metrics whose τ-b is significantly lower."
     )
     if pairs:
         note += (
@@ -100,8 +99,23 @@ def _note(found: Mapping[str, Rows], criterion: str) -> str:
             "ordered alike, ties counted half."
         )
     if undefined:
-        note += f" {NONE}: not defined ({'; '.join(undefined[:6])}{'; …' if len(undefined) > 6 else ''})."
+        note += f" {NONE}: not defined ({_some(undefined)})."
+    if untested := _not_tested(found["best"], criterion):
+        note += f" Not tested against the best, and so without *: {_some(untested)}."
     return note
+
+
+def _not_tested(best: Rows, criterion: str) -> list[str]:
+    columns: dict[str, list[str]] = {}
+    for row in best:
+        for name in row["not_tested"] if row["criterion"] == criterion else ():
+            mark = " of systems" if row["level"] == "system" else ""
+            columns.setdefault(name, []).append(SYMBOLS[row["coefficient"]] + mark)
+    return [f"{name} ({', '.join(columns[name])})" for name in columns]
+
+
+def _some(texts: Sequence[str]) -> str:
+    return "; ".join(texts[:6]) + ("; …" if len(texts) > 6 else "")
 
 
 def _agreement(rows: Rows) -> list[dict[str, str]]:

@@ -10,7 +10,7 @@ passage). `system` is a name, or a list where systems asked the same question. `
 authors give. Any of these may be null.
 """
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from rl_qg.errors import InputError
 from rl_qg.metric_scores import JudgedRow
 from rl_qg.qa_data import passage_hash
 from rl_qg.qa_sources import is_unicode, line_rows
+
+LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ def _judgement(where: str, record: Any) -> Judgement:
     if group is None:
         group = passage_hash(context) if context is not None else item or where
     if item is None:
-        item = group if answer is None else f"{group}\0{answer}"
+        about = passage_hash(context) if context is not None else group
+        item = about if answer is None else f"{about}\0{answer}"
     return Judgement(
         JudgedRow(where, question, context, answer, _references(where, record)),
         _systems(where, record),
@@ -105,7 +108,7 @@ def _name(where: str, record: Mapping[str, Any], field: str) -> str | None:
 
 def _systems(where: str, record: Mapping[str, Any]) -> tuple[str, ...]:
     value = record.get("system")
-    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+    if isinstance(value, list) and all(isinstance(name, str) and is_unicode(name) for name in value):
         return tuple(value)
     name = _name(where, record, "system")
     return () if name is None else (name,)
@@ -128,6 +131,9 @@ def _mapping(where: str, record: Mapping[str, Any], field: str) -> Mapping[str, 
         raise InputError(
             f"{where}: field {field!r} is {type(value).__name__}; give an object with a value for each name"
         )
+    for name in value:
+        if not is_unicode(name):
+            raise InputError(f"{where}: field {field!r} has the name {name!r:.60}, which is no text; write it anew")
     return value
 
 
@@ -142,6 +148,6 @@ def _ratings(where: str, name: str, given: Any) -> tuple[float | None, ...]:
 def _number(where: str, field: str, value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, int | float) and math.isfinite(value):
+    if isinstance(value, int | float) and -LARGEST <= value <= LARGEST:
         return float(value)
     raise InputError(f"{where}: {field} is {value!r:.40}, not a finite number")

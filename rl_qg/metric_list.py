@@ -5,8 +5,10 @@ An entry is a short name of `rewards.METRICS`, the dotted path of somebody else'
 name that has a file in `configs/reward/` begins with that file's options, so it reads the models of `reward_models`.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -55,6 +57,9 @@ def load_metrics(entries: Any, settings: Settings, state: PartialState) -> dict[
         part = options.pop("score", None)
         whole = reward_with_miniatures(replace(settings, reward=options))
         metric = load_reward(whole, state, placement)
+        if not hasattr(metric, "signature"):
+            with suppress(AttributeError):  # of an object that takes none: its scores are computed anew each time
+                metric.signature = json.dumps(whole, sort_keys=True, default=str)  # type: ignore[attr-defined]
         loaded[label] = metric if part is None else PartOf(metric, str(part), label)
     return loaded
 

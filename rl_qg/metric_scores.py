@@ -2,7 +2,8 @@
 
 `scores/<label>.jsonl` begins with what the scores are of (the metric's signature and a hash of the texts it reads) and
 goes on with one line for each block of rows. A kill loses one block at most; scores of another metric or of other
-texts are found out by the first line and computed anew.
+texts are found out by the first line and computed anew, and so are those of a metric without a signature: nothing says
+what they are of.
 """
 
 import hashlib
@@ -59,11 +60,18 @@ def check_rows(label: str, metric: Reward, rows: Sequence[JudgedRow]) -> None:
 
 
 def scores_of(
-    label: str, metric: Reward, rows: Sequence[JudgedRow], folder: Path, *, batch_size: int
+    label: str,
+    metric: Reward,
+    rows: Sequence[JudgedRow],
+    folder: Path,
+    *,
+    batch_size: int,
+    known: Sequence[float] | None = None,
 ) -> list[float | None]:
     """One score for each row, None where the metric gives none that is finite; from `folder` where they are there.
 
-    Rows go in blocks of `batch_size`, and metrics forget earlier ones: the scores are the same after a kill.
+    Rows go in blocks of `batch_size`, and metrics forget earlier ones: the scores are the same after a kill. Scores
+    that are `known`, one for each row, are only written down.
 
     Raises:
         InputError: the metric refuses a row, or returns another number of scores.
@@ -71,17 +79,20 @@ def scores_of(
     columns = needed_columns(metric, rows)
     path = folder / f"{label}.jsonl"
     head = {"signature": signature_of(metric), "rows": len(rows), "texts": _texts_hash(rows, columns)}
-    found = _earlier(path, head)
+    found = _earlier(path, head if hasattr(metric, "signature") else None)
     if not path.exists():
         append_json_line(path, head)
     halving = Halving(label, "shorten the contexts, or score on the CPU (training.use_cpu=true)")
     with tqdm(total=len(rows), initial=len(found), desc=label, unit="row", leave=False) as bar:
         for start in range(len(found), len(rows), batch_size):
-            if hasattr(metric, "forget"):
-                metric.forget()
             block = rows[start : start + batch_size]
-            pieces = halving(lambda some: _score(label, metric, some, columns), block)
-            scores = [value for piece in pieces for value in piece]
+            if known is not None:
+                scores = _finite(known[start : start + batch_size])
+            else:
+                if hasattr(metric, "forget"):
+                    metric.forget()
+                pieces = halving(lambda some: _score(label, metric, some, columns), block)
+                scores = [value for piece in pieces for value in piece]
             append_json_line(path, {"scores": scores})
             found += scores
             bar.update(len(block))
@@ -110,13 +121,16 @@ def _score(label: str, metric: Reward, rows: Sequence[JudgedRow], columns: Seque
         )
     except MetricInputError as error:
         raise InputError(f"{rows[0].where} to {rows[-1].where}: metric {label}: {error}") from None
-    scores = [None if value is None else float(value) for value in result.scores]
-    if len(scores) != len(rows):
-        raise InputError(f"metric {label}: returned {len(scores)} scores for {len(rows)} questions")
-    return [value if value is not None and math.isfinite(value) else None for value in scores]
+    if len(result.scores) != len(rows):
+        raise InputError(f"metric {label}: returned {len(result.scores)} scores for {len(rows)} questions")
+    return _finite(result.scores)
 
 
-def _earlier(path: Path, head: Mapping[str, Any]) -> list[float | None]:
+def _finite(scores: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None or not math.isfinite(value) else float(value) for value in scores]
+
+
+def _earlier(path: Path, head: Mapping[str, Any] | None) -> list[float | None]:
     """The scores that an earlier run left; a torn last line is cut off, and scores of something else are deleted."""
     if not path.exists():
         return []
@@ -125,8 +139,8 @@ def _earlier(path: Path, head: Mapping[str, Any]) -> list[float | None]:
         first, *others = [json.loads(line) for line in whole.split(b"\n")]
     except ValueError:
         first, others = None, []
-    if first != head:
-        log.info("%s: holds scores of another metric or of other texts; they are computed anew", path)
+    if head is None or first != head:
+        log.info("%s: holds scores of another metric, of other texts or of who knows what; computed anew", path)
         path.unlink()
         return []
     if torn:

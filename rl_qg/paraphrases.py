@@ -11,58 +11,76 @@ from typing import Any
 
 from tqdm import tqdm
 
+from rl_qg.answer_words import CLOSED, DETERMINERS, PREPOSITIONS, PRONOUNS, VERBS
 from rl_qg.errors import InputError
 from rl_qg.filters import words
 from rl_qg.qa_sources import line_rows
+from rl_qg.question_verbs import ASKING, is_noun, is_past, subject_verb
 
-_ALTERNATIVES = {
-    "how many": ("what number of",),
-    "how much": ("what amount of",),
-    "in what year": ("in which year",),
-    "in which year": ("in what year",),
-    "what kind of": ("what type of", "what sort of"),
-    "what kinds of": ("what types of",),
-    "what type of": ("what kind of", "what sort of"),
-    "what types of": ("what kinds of",),
-    "where": ("in what place", "at which place"),
-    "when": ("at what time", "at which point in time"),
-    "why": ("for what reason",),
-    "who": ("which person",),
-}
-_SYNONYMS = (
-    "begin/start begins/starts began/started located/situated called/named big/large built/constructed film/movie "
-    "films/movies usually/normally bought/purchased help/assist helped/assisted use/utilize used/utilized near/beside "
-    "nearly/almost city/town country/nation countries/nations children/kids job/occupation important/significant "
-    "ended/finished end/finish end/finish happened/occurred happen/occur made/created gave/provided shows/displays "
-    "whole/entire rich/wealthy"
+_AUXILIARY = r"(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|should|may|might|must)\b"
+_MOTION = (
+    r"\b(?:from|to|at|for|come|fle[ew]|flee|fly|go|head|lead|migrate|move|relocate|retreat|sail|sen[dt]|travel)\b"
 )
-_SYNONYM = {word: other for pair in _SYNONYMS.split() for word, other in (pair.split("/"), pair.split("/")[::-1])}
-_CONTRACTED = {
-    **{"what is": "what's", "who is": "who's", "where is": "where's", "is not": "isn't", "are not": "aren't"},
-    **{"was not": "wasn't", "were not": "weren't", "did not": "didn't", "does not": "doesn't", "do not": "don't"},
-    **{"could not": "couldn't", "would not": "wouldn't", "has not": "hasn't", "had not": "hadn't"},
+# Behind each phrase what must follow for it to ask what its other forms ask
+_ALTERNATIVES = (
+    (rf"how many(?: of)?(?! (?:of\b|{_AUXILIARY}|more\b|fewer\b))(?= )", ("what number of",)),
+    (rf"how much(?: of)?(?! (?:of\b|{_AUXILIARY}|\w+er\b|more\b|less\b|too\b))(?= )", ("what amount of",)),
+    (r"in what year\b", ("in which year",)),
+    (r"in which year\b", ("in what year",)),
+    (r"what kind of\b", ("what type of", "what sort of")),
+    (r"what kinds of\b", ("what types of",)),
+    (r"what type of\b", ("what kind of", "what sort of")),
+    (r"what types of\b", ("what kinds of",)),
+    (rf"where(?= {_AUXILIARY})(?!.*{_MOTION})", ("in what place", "at which place")),
+    (rf"when(?= {_AUXILIARY})", ("at what time", "at which point in time")),
+    (rf"why(?= {_AUXILIARY})", ("for what reason",)),
+    (r"how often(?= )", ("how frequently",)),
+)
+# Only what can stand for the other wherever it does, and in one direction where the other one has more meanings
+_BOTH_WAYS = "usually/normally bought/purchased nearly/almost biggest/largest"
+_ONE_WAY = (
+    "begin/start begins/starts began/started constructed/built movie/film movies/films kids/children entire/whole "
+    "wealthy/rich approximately/roughly utilize/use utilized/used utilizes/uses numerous/many primarily/mainly "
+    "currently/now important/significant big/large bigger/larger"
+)
+_SYNONYM = dict(pair.split("/") for pair in f"{_BOTH_WAYS} {_ONE_WAY}".split()) | {
+    other: word for word, other in (pair.split("/") for pair in _BOTH_WAYS.split())
+}
+_PHRASES = (  # with what must follow
+    (r"located(?= (?:in|on|near|within|between|along)\b)", "situated"),
+    (r"situated(?= (?:in|on|near|within|between|along)\b)", "located"),
+    (r"happened(?= (?:in|on|at|during|after|before)\b)", "occurred"),
+    (r"occurred(?= (?:in|on|at|during|after|before)\b)", "happened"),
+    (r"built(?= (?:in|by|during|after|before|between)\b)", "constructed"),
+    (r"prior to\b", "before"),
+    (r"attempted(?= to\b)", "tried"),
+)
+_NEGATED = {"is": "isn't", "are": "aren't", "was": "wasn't", "were": "weren't", "did": "didn't", "does": "doesn't"} | {
+    **{"do": "don't", "could": "couldn't", "would": "wouldn't", "has": "hasn't", "had": "hadn't"}
 }
 _NAME_OF = re.compile(r"what (is|was|are|were) the names? of (.+?)\s*\?", re.IGNORECASE)
 _WHEN_BEHIND = re.compile(
     r"(.+?) ((?:in|during|since|by|before|after) (?:the )?(?:[A-Z][a-z]+ )?\d{4}(?:s|'s)?)\s*\?", re.IGNORECASE
 )
-_WHAT_NOUN = re.compile(
-    r"\bwhat (?!is\b|was\b|are\b|were\b|do\b|does\b|did\b|has\b|have\b|had\b|can\b|could\b|will\b)"
-    r"(?!would\b|should\b|may\b|might\b|must\b|kinds?\b|types?\b|else\b|happen|the\b|'|’)(?=[^\W\d_])",
-    re.I,
+_ATTACHED = frozenset(
+    "century date day days decade just long month months period shortly soon time week year years".split()
 )
+_CLAUSE = frozenset("after although as because before if since that until when where whether which while who".split())
+_BE = frozenset("is are was were be been being had has have".split())
 
 
 def by_rules(question: str, chance: random.Random) -> tuple[str, list[str]] | None:
     """A paraphrase and the rules that made it; None where none applies.
 
-    Word order (a year at the end comes first; `What is the name of X?` becomes `What is X called?`), another question
-    word, contractions and their opposite, and a synonym.
+    Word order (a year at the end comes first; `What is the name of X?` becomes `What is X called?`, `Who wrote it?`
+    `Who was it that wrote it?`), another question word, contractions and their opposite, and a synonym. A rule that
+    cannot be sure of grammar and meaning leaves the question as it is.
     """
     text, used = question, list[str]()
     for name, rule in (
         ("name", _called),
         ("order", _fronted),
+        ("cleft", _cleft),
         ("question word", _asked_otherwise),
         ("contraction", _contracted),
         ("synonym", _synonym),
@@ -75,55 +93,91 @@ def by_rules(question: str, chance: random.Random) -> tuple[str, list[str]] | No
 
 def _called(text: str, _: random.Random) -> str:
     match = _NAME_OF.fullmatch(text.strip())
-    return f"{text.strip()[:4]} {match[1]} {match[2]} called?" if match else text
+    if match is None or _CLAUSE & set(match[2].casefold().split()):
+        return text
+    return f"{text.strip()[:4]} {match[1]} {match[2]} called?"
 
 
 def _fronted(text: str, _: random.Random) -> str:
+    """A year at the end put first, where it can only belong to the verb."""
     match = _WHEN_BEHIND.fullmatch(text.strip())
-    if match is None or match[1].split()[0].casefold() in ("is", "in"):
+    if match is None:
         return text
-    return f"{_capital(match[2])}, {_small(match[1])}?" if text[0].isupper() else f"{match[2]} , {match[1]} ?"
+    said = match[1].split()
+    low = [word.casefold().strip(",") for word in said]
+    last, before = low[-1], low[-2] if len(low) > 1 else ""
+    participle = last.endswith("ed") or last in VERBS
+    if (
+        low[0] not in CLOSED - PREPOSITIONS - _BE
+        or (said[0].isupper() and len(said[0]) > 1)
+        or last in CLOSED | _ATTACHED
+        or last[-1:].isdigit()
+        or said[-1].endswith(",")
+        or (participle and before not in _BE)
+        or _CLAUSE & set(low[2:])
+    ):
+        return text
+    first = match[1] if said[0] == "I" else match[1][:1].lower() + match[1][1:]
+    return f"{_capital(match[2])}, {first}?" if text.strip()[0].isupper() else f"{match[2]} , {first} ?"
+
+
+def _cleft(text: str, _: random.Random) -> str:
+    """`Who wrote it?` becomes `Who was it that wrote it?`."""
+    said = text.split()
+    if len(said) < 3 or said[0].casefold() not in ("who", "what") or subject_verb(said) != 1 or not _is_ed(said[1]):
+        return text
+    return " ".join([said[0], "was it that", *said[1:]])
+
+
+def _is_ed(word: str) -> bool:
+    return is_past(word) or word.endswith("ed")
 
 
 def _asked_otherwise(text: str, chance: random.Random) -> str:
-    for phrase, others in _ALTERNATIVES.items():
-        match = re.search(rf"\b{phrase}\b(?!['’])", text, re.IGNORECASE)
-        if match and (match.start() == 0 or text[: match.start()].rstrip().endswith(",")):
-            if phrase == "who" and re.match(r"\s+(?:are|were|do|have|did)\b", text[match.end() :]):
-                return text
-            return _put(text, match, chance.choice(others))
-    match = _WHAT_NOUN.search(text)
-    return _put(text, match, "which ") if match else text
+    for pattern, others in _ALTERNATIVES:
+        match = re.match(rf"(?:.*, )?({pattern})", text, re.IGNORECASE)
+        if match:
+            return _put(text, match.span(1), chance.choice(others))
+    match = re.match(r"(?:.*, )?(?:(?:in|on|at|for|by|from|to|with) )?(what) (\w+) (\w+)", text, re.IGNORECASE)
+    if match is None or not is_noun(match[2].casefold()) or match[2].casefold() in ("kind", "type", "sort"):
+        return text
+    third = match[3].casefold()
+    return _put(text, match.span(1), "which") if re.match(_AUXILIARY, third) or is_past(third) else text
 
 
 def _contracted(text: str, _: random.Random) -> str:
-    for long, short in _CONTRACTED.items():
-        for old, new in ((long, short), (short, long)):
-            if match := re.search(rf"\b{old}\b", text.replace("’", "'"), re.IGNORECASE):
-                return _put(text, match, new)
+    if match := re.match(r"(what|who|where) is(?= [^\W\d_])(?! it\b)", text, re.IGNORECASE):
+        return _put(text, match.span(), f"{match[1].casefold()}'s")
+    match = re.match(r"(what|who|where)['’]s(?= (\w+))", text, re.IGNORECASE)
+    if match and match[2].casefold() in DETERMINERS:
+        return _put(text, match.span(), f"{match[1].casefold()} is")
+    for long, short in _NEGATED.items():
+        if match := re.search(rf"\b{long} not\b", text, re.IGNORECASE):
+            return _put(text, match.span(), short)
+        match = re.search(rf"(\w+) ({short})(?= (\w+))", text.replace("’", "'"), re.IGNORECASE)
+        if match and match[1].casefold() not in ASKING - {"who"}:
+            subject = match[3].casefold() in DETERMINERS | PRONOUNS or not match[3].islower()
+            return text if subject else _put(text, match.span(2), f"{long} not")
     return text
 
 
 def _synonym(text: str, _: random.Random) -> str:
-    for match in re.finditer(r"[^\W\d_]+", text):
-        if match.group() in _SYNONYM:  # lower case: not within a name
-            return _put(text, match, _SYNONYM[match.group()])
+    for pattern, other in _PHRASES:
+        if match := re.search(rf"(?<![\w’'-]){pattern}", text):
+            return _put(text, match.span(), other)
+    for match in re.finditer(r"[^\W_]+(?:[-'’][^\W_]+)*", text):
+        if match.group() in _SYNONYM:  # lower case and whole: not within a name or a compound
+            return _put(text, match.span(), _SYNONYM[match.group()])
     return text
 
 
-def _put(text: str, match: re.Match[str], new: str) -> str:
-    new = _capital(new) if match.group()[0].isupper() else new
-    return text[: match.start()] + new + text[match.end() :]
+def _put(text: str, span: tuple[int, int], new: str) -> str:
+    start, end = span
+    return text[:start] + (_capital(new) if text[start].isupper() else new) + text[end:]
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _small(text: str) -> str:
-    """The first word in small letters if it is a word that asks; a name keeps its capital."""
-    first = text.split()[0]
-    return text[:1].lower() + text[1:] if first.casefold() in ("what", "who", "which", "how", "where", "why") else text
 
 
 def read_pairs(path: Path) -> dict[str, str]:

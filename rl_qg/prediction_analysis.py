@@ -12,7 +12,7 @@ import numpy as np
 from rl_qg.answer_text import SPACELESS
 from rl_qg.bootstrap import holm
 from rl_qg.metric_scores import JudgedRow
-from rl_qg.passage_draws import Draws, Floats, difference_p, estimate
+from rl_qg.passage_draws import Draws, Floats, difference, difference_p, estimate
 from rl_qg.qa_data import passage_hash
 from rl_qg.question_types import TYPES, question_type
 
@@ -75,19 +75,22 @@ def score_rows(predictions: Predictions, corpus: Mapping[str, Any], lengths: Seq
         lengths: bounds of the classes of length.
         language: of the questions, for their types.
     """
+    slices = predictions.slices(lengths, language)
+    masks = list(slices.values())
+    draws: dict[tuple[str, str], list[Floats]] = {}
+    for metric, scores in predictions.scores.items():
+        draws[metric, MEAN] = _mean_draws(predictions.draws, scores, masks)
+        if metric in corpus:
+            draws[metric, CORPUS] = _corpus_draws(predictions, metric, corpus[metric], masks)
     rows: Rows = []
-    for (by, kind), mask in predictions.slices(lengths, language).items():
-        n = int(mask.sum())
-        named = {"predictions": predictions.name, "by": by, "kind": kind}
-        for metric, scores in predictions.scores.items():
-            there = mask & np.isfinite(scores)
-            mean = _mean_draws(predictions.draws, scores, there)
-            found = estimate(mean, int(there.sum()), why="no question with a score").to_dict()
-            missing = {"without_score": n - int(there.sum())} if there.sum() < n else {}
-            rows.append({**named, "metric": metric, "form": MEAN, **found, **missing})
-            if metric in corpus:
-                draws = _corpus_draws(predictions, metric, corpus[metric], mask)
-                rows.append({**named, "metric": metric, "form": CORPUS, **estimate(draws, n).to_dict()})
+    for place, ((by, kind), mask) in enumerate(slices.items()):
+        for (metric, form), values in draws.items():
+            there = mask & np.isfinite(predictions.scores[metric]) if form == MEAN else mask
+            n, missing = int(there.sum()), int(mask.sum() - there.sum())
+            passages = predictions.draws.passages_of(there)
+            found = estimate(values[place], n, passages=passages, why="no question with a score").to_dict()
+            row = {"predictions": predictions.name, "by": by, "kind": kind, "metric": metric, "form": form, **found}
+            rows.append(row | ({"without_score": missing} if missing else {}))
     return rows
 
 
@@ -110,19 +113,19 @@ def test_rows(files: Sequence[Predictions], corpus: Mapping[str, Any], direction
     for first, second in combinations(files, 2):
         for metric in first.scores:
             there = np.isfinite(first.scores[metric]) & np.isfinite(second.scores[metric])
-            forms = {MEAN: (_mean_draws(one.draws, one.scores[metric], there) for one in (first, second))}
+            every = np.ones(len(there), dtype=bool)
+            forms = {
+                MEAN: (there, [_mean_draws(one.draws, one.scores[metric], [there])[0] for one in (first, second)])
+            }
             if metric in corpus:
-                every = np.ones(len(there), dtype=bool)
-                forms[CORPUS] = (_corpus_draws(one, metric, corpus[metric], every) for one in (first, second))
-            for form, (a, b) in forms.items():
-                n = int(there.sum()) if form == MEAN else len(there)
-                row: dict[str, Any] = {
-                    "metric": metric,
-                    "form": form,
-                    "predictions": first.name,
-                    "against": second.name,
-                }
-                rows.append({**row, **estimate(a - b, n).to_dict(), "p": difference_p(a - b)})
+                score = corpus[metric]
+                forms[CORPUS] = (every, [_corpus_draws(one, metric, score, [every])[0] for one in (first, second)])
+            for form, (used, values) in forms.items():
+                gap, passages = difference(*values), first.draws.passages_of(used)
+                row: dict[str, Any] = {"metric": metric, "form": form}
+                row |= {"predictions": first.name, "against": second.name}
+                row |= estimate(gap, int(used.sum()), passages=passages, why="no question with both scores").to_dict()
+                rows.append({**row, "p": difference_p(gap, passages)})
     tested = [row for row in rows if row["p"] is not None]
     for row, corrected in zip(tested, holm([row["p"] for row in tested]), strict=True):
         ahead = row["value"] * direction[row["metric"]] > 0
@@ -131,12 +134,22 @@ def test_rows(files: Sequence[Predictions], corpus: Mapping[str, Any], direction
     return rows
 
 
-def _mean_draws(draws: Draws, scores: Floats, there: np.ndarray) -> Floats:
-    sums = draws.sums(np.column_stack([np.where(there, scores, 0.0), there]))
+def _mean_draws(draws: Draws, scores: Floats, masks: Sequence[np.ndarray]) -> list[Floats]:
+    """The mean over the questions of each mask that have a score, in each draw."""
+    finite = np.isfinite(scores)
+    table = np.column_stack([np.where(finite, scores, 0.0), finite])
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.nan))
+        return [np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.nan) for sums in _sums(draws, table, masks)]
 
 
-def _corpus_draws(predictions: Predictions, metric: str, score: Any, mask: np.ndarray) -> Floats:
-    sums = predictions.draws.sums(predictions.counts[metric] * mask[:, None])
-    return np.asarray(score(sums), dtype=np.float64)
+def _corpus_draws(predictions: Predictions, metric: str, score: Any, masks: Sequence[np.ndarray]) -> list[Floats]:
+    """The score of the counts summed over each mask, in each draw."""
+    found = _sums(predictions.draws, predictions.counts[metric], masks)
+    return [np.asarray(score(sums), dtype=np.float64) for sums in found]
+
+
+def _sums(draws: Draws, table: Floats, masks: Sequence[np.ndarray]) -> list[Floats]:
+    """For each mask the sums of its rows of `table` (questions, k) in each draw, from one pass over the draws."""
+    rows = [np.flatnonzero(mask) for mask in masks]
+    stacked = np.hstack([draws.by_passage(table[own], own) for own in rows])
+    return np.split(draws.sums_of_passages(stacked), len(masks), axis=1)

@@ -72,9 +72,9 @@ def check_folder(output: str, example: str) -> Path:
 
 def as_text(page: Page) -> str:
     """The page as Markdown whose columns line up."""
-    parts = [f"# {page.title}", *page.facts]
+    parts = [f"# {_line(page.title)}", *page.facts]
     for table in page.tables:
-        parts += [f"## {table.title}", *([table.note] if table.note else []), text_table(table.rows)]
+        parts += [f"## {_line(table.title)}", *([table.note] if table.note else []), text_table(table.rows)]
     if page.signatures:
         parts += ["## Signatures", "\n".join(f"- {name}: `{text}`" for name, text in page.signatures.items())]
     return "\n\n".join([*parts, *([page.footer] if page.footer else [])]) + "\n"
@@ -83,7 +83,10 @@ def as_text(page: Page) -> str:
 def text_table(rows: Sequence[Mapping[str, str]]) -> str:
     """Rows as a Markdown table, padded to the width of each column."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    lines = [columns, *([row.get(column, "").replace("|", "\\|") for column in columns] for row in rows)]
+    lines = [
+        [_line(cell).replace("|", "\\|") for cell in cells]
+        for cells in (columns, *([row.get(column, "") for column in columns] for row in rows))
+    ]
     widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
 
     def line_of(cells: Sequence[str]) -> str:
@@ -97,6 +100,11 @@ def text_table(rows: Sequence[Mapping[str, str]]) -> str:
         "| " + " | ".join("-" * (width - bool(place)) + ":" * bool(place) for place, width in enumerate(widths)) + " |"
     )
     return "\n".join([line_of(lines[0]), rule, *map(line_of, lines[1:])])
+
+
+def _line(text: str) -> str:
+    """A text on one line, as Markdown's headings and cells must be."""
+    return " ".join(text.split())
 
 
 def as_html(page: Page) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from rl_qg.answer_parser import ParserAnswers
@@ -24,7 +25,7 @@ from rl_qg.errors import InputError
 from rl_qg.judge import Reward
 from rl_qg.metric_scores import JudgedRow, check_rows, direction_of, scores_of, signature_of
 from rl_qg.paraphrases import by_model, by_rules, read_pairs
-from rl_qg.passage_draws import Draws, Floats, estimate
+from rl_qg.passage_draws import Draws, Floats, estimate, few_passages
 from rl_qg.perturbations import KINDS, Finder, entities_by_kind, negate, rule_finder, swap_entity, swap_pronoun
 from rl_qg.prediction_analysis import passage_groups
 from rl_qg.qa_data import seeded_rank
@@ -60,25 +61,30 @@ def robustness(metrics: Mapping[str, Reward], settings: RobustnessSettings, fold
             + (f", not {unknown}" if unknown is not True else "")
         )
     source = ScoreInput(settings.input, asdict(settings.columns))
-    rows, own_references = _rows(source, settings)
+    rows, in_file = _rows(source, settings)
     made, counts = _make(rows, settings)
+    own = np.array([one.row.references != (rows[one.number].question,) for one in made])
+    draws = Draws(passage_groups([one.row for one in made]), resamples=settings.resamples, seed=settings.seed)
+    counts |= {"in_file": in_file, "passages": draws.passages, "without_score": {}}
+    counts["without_references"] = sum(row.references == (row.question,) for row in rows)
     for label, metric in metrics.items():
         check_rows(label, metric, [one.row for one in made])
     _write_questions(folder / "questions.jsonl", made)
     every = [one.row for one in made]
-    draws = Draws(passage_groups(every), resamples=settings.resamples, seed=settings.seed)
-    scores, results = {}, []
+    results = []
     for label, metric in metrics.items():
         found = scores_of(label, metric, every, folder / "scores", batch_size=settings.batch_size)
-        scores[label] = direction_of(metric) * np.array([np.nan if value is None else value for value in found])
-        trivial = "references" in getattr(metric, "needs", ()) and not own_references
-        results += _areas(label, scores[label], made, draws, settings.kinds, trivial)
+        scores = direction_of(metric) * np.array([np.nan if value is None else value for value in found])
+        if missing := int(np.isnan(scores).sum()):
+            counts["without_score"][label] = missing
+        telling = own if "references" in getattr(metric, "needs", ()) else np.ones_like(own)
+        results += _areas(label, scores, made, draws, settings.kinds, telling)
     signatures = {label: signature_of(metric) for label, metric in metrics.items()}
     record = {
         "input": source.hashes(),
         "settings": asdict(settings),
         "counts": counts,
-        "references": "those of the input" if own_references else "the human question itself",
+        "references": _references(counts),
         "signatures": signatures,
         "results": results,
     }
@@ -91,8 +97,8 @@ def robustness(metrics: Mapping[str, Reward], settings: RobustnessSettings, fold
 # --- Questions ---
 
 
-def _rows(source: ScoreInput, settings: RobustnessSettings) -> tuple[list[JudgedRow], bool]:
-    """A seeded sample of the questions, and whether they come with references; without, they are their own."""
+def _rows(source: ScoreInput, settings: RobustnessSettings) -> tuple[list[JudgedRow], int]:
+    """A seeded sample of the questions, and how many the file has; one without references is its own."""
     if settings.max_questions is not None and settings.max_questions < 1:
         raise InputError(f"max_questions={settings.max_questions}: give at least 1, or null for all")
     rows = []
@@ -105,14 +111,11 @@ def _rows(source: ScoreInput, settings: RobustnessSettings) -> tuple[list[Judged
                     f"{row.where}: field {source.columns[column]!r} is missing or no text; the row has "
                     f"{', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"
                 )
-        rows.append(JudgedRow(row.where, question, context, answer, tuple(references) if references else None))
+        rows.append(JudgedRow(row.where, question, context, answer, tuple(references or [question])))
     if not rows:
         raise InputError(f"{source}: holds no question; check the file")
     ranked = sorted(range(len(rows)), key=lambda place: seeded_rank(settings.seed, str(place)))
-    chosen = [rows[place] for place in sorted(ranked[: settings.max_questions])]
-    if all(row.references for row in chosen):
-        return chosen, True
-    return [replace(row, references=(row.question,)) for row in chosen], False
+    return [rows[place] for place in sorted(ranked[: settings.max_questions])], len(rows)
 
 
 def _make(rows: Sequence[JudgedRow], settings: RobustnessSettings) -> tuple[list[Made], dict[str, Any]]:
@@ -161,18 +164,20 @@ def _paraphrases(rows: Sequence[JudgedRow], settings: RobustnessSettings) -> tup
         raise InputError("give either paraphrases (pairs) or paraphraser (a model)")
     if settings.paraphrases:
         pairs = read_pairs(Path(settings.paraphrases).expanduser())
-        return [(pairs[row.question], "pair") if row.question in pairs else None for row in rows], "supplied pairs"
+        return [_other(row, pairs.get(row.question, ""), "pair") for row in rows], "supplied pairs"
     if settings.paraphraser:
         questions = [row.question for row in rows]
         texts = by_model(settings.paraphraser, settings.paraphraser_prefix, questions)
-        said = [
-            (text, "model") if text.strip() and text.strip() != row.question.strip() else None
-            for text, row in zip(texts, rows, strict=True)
-        ]
-        return list(said), f"model {settings.paraphraser}"
+        said = [_other(row, text, "model") for row, text in zip(rows, texts, strict=True)]
+        return said, f"model {settings.paraphraser}"
     return [
         by_rules(row.question, random.Random(f"{settings.seed} {number}")) for number, row in enumerate(rows)
     ], "rules"
+
+
+def _other(row: JudgedRow, text: str, how: str) -> tuple[str, Any] | None:
+    """A paraphrase with how it was made; None where it is empty or the question as it was."""
+    return (text, how) if text.strip() and text.split() != row.question.split() else None
 
 
 def _write_questions(path: Path, made: Sequence[Made]) -> None:
@@ -188,29 +193,24 @@ def _write_questions(path: Path, made: Sequence[Made]) -> None:
 
 
 def _areas(
-    label: str, scores: Floats, made: Sequence[Made], draws: Draws, kinds: Sequence[str], trivial: bool
+    label: str, scores: Floats, made: Sequence[Made], draws: Draws, kinds: Sequence[str], telling: NDArray[np.bool_]
 ) -> list[dict[str, Any]]:
     """For each kind, and all of them: the area with paraphrases as the good ones, with the questions as they were, and
     the share of questions whose paraphrase scores above their own wrong form.
+
+    `telling` (made,): the metric does not compare a question as it was with itself.
     """
     is_kind = np.array([one.kind for one in made])
     rows: list[dict[str, Any]] = []
     for kind in [*kinds, "all"] if len(kinds) > 1 else kinds:
         bad = np.isin(is_kind, kinds) if kind == "all" else is_kind == kind
         row: dict[str, Any] = {"metric": label, "kind": kind, "wrong": int(bad.sum())}
-        for key, good in ((PARAPHRASE, is_kind == PARAPHRASE), (ORIGINAL, is_kind == ORIGINAL)):
-            if key == ORIGINAL and trivial:
-                row[key] = {
-                    "value": None,
-                    "low": None,
-                    "high": None,
-                    "n": 0,
-                    "why": "the question is its own reference",
-                }
-                continue
-            there = np.flatnonzero((good | bad) & np.isfinite(scores))
+        for key, used in ((PARAPHRASE, np.ones_like(telling)), (ORIGINAL, telling)):
+            good = is_kind == key
+            there = np.flatnonzero((good | bad) & used & np.isfinite(scores))
             area = auc_draws(scores[there], good[there], draws, there) if len(there) else np.full(2, np.nan)
-            row[key] = estimate(area, len(there), why="one kind alone").to_dict()
+            why = "one kind alone" if used.any() else "the question is its own reference"
+            row[key] = estimate(area, len(there), passages=draws.passages_of(there), why=why).to_dict()
         row["own_pair"] = _own_pairs(scores, made, bad, draws)
         rows.append(row)
     return rows
@@ -230,35 +230,52 @@ def _own_pairs(scores: Floats, made: Sequence[Made], bad: np.ndarray, draws: Dra
     sums = draws.sums(counts)
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.where(sums[:, 0] > 0, sums[:, 1] / sums[:, 0], np.nan)
-    found = estimate(share, int(sums[0, 0]), why="no question has both").to_dict()
+    passages = draws.passages_of(counts[:, 0] > 0)
+    found = estimate(share, int(sums[0, 0]), passages=passages, why="no question has both").to_dict()
     return {**found, "ties": int(sums[0, 2])}
 
 
 # --- For people ---
 
 
+def _references(counts: Mapping[str, Any]) -> str:
+    without, every = counts["without_references"], counts["questions"]
+    if without in (0, every):
+        return "the human question itself" if without else "those of the input"
+    return f"those of the input; for {without:,} of {every:,} questions the human question itself"
+
+
 def _facts(record: Mapping[str, Any]) -> list[str]:
     counts = record["counts"]
     parts = [
-        f"{kind} {given['made']:,} ({given['no_rule_applies']:,} without)"
-        for kind, given in counts.items()
-        if isinstance(given, dict)
+        f"{kind} {counts[kind]['made']:,} ({counts[kind]['no_rule_applies']:,} without)"
+        for kind in (*record["settings"]["kinds"], PARAPHRASE)
     ]
-    return [
-        f"{counts['questions']:,} human questions; made: {', '.join(parts)}.",
+    of = f" of {counts['in_file']:,} in the file" if counts["questions"] < counts["in_file"] else ""
+    facts = [
+        f"{counts['questions']:,} human questions{of}; made: {', '.join(parts)}.",
         f"Entities: {counts['entities']}. Paraphrases: {counts['paraphrases']}. References: {record['references']}.",
     ]
+    if missing := counts["without_score"]:
+        facts.append("Questions without a score: " + ", ".join(f"{name} {count:,}" for name, count in missing.items()))
+    return [*facts, *filter(None, [few_passages(counts["passages"])])]
 
 
 def _tables(results: Sequence[Mapping[str, Any]], made: Sequence[Made]) -> list[Table]:
-    def area(kind: str) -> list[dict[str, str]]:
+    def area(part: str) -> list[dict[str, str]]:
+        used: dict[str, int] = {}
+        for row in results:
+            used[row["kind"]] = max(used.get(row["kind"], 0), row[part]["n"])
         lines: dict[str, dict[str, str]] = {}
         for row in results:
             line = lines.setdefault(row["metric"], {"metric": row["metric"]})
-            line[f"{row['kind']} ({row['wrong']:,})"] = estimate_text(row[kind])
+            line[f"{row['kind']} ({used[row['kind']]:,})"] = estimate_text(row[part])
         return list(lines.values())
 
-    note = "Area under the ROC curve; 0.5: the metric cannot tell. Brackets: 95 % bootstrap intervals over passages."
+    note = (
+        "Area under the ROC curve; 0.5: the metric cannot tell. Brackets: 95 % bootstrap intervals over passages. "
+        "Behind a kind the number of questions compared, good and wrong ones."
+    )
     examples: dict[str, list[dict[str, str]]] = {}
     for one in made:
         if one.kind != ORIGINAL and len(examples.setdefault(one.kind, [])) < 3:

@@ -6,14 +6,14 @@ significance of increased correlation with human judgment", EMNLP 2014.
 """
 
 import math
-from collections.abc import Mapping
-from itertools import combinations
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rl_qg.bootstrap import holm
-from rl_qg.passage_draws import Floats, difference_p, estimate
+from rl_qg.passage_draws import Floats, difference, difference_p, estimate
 
 
 def williams(r12: float, r13: float, r23: float, n: int) -> tuple[float, float] | None:
@@ -35,28 +35,38 @@ def williams(r12: float, r13: float, r23: float, n: int) -> tuple[float, float] 
     return value, float(2 * student.sf(abs(value), n - 3))
 
 
-def pair_rows(
-    draws: Mapping[str, Floats], n: int, between: Mapping[tuple[str, str], float] | None = None
-) -> list[dict[str, Any]]:
-    """One row for every two metrics: the difference of their coefficients with its interval and p-values.
+@dataclass(frozen=True)
+class Pair:
+    """Two metrics on the same questions: their coefficients (1 + resamples,) in the data and in every draw, of n
+    questions or systems about so many passages; `between`: Pearson's r of the two, for Williams' test, where the
+    coefficients are such that it is about them.
+    """
 
-    Args:
-        draws: for each metric its coefficient in the data and in every draw, the same draws for all.
-        n: questions or systems.
-        between: Pearson's r between the metrics of each pair, for Williams' test; None where the coefficient is none
-            that the test is about.
+    metric: str
+    against: str
+    first: Floats
+    second: Floats
+    n: int
+    passages: int
+    between: float | None = None
+
+
+def pair_rows(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
+    """One row for every two metrics: the difference of their coefficients with its interval and p-values; a pair that
+    cannot be tested has none.
 
     Each p has a corrected one beside it (`p_holm`, `williams_p_holm`), over all pairs of this call.
     """
     rows: list[dict[str, Any]] = []
-    for first, second in combinations(draws, 2):
-        differences = draws[first] - draws[second]
-        p = difference_p(differences)
+    for pair in pairs:
+        gap = difference(pair.first, pair.second)
+        p = difference_p(gap, pair.passages)
         if p is None:
             continue
-        row = {"metric": first, "against": second, **estimate(differences, n).to_dict(), "p": p}
-        if between is not None:
-            test = williams(float(draws[first][0]), float(draws[second][0]), between[first, second], n)
+        row: dict[str, Any] = {"metric": pair.metric, "against": pair.against}
+        row |= {**estimate(gap, pair.n, passages=pair.passages).to_dict(), "p": p}
+        if pair.between is not None:
+            test = williams(float(pair.first[0]), float(pair.second[0]), pair.between, pair.n)
             row |= {"williams_t": test and test[0], "williams_p": test and test[1]}
         rows.append(row)
     _correct(rows, "p")
@@ -64,13 +74,19 @@ def pair_rows(
     return rows
 
 
-def not_worse_than_the_best(rows: list[dict[str, Any]], values: Mapping[str, float], level: float = 0.05) -> list[str]:
-    """The best metric, and those whose difference from it is not significant after correction."""
+def not_worse_than_the_best(
+    rows: list[dict[str, Any]], values: Mapping[str, float], level: float = 0.05
+) -> tuple[list[str], list[str]]:
+    """The best metric and those whose difference from it is not significant after correction; and those that were not
+    tested against it.
+    """
     if not values:
-        return []
+        return [], []
     best = max(values, key=lambda name: values[name])
-    pairs = {frozenset((row["metric"], row["against"])): row["p_holm"] for row in rows}
-    return [name for name in values if name == best or pairs.get(frozenset((name, best)), 1.0) >= level]
+    p = {frozenset((row["metric"], row["against"])): row["p_holm"] for row in rows}
+    with_best = {name: p.get(frozenset((name, best))) for name in values if name != best}
+    alike = [name for name in values if name == best or (with_best[name] or 0) >= level]
+    return alike, [name for name, found in with_best.items() if found is None]
 
 
 def _correct(rows: list[dict[str, Any]], key: str) -> None:
@@ -83,4 +99,5 @@ def pearson_between(x: Floats, y: Floats) -> float:
     """Pearson's r of two columns; NaN where one is constant."""
     if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return math.nan
+    x, y = (column / np.abs(column).max() for column in (x, y))  # squares of very large numbers are none
     return float(np.corrcoef(x, y)[0, 1])

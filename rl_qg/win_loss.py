@@ -17,12 +17,11 @@ OUTCOMES = ("wins", "ties", "losses")
 
 def win_loss(
     scores: Floats, ratings: Floats, items: Sequence[Hashable], draws: Draws, rows: NDArray[np.intp]
-) -> tuple[dict[str, Estimate], int, Floats]:
+) -> tuple[dict[str, Estimate], int, Estimate]:
     """Pairs of questions about one item that people rate differently: shares that the metric orders alike (`wins`),
     equally (`ties`) and the other way round (`losses`), of all such pairs.
 
-    Returns the shares with intervals, the number of pairs, and the share of wins plus half the ties in the data and in
-    every draw, (1 + resamples,), for comparing metrics.
+    Returns the shares with intervals, the number of pairs, and the share of wins plus half the ties.
     """
     counts = np.zeros((len(scores), 3))
     places: dict[Hashable, list[int]] = {}
@@ -40,5 +39,8 @@ def win_loss(
         shares = np.where(total[:, None] > 0, sums / total[:, None], np.nan)
     pairs = int(counts.sum())
     why = "no two questions about one item have different ratings"
-    named = {name: estimate(shares[:, place], pairs, why=why) for place, name in enumerate(OUTCOMES)}
-    return named, pairs, np.asarray(shares[:, 0] + shares[:, 1] / 2)
+    passages = draws.passages_of(rows[counts.any(axis=1)])
+    columns = {name: shares[:, place] for place, name in enumerate(OUTCOMES)}
+    columns["alike"] = shares[:, 0] + shares[:, 1] / 2
+    named = {name: estimate(column, pairs, passages=passages, why=why) for name, column in columns.items()}
+    return named, pairs, named.pop("alike")

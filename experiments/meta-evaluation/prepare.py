@@ -127,18 +127,21 @@ def answerability(folder: Path) -> Iterator[Line]:
 
 def kpqa(name: str) -> Callable[[Path], Iterator[Line]]:
     """ANSWERS to questions, rated for correctness 1 to 5: the answer is what is judged (`question`), the question
-    asked is its `context`.
+    asked is its `context`. Two systems answered 500 questions (which of them, no row says): the question with its
+    references is the item, and what bootstraps draw.
     """
 
     def lines(folder: Path) -> Iterator[Line]:
         with opened(folder / f"{name}_all.csv") as stream:
-            for number, row in enumerate(csv.DictReader(stream)):
+            for row in csv.DictReader(stream):
+                references = [row[key] for key in row if key.startswith("reference") and row[key].strip()]
+                asked = json.dumps([row["question"], references], ensure_ascii=False)
                 yield {
                     "question": row["answer"],
                     "context": row["question"],
-                    "references": [row[key] for key in row if key.startswith("reference") and row[key].strip()],
-                    "group": str(number),
-                    "item": str(number),
+                    "references": references,
+                    "group": asked,
+                    "item": asked,
                     "human": {"correctness": float(row["scores"])},
                 }
 

@@ -94,19 +94,58 @@ def test_properties(name):
     assert metric.score([QUESTIONS[1]], references=[["Who?", QUESTIONS[1]]]).scores == pytest.approx([1.0], abs=1e-8)
 
 
+CONTEXT = "In 1931 the mill on the Esk, built by Ida Koll, burned down. It was the oldest one."
+
+
 def test_against_the_context():
-    context = "In 1931 the mill on the Esk, built by Ida Koll, burned down. It was the oldest one."
-    questions = ["What mill did Ida Koll have built by 1931?", "Which dam did Tomas Brandt open?", "the oldest mill"]
+    """By hand: words of the question that the passage has; "mill", behind "what", belongs to the type."""
+    questions = [
+        "What mill did Ida Koll have built by 1931?",
+        "Which dam did Tomas Brandt open?",
+        "Did the mill burn?",
+    ]
     metric = load("q_bleu1", against="context")
     assert metric.needs == {"contexts"}
-    found = metric.score(questions, [context] * 3)
+    found = metric.score(questions, [CONTEXT] * 3)
     assert found.parts["type"] == [1.0, 1.0, 0.0]
-    assert found.parts["entity"] == [1.0, 0.0, 1.0]
-    assert found.parts["content"] == [1.0, 0.0, 1.0]  # "mill" belongs to the type; "built", "1931?"
-    assert found.parts["ngram"] == pytest.approx([6 / 9, 0, 1], abs=1e-8)  # mill, ida, koll, built, by, 1931
-    for name in ("answerability", "q_rouge_l"):
-        assert all(0 <= score <= 1 for score in load(name, against="context").score(questions, [context] * 3).scores)
-    assert "|matching:share|against:context|" in metric.signature
+    # "built", "1931?" and "Ida", "Koll"; "open?" and "Tomas", "Brandt"; "Did", and of "mill", "burn?" one
+    assert found.parts["entity"] == [1.0, 0.0, 0.0]
+    assert found.parts["content"] == [1.0, 0.0, 0.5]
+    assert found.parts["function"] == pytest.approx([1 / 3, 0, 0.5])  # by, of did, have, by; did; the, of did, the
+    assert found.parts["ngram"] == pytest.approx([6 / 9, 0, 2 / 4], abs=1e-8)  # mill, ida, koll, built, by, 1931
+    assert "|matching:share_of_3|against:context|" in metric.signature
+
+
+def test_against_the_context_a_class_without_words_has_the_others_value():
+    """One content word of at least three; a third of it for the entity that is not there."""
+    found = load("answerability", against="context").score(
+        ["Why built?", "Who was Ida Koll?", "Ends in what?"], [CONTEXT] * 3
+    )
+    assert found.parts["content"] == pytest.approx([1 / 3, 2 / 3, 0.0])
+    assert found.parts["entity"] == pytest.approx([1 / 3, 2 / 3, 0.0])
+    assert found.parts["type"] == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("name", ["answerability", "q_bleu1", "q_bleu4", "q_rouge_l"])
+def test_against_the_context_a_question_beats_what_is_none(name):
+    real = ["When did the mill on the Esk burn?", "Who built the oldest mill?", "Was the mill built by Ida Koll?"]
+    none = ["", " ", "?", "...", "the", "mill", "Esk", "who", "Who?", "who who who", "mill mill mill", "Esk mill",
+            "Who is it?", "谁?", "What mill?", "What mill mill mill?"]  # fmt: skip
+    metric = load(name, against="context")
+    scores = metric.score(real + none, [CONTEXT] * (len(real) + len(none))).scores
+    assert all(0 <= score <= 1 for score in scores)
+    assert min(scores[:3]) > max(scores[3:])
+    assert scores[3:7] == [0.0] * 4
+
+
+def test_against_the_context_a_copied_sentence_is_no_question():
+    copied = CONTEXT.split(". ")[0]
+    metric = load("answerability", against="context")
+    real, copy, named = metric.score(
+        ["Who built the mill on the Esk?", copied, "What " + copied], [CONTEXT] * 3
+    ).scores
+    assert copy == 0.0 < real
+    assert named == pytest.approx(1.0)  # nothing of this sees it; the docstring says so
 
 
 def test_meteor_as_the_ngram_metric():
@@ -117,6 +156,31 @@ def test_meteor_as_the_ngram_metric():
     meteor = own.score(rows[0], references=rows[1]).scores[0]
     assert result.parts["ngram"] == [meteor]
     assert result.scores[0] == pytest.approx(0.66 * result.parts["answerability"][0] + 0.34 * meteor)
+
+
+def test_against_the_context_the_ngram_metrics_leave_recall_out():
+    """Three of four words in one run: METEOR is the precision times its penalty, ROUGE-L the precision."""
+    pytest.importorskip("nltk")
+    rows = ["who built the mill"], ["Ida built the mill in a year long ago."]
+    meteor = load("q_meteor", against="context").score(*rows).parts["ngram"]
+    assert meteor == [pytest.approx(3 / 4 * (1 - 0.5 * (1 / 3) ** 3))]
+    assert load("q_rouge_l", against="context").score(*rows).parts["ngram"] == [3 / 4]
+
+
+@pytest.mark.parametrize("ngram", ["bleu1", "rouge_l", "meteor"])
+def test_the_variant_for_sets_compares_whole_questions_in_lower_case(ngram):
+    pytest.importorskip("nltk")
+    metric = QMetric(ngram, matching="set", tokenize="none")
+    shout, plain = metric.score(["WHO BUILT IT", "who built it"], references=[["who BUILT it"]] * 2).parts["ngram"]
+    assert shout == plain > 0.9 and "|ngram.case:lower|" in metric.signature
+
+
+def test_a_sign_between_spaces_is_a_content_word_as_in_the_released_code():
+    """Its PTB words are none: nothing in common where there is no other content word."""
+    metric, texts = load("answerability"), ["Who is it ?", "Who is it?", "Who wrote it ?"]
+    found = metric.score(texts, references=[[text] for text in texts])
+    assert found.scores == pytest.approx([0.64, 1.0, 1.0], abs=1e-8)
+    assert found.parts["content"] == pytest.approx([0.0, 1.0, 1.0], abs=1e-8)
 
 
 def test_signatures_differ():
@@ -136,6 +200,10 @@ def test_signatures_differ():
         ({"against": "answers"}, "against 'answers' does not exist"),
         ({"ngram": "bleu5"}, "ngram 'bleu5' does not exist"),
         ({"delta": 2}, "delta 2 is out of range"),
+        ({"delta": "x"}, "delta 'x' is out of range"),
+        ({"weights": [0.5, 0.5]}, r"weights \[0.5, 0.5\] are no mapping of content"),
+        ({"weights": {"content": "x"}}, "weights.content 'x' is out of range; give a number from 0 to 1"),
+        ({"weights": {"content": float("nan")}}, "weights.content nan is out of range"),
     ],
 )
 def test_bad_options(options, message):

@@ -113,8 +113,17 @@ def test_idf_worked_by_hand_and_from_a_file(folders, tmp_path):
     from_file = BERTScore(folders["bert"], layer=1, idf=str(file))
     assert from_file.score([question], references=[[reference]]).scores == got.scores
     assert from_file.signature == metric.signature and "|idf:3@" in metric.signature
+    assert BERTScore(folders["bert"], layer=1, idf=file).signature == metric.signature
     common = metric.score(["the"], references=[["the"]])  # idf 0: equal weights
     assert common.scores == pytest.approx([1.0], abs=1e-6)
+
+
+def test_a_file_of_texts_is_cut_at_its_line_ends_alone(folders, tmp_path):
+    texts = ["who wrote\u2028the book", "when\x0cwas it", "the\x85mill"]
+    file = tmp_path / "references.txt"
+    file.write_text("\r\n".join(texts), encoding="utf-8", newline="")
+    one, other = (BERTScore(folders["bert"], idf=source).signature for source in (str(file), texts))
+    assert one == other and "|idf:3@" in one
 
 
 def test_rescaling_by_a_number_and_by_a_table(folders, tmp_path, rows):
@@ -166,6 +175,10 @@ def test_matching_worked_by_hand_beside_a_longer_pair():
     got = greedy_match([short, long], weights)
     assert got[0].tolist() == pytest.approx([(-1 * 1 - 0.6 * 3) / 4, -0.6, 0.0])  # F of a sum below 0
     assert got[1].tolist() == pytest.approx([0.0, 0.0, 0.0])
+    signs = greedy_match(
+        [(text((1.0, 0.0)), text((0.5, 0.75**0.5), (-1.0, 0.0)))], [(torch.ones(1), torch.tensor([0.6, 0.9]) / 1.5)]
+    )
+    assert signs[0].tolist() == pytest.approx([0.5, -0.4, -1.0])  # 2 * 0.5 * -0.4 / 0.1 is -4, and no cosine
     zero = greedy_match([short], [(torch.zeros(2), torch.ones(1))])
     assert zero.tolist() == [[0.0, 0.0, 0.0]]
 
@@ -228,6 +241,10 @@ def test_load_and_what_is_refused(folders, tmp_path):
         ({"idf": str(tmp_path / "empty.txt")}, "idf has no text"),
         ({"rescale": str(tmp_path / "table.tsv")}, "no baselines of layer 2"),
         ({"rescale": 1.0}, "no cosine below 1"),
+        ({"rescale": [0.5]}, r"rescale \[0.5\] is out of range; give a number"),
+        ({"rescale": tmp_path / "table.tsv"}, "no baselines of layer 2"),
+        ({"idf": [1, 2]}, r"idf=\[1, 2\] is no list of texts"),
+        ({"idf": 5}, "idf=5 is no list of texts"),
         ({"model": folders["gpt2"]}, "a BERT-like encoder is needed"),
     ]:
         with pytest.raises(MetricInputError, match=message) as caught:

@@ -221,10 +221,23 @@ def test_names_signature_and_what_is_refused(predictors, folders):
         ({"layer": 3}, "no layer 3; give a number from 0 to 2"),
         ({"model": folders["bert"]}, "lacks the weights 'classifier"),
         ({"model": "/no/folder"}, "does not exist"),
+        ({"model": None}, "kpqa: no predictor; give model=, a folder of rl-qg train-kpqa"),
     ]:
         with pytest.raises(MetricInputError, match=message) as caught:
             KPQA(**{"model": predictors["bert"], **options})
         assert "\n" not in str(caught.value)
+
+
+def test_an_encoder_that_reads_less_than_the_predictor_is_refused(predictors, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(predictors["bert"])
+    for size in (39, 40):
+        config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=size, **SIZES)
+        folder = save(tmp_path / str(size), tokenizer, BertForTokenClassification(config))
+        if size == 40:
+            assert KPQA(predictors["bert"], encoder=folder).encoder.max_tokens == 40
+            continue
+        with pytest.raises(MetricInputError, match="reads 39 tokens, the predictor 40; give one that reads as many"):
+            KPQA(predictors["bert"], encoder=folder)
 
 
 def test_a_predictor_with_other_labels_is_refused_and_released_ones_are_taken(predictors, tmp_path):

@@ -1,7 +1,9 @@
 """Learned metrics: checkpoints of the same interface asked pair by pair, and stand-ins for the packages."""
 
+import hashlib
 import re
 import string
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -128,8 +130,17 @@ def module(name: str, **attributes) -> ModuleType:
     return made
 
 
+def installed(folder: Path, monkeypatch, distribution: str, version: str) -> None:
+    """Put what pip leaves of a distribution on the path; the modules themselves do not say their version."""
+    place = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
+    place.mkdir(parents=True)
+    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(str(folder))
+
+
 def test_a_bleurt_checkpoint_goes_through_its_package(checkpoints, tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text('{"model_type": "bleurt"}')
+    (tmp_path / "pytorch_model.bin").write_bytes(b"weights")
     monkeypatch.setitem(__import__("sys").modules, "bleurt_pytorch", None)
     with pytest.raises(MetricInputError, match=r"pip install git\+https://github.com/lucadiliello/bleurt-pytorch"):
         BLEURT(str(tmp_path))
@@ -148,11 +159,20 @@ def test_a_bleurt_checkpoint_goes_through_its_package(checkpoints, tmp_path, mon
     questions = ["Who built the mill?", "Where?", "Who founded the town of Arlen?"]
     got = BLEURT(str(tmp_path), batch_size=2, device="cpu").score(questions, **columns)
     assert got.scores == pytest.approx(BLEURT(checkpoints["bert"]).score(questions, **columns).scores, abs=1e-5)
+    installed(tmp_path / "site", monkeypatch, "bleurt-pytorch", "0.0.7")
+    first = BLEURT(str(tmp_path), device="cpu").signature
+    assert re.fullmatch(rf"bleurt\|model:{tmp_path.name}@[0-9a-f]{{8}}\|bleurt-pytorch:0\.0\.7\|version:.*", first)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"others")
+    assert BLEURT(str(tmp_path), device="cpu").signature != first
+    with pytest.raises(MetricInputError, match="bleurt: dtype 'bfloat16' is for checkpoints that need no package"):
+        BLEURT(str(tmp_path), device="cpu", dtype="bfloat16")
 
 
 @pytest.mark.parametrize("against", ["references", "context"])
-def test_comet_is_given_source_translation_and_reference(monkeypatch, against):
-    asked = []
+def test_comet_is_given_source_translation_and_reference(tmp_path, monkeypatch, against):
+    asked, checkpoint = [], tmp_path / "model.ckpt"
+    checkpoint.write_bytes(b"weights")
+    installed(tmp_path / "site", monkeypatch, "unbabel-comet", "2.2.7")
 
     class Model:
         def predict(self, samples, batch_size, gpus, progress_bar):
@@ -160,8 +180,8 @@ def test_comet_is_given_source_translation_and_reference(monkeypatch, against):
             return SimpleNamespace(scores=[len(" ".join(sample.values())) / 100 for sample in samples])
 
     package = module(
-        "comet", __version__="2.2.7", download_model=lambda name: f"/{name}/model.ckpt",
-        load_from_checkpoint=lambda path: Model() if path == "/Unbabel/x/model.ckpt" else pytest.fail(path),
+        "comet", download_model=lambda name: str(checkpoint) if name == "Unbabel/x" else pytest.fail(name),
+        load_from_checkpoint=lambda path: Model() if path == str(checkpoint) else pytest.fail(path),
     )  # fmt: skip
     monkeypatch.setitem(__import__("sys").modules, "comet", package)
     metric = COMET("Unbabel/x", against=against, batch_size=4, device="cpu")
@@ -174,11 +194,17 @@ def test_comet_is_given_source_translation_and_reference(monkeypatch, against):
     else:
         assert samples[1] == {"src": "a mill", "mt": "Who?", "ref": "What is it?"}
         assert metric.needs == {"contexts", "references"} and got.scores == pytest.approx([0.23, 0.17])
-    assert metric.signature.startswith(f"comet|model:Unbabel/x|against:{against}|package:2.2.7|")
+    known = hashlib.sha256(b"weights").hexdigest()[:8]
+    assert metric.signature.startswith(f"comet|model:Unbabel/x@{known}|against:{against}|unbabel-comet:2.2.7|")
+    checkpoint.write_bytes(b"others")
+    others = hashlib.sha256(b"others").hexdigest()[:8]
+    assert COMET(str(checkpoint), device="cpu").signature.startswith(f"comet|model:model.ckpt@{others}|")
 
 
 @pytest.mark.parametrize("aspect", ["consistency", "relevance"])
-def test_ctc_takes_a_question_for_a_summary(monkeypatch, aspect):
+def test_ctc_takes_a_question_for_a_summary(tmp_path, monkeypatch, aspect):
+    installed(tmp_path, monkeypatch, "ctc-score", "0.1.3")
+
     class Scorer:
         def __init__(self, align, aggr_type="mean", device="cuda"):
             assert (align, device) == ("E-bert", "cpu")
@@ -190,3 +216,4 @@ def test_ctc_takes_a_question_for_a_summary(monkeypatch, aspect):
     metric = CTC("E-bert", aspect, device="cpu")
     got = metric.score(["Who?", ""], ["a mill", "a town"], references=[["Where?", "What?"], ["Why?"]])
     assert got.scores == ([126.0, 0.0] if aspect == "relevance" else [6.0, 0.0])
+    assert metric.signature.startswith(f"ctc|align:E-bert|aspect:{aspect}|ctc_score:0.1.3|")

@@ -103,3 +103,10 @@ def test_fractions_and_more_references_never_hurt():
 def test_an_unknown_option():
     with pytest.raises(MetricInputError, match="synonyms 'yes' does not exist"):
         load("meteor", synonyms="yes")
+
+
+@pytest.mark.parametrize("options", [{"alpha": "x"}, {"alpha": 2.0}, {"beta": -1}, {"gamma": 1.5}, {"beta": None}])
+def test_parameters_out_of_range(options):
+    [name] = options
+    with pytest.raises(MetricInputError, match=f"meteor: {name} .* is out of range; give a number from 0"):
+        load("meteor", **options)

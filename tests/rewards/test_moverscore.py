@@ -138,6 +138,7 @@ def test_load_and_what_is_refused(folders, monkeypatch):
         ({"n": 3}, "n=3 does not exist"),
         ({"n": 2, "variant": "v2"}, "use 1, or 2 with variant='official'"),
         ({"against": "answer"}, "against 'answer' does not exist"),
+        ({"stop_words": "the"}, "stop_words 'the' is one text; give a list of words"),
     ]:
         with pytest.raises(MetricInputError, match=message):
             MoverScore(folders["bert"], **options)

@@ -2,13 +2,14 @@
 
 import math
 from collections import Counter
+from importlib.metadata import version
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards import Bleu, Chrf, Gleu, MetricInputError, RougeL, load
+from rewards import Bleu, Chrf, Gleu, MetricInputError, QMetric, RougeL, load, overlap_counts
 from rewards.overlap_counts import lcs_length, ngram_overlap
 
 QUESTIONS = [
@@ -155,6 +156,16 @@ def test_longest_common_subsequence(first, second):
     assert lcs_length(first, second) == slow_lcs(first, second)
 
 
+@pytest.mark.parametrize("sizes", [(600, 8), (600, 500), (8, 600)])
+def test_longest_common_subsequence_of_long_texts_keeps_nothing(sizes):
+    """Tables of more than 256 words are not remembered, on whichever side the long text stands."""
+    draw = np.random.default_rng(0)
+    first, second = (tuple(draw.integers(0, 9, size).tolist()) for size in sizes)
+    kept = overlap_counts._places.cache_info().currsize
+    assert lcs_length(first, second) == slow_lcs(first, second)
+    assert overlap_counts._places.cache_info().currsize == kept + (min(sizes) <= 256)
+
+
 WORDS = st.lists(st.sampled_from("abc"), max_size=8).map(tuple)
 
 
@@ -224,14 +235,29 @@ def test_statistics_add_up_in_blocks(monkeypatch):
 
 def test_signatures_name_what_moves_a_number():
     assert (
-        load("bleu4").signature
-        == "bleu|order:4|variant:sacrebleu|smooth:exp|tokenize:13a+char|case:mixed|version:0.1.0"
+        load("bleu4").signature == "bleu|order:4|variant:sacrebleu|smooth:exp|tokenize:13a+char|case:mixed|"
+        f"sacrebleu:{version('sacrebleu')}|version:0.1.0"
     )
     different = [load("bleu4"), load("bleu3"), load("coco_bleu4"), load("bleu4", tokenize="intl"),
                  load("bleu4", lowercase=True), load("bleu4", brevity=False), load("rouge_l"),
                  load("rougeL", stem=True), load("rouge_l", beta=2.0)]  # fmt: skip
     assert len({metric.signature for metric in different}) == len(different)
     assert load("rouge_l").signature == load("rougeL").signature
+
+
+def test_signatures_name_the_library_that_cuts_or_stems():
+    cuts, stems = f"|sacrebleu:{version('sacrebleu')}|", f"|nltk:{version('nltk')}|"
+    for metric in (Bleu(), Bleu(tokenize="intl"), Gleu(), RougeL(tokenize="13a"), QMetric("bleu1", tokenize="13a")):
+        assert metric.signature.count(cuts) == 1 and stems not in metric.signature
+    assert stems in RougeL(stem=True).signature
+    for name in ("coco_bleu4", "rouge_l", "chrf", "answerability"):
+        assert "sacrebleu:" not in (signature := load(name).signature).replace("variant:sacrebleu", "")
+        assert stems not in signature
+
+
+def test_rouge_l_whose_recall_has_no_weight_is_the_precision():
+    assert RougeL(beta=0).score(["a b"], references=[["a b c d"]]).scores == [1.0]
+    assert "|beta:0.0|" in RougeL(beta=0).signature
 
 
 @pytest.mark.parametrize(
@@ -241,7 +267,13 @@ def test_signatures_name_what_moves_a_number():
         (lambda: Bleu(4, "nist"), "variant 'nist' does not exist"),
         (lambda: Bleu(tokenize="moses"), "tokenize=moses: no such tokeniser"),
         (lambda: RougeL("sacre"), "variant 'sacre' does not exist"),
-        (lambda: Chrf(0), "must be positive"),
+        (lambda: Bleu(2.5), "order 2.5 is out of range; give a whole number from 1 to 9"),
+        (lambda: Bleu("4"), "order '4' is out of range"),
+        (lambda: Bleu(True), "order True is out of range"),
+        (lambda: RougeL(beta=-1), "rouge_l: beta -1 is out of range; give a number from 0"),
+        (lambda: Chrf(0), "chrf: char_order 0 is out of range; give a whole number from 1"),
+        (lambda: Chrf(2.5), "char_order 2.5 is out of range"),
+        (lambda: Chrf(beta=float("nan")), "beta nan is out of range"),
         (lambda: load("bleu4").score(["q"], ["c"]), "bleu needs references"),
         (lambda: load("bleu4").score(["q"], references=[[]]), r"references\[0\] is \[\]"),
         (lambda: load("bleu4").statistics(["q"], ["gold"]), r"references\[0\] is 'gold'"),

@@ -3,12 +3,13 @@
 import ast
 import subprocess
 import sys
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 import rewards
-from rewards import MetricInputError, QAScore, load
+from rewards import Metric, MetricInputError, QAScore, load
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,6 +42,23 @@ def test_load_takes_anything_importable():
 def test_load_errors(name, message):
     with pytest.raises(MetricInputError, match=message):
         load(name)
+
+
+WITH_BATCHES = ["QRelScore", "QAScore", "BARTScore", "BERTScore", "MoverScore", "KPQA", "BLEURT", "COMET", "RQUGE"]
+
+
+@pytest.mark.parametrize("name", WITH_BATCHES)
+@pytest.mark.parametrize("size", [0, 2.5, "x"])
+def test_a_batch_size_that_is_none_is_refused_before_a_model_is_loaded(name, size):
+    options = {"model": "/no/model"} if name == "KPQA" else {}
+    with pytest.raises(MetricInputError, match=r"batch_size .* is out of range; give a whole number from 1"):
+        getattr(rewards, name)(**options, batch_size=size)
+
+
+def test_every_metric_with_batches_is_among_these():
+    public = {name: getattr(rewards, name) for name in rewards.__all__}
+    metrics = {name: kind for name, kind in public.items() if isinstance(kind, type) and issubclass(kind, Metric)}
+    assert {name for name in metrics if "batch_size" in signature(metrics[name]).parameters} == set(WITH_BATCHES)
 
 
 def test_sources_import_nothing_of_the_trainer():

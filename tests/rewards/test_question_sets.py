@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from importlib.metadata import version
 
 import pytest
 from hypothesis import given, settings
@@ -39,6 +40,10 @@ class Looked(Metric):
     def compute(self, inputs):
         rows = zip(inputs.questions, inputs.references, strict=True)
         return MetricResult([max(self.table.get((text, gold), 0.0) for gold in group) for text, group in rows], {})
+
+
+class Passages(Looked):
+    needs = frozenset({"references", "contexts"})
 
 
 def check(scores, want, key):
@@ -171,6 +176,19 @@ def test_contexts_go_to_metrics_that_need_them():
     [
         (lambda: match_sets(load("rouge_l"), [["a"]], []), "1 sets of predictions but 0 of references"),
         (lambda: match_sets(load("rouge_l"), ["a"], [["b"]]), r"predictions\[0\] is 'a'"),
+        (lambda: match_sets(load("rouge_l"), [["a"]], ["who"]), r"references\[0\] is 'who'; give a list of texts"),
+        (lambda: match_sets(load("rouge_l"), [["a"]], [None]), r"references\[0\] is None"),
+        (lambda: match_sets(load("rouge_l"), [None], [["a"]]), r"predictions\[0\] is None"),
+        (lambda: match_sets(load("rouge_l"), [["a"]], [[None]]), r"references\[0\] is \[None\]"),
+        (lambda: match_sets(load("rouge_l"), None, [["a"]]), "predictions is None; give one list of texts per"),
+        (lambda: match_sets(load("rouge_l"), ["a"], "a"), r"predictions\[0\] is 'a'"),
+        (lambda: cardinality_difference([["a"]], []), "1 sets of predictions but 0 of references"),
+        (lambda: cardinality_difference([["a"]], ["abc"]), r"references\[0\] is 'abc'"),
+        (lambda: self_bleu("ab"), "predictions is 'ab'"),
+        (lambda: match_sets(Passages({}), [["a"], ["b"]], [["a"], ["b"]], ["x"]), "2 documents but 1 contexts"),
+        (lambda: match_sets(Passages({}), [["a"]], [["a"]], ["x", "y"]), "1 documents but 2 contexts"),
+        (lambda: match_sets(Passages({}), [["a"]], [["a"]], "x"), "multi: contexts is 'x'; give a list of one text"),
+        (lambda: match_sets(Passages({}), [["a"]], [["a"]], [None]), r"multi: contexts is \[None\]"),
         (lambda: match_sets(Looked({("a", "b"): -1.0}), [["a"]], [["b"]]), "looked scores -1 for a pair"),
         (lambda: multi(load("answerability", against="context")), "answerability has no use for references"),
     ],
@@ -192,3 +210,5 @@ def test_a_metric_without_a_floor_is_refused():
 def test_signature():
     metric = load("coco_bleu4")
     assert multi(metric).signature == f"multi|same:ptb|empty:zero|decimals:all|metric:{metric.signature}"
+    assert "|decimals:5|" in multi(metric, decimals=5).signature
+    assert multi(metric, tokenize="13a").signature.startswith(f"multi|same:13a|sacrebleu:{version('sacrebleu')}|")

@@ -1,11 +1,11 @@
 """Agreement against the worked examples of the papers and a slow reading of the definitions."""
 
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
 
-from rl_qg.agreement import fleiss_kappa, krippendorff_alpha
+from rl_qg.agreement import LEVELS, fleiss_kappa, krippendorff_alpha
 from rl_qg.passage_draws import Draws
 
 N = None
@@ -37,6 +37,42 @@ def test_interval_alpha_is_one_minus_the_ratio_of_mean_squared_differences() -> 
     )
     expected = np.mean([(a - b) ** 2 for a, b in permutations(every, 2)])
     assert krippendorff_alpha(UNITS, "interval").value == pytest.approx(1 - observed / expected)
+
+
+def slow_alpha(units, level: str) -> float:
+    """From the table of coincidences, as the paper has it: every two values, every unit."""
+    rated = [[value for value in unit if value is not N] for unit in units]
+    rated = [unit for unit in rated if len(unit) > 1]
+    values = sorted({value for unit in rated for value in unit})
+    count = {c: sum(unit.count(c) for unit in rated) for c in values}
+
+    def apart(c: float, k: float) -> float:
+        between = sum(count[g] for g in values if min(c, k) <= g <= max(c, k)) - (count[c] + count[k]) / 2
+        return {"nominal": float(c != k), "interval": (c - k) ** 2, "ordinal": between**2 if c != k else 0.0}[level]
+
+    observed = sum(apart(c, k) / (len(unit) - 1) for unit in rated for c, k in permutations(unit, 2))
+    expected = sum(count[c] * count[k] * apart(c, k) for c, k in product(values, values))
+    return 1 - (sum(count.values()) - 1) * observed / expected
+
+
+def test_any_number_of_distinct_ratings() -> None:
+    rng = np.random.default_rng(3)
+    units = [[float(value) if rng.random() < 0.8 else N for value in rng.normal(mean, 1, 4)] for mean in range(12)]
+    for level in LEVELS:
+        assert krippendorff_alpha(units, level).value == pytest.approx(slow_alpha(units, level))
+    many = [[float(value) for value in row] for row in rng.random((4_000, 2))]  # a table for each unit would be 2 TB
+    for level in LEVELS:
+        value = krippendorff_alpha(many, level).value
+        assert value is not None and abs(value) < 0.06
+    kappa = fleiss_kappa(many).value
+    assert kappa is not None and abs(kappa) < 0.001
+
+
+def test_without_draws_there_is_no_interval() -> None:
+    for found in (krippendorff_alpha(UNITS, "ordinal"), fleiss_kappa([[1, 2], [1, 1]])):
+        assert found.value is not None and (found.low, found.high) == (None, None)
+    alone = krippendorff_alpha(UNITS, "ordinal", Draws([0] * len(UNITS), resamples=9))
+    assert alone.value is not None and alone.low is None
 
 
 def test_fleiss_example() -> None:

@@ -21,7 +21,7 @@ SCIPY = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stat
 def run(tmp_path: Path, rows: Any = None, metrics: Any = None, **options: Any) -> dict[str, Any]:
     tmp_path.mkdir(exist_ok=True)
     path = write_lines(tmp_path / "human.jsonl", rows or rated())
-    settings = CorrelateSettings(human=str(path), **{"resamples": 60, "folds": 3, **options})
+    settings = CorrelateSettings(human=str(path), **{"resamples": 400, "folds": 3, **options})
     return correlate(
         {"words": Words(), "fewer": Words(-1)} if metrics is None else metrics, settings, tmp_path / "out"
     )
@@ -123,6 +123,78 @@ def test_too_few_systems_or_none(tmp_path: Path) -> None:
     assert (row["value"], row["why"]) == (None, "2 systems with ratings; a correlation needs 3")
     record = run(tmp_path, [{**row, "system": None} for row in rated()])
     assert {row["level"] for row in record["correlations"]} == {"question"}
+
+
+def test_metrics_without_some_scores_are_tested_on_the_questions_of_both(tmp_path: Path) -> None:
+    rows = rated(25)
+    for place, row in enumerate(rows):
+        row["metrics"] = {"best": row["human"]["good"]} if place else {}
+        row["metrics"] |= (
+            {"half": row["human"]["good"] - len(row["question"])} if place < 50 else {"rest": 1.0 * place}
+        )
+    record = run(tmp_path, rows)
+    with (tmp_path / "out" / "tables" / "differences.csv").open() as stream:
+        differences = list(csv.DictReader(stream))
+    own = {"criterion": "good", "level": "question", "coefficient": "kendall"}
+    tested = pick(differences, **own, metric="words", against="authors/half")
+    human, words = zip(*((row["human"]["good"], len(row["question"].split())) for row in rows[:50]), strict=True)
+    half = [row["metrics"]["half"] for row in rows[:50]]
+    gap = stats.kendalltau(words, human).statistic - stats.kendalltau(half, human).statistic
+    assert (float(tested["value"]), int(tested["n"])) == (pytest.approx(gap), 50)
+    assert float(pick(differences, **own, metric="words", against="authors/best")["p_holm"]) < 0.05
+    best = pick(record["best"], **own)
+    assert best["metrics"] == ["authors/best"] and best["not_tested"] == []
+    assert not [row for row in differences if {row["metric"], row["against"]} == {"authors/half", "authors/rest"}]
+
+
+def test_systems_are_compared_on_the_questions_of_both_metrics(tmp_path: Path) -> None:
+    rows = rated(24)
+    for place, row in enumerate(rows):
+        row["metrics"] = {"half": float(len(row["question"]) + place % 5)} if place < 40 else {}
+    run(tmp_path, rows)
+    with (tmp_path / "out" / "tables" / "differences.csv").open() as stream:
+        row = pick(
+            list(csv.DictReader(stream)),
+            **{"criterion": "good", "level": "system", "coefficient": "pearson"},
+            **{"metric": "words", "against": "authors/half"},
+        )
+    columns = [
+        [np.mean([value(one) for one in rows[:40] if one["system"] == system]) for system in "abcd"]
+        for value in (
+            lambda one: len(one["question"].split()),
+            lambda one: one["metrics"]["half"],
+            lambda one: one["human"]["good"],
+        )
+    ]
+    gap = stats.pearsonr(columns[0], columns[2]).statistic - stats.pearsonr(columns[1], columns[2]).statistic
+    assert float(row["value"]) == pytest.approx(gap)
+
+
+def test_what_was_not_tested_is_named_under_the_table(tmp_path: Path) -> None:
+    rows = rated()
+    for place, row in enumerate(rows):
+        row["metrics"] = {"first": row["human"]["good"]} if place < 24 else {"last": row["human"]["good"]}
+    record = run(tmp_path, rows, {})
+    best = pick(record["best"], criterion="good", level="question", coefficient="kendall")
+    assert len(best["metrics"]) == len(best["not_tested"]) == 1
+    text = (tmp_path / "out" / "correlate.txt").read_text(encoding="utf-8")
+    assert f"Not tested against the best, and so without *: {best['not_tested'][0]} (r, ρ, τ-b" in text
+    line = next(line for line in text.splitlines() if line.startswith(f"| {best['not_tested'][0]} "))
+    assert "1.000" in line and "*" not in line and "– |" in line
+
+
+def test_one_passage_has_no_intervals_and_no_tests(tmp_path: Path) -> None:
+    rows = [{**row, "context": "p", "item": "i"} for row in rated(5)]
+    record = run(tmp_path, rows)
+    assert record["differences"]["rows"] == 0
+    for key in ("correlations", "win_loss", "agreement", "by_type"):
+        for row in record[key]:
+            assert row.get("low") is None and "why" in row, (key, row)
+    text = (tmp_path / "out" / "correlate.txt").read_text(encoding="utf-8")
+    assert "One passage alone: there are no intervals and no tests." in text
+    few = run(tmp_path / "few", rated(9))
+    assert few["counts"]["passages"] == 9
+    assert "Only 9 passages" in (tmp_path / "few" / "out" / "correlate.html").read_text(encoding="utf-8")
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

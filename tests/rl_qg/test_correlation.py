@@ -34,10 +34,11 @@ def test_some_of_the_questions_and_many_passages(monkeypatch: pytest.MonkeyPatch
     draws = Draws([k // 2 for k in range(60)], resamples=20, seed=2)
     rows = np.sort(rng.permutation(60)[:30])
     by_table = correlations(x, y, draws, rows)
-    monkeypatch.setattr(correlation, "_LARGEST_TABLE", 5)
-    monkeypatch.setattr(correlation, "_AT_ONCE", 64)  # several blocks
-    for name, values in correlations(x, y, draws, rows).items():
-        np.testing.assert_allclose(values, by_table[name], atol=1e-12)
+    monkeypatch.setattr(correlation, "_AT_ONCE", 64)  # blocks of two questions, which cut passages in two
+    for largest in (2000, 5):
+        monkeypatch.setattr(correlation, "_LARGEST_TABLE", largest)
+        for name, values in correlations(x, y, draws, rows).items():
+            np.testing.assert_allclose(values, by_table[name], atol=1e-12)
 
 
 def test_constant_columns_have_no_correlation() -> None:
@@ -66,3 +67,18 @@ def test_systems_row_by_row() -> None:
         assert np.isnan(found[name][0])
         want = [slow(a, b).statistic for a, b in zip(x[1:], y[1:], strict=True)]
         np.testing.assert_allclose(found[name][1:], want, atol=1e-12)
+
+
+def test_very_large_and_very_small_numbers() -> None:
+    rng = np.random.default_rng(7)
+    x, y = rng.normal(size=30), rng.normal(size=30)
+    draws = Draws(range(30), resamples=10)
+    want = correlations(x, y, draws, np.arange(30))
+    for scale in (1e-200, 1e200):
+        for name, values in correlations(x * scale, y, draws, np.arange(30)).items():
+            np.testing.assert_allclose(values, want[name], atol=1e-9)
+    systems = row_correlations(x[None, :6], y[None, :6])["pearson"]
+    for scale in (1e-14, 1e-200, 1e200):  # a spread of 1e-28 is a spread
+        assert row_correlations(scale * x[None, :6], y[None, :6])["pearson"] == pytest.approx(systems)
+    noise = 72.333 + 1e-14 * np.array([[0, 1, 0, 1]])
+    assert np.isnan(row_correlations(noise, np.arange(4.0)[None])["pearson"]).all()

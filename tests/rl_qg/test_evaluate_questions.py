@@ -30,6 +30,7 @@ def questions(passages: int = 10, extra: int = 0, seed: int = 0) -> list[dict[st
 
 
 def run(tmp_path: Path, files: dict[str, list[dict[str, Any]]], metrics: Any = None, **options: Any) -> dict[str, Any]:
+    tmp_path.mkdir(exist_ok=True)
     paths = {name: str(write_lines(tmp_path / f"{name}.jsonl", rows)) for name, rows in files.items()}
     settings = EvaluateSettings(predictions=paths, **{"resamples": 80, **options})
     return evaluate({"words": Words(), "shared": Shared()} if metrics is None else metrics, settings, tmp_path / "out")
@@ -56,6 +57,23 @@ def test_mean_and_corpus_score_with_intervals_over_passages(tmp_path: Path) -> N
         assert [found["low"], found["high"]] == pytest.approx(np.quantile(values[1:], [0.025, 0.975]).tolist())
     assert slow[MEAN][0] != pytest.approx(slow[CORPUS][0], abs=1e-3)
     assert [row["form"] for row in record["scores"] if row["by"] == "all" and row["metric"] == "words"] == [MEAN]
+
+
+def test_scores_come_from_the_counts_where_a_metric_can_take_them(tmp_path: Path) -> None:
+    class Counted(Shared):
+        def score(self, questions, contexts, **columns) -> Any:
+            raise AssertionError("the counts are there")
+
+        def sentence(self, counts: np.ndarray) -> np.ndarray:
+            return counts[:, 0] / counts[:, 1]
+
+    rows = questions()
+    found, want = (
+        run(tmp_path / name, {"one": rows}, {"shared": metric()}) for name, metric in (("a", Counted), ("b", Shared))
+    )
+    assert found["scores"] == want["scores"]
+    kept = [(tmp_path / name / "out" / "scores" / "one" / "shared.jsonl").read_text() for name in "ab"]
+    assert kept[0] == kept[1]
 
 
 def test_types_and_lengths_divide_the_questions(tmp_path: Path) -> None:
@@ -130,6 +148,32 @@ def test_questions_without_a_score_are_counted(tmp_path: Path) -> None:
     assert "Questions without a score: sparse (one) 1" in (tmp_path / "out" / "evaluate.html").read_text()
 
 
+def test_one_passage_and_few(tmp_path: Path) -> None:
+    near = [{**row, "context": "p"} for row in questions(5)]
+    record = run(tmp_path, {"near": near, "far": [{**row, "question": row["question"] + " so"} for row in near]})
+    assert all(row["low"] is None and "one passage" in row["why"] for row in record["scores"])
+    assert [(row["p"], row.get("better")) for row in record["tests"]] == [(None, None)] * len(record["tests"])
+    assert "One passage alone" in (tmp_path / "out" / "evaluate.txt").read_text(encoding="utf-8")
+    near = questions(2)
+    record = run(tmp_path, {"near": near, "far": [{**row, "question": row["question"] + " so"} for row in near]})
+    assert record["tests"] and all(row["p"] >= 0.5 and not row["better"] for row in record["tests"])
+    assert "Only 2 passages" in (tmp_path / "out" / "evaluate.txt").read_text(encoding="utf-8")
+
+
+def test_text_files_by_column_are_one_input(tmp_path: Path) -> None:
+    rows = questions(3)
+    for name, column in (("q", [row["question"] for row in rows]), ("r", [row["references"][0] for row in rows])):
+        (tmp_path / f"{name}.txt").write_text("\n".join(column) + "\n")
+    predictions = {"question": str(tmp_path / "q.txt"), "references": str(tmp_path / "r.txt")}
+    settings = EvaluateSettings(predictions=predictions, resamples=20)
+    record = evaluate({"shared": Shared()}, settings, tmp_path / "out")
+    assert record["counts"] == {"q": {"questions": 6, "passages": 6}}
+    want = run(tmp_path, {"one": rows})
+    assert pick(record["scores"], by="all", form=MEAN)["value"] == pytest.approx(
+        pick(want["scores"], by="all", form=MEAN, metric="shared")["value"]
+    )
+
+
 def test_bad_files_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.jsonl: line 1: field 'question' is missing or no text; the row has"):
         run(tmp_path, {"a": [{"context": "c"}]})
@@ -137,7 +181,7 @@ def test_bad_files_are_one_line(tmp_path: Path) -> None:
         run(tmp_path, {"a": [*questions(1)[:1], {"question": "q"}]})
     with pytest.raises(InputError, match="holds no question"):
         run(tmp_path, {"a": []})
-    for predictions in ("", [], [3]):
+    for predictions in ("", [], [3], {}):
         with pytest.raises(InputError, match="predictions has no value"):
             evaluate({}, EvaluateSettings(predictions=predictions), tmp_path)
     with pytest.raises(InputError, match="x is named twice"):

@@ -29,6 +29,18 @@ def test_what_is_missing_is_filled_in(tmp_path: Path) -> None:
     assert criteria_of([first, second, third]) == ["ok"]
 
 
+def test_an_item_is_the_passage_and_the_answer_whatever_the_group(tmp_path: Path) -> None:
+    rows = [
+        {"question": "a?", "context": "c", "answer": "x", "group": "one", "human": {"ok": 1}},
+        {"question": "b?", "context": "c", "answer": "x", "group": "two", "human": {"ok": 2}},
+        {"question": "c?", "context": "d", "answer": "x", "group": "two", "human": {"ok": 2}},
+        {"question": "d?", "group": "two", "human": {"ok": 2}},
+    ]
+    first, second, third, fourth = read_judgements(write_lines(tmp_path / "h.jsonl", rows))
+    assert first.item == second.item != third.item and first.group != second.group
+    assert fourth.item == "two"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -43,11 +55,18 @@ def test_what_is_missing_is_filled_in(tmp_path: Path) -> None:
         ({"ratings": {"good": 4}}, "ratings.good is no list"),
         ({"ratings": {"good": [1, "x"]}}, "ratings.good is 'x', not a finite number"),
         ({"metrics": {"m": "high"}}, "metrics.m is 'high', not a finite number"),
+        ({"human": {"good": 10**400}}, "human.good is 1000.*, not a finite number"),
+        ({"ratings": {"good": [-(10**400)]}}, "ratings.good is -1000.*, not a finite number"),
+        ({"human": {"\ud800": 4}}, r"field 'human' has the name '.ud800', which is no text"),
+        ({"metrics": {"\ud800": 4}}, r"field 'metrics' has the name '.ud800', which is no text"),
+        ({"system": "\ud800"}, "field 'system' is str, not text"),
+        ({"system": ["\ud800"]}, "field 'system' is list, not text"),
     ],
 )
 def test_bad_lines_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     rows = rated(1)
-    path = write_lines(tmp_path / "h.jsonl", [rows[0], {**rows[1], **change}])
+    path = tmp_path / "h.jsonl"
+    path.write_text("\n".join(map(json.dumps, [rows[0], {**rows[1], **change}])))
     with pytest.raises(InputError, match=rf"h\.jsonl: line 2: {message}") as error:
         read_judgements(path)
     assert "\n" not in str(error.value)

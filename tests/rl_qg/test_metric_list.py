@@ -4,11 +4,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from accelerate import PartialState
 
 import rewards
 from rl_qg.cli import compose
 from rl_qg.errors import InputError
-from rl_qg.metric_list import PartOf, metric_options
+from rl_qg.metric_list import PartOf, load_metrics, metric_options
+from rl_qg.metric_scores import signature_of
 
 MODELS = {"bert": "my-bert", "gpt2": "my-gpt2", "roberta": "r", "bart": "b"}
 
@@ -56,6 +58,28 @@ def test_a_part_in_the_place_of_the_score() -> None:
         PartOf(Two(), "grg", "x")
     with pytest.raises(InputError, match="part 'tokens' is no single number"):
         PartOf(Two(), "tokens", "x").score(["q"])
+
+
+class Unsigned:
+    """Somebody's metric that says nothing of itself."""
+
+    def __init__(self, x: int = 0) -> None:
+        self.x = x
+
+    def score(self, questions: Any, contexts: Any, **columns: Any) -> Any:
+        return SimpleNamespace(scores=[self.x] * len(questions), parts={})
+
+
+def test_a_metric_without_signature_is_known_by_its_options() -> None:
+    entries = [{"_target_": f"{__name__}.Unsigned", "x": x, "label": f"x{x}"} for x in (1, 2)]
+    settings = compose("correlate", ["training.use_cpu=true"])
+    loaded = load_metrics(entries, settings, PartialState(cpu=True))
+    one, two = (signature_of(metric) for metric in loaded.values())
+    assert one != two and "Unsigned" in one and '"x": 1' in one
+    assert (
+        "Words"
+        in signature_of(load_metrics(["tests.judging.Words"], settings, PartialState(cpu=True))["Words"]).title()
+    )
 
 
 def test_every_short_name_makes_an_entry() -> None:

@@ -46,6 +46,17 @@ def test_another_metric_or_other_texts_are_computed_anew(tmp_path: Path) -> None
     assert unread.seen == 0
 
 
+def test_scores_of_a_metric_without_signature_are_computed_anew(tmp_path: Path) -> None:
+    class Unsigned(Words):
+        def __init__(self, sign: int) -> None:
+            super().__init__(sign)
+            del self.signature
+
+    score(Unsigned(1), tmp_path)
+    other = Unsigned(-1)
+    assert score(other, tmp_path) == [-1, -2, -3, -4, -5, -6, -7] and other.seen == 7
+
+
 def test_scores_that_are_none_or_not_finite(tmp_path: Path) -> None:
     class Odd(Words):
         def score(self, questions, contexts, **columns) -> Any:

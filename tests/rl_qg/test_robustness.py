@@ -13,6 +13,7 @@ from rl_qg.robustness import robustness
 from rl_qg.settings import RobustnessSettings
 from tests.judging import Words, write_lines
 
+COLOURS = "red blue grey green white black brown pink".split()
 NAMES = ["Ada Bell", "Carl Foss", "Ilva Maron", "Per Holt"]
 
 
@@ -21,8 +22,17 @@ def human(count: int = 8) -> list[dict[str, Any]]:
     for place in range(count):
         name, other = NAMES[place % 4], NAMES[(place + 1) % 4]
         context = f"In {1900 + place} it was {name} who met {other} in Lorn. Later {other} left."
-        rows.append({"question": f"How many people met {name} in his town?", "context": context, "answer": other})
+        question = f"How many people met {name} in his {COLOURS[place]} town?"
+        rows.append({"question": question, "context": context, "answer": other})
     return [*rows, {"question": "Name the river.", "context": "It was Lorn.", "answer": "Lorn"}]
+
+
+class Sparse(Words):
+    """Gives every second question no score."""
+
+    def score(self, questions, contexts, **columns) -> Any:
+        found = super().score(questions, contexts, **columns).scores
+        return SimpleNamespace(scores=[value if place % 2 else None for place, value in enumerate(found)])
 
 
 class Knows(Words):
@@ -76,7 +86,7 @@ def test_every_question_made_says_what_was_changed_and_the_others_are_counted(tm
     for kind in ("entity", "pronoun", "negation", "paraphrase"):
         own = [row for row in made if row["kind"] == kind]
         assert record["counts"][kind] == {"made": len(own), "no_rule_applies": 9 - len(own)}
-        assert len(own) == (9 if kind == "entity" else 8), kind
+        assert len(own) == 8, kind
         for row in own:
             original = made[[one["number"] for one in made].index(row["number"])]
             assert original["kind"] == "original" and row["references"] == [original["question"]]
@@ -100,10 +110,44 @@ def test_supplied_paraphrases_and_a_sample(tmp_path: Path) -> None:
     pairs = write_lines(tmp_path / "p.jsonl", [{"question": rows[0]["question"], "paraphrase": "Whom?"}])
     metrics = {"words": Words()}
     record = run(tmp_path, metrics=metrics, paraphrases=str(pairs), kinds=["negation"])
-    assert record["counts"]["paraphrase"] == {"made": 2, "no_rule_applies": 7}  # asked of two passages
+    assert record["counts"]["paraphrase"] == {"made": 1, "no_rule_applies": 8}
     assert [row["kind"] for row in record["results"]] == ["negation"]
     few = run(tmp_path, metrics=metrics, max_questions=3)
-    assert few["counts"]["questions"] == 3
+    assert (few["counts"]["questions"], few["counts"]["in_file"]) == (3, 9)
+    assert "3 human questions of 9 in the file; made" in (tmp_path / "out" / "robustness.txt").read_text("utf-8")
+
+
+def test_references_count_row_by_row(tmp_path: Path) -> None:
+    rows = [{**row, "references": ["Who?"]} for row in human()]
+    rows[0]["references"] = None
+    rows[1]["references"] = [rows[1]["question"]]
+    metrics = {"refs": Words(needs=("references",)), "free": Words()}
+    record = run(tmp_path, rows, metrics, kinds=["negation"])
+    assert record["references"] == "those of the input; for 2 of 9 questions the human question itself"
+    made = lines(tmp_path / "out" / "questions.jsonl")
+    assert {row["number"] for row in made if row["references"] != ["Who?"]} == {0, 1}
+    used = {name: pick(record, name, "negation")["original"]["n"] for name in metrics}
+    assert used == {"refs": 7 + 6, "free": 9 + 8}  # questions as they were and negated ones; one cannot be negated
+
+
+def test_questions_without_a_score_are_counted(tmp_path: Path) -> None:
+    record = run(tmp_path, metrics={"sparse": Sparse(), "words": Words()}, kinds=["negation"])
+    made = 9 + 8 + 8
+    assert record["counts"]["without_score"] == {"sparse": (made + 1) // 2}
+    text = (tmp_path / "out" / "robustness.txt").read_text(encoding="utf-8")
+    assert "Questions without a score: sparse 13" in text and " negation (16) |" in text
+    sparse = pick(record, "sparse", "negation")
+    assert sparse["paraphrase"]["n"] + sparse["original"]["n"] < 2 * 16
+    assert "Only 8 passages" not in text and "Only 9 passages" in text
+
+
+def test_a_supplied_paraphrase_that_is_the_question_is_none(tmp_path: Path) -> None:
+    texts = dict.fromkeys(row["question"] for row in human(4))
+    pairs = [{"question": text, "paraphrase": text.replace("met", " met")} for text in texts]
+    pairs[0]["paraphrase"] = "Whom?"
+    supplied = str(write_lines(tmp_path / "p.jsonl", pairs))
+    record = run(tmp_path, human(4), {"words": Words()}, paraphrases=supplied)
+    assert record["counts"]["paraphrase"] == {"made": 1, "no_rule_applies": 4}
 
 
 @pytest.mark.parametrize(

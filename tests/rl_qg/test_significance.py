@@ -1,12 +1,14 @@
 """Tests of dependent correlations: a published value, their promise under the null hypothesis, and Holm's family."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
 from rl_qg.bootstrap import holm
 from rl_qg.correlation import correlations
 from rl_qg.passage_draws import Draws
-from rl_qg.significance import not_worse_than_the_best, pair_rows, williams
+from rl_qg.significance import Pair, not_worse_than_the_best, pair_rows, williams
 
 
 def test_williams_against_the_formula_by_hand() -> None:
@@ -44,16 +46,35 @@ def test_pairs_of_metrics() -> None:
     scores = {"good": human + rng.normal(size=300), "same": human + rng.normal(size=300), "bad": rng.normal(size=300)}
     draws = Draws(range(300), resamples=500)
     found = {name: correlations(x, human, draws, np.arange(300))["kendall"] for name, x in scores.items()}
-    rows = pair_rows(found, 300)
+    pairs = [Pair(a, b, found[a], found[b], 300, 300, between=0.5) for a, b in combinations(found, 2)]
+    rows = pair_rows(pairs)
     by_pair = {(row["metric"], row["against"]): row for row in rows}
     assert set(by_pair) == {("good", "same"), ("good", "bad"), ("same", "bad")}
     assert by_pair["good", "bad"]["p_holm"] < 0.001 < 0.05 < by_pair["good", "same"]["p_holm"]
     assert [row["p_holm"] for row in rows] == holm([row["p"] for row in rows])
     assert by_pair["good", "bad"]["value"] == found["good"][0] - found["bad"][0]
     values = {name: float(one[0]) for name, one in found.items()}
-    assert set(not_worse_than_the_best(rows, values)) == {"good", "same"}
-    between = {pair: 0.5 for pair in by_pair}
-    for row in pair_rows(found, 300, between):
+    alike, untested = not_worse_than_the_best(rows, values)
+    assert set(alike) == {"good", "same"} and not untested
+    for row in rows:
         want = williams(values[row["metric"]], values[row["against"]], 0.5, 300)
         assert want is not None and (row["williams_t"], row["williams_p"]) == want
         assert row["williams_p_holm"] >= row["williams_p"]
+
+
+def test_what_was_not_tested_against_the_best_is_not_alike() -> None:
+    rows = [{"metric": "a", "against": "b", "p_holm": 0.4}]
+    assert not_worse_than_the_best(rows, {"a": 0.5, "b": 0.4, "c": 0.3}) == (["a", "b"], ["c"])
+    assert not_worse_than_the_best(rows, {"a": 0.5, "b": 0.4, "c": 0.6}) == (["c"], ["a", "b"])
+    alone = [Pair("a", "b", np.full(9, 0.5), np.full(9, 0.4), 3, passages=1)]
+    assert pair_rows(alone) == []
+
+
+def test_metrics_that_differ_by_rounding_are_equal() -> None:
+    rng = np.random.default_rng(2)
+    human, scores = rng.integers(1, 6, 80).astype(float), rng.random(80)
+    draws, rows = Draws(range(80), resamples=100), np.arange(80)
+    for name, first in correlations(scores, human, draws, rows).items():
+        second = correlations(100 * scores + 3, human, draws, rows)[name]
+        (row,) = pair_rows([Pair("a", "b", first, second, 80, 80)])
+        assert (row["value"], row["p"]) == (0, 1), name

@@ -1,0 +1,36 @@
+"""Checks of the numbers that metrics are built with."""
+
+import math
+from numbers import Integral, Real
+
+from rewards.errors import MetricInputError
+
+
+def number(
+    metric: str, option: str, value: object, *, low: float = -math.inf, high: float = math.inf, whole: bool = False
+) -> float:
+    """Return a finite number from ``low`` to ``high``; with ``whole`` one without a fraction.
+
+    Raises:
+        MetricInputError: it is something else; the line names metric and option.
+    """
+    if (
+        isinstance(value, Integral if whole else Real)
+        and isinstance(value, Real)
+        and not isinstance(value, bool)
+        and math.isfinite(found := float(value))
+        and low <= found <= high
+    ):
+        return found
+    limits = "".join([f" from {low:g}" * math.isfinite(low), f" to {high:g}" * math.isfinite(high)])
+    kind = "a whole number" if whole else "a number"
+    raise MetricInputError(f"{metric}: {option} {value!r:.40} is out of range; give {kind}{limits}")
+
+
+def batch_of(metric: str, size: object) -> int:
+    """Return a batch size, a whole number from 1.
+
+    Raises:
+        MetricInputError: it is none.
+    """
+    return int(number(metric, "batch_size", size, low=1, whole=True))
