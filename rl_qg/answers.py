@@ -20,9 +20,9 @@ from typing import Any
 from accelerate import PartialState
 from tqdm import tqdm
 
-from rl_qg.answer_passages import Passage, Passages
-from rl_qg.answer_rules import VERSION, rule_spans
-from rl_qg.answer_text import Span
+from rl_qg.answering.passages import Passage, Passages
+from rl_qg.answering.rules import VERSION, rule_spans
+from rl_qg.answering.text import Span
 from rl_qg.errors import InputError
 from rl_qg.output_reports import check_report, report_path, reported
 from rl_qg.processes import from_main
@@ -104,12 +104,12 @@ def method(settings: AnswersSettings, state: PartialState) -> tuple[Propose, dic
     if settings.method == "rules":
         return lambda contexts: [rule_spans(context, limit) for context in contexts], made_by | {"rules": VERSION}
     if settings.method == "spacy":
-        from rl_qg.answer_parser import ParserAnswers
+        from rl_qg.answering.parser import ParserAnswers
 
         parser = ParserAnswers(settings.spacy_model, limit)
         return parser, made_by | parser.made_by
     if settings.method == "extractor":
-        from rl_qg.answer_extractor import ExtractorAnswers
+        from rl_qg.answering.extractor import ExtractorAnswers
 
         extractor = ExtractorAnswers(
             settings.extractor, limit, min_probability=settings.min_probability, device=state.device

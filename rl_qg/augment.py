@@ -7,7 +7,7 @@ The questions are read line by line: once for all rules, once more for each filt
 decides, and once to write; the human examples as their source is read. In memory stand hashes of both, and numbers.
 The sample hangs on the seed and on what the lines say, not on their order; only of candidates that repeat one another,
 the one that stands first is taken. Models measure what has come so far, shared by all processes, into files that a
-killed command goes on with and later ones read (`rl_qg.candidate_measures`); the rest is the main process's work.
+killed command goes on with and later ones read (`rl_qg.augmentation.measures`); the rest is the main process's work.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,27 +19,27 @@ from typing import Any
 
 from accelerate import PartialState
 
-from rl_qg.augmented_files import (
+from rl_qg.augmentation.candidates import Candidates
+from rl_qg.augmentation.data_card import card_path, check_dataset_name, publish, write_data_card
+from rl_qg.augmentation.files import (
     SYNTHETIC,
     AugmentedRow,
     check_output,
     synthetic_row,
     write_augmented,
 )
-from rl_qg.candidate_measures import Taken, take_measure
-from rl_qg.candidates import Candidates
-from rl_qg.data_card import card_path, check_dataset_name, publish, write_data_card
+from rl_qg.augmentation.funnel import Funnel, Work, no_metric
+from rl_qg.augmentation.measures import Taken, take_measure
+from rl_qg.augmentation.rules import Empty
+from rl_qg.augmentation.sampling import SAMPLERS
+from rl_qg.augmentation.table import build_filters
 from rl_qg.errors import InputError
-from rl_qg.filter_rules import Empty
-from rl_qg.filter_table import build_filters
-from rl_qg.filters import Funnel, Work, no_metric
 from rl_qg.judge import Reward
 from rl_qg.output_reports import check_apart, check_report, report_path, reported
 from rl_qg.processes import from_main
 from rl_qg.qa_data import check_unchanged, examples_hash, file_hash
 from rl_qg.qa_stream import Examples
 from rl_qg.run_folder import write_json
-from rl_qg.sampling import SAMPLERS
 from rl_qg.settings import AugmentSettings
 
 
@@ -52,7 +52,7 @@ def augment(
     state: PartialState | None = None,
     load_metric: Callable[[Mapping[str, Any]], Reward] = no_metric,
 ) -> dict[str, Any]:
-    """Write `output` (see `rl_qg.augmented_files`: gold first, then the sampled candidates, as `synthetic-…`).
+    """Write `output` (see `rl_qg.augmentation.files`: gold first, then the sampled candidates, as `synthetic-…`).
 
     Beside it stand the report that is returned, `<output stem>.report.json` (what came in, what each filter dropped,
     what was kept and sampled, the settings, and the hashes of what was read), and `<output stem>.card.md`, its card.
@@ -62,7 +62,7 @@ def augment(
         questions: the candidates.
         gold: human questions; none for text without questions.
         output: `.json`, `.jsonl` or `.parquet`.
-        settings: its filters have every metric written out (`rl_qg.filter_choices.RewardFilter`).
+        settings: its filters have every metric written out (`rl_qg.augmentation.choices.RewardFilter`).
         state: the processes; None for a single one on the CPU.
         load_metric: builds the metric that such options describe.
 

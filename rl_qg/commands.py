@@ -16,12 +16,12 @@ from tqdm import tqdm
 from rl_qg.errors import InputError
 from rl_qg.filter_models import check_filters, load_metric, needs_models, with_metrics
 from rl_qg.judge import Reward
+from rl_qg.judging.result_pages import check_folder
 from rl_qg.metric_list import load_metrics
 from rl_qg.preparation import Run, load_reward, one_miniature, open_run, reward_with_miniatures
 from rl_qg.processes import processes
 from rl_qg.qa_data import take
 from rl_qg.qa_stream import Examples, stream_examples
-from rl_qg.result_pages import check_folder
 from rl_qg.run_folder import atomic_writer, check_run_folder, claim_run_folder, write_json
 from rl_qg.run_record import check_continuation, run_record, write_run_record
 from rl_qg.settings import QAModelSettings, Settings
@@ -68,7 +68,7 @@ def train_generator(run: Run) -> Path:
 
 def answers(settings: Settings) -> None:
     """Candidate answers of passages without questions (see `rl_qg.answers`)."""
-    from rl_qg.answer_passages import Passages, passage_keys
+    from rl_qg.answering.passages import Passages, passage_keys
     from rl_qg.answers import propose_answers, report_line
 
     options = settings.answers

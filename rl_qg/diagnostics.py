@@ -13,7 +13,7 @@ from statistics import fmean, median
 
 import sacrebleu
 
-from rl_qg.filters import words
+from rl_qg.augmentation.funnel import words
 
 # Name -> +1: more is better, -1: less is better, 0: neither, and a large change of either sign is suspicious.
 DIRECTION: Mapping[str, int] = {

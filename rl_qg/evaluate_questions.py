@@ -21,9 +21,9 @@ from tqdm import tqdm
 
 from rl_qg.errors import InputError
 from rl_qg.judge import Reward
-from rl_qg.metric_scores import JudgedRow, check_rows, direction_of, scores_of, signature_of
-from rl_qg.passage_draws import Draws, few_passages
-from rl_qg.prediction_analysis import (
+from rl_qg.judging.metric_scores import JudgedRow, check_rows, direction_of, scores_of, signature_of
+from rl_qg.judging.passage_draws import Draws, few_passages
+from rl_qg.judging.prediction_analysis import (
     ALL,
     CORPUS,
     MEAN,
@@ -34,7 +34,7 @@ from rl_qg.prediction_analysis import (
     score_rows,
     test_rows,
 )
-from rl_qg.result_pages import Page, Table, as_text, estimate_text, p_text, write_results
+from rl_qg.judging.result_pages import Page, Table, as_text, estimate_text, p_text, write_results
 from rl_qg.score_inputs import ScoreInput
 from rl_qg.settings import EvaluateSettings
 

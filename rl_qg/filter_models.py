@@ -7,12 +7,12 @@ from typing import Any
 from accelerate import PartialState
 
 import rewards
+from rl_qg.augmentation.ranking import RANDOM
+from rl_qg.augmentation.table import build_filters, imported, kind_of
 from rl_qg.command_list import choices
 from rl_qg.errors import InputError
-from rl_qg.filter_table import build_filters, imported, kind_of
 from rl_qg.judge import Reward
 from rl_qg.preparation import load_reward, reward_with_miniatures
-from rl_qg.ranking import RANDOM
 from rl_qg.reward_options import complete_parts, options_of
 from rl_qg.settings import AugmentSettings, Settings
 

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from rewards.kpqa_weights import LABELS, predictor_input
-from rl_qg.answer_text import sentences
+from rl_qg.answering.text import sentences
 from rl_qg.qa_data import Answer, QAExample
 from rl_qg.token_labels import IGNORED, Collator
 

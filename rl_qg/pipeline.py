@@ -14,11 +14,11 @@ from pathlib import Path
 
 from accelerate import PartialState
 
-from rl_qg.answer_passages import Passages, has_answers
+from rl_qg.answering.passages import Passages, has_answers
 from rl_qg.answers import method, propose_answers, report_line
 from rl_qg.augment import augment, check_questions, report_path
+from rl_qg.augmentation.data_card import check_dataset_name
 from rl_qg.commands import train_generator
-from rl_qg.data_card import check_dataset_name
 from rl_qg.evaluation import evaluate_generators
 from rl_qg.filter_models import check_filters, check_numbers, load_metric, with_metrics
 from rl_qg.generate import generate

@@ -9,8 +9,8 @@ from markupsafe import Markup
 from rl_qg.errors import InputError
 from rl_qg.report_plots import Plot
 from rl_qg.run_folder import read_json
-from rl_qg.study_plots import curves
-from rl_qg.study_tables import score_table, tables, test_table
+from rl_qg.studies.plots import curves
+from rl_qg.studies.tables import score_table, tables, test_table
 
 FILE = "study.json"
 TITLES = {

@@ -2,10 +2,10 @@
 
     rl-qg robustness input=dev.json metrics=[rouge_l,qrelscore] output=DIR
 
-Human questions are made wrong by one change (`rl_qg.perturbations`) and said in other words (`rl_qg.paraphrases`); a
-metric is judged by the area under the ROC curve of paraphrases against wrong questions. A row without references has
-the human question as its reference. Writes `questions.jsonl` (every question made, with what was changed),
-`robustness.json`, `.txt`, `.html` and CSV. The same command after a kill goes on.
+Human questions are made wrong by one change (`rl_qg.judging.perturbations`) and said in other words
+(`rl_qg.judging.paraphrases`); a metric is judged by the area under the ROC curve of paraphrases against wrong
+questions. A row without references has the human question as its reference. Writes `questions.jsonl` (every question
+made, with what was changed), `robustness.json`, `.txt`, `.html` and CSV. The same command after a kill goes on.
 """
 
 import json
@@ -20,17 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from rl_qg.answer_parser import ParserAnswers
+from rl_qg.answering.parser import ParserAnswers
 from rl_qg.errors import InputError
 from rl_qg.judge import Reward
-from rl_qg.metric_scores import JudgedRow, check_rows, direction_of, scores_of, signature_of
-from rl_qg.paraphrases import by_model, by_rules, read_pairs
-from rl_qg.passage_draws import Draws, Floats, estimate, few_passages
-from rl_qg.perturbations import KINDS, Finder, entities_by_kind, negate, rule_finder, swap_entity, swap_pronoun
-from rl_qg.prediction_analysis import passage_groups
+from rl_qg.judging.metric_scores import JudgedRow, check_rows, direction_of, scores_of, signature_of
+from rl_qg.judging.paraphrases import by_model, by_rules, read_pairs
+from rl_qg.judging.passage_draws import Draws, Floats, estimate, few_passages
+from rl_qg.judging.perturbations import KINDS, Finder, entities_by_kind, negate, rule_finder, swap_entity, swap_pronoun
+from rl_qg.judging.prediction_analysis import passage_groups
+from rl_qg.judging.result_pages import Page, Table, as_text, estimate_text, write_results
+from rl_qg.judging.roc import auc_draws
 from rl_qg.qa_data import seeded_rank
-from rl_qg.result_pages import Page, Table, as_text, estimate_text, write_results
-from rl_qg.roc import auc_draws
 from rl_qg.run_folder import atomic_writer
 from rl_qg.score_inputs import ScoreInput
 from rl_qg.settings import RobustnessSettings
@@ -155,7 +155,7 @@ def _finder(model: str) -> tuple[Finder, str]:
             log.info("entities are found by rules (%s)", str(error).partition(";")[0])
         else:
             return lambda text: [span for span in parser([text])[0] if span.kind != "chunk"], str(parser.made_by)
-    return rule_finder, "rules of rl_qg.answer_rules"
+    return rule_finder, "rules of rl_qg.answering.rules"
 
 
 def _paraphrases(rows: Sequence[JudgedRow], settings: RobustnessSettings) -> tuple[list[tuple[str, Any] | None], str]:

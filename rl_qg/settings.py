@@ -7,7 +7,7 @@ The YAML files hold the values and a comment on each key; the defaults here are 
 from dataclasses import dataclass, field
 from typing import Any
 
-from rl_qg.augmentation_ranges import faults_of_augmentation
+from rl_qg.augmentation.ranges import faults_of_augmentation
 from rl_qg.errors import InputError
 
 
@@ -170,7 +170,7 @@ class GenerateSettings:
 
 @dataclass
 class AugmentSettings:
-    """Filters of candidate questions (`rl_qg.filter_table`), then a sample of those kept (`rl_qg.sampling`)."""
+    """Filters of candidate questions, then a sample of those kept (`rl_qg.augmentation`)."""
 
     questions: str = ""
     gold: Any = ""

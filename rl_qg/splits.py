@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg import world
-from rl_qg.answer_passages import Passages, passage_key
+from rl_qg.answering.passages import Passages, passage_key
 from rl_qg.errors import InputError
 from rl_qg.qa_data import (
     QAData,

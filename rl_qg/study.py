@@ -30,12 +30,12 @@ from rl_qg.report import write_report
 from rl_qg.run_folder import append_json_line
 from rl_qg.settings import Settings
 from rl_qg.splits import WORLD
-from rl_qg.study_analysis import find_results
-from rl_qg.study_data import StudyExamples, load_examples, write_examples
-from rl_qg.study_file import Study, read_study
-from rl_qg.study_grid import KINDS, Grid, Job, is_done, make_grid
-from rl_qg.study_record import write_record
-from rl_qg.study_workers import Outcome, found_outcome, run_jobs
+from rl_qg.studies.analysis import find_results
+from rl_qg.studies.data import StudyExamples, load_examples, write_examples
+from rl_qg.studies.file import Study, read_study
+from rl_qg.studies.grid import KINDS, Grid, Job, is_done, make_grid
+from rl_qg.studies.record import write_record
+from rl_qg.studies.workers import Outcome, found_outcome, run_jobs
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import torch
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from rl_qg.answer_extractor import LABELS, ExtractorAnswers, human_spans, labels_of, windows
-from rl_qg.answer_scores import score_proposals
+from rl_qg.answering.extractor import LABELS, ExtractorAnswers, human_spans, labels_of, windows
+from rl_qg.answering.scores import score_proposals
 from rl_qg.errors import InputError
 from rl_qg.qa_data import QAExample
 from rl_qg.settings import AnswersSettings, TrainAnswersSettings
@@ -63,7 +63,7 @@ def train_extractor(
     precision: str = "no",
 ) -> dict[str, Any]:
     """Train, judge, and return what `answers_metrics.json` holds: for some numbers of proposals a passage the scores
-    of `rl_qg.answer_scores` on `validation`.
+    of `rl_qg.answering.scores` on `validation`.
 
     `output_dir` gets the model and its tokenizer. A second call returns the result, or goes on from the last
     checkpoint. Every process calls this. Raises `InputError` for unusable examples, settings or models.

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_qg.answer_extractor import ExtractorAnswers
-from rl_qg.answer_parser import ParserAnswers
-from rl_qg.answer_rules import rule_spans
-from rl_qg.answer_scores import score_proposals
-from rl_qg.answer_text import Span
+from rl_qg.answering.extractor import ExtractorAnswers
+from rl_qg.answering.parser import ParserAnswers
+from rl_qg.answering.rules import rule_spans
+from rl_qg.answering.scores import score_proposals
+from rl_qg.answering.text import Span
 from rl_qg.qa_data import QAExample, passage_hash, read_examples, seeded_rank
 from rl_qg.run_folder import write_json
 from rl_qg.squad_scores import normalise_answer

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rl_qg.result_pages import estimate_text, text_table
+from rl_qg.judging.result_pages import estimate_text, text_table
 
 Row = dict[str, Any]
 

@@ -5,8 +5,8 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from rl_qg.agreement import LEVELS, fleiss_kappa, krippendorff_alpha
-from rl_qg.passage_draws import Draws
+from rl_qg.judging.agreement import LEVELS, fleiss_kappa, krippendorff_alpha
+from rl_qg.judging.passage_draws import Draws
 
 N = None
 # Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011), section C: four observers, twelve units

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.answer_extractor import (
+from rl_qg.answering.extractor import (
     BEGIN,
     INSIDE,
     OUTSIDE,
@@ -22,7 +22,7 @@ from rl_qg.answer_extractor import (
     tagged_spans,
     windows,
 )
-from rl_qg.answer_scores import score_proposals
+from rl_qg.answering.scores import score_proposals
 from rl_qg.errors import InputError
 from rl_qg.preemption import Preemption
 from rl_qg.qa_data import Answer, QAExample

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.answer_rules import rule_spans
-from rl_qg.answer_text import Span, sentences, settle, tokens, trimmed
+from rl_qg.answering.rules import rule_spans
+from rl_qg.answering.text import Span, sentences, settle, tokens, trimmed
 
 NOTRE_DAME = (
     "The university founder, Fr. Sorin, and the Rev. William Corby planned the rebuilding of the Main Building in "

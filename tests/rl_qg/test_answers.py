@@ -10,7 +10,7 @@ import pytest
 from accelerate import PartialState
 
 from rl_qg import answers
-from rl_qg.answer_passages import Passages, has_answers, passage_key, passage_keys
+from rl_qg.answering.passages import Passages, has_answers, passage_key, passage_keys
 from rl_qg.answers import propose_answers, report_line, report_path
 from rl_qg.cli import compose
 from rl_qg.errors import InputError

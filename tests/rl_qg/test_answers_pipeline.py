@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rl_qg.answer_passages import Passages
+from rl_qg.answering.passages import Passages
 from rl_qg.cli import run_command
 from rl_qg.qa_data import passage_hash, read_examples, write_squad
 from rl_qg.settings import DataSettings, WorldSettings

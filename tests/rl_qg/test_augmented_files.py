@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rl_qg.augment import augment
-from rl_qg.augmented_files import AugmentedRow, write_augmented
+from rl_qg.augmentation.files import AugmentedRow, write_augmented
 from rl_qg.errors import InputError
 from rl_qg.qa_data import Answer, QAExample, read_examples
 from rl_qg.qa_sources import parquet_rows

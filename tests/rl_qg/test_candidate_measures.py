@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from accelerate import PartialState
 
-from rl_qg.candidate_measures import Measure, Taken, Taker, model_identity, take_measure
+from rl_qg.augmentation.measures import Measure, Taken, Taker, model_identity, take_measure
 from rl_qg.errors import InputError
 from rl_qg.qa_data import file_hash
 from tests.full_disk import room_for

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rl_qg import correlation
-from rl_qg.correlation import COEFFICIENTS, correlations, row_correlations
-from rl_qg.passage_draws import Draws
+from rl_qg.judging import correlation
+from rl_qg.judging.correlation import COEFFICIENTS, correlations, row_correlations
+from rl_qg.judging.passage_draws import Draws
 
 SCIPY = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
 

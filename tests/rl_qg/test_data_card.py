@@ -9,7 +9,7 @@ import yaml
 
 import rl_qg.augment
 from rl_qg.augment import augment
-from rl_qg.data_card import card_path, publish
+from rl_qg.augmentation.data_card import card_path, publish
 from rl_qg.errors import InputError
 from rl_qg.qa_data import Answer, QAExample
 from rl_qg.run_folder import write_json

@@ -12,8 +12,8 @@ import rewards
 from rl_qg.cli import run_command
 from rl_qg.errors import InputError
 from rl_qg.evaluate_questions import evaluate
-from rl_qg.passage_draws import Draws
-from rl_qg.prediction_analysis import CORPUS, MEAN, length_of, passage_groups
+from rl_qg.judging.passage_draws import Draws
+from rl_qg.judging.prediction_analysis import CORPUS, MEAN, length_of, passage_groups
 from rl_qg.settings import EvaluateSettings
 from tests.judging import Shared, Words, write_lines
 
@@ -189,7 +189,7 @@ def test_bad_files_are_one_line(tmp_path: Path) -> None:
 
 
 def test_without_passages_the_references_are_drawn() -> None:
-    from rl_qg.metric_scores import JudgedRow
+    from rl_qg.judging.metric_scores import JudgedRow
 
     rows = [JudgedRow("w", "q", None, None, ("r",)), JudgedRow("w", "p", None, None, ("r",)), JudgedRow("w", "q")]
     first, second, third = passage_groups([*rows])

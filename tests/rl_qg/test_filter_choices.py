@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_qg.augment import augment
-from rl_qg.candidates import Candidates
+from rl_qg.augmentation.candidates import Candidates
+from rl_qg.augmentation.choices import Cap, RewardFilter, TypeBalance
+from rl_qg.augmentation.funnel import ChoiceFilter, Funnel, Work
+from rl_qg.augmentation.table import build_filters
 from rl_qg.errors import InputError
-from rl_qg.filter_choices import Cap, RewardFilter, TypeBalance
-from rl_qg.filter_table import build_filters
-from rl_qg.filters import ChoiceFilter, Funnel, Work
 from rl_qg.question_types import question_type
 from rl_qg.settings import AugmentSettings
 from tests.questions import record, write_questions

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from rl_qg.filter_rules import (
+from rl_qg.augmentation.funnel import RuleFilter, Work
+from rl_qg.augmentation.rules import (
     AnswerInQuestion,
     Duplicates,
     Empty,
@@ -17,7 +18,6 @@ from rl_qg.filter_rules import (
     repeats_itself,
     scripts,
 )
-from rl_qg.filters import RuleFilter, Work
 from rl_qg.qa_data import Answer, QAExample
 from tests.questions import PASSAGE, record
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
+from rl_qg.augmentation.funnel import Record
+from rl_qg.augmentation.near_duplicates import NearDuplicates
+from rl_qg.augmentation.rules import Length
+from rl_qg.augmentation.table import KINDS, build_filters
 from rl_qg.command_list import CONFIGS
 from rl_qg.errors import InputError
-from rl_qg.filter_rules import Length
-from rl_qg.filter_table import KINDS, build_filters
-from rl_qg.filters import Record
-from rl_qg.near_duplicates import NearDuplicates
 
 
 def test_filters_stand_in_the_order_of_the_file_and_null_is_none() -> None:

@@ -7,9 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.candidates import Candidates
+from rl_qg.augmentation.candidates import Candidates
+from rl_qg.augmentation.funnel import (
+    ChoiceFilter,
+    Funnel,
+    Record,
+    Rule,
+    RuleFilter,
+    Work,
+    contains_words,
+    question_key,
+    words,
+)
 from rl_qg.errors import InputError
-from rl_qg.filters import ChoiceFilter, Funnel, Record, Rule, RuleFilter, Work, contains_words, question_key, words
 from tests.questions import record, write_questions
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rl_qg.errors import InputError
-from rl_qg.judgements import criteria_of, read_judgements
+from rl_qg.judging.judgements import criteria_of, read_judgements
 from tests.judging import rated, write_lines
 
 

@@ -9,8 +9,8 @@ from accelerate import PartialState
 import rewards
 from rl_qg.cli import compose
 from rl_qg.errors import InputError
+from rl_qg.judging.metric_scores import signature_of
 from rl_qg.metric_list import PartOf, load_metrics, metric_options
-from rl_qg.metric_scores import signature_of
 
 MODELS = {"bert": "my-bert", "gpt2": "my-gpt2", "roberta": "r", "bart": "b"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from rewards import MetricInputError
 from rl_qg.errors import InputError
-from rl_qg.metric_scores import JudgedRow, check_rows, scores_of
+from rl_qg.judging.metric_scores import JudgedRow, check_rows, scores_of
 from tests.judging import Words
 
 ROWS = [JudgedRow(f"f: line {k}", "w " * k, f"c{k}", None, (f"r{k}",)) for k in range(1, 8)]

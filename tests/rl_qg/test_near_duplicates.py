@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.candidates import Candidates
-from rl_qg.filters import Funnel, Work
-from rl_qg.near_duplicates import NearDuplicates, TokenSets, shingles, similar_to_earlier, similarity
+from rl_qg.augmentation.candidates import Candidates
+from rl_qg.augmentation.funnel import Funnel, Work
+from rl_qg.augmentation.near_duplicates import NearDuplicates, TokenSets, shingles, similar_to_earlier, similarity
 from rl_qg.qa_data import Answer, QAExample
 from tests.questions import PASSAGE, record, write_questions
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_qg.augmentation.funnel import words
 from rl_qg.errors import InputError
-from rl_qg.filters import words
-from rl_qg.paraphrases import by_model, by_rules, read_pairs
+from rl_qg.judging.paraphrases import by_model, by_rules, read_pairs
 from rl_qg.question_types import question_type
 from tests.judging import write_lines
 from tests.tiny import tiny_bart, word_tokenizer

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from rl_qg import passage_draws
 from rl_qg.bootstrap import two_sided_p
 from rl_qg.errors import InputError
-from rl_qg.passage_draws import Draws, difference, difference_p, estimate, few_passages
+from rl_qg.judging import passage_draws
+from rl_qg.judging.passage_draws import Draws, difference, difference_p, estimate, few_passages
 
 GROUPS = ["a", "b", "a", "c", "c", "c"]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.perturbations import entities_by_kind, negate, rule_finder, swap_entity, swap_pronoun
+from rl_qg.judging.perturbations import entities_by_kind, negate, rule_finder, swap_entity, swap_pronoun
 
 PASSAGE = "Ada Bell was born in Lorn in 1906. She met Carl Foss in Tessel. Her novel Grey Water came out in 1931."
 
@@ -111,7 +111,7 @@ def test_negation(question: str, changed: str | None, rule: str | None) -> None:
 
 
 def test_a_verb_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rl_qg.perturbations._base_form", lambda verb: None)  # as without WordNet
+    monkeypatch.setattr("rl_qg.judging.perturbations._base_form", lambda verb: None)  # as without WordNet
     for question, changed in {
         "Who wrote Grey Water?": "Who never wrote Grey Water?",
         "What company invented it?": "What company never invented it?",
@@ -125,7 +125,8 @@ def test_a_verb_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     }.items():
         found = negate(question)
         assert (found and found.question) == changed
-    monkeypatch.setattr("rl_qg.perturbations._base_form", lambda verb: {"wrote": "write", "owns": "own"}.get(verb))
+    forms = {"wrote": "write", "owns": "own"}
+    monkeypatch.setattr("rl_qg.judging.perturbations._base_form", forms.get)
     found = negate("Who wrote Grey Water?")
     assert found is not None and found.question == "Who did not write Grey Water?"
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rl_qg.redundancy import folds_of, forward_selection
+from rl_qg.judging.redundancy import folds_of, forward_selection
 
 
 def slow_error(table: np.ndarray, y: np.ndarray, fold: list[int]) -> float:

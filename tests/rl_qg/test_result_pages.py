@@ -1,6 +1,6 @@
 """Tables as Markdown and HTML, whatever stands in their cells."""
 
-from rl_qg.result_pages import Page, Table, as_html, as_text
+from rl_qg.judging.result_pages import Page, Table, as_html, as_text
 
 
 def test_cells_and_headings_stay_on_their_line() -> None:

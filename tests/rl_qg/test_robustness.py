@@ -173,5 +173,5 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = [f"input={source}", "metrics=[rouge_l]", f"output={tmp_path}/out", "resamples=20"]
     run_command("robustness", [*arguments, "training.use_cpu=true"])
     record = json.loads((tmp_path / "out" / "robustness.json").read_text())
-    assert record["counts"]["entities"] == "rules of rl_qg.answer_rules"  # no pipeline of spaCy's is installed here
+    assert record["counts"]["entities"] == "rules of rl_qg.answering.rules"  # no pipeline of spaCy's is installed here
     assert "Questions as they were" not in (tmp_path / "out" / "robustness.txt").read_text(encoding="utf-8")

@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from rl_qg.passage_draws import Draws
-from rl_qg.roc import auc_draws
+from rl_qg.judging.passage_draws import Draws
+from rl_qg.judging.roc import auc_draws
 
 
 def counted(scores: np.ndarray, good: np.ndarray) -> float:

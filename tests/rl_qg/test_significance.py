@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rl_qg.bootstrap import holm
-from rl_qg.correlation import correlations
-from rl_qg.passage_draws import Draws
-from rl_qg.significance import Pair, not_worse_than_the_best, pair_rows, williams
+from rl_qg.judging.correlation import correlations
+from rl_qg.judging.passage_draws import Draws
+from rl_qg.judging.significance import Pair, not_worse_than_the_best, pair_rows, williams
 
 
 def test_williams_against_the_formula_by_hand() -> None:

@@ -13,11 +13,11 @@ from rl_qg.errors import InputError
 from rl_qg.qa_data import write_squad
 from rl_qg.report import write_report
 from rl_qg.run_folder import write_json
-from rl_qg.study_analysis import find_results
-from rl_qg.study_data import ResourceData, StudyExamples
-from rl_qg.study_file import read_study
-from rl_qg.study_grid import Grid, make_grid
-from rl_qg.study_record import write_record
+from rl_qg.studies.analysis import find_results
+from rl_qg.studies.data import ResourceData, StudyExamples
+from rl_qg.studies.file import read_study
+from rl_qg.studies.grid import Grid, make_grid
+from rl_qg.studies.record import write_record
 from tests.rl_qg.test_report import Page
 from tests.tiny import example
 

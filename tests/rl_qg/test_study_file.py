@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from rl_qg.errors import InputError
-from rl_qg.study_file import Generator, Resource, read_study
-from rl_qg.study_values import as_overrides
+from rl_qg.studies.file import Generator, Resource, read_study
+from rl_qg.studies.values import as_overrides
 
 WHOLE = """
 output_dir: runs/s

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.study_data import ResourceData, StudyExamples
-from rl_qg.study_file import Study, read_study
-from rl_qg.study_grid import Grid, make_grid
+from rl_qg.studies.data import ResourceData, StudyExamples
+from rl_qg.studies.file import Study, read_study
+from rl_qg.studies.grid import Grid, make_grid
 from tests.tiny import example
 
 FILE = """

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from rl_qg.run_folder import read_json
-from rl_qg.study_grid import Job, is_done
-from rl_qg.study_workers import _State, found_outcome, run_jobs
+from rl_qg.studies.grid import Job, is_done
+from rl_qg.studies.workers import _State, found_outcome, run_jobs
 from tests.study_work import work
 
 ROOT = Path(__file__).parents[2]

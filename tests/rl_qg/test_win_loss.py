@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rl_qg.passage_draws import Draws
-from rl_qg.win_loss import win_loss
+from rl_qg.judging.passage_draws import Draws
+from rl_qg.judging.win_loss import win_loss
 
 
 def test_pairs_by_hand() -> None:

@@ -1,0 +1,1 @@
+"""From candidate questions to the augmented set: the parts of `rl_qg.augment`."""

@@ -1,0 +1,152 @@
+"""Round-trip consistency: a reader who is asked the question gives back the answer it was made for.
+
+Source: Alberti, Andor, Pitler, Devlin and Collins, "Synthetic QA corpora generation with roundtrip consistency"
+(2019): they keep a question when the reader's answer is the same; here its SQuAD F1 with that answer decides.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_qg.augmentation.candidates import MEASURES
+from rl_qg.augmentation.funnel import Record, Rule, RuleFilter, Work
+from rl_qg.augmentation.measures import Measure, Taker, model_identity
+from rl_qg.errors import InputError
+from rl_qg.halving import Halving
+from rl_qg.qa_data import Answer, QAExample
+from rl_qg.qa_features import Collator, Windows, best_answers, encode
+from rl_qg.qa_reader import load_model, load_tokenizer
+from rl_qg.squad_scores import f1
+
+AT_ONCE = 16
+"""Batches that are measured together, so that windows of one length can meet."""
+
+
+@dataclass
+class RoundTrip(RuleFilter):
+    """Keeps questions whose answer a reader gives back.
+
+    Args:
+        reader: a folder of `rl-qg qa`, or any extractive reader's folder or Hub name. One that was trained on the
+            evaluation passages would leak them.
+        min_f1: SQuAD F1 between its answer and the candidate's from which the question is kept; 1.0 asks for the
+            same words.
+        max_length, doc_stride, max_answer_length, n_best: as in the settings of `rl-qg qa`, in tokens.
+        batch_size: windows per forward pass.
+    """
+
+    reader: str = ""
+    min_f1: float = 0.5
+    max_length: int = 384
+    doc_stride: int = 128
+    max_answer_length: int = 30
+    n_best: int = 20
+    batch_size: int = 32
+
+    def faults(self) -> list[tuple[bool, str]]:
+        """No reader; numbers out of their range."""
+        return [
+            (not self.reader, "needs a reader: reader=FOLDER of rl-qg qa, or a Hub name"),
+            (not 0 <= self.min_f1 <= 1, f"min_f1={self.min_f1} is not in [0, 1]"),
+            (
+                not 0 <= self.doc_stride < self.max_length,
+                f"doc_stride={self.doc_stride} must be below max_length={self.max_length}",
+            ),
+            (
+                min(self.max_answer_length, self.n_best, self.batch_size) < 1,
+                "max_answer_length, n_best and batch_size must be at least 1",
+            ),
+        ]
+
+    def measure(self, work: Work) -> Measure:
+        """F1 of the reader's answer; the threshold has no part in it."""
+        decides = {key: value for key, value in asdict(self).items() if key not in ("min_f1", "batch_size")}
+
+        def load() -> tuple[Taker, Mapping[str, Any]]:
+            return _Reader(self, work.device), {"reader": self.reader}
+
+        return Measure("round_trip", {"round_trip": model_identity(decides)}, load, AT_ONCE * self.batch_size)
+
+    def rules(self) -> list[Rule]:
+        """One rule."""
+        return [Rule("answer not given back", self._is_lost)]
+
+    def _is_lost(self, record: Record) -> bool:
+        return not record[MEASURES][self.name] >= self.min_f1
+
+
+@contextmanager
+def _keys_of(at: str) -> Iterator[None]:
+    """Name the filter's own keys in what the reader's code finds wrong."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).replace("qa.model.path=", f"{at}reader=").replace("qa.", at)) from None
+
+
+class _Reader:
+    """Answers questions, whole windows of similar length at a time."""
+
+    def __init__(self, options: RoundTrip, device: torch.device) -> None:
+        self.options, self.device = options, device
+        at = f"augment.filters.{options.name}."
+        with _keys_of(at):
+            self.tokenizer, self.token_types = load_tokenizer(options.reader, max_length=options.max_length)
+            self.model: Any = load_model(options.reader).to(device).eval()
+        if not any("QuestionAnswering" in name for name in self.model.config.architectures or ()):
+            raise InputError(
+                f"{at}reader={options.reader}: has no trained span head; train one with rl-qg qa data.train=… "
+                "output_dir=READER and give that folder"
+            )
+        self.collate = Collator(self.tokenizer.pad_token_id)
+        self.halving = Halving(options.name, f"lower {at}batch_size")
+
+    def __call__(self, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """For each candidate the F1 of the reader's answer, and that answer."""
+        examples = [
+            QAExample(str(n), "", r["context"], r["question"], (Answer(r["answer"], r["answer_start"]),))
+            for n, r in enumerate(records)
+        ]
+        options = self.options
+        with _keys_of(f"augment.filters.{options.name}."):
+            windows = encode(
+                examples,
+                self.tokenizer,
+                max_length=options.max_length,
+                doc_stride=options.doc_stride,
+                token_types=self.token_types,
+            )
+        answers = best_answers(
+            windows,
+            examples,
+            *self._logits(windows),
+            n_best=options.n_best,
+            max_answer_length=options.max_answer_length,
+        )
+        given = [answers[example.id] for example in examples]
+        return [
+            {"value": f1(answer, record["answer"]), "answer": answer}
+            for answer, record in zip(given, records, strict=True)
+        ]
+
+    @torch.inference_mode()
+    def _logits(self, windows: Windows) -> Any:
+        """Start and end logits (W, longest), those of padding as low as can be."""
+        found = np.full((2, len(windows), int(windows.lengths.max())), -np.inf, dtype=np.float32)
+        order = np.argsort(-windows.lengths, kind="stable")
+        for first in range(0, len(order), self.options.batch_size):
+            batch: list[int] = order[first : first + self.options.batch_size].tolist()
+            for rows, start, end in self.halving(lambda some: (some, *self._pass(windows, some)), batch):
+                found[0, rows, : start.shape[1]] = start
+                found[1, rows, : end.shape[1]] = end
+        return found
+
+    def _pass(self, windows: Windows, rows: Sequence[int]) -> Any:
+        batch = self.collate([windows[row] for row in rows])
+        inputs = {name: value.to(self.device) for name, value in batch.items() if name != "labels"}
+        output = self.model(**inputs)
+        return output.start_logits.float().cpu().numpy(), output.end_logits.float().cpu().numpy()

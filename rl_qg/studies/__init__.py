@@ -1,0 +1,1 @@
+"""Grids of experiments: the parts of `rl_qg.study`."""

@@ -1,0 +1,65 @@
+"""What a study leaves: `study.json` with everything, tables as Markdown and CSV, and the curves as pictures."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rl_qg.report_study import FILE
+from rl_qg.run_folder import atomic_writer, write_json
+from rl_qg.run_record import git_state, hardware, package_versions
+from rl_qg.studies.analysis import QUESTIONS, Results, cell_rows, signatures, test_rows
+from rl_qg.studies.grid import Grid, is_done, outcome
+from rl_qg.studies.plots import write_curves
+from rl_qg.studies.tables import as_csv, as_markdown, tables
+from rl_qg.studies.why import explain
+
+
+def write_record(results: Results, grid: Grid, failed: Mapping[str, str], skipped: Sequence[str]) -> dict[str, Any]:
+    """Write everything about what is done so far below the study's folder, and return what `study.json` holds."""
+    study, folder = results.study, results.study.output_dir
+    done = [job for job in grid.jobs if is_done(job)]
+    record: dict[str, Any] = {
+        "study": {
+            "file": study.file,
+            "preset": study.preset,
+            "settings": list(study.settings),
+            "seeds": list(study.seeds),
+            "amounts": list(study.amounts),
+            "filters": {name: list(rules) for name, rules in study.filters.items()},
+            "resamples": study.resamples,
+        },
+        "code": git_state(Path(__file__)),
+        "versions": package_versions(),
+        "hardware": hardware(),
+        "data": {"counts": dict(results.examples.counts), "sha256": dict(results.examples.sources)},
+        "jobs": {
+            "total": len(grid.jobs),
+            "done": len(done),
+            "failed": dict(failed),
+            "left_out": list(skipped),
+            "seconds": _seconds(grid),
+        },
+        "rewards": signatures(results),
+        "questions": QUESTIONS,
+        "sets": {name: len(places) for name, places in results.sets.items()},
+        "cells": cell_rows(results),
+        "tests": test_rows(results),
+        "why": explain(results),
+    }
+    write_json(folder / FILE, record)
+    for name, rows in tables(record).items():
+        with atomic_writer(folder / "tables" / f"{name}.csv") as stream:
+            stream.write(as_csv(rows))
+    with atomic_writer(folder / "tables.md") as stream:
+        stream.write(as_markdown(record))
+    write_curves(record["cells"], folder)
+    return record
+
+
+def _seconds(grid: Grid) -> dict[str, float]:
+    """Seconds of all finished jobs, by kind."""
+    totals: dict[str, float] = {}
+    for job in grid.jobs:
+        if is_done(job):
+            totals[job.kind] = round(totals.get(job.kind, 0.0) + outcome(job)["seconds"], 1)
+    return totals
