@@ -10,8 +10,9 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 demo: $(VENV)/.installed
 	$(BIN)/rl-qg pipeline preset=quickstart output_dir=$(OUTPUT)
 
+# A process for each core, of one thread each; the tests of a file stay together, because they share what its fixtures made.
 test: check $(VENV)/.deepspeed
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
