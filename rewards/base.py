@@ -14,7 +14,8 @@ from rewards.signature import format_signature
 ROWS_AT_ONCE = 4096
 """How many rows a metric sees at a time: enough to sort by length, and a bound on the token ids in memory."""
 
-_COLUMN = {"contexts": "context", "answers": "answer", "references": "references"}
+COLUMN = {"contexts": "context", "answers": "answer", "references": "references"}
+"""The column of a data set that holds each thing a metric may need."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class Metric(ABC):
         for need in sorted(self.needs):
             if given[need] is None:
                 raise MetricInputError(
-                    f"{self.name}: the data set has no column {_COLUMN[need]!r}, which the metric needs"
+                    f"{self.name}: the data set has no column {COLUMN[need]!r}, which the metric needs"
                 )
         questions = [_completion_text(completion) for completion in completions]
         needed = {need: column for need, column in given.items() if need in self.needs and column is not None}

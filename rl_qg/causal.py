@@ -28,7 +28,7 @@ from rl_qg.checkpoints import last_checkpoint
 from rl_qg.errors import InputError
 from rl_qg.held_out import HeldOutQuestions
 from rl_qg.hub import check_repository, finish_publishing, publish
-from rl_qg.judge import Judge, Reward
+from rl_qg.judge import Judge, Reward, signature_of
 from rl_qg.measurements import Measurements
 from rl_qg.policy import load_causal
 from rl_qg.preemption import train_until_told
@@ -68,9 +68,7 @@ def train_causal(settings: Settings, splits: Splits, reward: Reward | None, held
             steps = CausalStage("scst", settings, splits, reward, held_out, first_step=steps).run()
     if PartialState(cpu=settings.training.use_cpu).is_main_process:
         judges = (("reward", reward), ("held_out", held_out))
-        signatures = {
-            name: getattr(metric, "signature", type(metric).__name__) for name, metric in judges if metric is not None
-        }
+        signatures = {name: signature_of(metric) for name, metric in judges if metric is not None}
         write_json(folder / TRAINED, {"model": final.name, "steps": steps, **signatures})
         publish(folder, settings.training.hub_model)
     return final

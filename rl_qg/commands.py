@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from errno import EISDIR
@@ -89,16 +89,7 @@ def train_answers(settings: Settings) -> None:
     """The model that proposes answers (see `rl_qg.train_answers`)."""
     from rl_qg.train_answers import METRICS, train_extractor
 
-    splits, path = _fine_tuning(settings, "train_answers", settings.train_answers.model.path, METRICS)
-    train_extractor(
-        splits.gold,
-        splits.validation,
-        settings=replace(settings.train_answers, model=QAModelSettings(path)),
-        output_dir=Path(settings.output_dir),
-        seed=settings.seed,
-        use_cpu=settings.training.use_cpu,
-        precision=settings.training.precision,
-    )
+    _fine_tune(settings, "train_answers", METRICS, train_extractor)
     log.info("done: use it with rl-qg answers method=extractor extractor=%s", settings.output_dir)
 
 
@@ -106,17 +97,23 @@ def train_kpqa(settings: Settings) -> None:
     """The keyphrase predictor of KPQA (see `rl_qg.train_kpqa`)."""
     from rl_qg.train_kpqa import METRICS, train_predictor
 
-    splits, path = _fine_tuning(settings, "train_kpqa", settings.train_kpqa.model.path, METRICS)
-    train_predictor(
+    _fine_tune(settings, "train_kpqa", METRICS, train_predictor)
+    log.info("done: use it with rl-qg score reward=kpqa reward.model=%s", settings.output_dir)
+
+
+def _fine_tune(settings: Settings, section: str, metrics: str, train: Callable[..., object]) -> None:
+    """Train the encoder of a section of the settings on its QA data; `metrics` is the file that says it is trained."""
+    own = getattr(settings, section)
+    splits, path = _fine_tuning(settings, section, own.model.path, metrics)
+    train(
         splits.gold,
         splits.validation,
-        settings=replace(settings.train_kpqa, model=QAModelSettings(path)),
+        settings=replace(own, model=QAModelSettings(path)),
         output_dir=Path(settings.output_dir),
         seed=settings.seed,
         use_cpu=settings.training.use_cpu,
         precision=settings.training.precision,
     )
-    log.info("done: use it with rl-qg score reward=kpqa reward.model=%s", settings.output_dir)
 
 
 def _fine_tuning(settings: Settings, section: str, model: str, metrics: str) -> tuple[Splits, str]:

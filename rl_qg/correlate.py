@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from rl_qg.errors import InputError
-from rl_qg.judge import Reward
+from rl_qg.judge import Reward, signature_of
 from rl_qg.judging.judgement_analysis import Judged, analyse
 from rl_qg.judging.judgement_tables import judgement_tables
 from rl_qg.judging.judgements import Judgement, criteria_of, read_judgements
-from rl_qg.judging.metric_scores import check_rows, direction_of, scores_of, signature_of
+from rl_qg.judging.metric_scores import check_rows, direction_of, scores_of
 from rl_qg.judging.passage_draws import Draws, Floats, few_passages
 from rl_qg.judging.result_pages import Page, as_text, write_results
 from rl_qg.qa_data import file_hash

@@ -20,8 +20,8 @@ import numpy as np
 from tqdm import tqdm
 
 from rl_qg.errors import InputError
-from rl_qg.judge import Reward
-from rl_qg.judging.metric_scores import JudgedRow, check_rows, direction_of, scores_of, signature_of
+from rl_qg.judge import Reward, signature_of
+from rl_qg.judging.metric_scores import JudgedRow, check_rows, direction_of, scores_of
 from rl_qg.judging.passage_draws import Draws, few_passages
 from rl_qg.judging.prediction_analysis import (
     ALL,

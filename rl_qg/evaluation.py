@@ -16,7 +16,7 @@ from tqdm import tqdm
 from rl_qg.bootstrap import mean_interval, paired_interval
 from rl_qg.diagnostics import held_out_measures
 from rl_qg.errors import InputError
-from rl_qg.judge import Judge, Reward, Verdict
+from rl_qg.judge import Judge, Reward, Verdict, signature_of
 from rl_qg.policy import Policy
 from rl_qg.qa_data import QAExample, passage_hash
 from rl_qg.run_folder import write_json
@@ -62,7 +62,7 @@ def evaluate_generators(
     result: dict[str, Any] = {
         "examples": len(examples),
         "passages": len({passage_hash(example.context) for example in examples}),
-        **{f"{kind}_signature": getattr(judge, "signature", type(judge).__name__) for kind, judge in judges.items()},
+        **{f"{kind}_signature": signature_of(judge) for kind, judge in judges.items()},
         "models": {
             name: _texts_summary(questions.get(name, gold), examples, is_gold=name == "gold")
             | {key: value for kind in judges for key, value in _verdict_summary(kind, verdicts[kind][name]).items()}

@@ -29,6 +29,11 @@ class Reward(Protocol):
         """Return an object whose `scores` holds one number for each question."""
 
 
+def signature_of(reward: Reward) -> str:
+    """What a reward prints of itself, or its class."""
+    return str(getattr(reward, "signature", type(reward).__name__))
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What became of n questions: `scores` (n numbers, NaN where there is none), `parts` of them by name, and

@@ -22,8 +22,8 @@ from tqdm import tqdm
 
 from rl_qg.answering.parser import ParserAnswers
 from rl_qg.errors import InputError
-from rl_qg.judge import Reward
-from rl_qg.judging.metric_scores import JudgedRow, check_rows, direction_of, scores_of, signature_of
+from rl_qg.judge import Reward, signature_of
+from rl_qg.judging.metric_scores import JudgedRow, check_rows, direction_of, scores_of
 from rl_qg.judging.paraphrases import by_model, by_rules, read_pairs
 from rl_qg.judging.passage_draws import Draws, Floats, estimate, few_passages
 from rl_qg.judging.perturbations import KINDS, Finder, entities_by_kind, negate, rule_finder, swap_entity, swap_pronoun

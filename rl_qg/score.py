@@ -23,10 +23,11 @@ from typing import Any
 from accelerate import PartialState
 from tqdm import tqdm
 
+from rewards.base import COLUMN
 from rewards.errors import MetricInputError
 from rl_qg.errors import InputError
 from rl_qg.halving import Halving
-from rl_qg.judge import Reward
+from rl_qg.judge import Reward, signature_of
 from rl_qg.processes import from_main
 from rl_qg.qa_data import check_unchanged
 from rl_qg.qa_sources import is_unicode
@@ -36,9 +37,6 @@ from rl_qg.score_summary import summarise_scores, summary_text
 from rl_qg.shared_work import cannot_write, write_lines
 
 log = logging.getLogger(__name__)
-
-COLUMN = {"contexts": "context", "answers": "answer", "references": "references"}
-"""The column of each thing that a metric may need."""
 
 
 def score_file(
@@ -106,7 +104,7 @@ def _begin(
 ) -> _Begun:
     """Check input and output, and note in the summary what the scores are of."""
     total, columns = _check(source, reward)
-    note = {"signature": _signature(reward), "columns": source.columns, "input": source.hashes()}
+    note = {"signature": signature_of(reward), "columns": source.columns, "input": source.hashes()}
     done, size = _scored_already(source, output, record, note, total, batch_size, accept_changed_data)
     if done:
         log.info("score: %d of %d rows are in %s already", done, total, output)
@@ -234,7 +232,7 @@ def _lines(reward: Reward, source: ScoreInput, rows: Sequence[Row], *, columns: 
     scores, parts = _plain(result.scores), _plain(getattr(result, "parts", {}))
     if {len(scores), *map(len, parts.values())} != {len(rows)}:
         raise InputError(
-            f"reward {_signature(reward)}: returned {len(scores)} scores, or parts of another length, for "
+            f"reward {signature_of(reward)}: returned {len(scores)} scores, or parts of another length, for "
             f"{len(rows)} questions"
         )
     lines = []
@@ -263,10 +261,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _signature(reward: Reward) -> str:
-    return getattr(reward, "signature", type(reward).__name__)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from rl_qg.checkpoints import last_checkpoint
 from rl_qg.diagnostics import improves
 from rl_qg.errors import InputError
 from rl_qg.hub import check_repository, finish_publishing, publish
-from rl_qg.judge import Reward
+from rl_qg.judge import Reward, signature_of
 from rl_qg.policy import load_seq2seq
 from rl_qg.preemption import train_until_told
 from rl_qg.processes import from_main, processes
@@ -73,7 +73,7 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     if trainer.is_world_process_zero():
         kept = _keep_the_best(trainer, final)
         signatures = {
-            name: getattr(metric, "signature", type(metric).__name__)
+            name: signature_of(metric)
             for name, metric in (("reward", reward), ("held_out", held_out))
             if metric is not None
         }

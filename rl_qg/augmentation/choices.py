@@ -11,7 +11,7 @@ from rl_qg.augmentation.funnel import ChoiceFilter, Record, Work
 from rl_qg.augmentation.measures import Measure, Taker, model_identity
 from rl_qg.augmentation.ranking import RANDOM, Ranking, answer_key, passage_key
 from rl_qg.errors import InputError
-from rl_qg.judge import Judge
+from rl_qg.judge import Judge, signature_of
 from rl_qg.qa_data import Answer, QAExample
 from rl_qg.question_types import LANGUAGES, TYPES, question_type
 
@@ -208,7 +208,7 @@ class RewardFilter(ChoiceFilter):
                 raise InputError(
                     f"augment.filters.{self.name}: the metric compares with references, and candidates have none"
                 )
-            said = {"signature": getattr(reward, "signature", type(reward).__name__), "metric": options}
+            said = {"signature": signature_of(reward), "metric": options}
             judge = Judge(reward, f"filter {self.name}")
             return lambda records: _judged(judge, records), said
 

@@ -18,14 +18,14 @@ from typing import Any
 
 from tqdm import tqdm
 
+from rewards.base import COLUMN
 from rewards.errors import MetricInputError
 from rl_qg.errors import InputError
 from rl_qg.halving import Halving
-from rl_qg.judge import Reward
+from rl_qg.judge import Reward, signature_of
 from rl_qg.run_folder import append_json_line
 
 log = logging.getLogger(__name__)
-COLUMN = {"contexts": "context", "answers": "answer", "references": "references"}
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,6 @@ def scores_of(
             found += scores
             bar.update(len(block))
     return found
-
-
-def signature_of(metric: Reward) -> str:
-    """What a metric prints of itself, or its class."""
-    return str(getattr(metric, "signature", type(metric).__name__))
 
 
 def direction_of(metric: Reward) -> int:
