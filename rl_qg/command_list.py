@@ -76,7 +76,7 @@ COMMANDS = {
     ),
     "evaluate": Command(
         "judge generated questions with several metrics: means and corpus scores with intervals, by type and length",
-        "rl-qg evaluate predictions=questions.jsonl metrics=[bleu4,rouge_l,qrelscore] output=DIR",
+        "rl-qg evaluate predictions=questions.jsonl references=train.json metrics=[bleu4,qrelscore] output=DIR",
         ("evaluate", "reward_models", "miniature"),
     ),
     "correlate": Command(

@@ -1,16 +1,18 @@
 """Generated questions under several metrics: one table with intervals, by type and length, of one file or several.
 
-    rl-qg evaluate predictions=questions.jsonl metrics=[bleu4,rouge_l,qrelscore] output=DIR
+    rl-qg evaluate predictions=questions.jsonl references=train.json metrics=[bleu4,rouge_l,qrelscore] output=DIR
     rl-qg evaluate 'predictions={ce: ce.jsonl, scst: scst.jsonl}' metrics=[bleu4] output=DIR
     rl-qg evaluate 'predictions={question: q.txt, references: r.txt}' metrics=[bleu4] output=DIR
 
 A file may have any form that `rl-qg score` reads; a mapping whose names are all columns is one input of text files.
+`references` names files of human questions, to be joined by id, or by passage and answer (`judging.gold_questions`).
 Several files about the same passages, answers and references, row by row, are compared by paired tests. Writes
 `evaluate.json`, `.txt`, `.html` and CSV (`tables/`); scores are kept in `scores/`, so that a command that was killed
 goes on.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +23,7 @@ from tqdm import tqdm
 
 from rl_qg.errors import InputError
 from rl_qg.judge import Reward, signature_of
+from rl_qg.judging.gold_questions import GoldQuestions
 from rl_qg.judging.metric_scores import JudgedRow, check_rows, direction_of, scores_of
 from rl_qg.judging.passage_draws import Draws, few_passages
 from rl_qg.judging.prediction_analysis import (
@@ -50,7 +53,9 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     columns = asdict(settings.columns)
     named = _named(settings.predictions, {*columns, *columns.values()})
     sources = {name: ScoreInput(path, columns) for name, path in named.items()}
-    rows = {name: _rows(source) for name, source in sources.items()}
+    gold = GoldQuestions(settings.references, settings.references_split) if settings.references else None
+    read = {name: _rows(source, gold) for name, source in sources.items()}
+    rows = {name: own for name, (own, _) in read.items()}
     for own in rows.values():
         for label, metric in metrics.items():
             check_rows(label, metric, own)
@@ -63,8 +68,12 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     signatures = {label: signature_of(metric) for label, metric in metrics.items()}
     record = {
         "predictions": {name: source.hashes() for name, source in sources.items()},
+        "references": gold.hashes() if gold is not None else {},
         "settings": asdict(settings),
-        "counts": {file.name: {"questions": len(file.rows), "passages": file.draws.passages} for file in files},
+        "counts": {
+            file.name: {"questions": len(file.rows), "passages": file.draws.passages, **read[file.name][1]}
+            for file in files
+        },
         "signatures": signatures,
         "lower_is_better": [label for label, direction in directions.items() if direction < 0],
         "scores": scores,
@@ -94,10 +103,14 @@ def _named(predictions: Any, columns: Set[str]) -> dict[str, Any]:
     return dict(zip(names, paths, strict=True))
 
 
-def _rows(source: ScoreInput) -> list[JudgedRow]:
-    """Every row of a file; equal passages are held once."""
+def _rows(source: ScoreInput, gold: GoldQuestions | None) -> tuple[list[JudgedRow], dict[str, Any]]:
+    """Every row of a file, and how many were joined by what to the questions of `gold`, if any; equal passages are
+    held once.
+    """
     once: dict[str, str] = {}
-    rows = []
+    rows: list[JudgedRow] = []
+    joined: Counter[str] = Counter()
+    alone = ""
     for row in tqdm(source, desc="read", unit="row", leave=False, delay=2):
         question, context, references = (source.value(row, name) for name in ("question", "context", "references"))
         if question is None:
@@ -106,11 +119,20 @@ def _rows(source: ScoreInput) -> list[JudgedRow]:
                 f"{', '.join(map(repr, row.fields))} (columns.question=… names another field)"
             )
         held = None if context is None else once.setdefault(context, context)
-        gold = None if references is None else tuple(references)
-        rows.append(JudgedRow(row.where, question, held, source.value(row, "answer"), gold))
+        answer = source.value(row, "answer")
+        if gold is not None:
+            references, how = gold.find(row.fields.get("id"), held, answer, row.where)
+            joined[how] += 1
+            alone = alone or ("" if references else row.where)
+        rows.append(JudgedRow(row.where, question, held, answer, None if references is None else tuple(references)))
     if not rows:
         raise InputError(f"{source}: holds no question; check the file")
-    return rows
+    if alone:
+        raise InputError(
+            f"{alone}: no question in {gold} has its id, nor its passage and answer ({joined['']:,} of {len(rows):,} "
+            "rows have none there); give the file they were made from, or leave references= and what needs it out"
+        )
+    return rows, {"references_by": dict(joined)} if joined else {}
 
 
 def _scored(
@@ -142,7 +164,7 @@ def _has_corpus_form(metric: Reward) -> bool:
 def _facts(record: Mapping[str, Any]) -> list[str]:
     settings = record["settings"]
     facts = [
-        f"{name}: {count['questions']:,} questions on {count['passages']:,} passages."
+        f"{name}: {count['questions']:,} questions on {count['passages']:,} passages{_found_by(count)}."
         for name, count in record["counts"].items()
     ]
     facts.append(
@@ -158,6 +180,11 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
     if missing:
         facts.append("Questions without a score: " + ", ".join(f"{key} {count:,}" for key, count in missing.items()))
     return facts
+
+
+def _found_by(count: Mapping[str, Any]) -> str:
+    found = ", ".join(f"{number:,} by {how}" for how, number in count.get("references_by", {}).items())
+    return f"; references joined: {found}" if found else ""
 
 
 def _tables(record: Mapping[str, Any]) -> list[Table]:

@@ -265,6 +265,8 @@ class EvaluateSettings:
     """Generated questions under several metrics (`rl_qg.evaluate_questions`)."""
 
     predictions: Any = ""
+    references: Any = ""
+    references_split: str = "train"
     metrics: list[Any] = field(default_factory=list)
     output: str = ""
     columns: ScoreColumns = field(default_factory=ScoreColumns)
