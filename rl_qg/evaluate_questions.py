@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from tqdm import tqdm
@@ -139,7 +140,7 @@ def _scored(
     name: str, rows: Sequence[JudgedRow], metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path
 ) -> Predictions:
     scores, counts = {}, {}
-    place = folder / "scores" / name.replace("/", "_")
+    place = folder / "scores" / quote(name, safe="")
     for label, metric in metrics.items():
         known = None
         if _has_corpus_form(metric):

@@ -1,10 +1,11 @@
 """Every metric on every file of human judgements, by `rl-qg correlate`; a run that was killed goes on.
 
-    python experiments/meta-evaluation/run.py --human DIR --output DIR [--encoder MINILM] [--small-models DIR]
+    python experiments/meta-evaluation/run.py --human DIR --output DIR [--encoder MINILM] [--keyphrases DIR]
 
 Without further arguments the metrics that need no model. `--encoder`: the folder of a pretrained encoder
-(all-MiniLM-L6-v2), for embedding metrics and the local part of QRelScore. `--small-models`: a folder with gpt2,
-roberta and bart, for the metrics that need a language model. `--only`: names of files.
+(all-MiniLM-L6-v2), for embedding metrics and the local part of QRelScore. `--keyphrases`: a folder of `rl-qg
+train-kpqa`, for the metrics weighted by it. `--small-models`: a folder with gpt2, roberta and bart, for the metrics
+that need a language model. `--only`: names of files.
 """
 
 import argparse
@@ -26,31 +27,40 @@ FREE: list[Any] = [
     {"metric": "answerability", "against": "context", "label": "answerability_context"},
     {"metric": "q_bleu1", "against": "context", "label": "q_bleu1_context"},
 ]
+EVERYTHING = {"references", "contexts", "answers"}
 # What each file offers
 DATA: dict[str, set[str]] = {
-    "qgeval": {"references", "contexts", "answers"},
-    "qgeval_systems": {"references", "contexts", "answers"},
-    "lmqg_human": {"references", "contexts", "answers"},
+    "qgeval": EVERYTHING,
+    "qgeval_systems": EVERYTHING,
+    "lmqg_human": EVERYTHING,
     "simqg": {"references", "contexts"},
     "quiz_design": {"contexts", "answers"},
     "answerability": {"references"},
-    "kpqa_marco": {"references"},
-    "kpqa_avsd": {"references"},
+    "kpqa_marco": {"references", "questions"},  # rows are answers, their contexts the questions
+    "kpqa_avsd": {"references", "questions"},
 }
 
 
-def metrics_for(data: str, encoder: str | None, models: Path | None) -> list[Any]:
-    """The metrics that a file can be given to."""
-    has = DATA[data]
+def add_models(parser: argparse.ArgumentParser) -> None:
+    """The options that say which models there are."""
+    parser.add_argument("--encoder")
+    parser.add_argument("--keyphrases")
+    parser.add_argument("--small-models", type=Path)
+
+
+def metrics_for(has: set[str], given: argparse.Namespace) -> list[Any]:
+    """The metrics for what a file has, by the models that are given."""
     chosen: list[Any] = FREE[:1]
     if "references" in has:
         chosen = [*chosen, *OVERLAP]
     if "contexts" in has:
         chosen = [*chosen, *FREE[1:]]
-    if encoder:
-        chosen += embedding(has, encoder)
-    if encoder and models:
-        chosen += language_models(has, encoder, models)
+    if given.encoder:
+        chosen += embedding(has, given.encoder)
+    if given.keyphrases and "references" in has:
+        chosen += weighted(has, given.keyphrases)
+    if given.encoder and given.small_models:
+        chosen += language_models(has, given.encoder, given.small_models)
     return chosen
 
 
@@ -69,6 +79,22 @@ def embedding(has: set[str], encoder: str) -> list[Any]:
         local = {"metric": "qrelscore", "encoder": encoder, "decoder": str(SMALLEST), "score": "lrm"}
         chosen.append({**local, "label": "qrelscore_local"})
     return chosen
+
+
+def weighted(has: set[str], keyphrases: str) -> list[Any]:
+    """KPQA's metrics: of answers under the question they answer, of questions under the answer they ask for; and
+    without either (`_kp`), the paper's ablation.
+    """
+    conditions = {"kp": "none"}
+    if "questions" in has:
+        conditions["kpqa"] = "context"
+    elif "answers" in has:
+        conditions["kpqa"] = "answer"
+    return [
+        {"metric": f"{name}_kpqa", "model": keyphrases, "condition": condition, "label": f"{name}_{label}"}
+        for label, condition in conditions.items()
+        for name in ("bleu1", "rouge_l", "bertscore")
+    ]
 
 
 def language_models(has: set[str], encoder: str, models: Path) -> list[Any]:
@@ -94,27 +120,25 @@ def written(value: Any) -> str:
     return f"'{value}'" if isinstance(value, str) and not value.replace("_", "").isalnum() else str(value)
 
 
+def judge(command: str, arguments: list[str], metrics: list[Any]) -> None:
+    """Run a command of `rl-qg` with these metrics, those of this folder among them."""
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here.parents[1]), str(here)])}
+    line = [sys.executable, "-c", "from rl_qg.cli import main; main()", command, *arguments]
+    subprocess.run([*line, f"metrics={written(metrics)}", "training.use_cpu=true"], check=True, env=environment)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--human", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--encoder")
-    parser.add_argument("--small-models", type=Path)
+    add_models(parser)
     parser.add_argument("--only", nargs="*", default=list(DATA))
     given = parser.parse_args()
-    here = Path(__file__).parent
-    root = str(here.parent.parent)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, str(here)])}
     for name in given.only:
-        metrics = metrics_for(name, given.encoder, given.small_models)
-        command = [sys.executable, "-c", "from rl_qg.cli import main; main()", "correlate"]
-        command += [
-            f"human={given.human / name}.jsonl",
-            f"metrics={written(metrics)}",
-            f"output={given.output / name}",
-        ]
         print(name, flush=True)
-        subprocess.run([*command, "training.use_cpu=true"], check=True, env=environment)
+        arguments = [f"human={given.human / name}.jsonl", f"output={given.output / name}"]
+        judge("correlate", arguments, metrics_for(DATA[name], given))
 
 
 if __name__ == "__main__":

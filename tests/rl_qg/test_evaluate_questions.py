@@ -188,6 +188,17 @@ def test_bad_files_are_one_line(tmp_path: Path) -> None:
         evaluate({}, EvaluateSettings(predictions=["x", "x"]), tmp_path)
 
 
+def test_scores_of_files_of_like_names_are_kept_apart(tmp_path: Path) -> None:
+    paths = {
+        name: str(write_lines(tmp_path / f"{seed}.jsonl", questions(3, seed=seed)))
+        for seed, name in enumerate(("a/b", "a_b"))
+    }
+    for _ in range(2):
+        words = Words()
+        evaluate({"words": words}, EvaluateSettings(predictions=paths, resamples=20), tmp_path / "out")
+    assert words.seen == 0  # the second time every score is there
+
+
 def test_without_passages_the_references_are_drawn() -> None:
     from rl_qg.judging.metric_scores import JudgedRow
 

@@ -51,7 +51,7 @@ class Silent:
 
 @pytest.mark.parametrize("name", ["keep", "Keeper"])
 def test_somebody_elses_filter(name: str) -> None:
-    (made,) = build_filters({"mine": {"_target_": f"tests.rl_qg.test_filter_table.{name}", "limit": 3}})
+    (made,) = build_filters({"mine": {"_target_": f"tests.rl_qg.augmentation.test_filter_table.{name}", "limit": 3}})
     (rule,) = made.rules()  # type: ignore[attr-defined]
     assert made.listed() == (rule.reason,) == ("mine",)
     assert [rule.rejects({"question": text}) for text in ("Who", "Whom")] == [True, False]
@@ -108,8 +108,14 @@ def test_what_goes_wrong_in_somebody_elses_filter_is_one_line() -> None:
         ({"mine": {"_target_": f"{__name__}.Keeper"}}, r"mine\._target_=.*missing .*'limit'"),
         ({"mine": {"_target_": "nowhere.keep"}}, r"mine\._target_=nowhere\.keep: cannot be imported"),
         ({"mine": {"_target_": "keep"}}, r"mine\._target_=keep: cannot be imported"),
-        ({"mine": {"_target_": "tests.rl_qg.test_filter_table.Keeper"}}, r"mine\._target_=.*Keeper: .*limit"),
-        ({"mine": {"_target_": "tests.rl_qg.test_filter_table.Silent"}}, r"cannot be called with a record"),
+        (
+            {"mine": {"_target_": "tests.rl_qg.augmentation.test_filter_table.Keeper"}},
+            r"mine\._target_=.*Keeper: .*limit",
+        ),
+        (
+            {"mine": {"_target_": "tests.rl_qg.augmentation.test_filter_table.Silent"}},
+            r"cannot be called with a record",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_clear_line(options: dict[str, Any], message: str) -> None:

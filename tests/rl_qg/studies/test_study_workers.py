@@ -14,7 +14,7 @@ from rl_qg.studies.grid import Job, is_done
 from rl_qg.studies.workers import _State, found_outcome, run_jobs
 from tests.study_work import work
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def job(folder: Path, name: str, command: str = "write", *rest: str, needs: tuple[str, ...] = (), apart: str = ""):
@@ -122,7 +122,7 @@ def test_workers_end_with_their_pool_and_the_rest_goes_on(tmp_path: Path, number
     script.write_text(
         "import signal, sys\n"
         "from pathlib import Path\n"
-        "from tests.rl_qg.test_study_workers import job, run\n"
+        "from tests.rl_qg.studies.test_study_workers import job, run\n"
         "from rl_qg.errors import Terminated\n"
         "def end(*_):\n    raise Terminated\n"
         "if __name__ == '__main__':\n"

@@ -16,7 +16,7 @@ from rl_qg.qa_data import file_hash
 from tests.full_disk import room_for
 from tests.questions import record, write_questions
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 LINES = [record(f"{'very ' * n}long?", candidate=n) for n in range(10)]
 ALL = b"\1" * len(LINES)
 
