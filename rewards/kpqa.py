@@ -1,7 +1,8 @@
 """KPQA: BLEU-1, ROUGE-L and BERTScore with tokens weighted by how much they answer a question.
 
 Source: Lee, Yoon, Dernoncourt, Kim, Bui, Shin, Jung, "KPQA: A Metric for Generative Question Answering Using Keyphrase
-Weights", NAACL 2021, section 3, and its released code (hwanheelee1993/KPQA, `compute_KPQA.py`).
+Weights", NAACL 2021, section 3 (keyphrase weights; BLEU-1-KPQA, ROUGE-L-KPQA, BERTScore-KPQA), and its released code
+(hwanheelee1993/KPQA, `compute_KPQA.py`). The metrics are computed as the code does.
 """
 
 import math
@@ -39,8 +40,9 @@ class KPQA(Metric):
       (``condition="context"``) or the answer (``condition="answer"``). No published predictor was trained for this:
       weights are those of words that look like an answer in a question.
 
-    ``condition="none"`` is the paper's ablation: weights from the text alone. Let w be weights, h the text judged, r
-    a reference, c_x(t) how often token t is in x:
+    ``condition="none"`` is the paper's ablation -KP: weights from the text alone, by a predictor trained without
+    questions (`rl-qg train-kpqa question=false`). Let w be weights, h the text judged, r a reference, c_x(t) how often
+    token t is in x:
 
     - ``metric="bleu1"``: BP * sum over t of min(c_h(t), c_r(t)) * mean weight of t in h / sum w_h, BP =
       exp(1 - |r|/|h|) where h is shorter. Reference weights do not count. In [0, 1].
@@ -73,7 +75,8 @@ class KPQA(Metric):
     Parts: ``weights``, those of the judged text's tokens; ``precision`` and ``recall`` of the best reference.
 
     Raises:
-        MetricInputError: an option that does not exist, no predictor, or models that cannot be used or do not fit.
+        MetricInputError: an option that does not exist, no predictor, one that was trained with questions where the
+            condition is none (or without, where there is one), or models that cannot be used or do not fit.
     """
 
     name = "kpqa"
@@ -103,6 +106,7 @@ class KPQA(Metric):
         self.bounds = {"bleu1": (0.0, 1.0), "rouge_l": (0.0, math.inf), "bertscore": (-1.0, 1.0)}[metric]
         self.predictor = FrozenModel(model, "tagger", device=device, dtype=dtype)
         self._weigh = KeyphraseWeights(self.predictor, batch_size=batch_size)
+        self._weigh.check(conditioned=condition != "none")
         self.encoder: FrozenModel | None = None
         if metric == "bertscore":
             self.encoder = FrozenModel(encoder or model, "encoder", device=device, dtype=dtype)
@@ -113,6 +117,30 @@ class KPQA(Metric):
     def truncated(self) -> int:
         """How many inputs were cut at the predictor's length so far."""
         return self._weigh.truncated
+
+    def weights(self, texts: Sequence[str], conditions: Sequence[str] | None = None) -> list[list[tuple[str, float]]]:
+        """Return the tokens of each text, as the tokenizer writes them, with their weights in [0, 1].
+
+        Args:
+            texts: answers, or whatever else is to be weighed; what the predictor cannot read of one is cut.
+            conditions: for each text, the question it answers; None for weights from the text alone. `condition`, from
+                which scores take theirs, does not matter here.
+
+        Raises:
+            MetricInputError: something other than text, lists of unequal length, or a predictor that was trained with
+                questions where there are none (or without, where there are).
+        """
+        self._check_texts("texts", texts)
+        if conditions is not None:
+            self._check_texts("conditions", conditions)
+            if len(conditions) != len(texts):
+                raise MetricInputError(
+                    f"{self.name}: {len(texts)} texts but {len(conditions)} conditions; give one of each per row"
+                )
+        with torch.inference_mode():
+            weights = self._weigh(texts, conditions)
+        written = map(self.predictor.tokenizer.convert_ids_to_tokens, self._weigh.tokens(texts))
+        return [list(zip(*pair, strict=True)) for pair in zip(written, weights, strict=True)]
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
@@ -165,7 +193,10 @@ class KPQA(Metric):
     def _similarity(
         self, pairs: Sequence[Pair], weighted: Sequence[tuple[Weighted, Weighted]]
     ) -> list[tuple[float, float, float]]:
-        """Return BERTScore-KPQA of each pair: precision, recall and F."""
+        """Return BERTScore-KPQA of each pair: precision, recall and F.
+
+        Source: Lee et al. 2021, section 3; as released (`bert_score/utils.py`, `bert_cos_score_idf`).
+        """
         sides = [text for pair in weighted for text in pair]
         tokens = {
             text: self._embed.marked(ids)
@@ -181,7 +212,10 @@ class KPQA(Metric):
 
 
 def bleu1_kpqa(text: Weighted, reference: Sequence[int]) -> float:
-    """BLEU-1-KPQA of one text and one reference, in [0, 1]."""
+    """BLEU-1-KPQA of one text and one reference, in [0, 1].
+
+    Source: Lee et al. 2021, section 3; as released (`bleu_scorer.py`, `compute_weight_dict`).
+    """
     tokens, weights = text
     sums: dict[int, float] = {}
     for token, weight in zip(tokens, weights, strict=True):
@@ -194,7 +228,10 @@ def bleu1_kpqa(text: Weighted, reference: Sequence[int]) -> float:
 
 
 def rouge_l_kpqa(text: Weighted, reference: Weighted) -> tuple[float, float, float]:
-    """ROUGE-L-KPQA of one text and one reference: precision, recall and F, each at least 0 and without upper bound."""
+    """ROUGE-L-KPQA of one text and one reference: precision, recall and F, each at least 0 and without upper bound.
+
+    Source: Lee et al. 2021, section 3; as released (`rouge_scorer.py`, `_score_kp_lcs`).
+    """
     row = [0.0] * (len(text[0]) + 1)
     for token, weight in zip(*reference, strict=True):
         corner = 0.0

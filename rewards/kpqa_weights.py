@@ -1,7 +1,8 @@
 """Keyphrase weights: how likely each token of a text belongs to what answers a question.
 
 Source: Lee, Yoon, Dernoncourt, Kim, Bui, Shin, Jung, "KPQA: A Metric for Generative Question Answering Using Keyphrase
-Weights", NAACL 2021, section 3 (the keyphrase predictor), and its released code (hwanheelee1993/KPQA, `kpw.py`).
+Weights", NAACL 2021, section 3 (the keyphrase predictor and its weights, KPW), and its released code
+(hwanheelee1993/KPQA, `kpw.py`).
 """
 
 import logging
@@ -17,6 +18,9 @@ from rewards.frozen import FrozenModel, batches_by_length
 LABELS = ("keyphrase", "other")
 """Labels of a predictor that `rl-qg train-kpqa` trained, in the order of its classes; the released one has K and O."""
 
+READS_QUESTION = "reads_question"
+"""Where the configuration of such a predictor says whether it was trained with questions; others say nothing."""
+
 _NAMES = ("keyphrase", "k")
 logger = logging.getLogger(__name__)
 
@@ -29,7 +33,8 @@ class KeyphraseWeights:
     or `K`; of two unnamed labels the first, as released). Segments: 0 up to and including the first ``<sep>``, 1
     behind it, and 1 for ``<cls>``, as in the released code at scoring time; 0 everywhere without a condition. Too long
     for the model, the condition is cut at its end, and a text that alone is too long too; the released code stops
-    there.
+    there. A predictor reads what it was trained with: one that says it was trained with questions is refused texts
+    without a condition, one trained without is refused conditions, and one that does not say takes both.
 
     Args:
         model: a token classifier: the folder of `rl-qg train-kpqa`, or the released checkpoint as safetensors.
@@ -56,6 +61,25 @@ class KeyphraseWeights:
         """How many inputs were cut at the predictor's length so far."""
         self._class = 0 if unnamed else named[0]
 
+    def check(self, *, conditioned: bool) -> None:
+        """Refuse texts with a condition, or without, where the predictor was trained otherwise.
+
+        Raises:
+            MetricInputError: it was.
+        """
+        learnt = getattr(self.model.model.config, READS_QUESTION, None)
+        if learnt is None or learnt == conditioned:
+            return
+        if conditioned:
+            raise MetricInputError(
+                f"kpqa: {self.model.name!r} was trained without questions (the ablation -KP) and cannot read a "
+                "condition; use condition=none, or a predictor trained with train_kpqa.question=true"
+            )
+        raise MetricInputError(
+            f"kpqa: {self.model.name!r} was trained with questions and cannot weigh a text without a condition; use "
+            "condition=context or answer, or a predictor trained with train_kpqa.question=false"
+        )
+
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text, cut at what the predictor can read."""
         room = self.model.max_tokens - 3
@@ -64,7 +88,11 @@ class KeyphraseWeights:
     def __call__(self, texts: Sequence[str], conditions: Sequence[str] | None) -> list[list[float]]:
         """Return one weight for each token (of `tokens`) of each text; ``conditions`` has one text for each, or is
         None.
+
+        Raises:
+            MetricInputError: the predictor was trained with conditions and gets none, or the other way round.
         """
+        self.check(conditioned=conditions is not None)
         rows, types, lengths = [], [], []
         given = [None] * len(texts) if conditions is None else self.model.ids(conditions)
         for condition, ids in zip(given, self.model.ids(texts), strict=True):

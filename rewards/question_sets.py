@@ -5,7 +5,10 @@
 
 For systems that are given a document and no answer. A question is good if it is like *some* reference, and a set is
 good if it covers the references without asking the same twice; so predictions and references are paired one to one.
-Source: the code JRC1995/QuestionGenerationPub (Multi-BLEU and so on), golden numbers of which are in the tests.
+Source: Ray Chowdhury, Mahata, Caragea, "On the Evaluation of Answer-Agnostic Paragraph-level Multi-Question
+Generation", 2022 (arXiv 2203.04464), and its released code JRC1995/QuestionGenerationPub (Multi-BLEU and so on), of
+which golden numbers are in the tests. Of the two kinds of score in that code ``f1`` is the conservative one: a
+reference counts once, while ``averaged``, as usual for single questions, counts it as often as it is asked.
 
 These are judgements of whole sets, not rewards of single questions.
 """
@@ -19,9 +22,14 @@ import numpy as np
 from rewards.base import Metric
 from rewards.errors import MetricInputError
 from rewards.overlap import Bleu
+from rewards.signature import format_signature
 from rewards.words import libraries, library, tokenizer
 
 Sets = Sequence[Sequence[str]]
+
+_BELOW_ZERO = (
+    "and a pair that is left out counts as 0; use a metric from 0 up, or clip=True to count scores below 0 as 0"
+)
 
 
 @dataclass(frozen=True)
@@ -61,10 +69,13 @@ class Multi:
     before the assignment there: ``decimals=5`` does that.
 
     Args:
-        metric: higher is better, no score below 0 (a pair that is left out counts as 0), compared with references.
+        metric: higher is better, compared with references, no score below 0 (a pair that is left out counts as 0)
+            unless ``clip``.
         tokenize: any of `rewards.words.tokenizer`; says which predictions are the same.
         placeholder: what an empty set of predictions consists of; None leaves it empty.
         decimals: to which the scores are rounded for the choice of pairs, not for their sum; None does not round.
+        clip: count scores below 0 as 0, in pairs and in ``averaged``, for metrics that have some: MoverScore, rescaled
+            BERTScore. A log-likelihood, of which nothing would be left, is refused all the same.
 
     Raises:
         MetricInputError: a metric of another kind, or scipy is missing.
@@ -77,27 +88,36 @@ class Multi:
         tokenize: str = "ptb",
         placeholder: str | None = None,
         decimals: int | None = None,
+        clip: bool = False,
     ) -> None:
         if "references" not in metric.needs:
             raise MetricInputError(
                 f"multi: {metric.name} has no use for references, so no pair is better than another"
             )
-        if not metric.higher_is_better or metric.bounds[0] == float("-inf"):
+        low, high = metric.bounds
+        if not metric.higher_is_better or high <= 0:
             raise MetricInputError(
-                f"multi: {metric.name} may score below 0 or is better when lower, and a pair that is left out counts "
-                "as 0; use a metric from 0 up"
+                f"multi: {metric.name} is better when lower or never above 0, and a pair that is left out counts as "
+                "0; use a metric whose good scores are above 0"
             )
+        if low == float("-inf") and not clip:
+            raise MetricInputError(f"multi: {metric.name} may score below 0, {_BELOW_ZERO}")
         self.metric, self.tokenize, self.placeholder, self.decimals = metric, tokenize, placeholder, decimals
+        self.clip = clip
         tokenizer(tokenize)
         self._assign = library("scipy.optimize", "multi", "scipy").linear_sum_assignment
 
     @property
     def signature(self) -> str:
         """One line that identifies the numbers."""
-        empty = "zero" if self.placeholder is None else "placeholder"
-        decimals = "all" if self.decimals is None else self.decimals
-        same = "|".join([self.tokenize, *(":".join(pair) for pair in libraries(self.tokenize).items())])
-        return f"multi|same:{same}|empty:{empty}|decimals:{decimals}|metric:{self.metric.signature}"
+        choices = {
+            **_sameness(self.tokenize),
+            "empty": _emptiness(self.placeholder),
+            "decimals": "all" if self.decimals is None else self.decimals,
+            **({"clip": 0} if self.clip else {}),
+            "metric": self.metric.signature,
+        }
+        return "|".join(["multi", *(f"{key}:{value}" for key, value in choices.items())])
 
     def score(
         self,
@@ -170,19 +190,23 @@ class Multi:
         scores = self.metric.score(
             [text for _, text, _ in rows], references=[gold for _, _, gold in rows], **given
         ).scores
+        if self.clip:
+            return [max(score, 0.0) for score in scores]
         if rows and min(scores) < 0:
-            raise MetricInputError(
-                f"multi: {self.metric.name} scores {min(scores):.3g} for a pair, and a pair that is left out counts "
-                "as 0; use a metric from 0 up"
-            )
+            raise MetricInputError(f"multi: {self.metric.name} scores {min(scores):.3g} for a pair, {_BELOW_ZERO}")
         return scores
 
 
 def multi(
-    metric: Metric, *, tokenize: str = "ptb", placeholder: str | None = None, decimals: int | None = None
+    metric: Metric,
+    *,
+    tokenize: str = "ptb",
+    placeholder: str | None = None,
+    decimals: int | None = None,
+    clip: bool = False,
 ) -> Multi:
     """Return Multi-M of a metric M."""
-    return Multi(metric, tokenize=tokenize, placeholder=placeholder, decimals=decimals)
+    return Multi(metric, tokenize=tokenize, placeholder=placeholder, decimals=decimals, clip=clip)
 
 
 def match_sets(
@@ -223,6 +247,12 @@ def self_bleu(predictions: Sets, order: int = 2, *, tokenize: str = "ptb") -> li
     return [math.fsum(next(scores) for _ in group) / len(group) if len(group) > 1 else 0.0 for group in asked]
 
 
+def self_bleu_signature(order: int = 2, *, tokenize: str = "ptb") -> str:
+    """Return one line that identifies the numbers of `self_bleu` with these choices."""
+    choices = {**_sameness(tokenize), "metric": Bleu(order, "coco", tokenize=tokenize).signature}
+    return "|".join(["self_bleu", *(f"{key}:{value}" for key, value in choices.items())])
+
+
 def cardinality_difference(
     predictions: Sets, references: Sets, *, tokenize: str = "ptb", placeholder: str | None = None
 ) -> list[int]:
@@ -234,6 +264,20 @@ def cardinality_difference(
     _check_sets(predictions, references)
     asked = distinct(predictions, tokenize=tokenize, placeholder=placeholder)
     return [len(gold) - len(group) for group, gold in zip(asked, references, strict=True)]
+
+
+def cardinality_signature(*, tokenize: str = "ptb", placeholder: str | None = None) -> str:
+    """Return one line that identifies the numbers of `cardinality_difference` with these choices."""
+    return format_signature("cardinality_difference", {**_sameness(tokenize), "empty": _emptiness(placeholder)})
+
+
+def _sameness(tokenize: str) -> dict[str, object]:
+    """Return what says which questions are the same, for signatures."""
+    return {"same": tokenize, **libraries(tokenize)}
+
+
+def _emptiness(placeholder: str | None) -> str:
+    return "zero" if placeholder is None else "placeholder"
 
 
 def _check_sets(predictions: Sets, references: Sets) -> None:

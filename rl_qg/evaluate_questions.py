@@ -39,6 +39,7 @@ from rl_qg.judging.prediction_analysis import (
     test_rows,
 )
 from rl_qg.judging.result_pages import Page, Table, as_text, estimate_text, p_text, write_results
+from rl_qg.judging.set_analysis import passage_sets, set_record
 from rl_qg.score_inputs import ScoreInput
 from rl_qg.settings import EvaluateSettings
 
@@ -59,7 +60,8 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     rows = {name: own for name, (own, _) in read.items()}
     for own in rows.values():
         for label, metric in metrics.items():
-            check_rows(label, metric, own)
+            check_rows(label, metric, own, "add it (human questions: references=train.json)")
+    sets = passage_sets(rows, gold) if settings.sets else None
     files = [_scored(name, own, metrics, settings, folder) for name, own in rows.items()]
     corpus = {label: metric.corpus for label, metric in metrics.items() if _has_corpus_form(metric)}  # type: ignore[attr-defined]
     scores = [row for file in files for row in score_rows(file, corpus, settings.lengths, settings.language)]
@@ -67,7 +69,7 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     directions = {label: direction_of(metric) for label, metric in metrics.items()}
     tests = test_rows(files, corpus, directions) if len(files) > 1 and why is None else []
     signatures = {label: signature_of(metric) for label, metric in metrics.items()}
-    record = {
+    record: dict[str, Any] = {
         "predictions": {name: source.hashes() for name, source in sources.items()},
         "references": gold.hashes() if gold is not None else {},
         "settings": asdict(settings),
@@ -81,8 +83,12 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         "tests": tests,
         "not_paired": why,
     }
-    page = Page("evaluate", " · ".join(rows), _facts(record), _tables(record), signatures)
-    write_results(folder, "evaluate", record, page, {"scores": scores, "tests": tests})
+    record |= {} if sets is None else set_record(sets, metrics, resamples=settings.resamples, seed=settings.seed)
+    shown = signatures | {f"sets, {label}": one for label, one in record.get("set_signatures", {}).items()}
+    page = Page("evaluate", " · ".join(rows), _facts(record), _tables(record), shown)
+    write_results(
+        folder, "evaluate", record, page, {name: record.get(name, []) for name in ("scores", "tests", "sets")}
+    )
     log.info("%s\ndone: open %s", as_text(page), folder / "evaluate.html")
     return record
 
@@ -200,10 +206,14 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
             f"correction over {record['tests'][0].get('family', 0)} differences."
         )
         tables.append(Table("Differences", [_test(row) for row in record["tests"]], note))
+    if "sets" in record:
+        tables.append(Table("Sets of questions", _by_part(record["sets"]), _set_note(record)))
     several = len(record["counts"]) > 1
     for by, title in (("type", "By type of question"), ("length", "By length of the question")):
         for name in record["counts"]:
             own = [row for row in record["scores"] if row["by"] == by and row["predictions"] == name]
+            if not own:  # types, in a language without them
+                continue
             tables.append(Table(f"{title}, {name}" if several else title, _by_kind(own)))
     return tables
 
@@ -214,6 +224,23 @@ def _by_metric(rows: Rows) -> list[dict[str, str]]:
         line = lines.setdefault((row["metric"], row["form"]), {"metric": row["metric"], "form": row["form"]})
         line[row["predictions"]] = estimate_text(row, 4)
     return list(lines.values())
+
+
+def _by_part(rows: Rows) -> list[dict[str, str]]:
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        line = lines.setdefault((row["metric"], row["part"]), {"metric": row["metric"], "part": row["part"]})
+        line[row["predictions"]] = estimate_text(row, 4)
+    return list(lines.values())
+
+
+def _set_note(record: Mapping[str, Any]) -> str:
+    note = (
+        "All questions about a passage against all its references, paired one to one (Multi-M), then the mean over "
+        "passages. precision, recall: the pairs' scores over the number of questions, of references; averaged: each "
+        "question against all references at once."
+    )
+    return note + "".join(f" {label} left out: {why}." for label, why in record["not_in_sets"].items())
 
 
 def _by_kind(rows: Rows) -> list[dict[str, str]]:

@@ -36,19 +36,31 @@ class KeyphraseItems(Dataset[dict[str, Any]]):
     """Model inputs with labels, padded by no one yet: `input_ids`, `token_type_ids`, `labels`.
 
     Labels are `KEYPHRASE` for tokens of the sentence that touch the answer, `OTHER` for the rest of it, and ignored
-    for the question and the marks. Examples without a question, and those whose answer is cut off at `max_length`,
-    are left out and counted in `without_question` and `without_answer`.
+    for the question and the marks. Without `question` the sentence stands alone (the paper's ablation -KP). Examples
+    whose answer is cut off at `max_length` are left out and counted in `without_answer`; those without a question,
+    where questions are read, in `without_question`.
+
+    The released code (`utils.py`, `convert_examples_to_features`) labels the first word piece of each word and ignores
+    the others. Here every piece has a label, because a continuation piece's weight counts in the metrics as any other.
     """
 
-    def __init__(self, examples: Sequence[QAExample], tokenizer: PreTrainedTokenizerBase, *, max_length: int) -> None:
-        asked = [example for example in examples if example.question.strip()]
+    def __init__(
+        self,
+        examples: Sequence[QAExample],
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        max_length: int,
+        question: bool = True,
+    ) -> None:
+        asked = [example for example in examples if example.question.strip() or not question]
+        self.question = question
         self.without_question = len(examples) - len(asked)
         self.without_answer = 0
         self.sentences: list[AnsweredSentence] = []
         self._items: list[dict[str, Any]] = []
         for begin in range(0, len(asked), TOKENIZED_AT_ONCE):
             found = [answered_sentence(example) for example in asked[begin : begin + TOKENIZED_AT_ONCE]]
-            for sentence, item in zip(found, _labelled(found, tokenizer, max_length), strict=True):
+            for sentence, item in zip(found, _labelled(found, tokenizer, max_length, question), strict=True):
                 if KEYPHRASE in item["labels"]:
                     self.sentences.append(sentence)
                     self._items.append(item)
@@ -74,21 +86,21 @@ def answered_sentence(example: QAExample) -> AnsweredSentence:
 
 
 def _labelled(
-    found: Sequence[AnsweredSentence], tokenizer: PreTrainedTokenizerBase, max_length: int
+    found: Sequence[AnsweredSentence], tokenizer: PreTrainedTokenizerBase, max_length: int, question: bool
 ) -> list[dict[str, Any]]:
     options: dict[str, Any] = {"add_special_tokens": False, "verbose": False}
-    questions = tokenizer([sentence.question for sentence in found], **options)["input_ids"]
+    fronts: list[list[int] | None] = [None] * len(found)
+    if question:
+        fronts = tokenizer([sentence.question for sentence in found], **options)["input_ids"]
     texts = tokenizer([sentence.text for sentence in found], return_offsets_mapping=True, **options)
     items = []
-    for sentence, question, ids, offsets in zip(
-        found, questions, texts["input_ids"], texts["offset_mapping"], strict=True
-    ):
-        row, types, kept = predictor_input(tokenizer, question, ids, max_length)
+    for sentence, front, ids, offsets in zip(found, fronts, texts["input_ids"], texts["offset_mapping"], strict=True):
+        row, types, kept = predictor_input(tokenizer, front, ids, max_length)
         labels = [
             KEYPHRASE if start < sentence.end and end > sentence.start else OTHER for start, end in offsets[:kept]
         ]
-        front = [IGNORED] * (len(row) - kept - 1)
-        items.append({"input_ids": row, "token_type_ids": types, "labels": [*front, *labels, IGNORED]})
+        unlabelled = [IGNORED] * (len(row) - kept - 1)
+        items.append({"input_ids": row, "token_type_ids": types, "labels": [*unlabelled, *labels, IGNORED]})
     return items
 
 

@@ -7,7 +7,7 @@ name that has a file in `configs/reward/` begins with that file's options, so it
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -32,9 +32,9 @@ def metric_options(entries: Any, models: Mapping[str, str]) -> dict[str, dict[st
     Raises:
         InputError: an empty list, an entry that names no metric, a label twice or with signs that no file may have.
     """
-    if isinstance(entries, str | Mapping):
+    if isinstance(entries, str | Mapping) and entries:
         entries = [entries]
-    if not isinstance(entries, Sequence) or not entries:
+    if not isinstance(entries, list) or not entries:
         raise InputError("metrics has no value; name some, such as metrics=[bleu4,rouge_l,qrelscore]")
     found: dict[str, dict[str, Any]] = {}
     for place, entry in enumerate(entries):

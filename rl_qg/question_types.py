@@ -126,8 +126,20 @@ LANGUAGES |= {
 }
 
 
+def language_fault(language: str) -> str:
+    """What is wrong with a language that questions are to be sorted by; "" where it has a table, or is `other`.
+
+    >>> language_fault("EN"), language_fault("english")
+    ('', 'english has no question words here: give one of en, de, fr, es, or other (all questions are of type other)')
+    """
+    if language.casefold() in (*LANGUAGES, OTHER):
+        return ""
+    known = ", ".join(LANGUAGES)
+    return f"{language} has no question words here: give one of {known}, or other (all questions are of type other)"
+
+
 def question_type(question: str, language: str = "en") -> str:
-    """Return one of `TYPES`.
+    """Return one of `TYPES`; the case of the language's code does not matter.
 
     A verb in front asks for yes or no. Otherwise the first question word in the sentence decides, and of those that
     begin at the same word the longest: "how many" before "how". Without one, a verb behind a comma asks for yes or no.
@@ -135,7 +147,7 @@ def question_type(question: str, language: str = "en") -> str:
     >>> question_type("In what year did it end?"), question_type("Did it end?"), question_type("Name the river.")
     ('when', 'yes/no', 'other')
     """
-    table = LANGUAGES.get(language)
+    table = LANGUAGES.get(language.casefold())
     if table is None:
         return OTHER
     clauses = [_split(asked_words(clause), table) for clause in question.split(",")]
@@ -156,7 +168,7 @@ def asks(question: str, language: str) -> bool:
     """Say whether a question has a question word, or begins with a verb that asks for yes or no; true of every
     question in a language without a table.
     """
-    return language not in LANGUAGES or question_type(question, language) != OTHER
+    return language.casefold() not in LANGUAGES or question_type(question, language) != OTHER
 
 
 def asked_words(question: str) -> list[str]:

@@ -11,6 +11,7 @@ made, with what was changed), `robustness.json`, `.txt`, `.html` and CSV. The sa
 import json
 import logging
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -26,7 +27,17 @@ from rl_qg.judge import Reward, signature_of
 from rl_qg.judging.metric_scores import JudgedRow, check_rows, direction_of, scores_of
 from rl_qg.judging.paraphrases import by_model, by_rules, read_pairs
 from rl_qg.judging.passage_draws import Draws, Floats, estimate, few_passages
-from rl_qg.judging.perturbations import KINDS, Finder, entities_by_kind, negate, rule_finder, swap_entity, swap_pronoun
+from rl_qg.judging.perturbations import (
+    ANY_LANGUAGE,
+    KINDS,
+    Finder,
+    entities_by_kind,
+    is_english,
+    negate,
+    rule_finder,
+    swap_entity,
+    swap_pronoun,
+)
 from rl_qg.judging.prediction_analysis import passage_groups
 from rl_qg.judging.result_pages import Page, Table, as_text, estimate_text, write_results
 from rl_qg.judging.roc import auc_draws
@@ -37,6 +48,8 @@ from rl_qg.settings import RobustnessSettings
 
 log = logging.getLogger(__name__)
 ORIGINAL, PARAPHRASE = "original", "paraphrase"
+ENGLISH = "en"
+FEWEST = 20  # questions from which their language is looked at
 
 
 @dataclass(frozen=True)
@@ -53,13 +66,15 @@ def robustness(metrics: Mapping[str, Reward], settings: RobustnessSettings, fold
     """Make questions, score them with every metric, and write the results to `folder`; return the record.
 
     Raises:
-        InputError: a file that cannot be read, a row without question or passage, a kind that there is not.
+        InputError: a file that cannot be read, a row without question or passage, a kind that there is not; a
+            language other than English without what takes the place of the rules.
     """
     if unknown := [kind for kind in settings.kinds if kind not in KINDS] or not settings.kinds:
         raise InputError(
             f"kinds={settings.kinds}: choose of {', '.join(KINDS)}"
             + (f", not {unknown}" if unknown is not True else "")
         )
+    _check_language(settings)
     source = ScoreInput(settings.input, asdict(settings.columns))
     rows, in_file = _rows(source, settings)
     made, counts = _make(rows, settings)
@@ -97,6 +112,21 @@ def robustness(metrics: Mapping[str, Reward], settings: RobustnessSettings, fold
 # --- Questions ---
 
 
+def _check_language(settings: RobustnessSettings) -> None:
+    """Raise `InputError` where English rules would be applied to another language."""
+    if not re.fullmatch("[a-z]{2,3}", settings.language.casefold()):
+        raise InputError(f"language={settings.language} is no code of two or three letters, such as en or de")
+    if settings.language.casefold() == ENGLISH:
+        return
+    needed = [
+        (not set(settings.kinds) <= set(ANY_LANGUAGE), f"kinds=[{','.join(ANY_LANGUAGE)}]"),
+        (not (settings.paraphrases or settings.paraphraser), "paraphrases=FILE or paraphraser=MODEL"),
+        (not settings.spacy_model, "spacy_model=PIPELINE of that language"),
+    ]
+    if missing := [text for wrong, text in needed if wrong]:
+        raise InputError(f"language={settings.language}: the rules are for English; give {', and '.join(missing)}")
+
+
 def _rows(source: ScoreInput, settings: RobustnessSettings) -> tuple[list[JudgedRow], int]:
     """A seeded sample of the questions, and how many the file has; one without references is its own."""
     if settings.max_questions is not None and settings.max_questions < 1:
@@ -115,11 +145,18 @@ def _rows(source: ScoreInput, settings: RobustnessSettings) -> tuple[list[Judged
     if not rows:
         raise InputError(f"{source}: holds no question; check the file")
     ranked = sorted(range(len(rows)), key=lambda place: seeded_rank(settings.seed, str(place)))
-    return [rows[place] for place in sorted(ranked[: settings.max_questions])], len(rows)
+    sample = [rows[place] for place in sorted(ranked[: settings.max_questions])]
+    english = sum(is_english(row.question) for row in sample)
+    if settings.language.casefold() == ENGLISH and len(sample) >= FEWEST and english < len(sample) / 2:
+        raise InputError(
+            f"{source}: only {english:,} of {len(sample):,} questions have an English function or question word; name "
+            "their language, such as language=de"
+        )
+    return sample, len(rows)
 
 
 def _make(rows: Sequence[JudgedRow], settings: RobustnessSettings) -> tuple[list[Made], dict[str, Any]]:
-    find, finder = _finder(settings.spacy_model)
+    find, finder = _finder(settings.spacy_model, settings.language.casefold())
     others = entities_by_kind([str(row.context) for row in rows], find) if "entity" in settings.kinds else {}
     paraphrases, how = _paraphrases(rows, settings)
     made = []
@@ -146,14 +183,22 @@ def _make(rows: Sequence[JudgedRow], settings: RobustnessSettings) -> tuple[list
     return made, {"questions": len(rows), **counts, "entities": finder, "paraphrases": how}
 
 
-def _finder(model: str) -> tuple[Finder, str]:
-    """What finds entities: a spaCy pipeline where there is one, else rules."""
+def _finder(model: str, language: str) -> tuple[Finder, str]:
+    """What finds entities: a spaCy pipeline where there is one, else, in English, rules."""
     if model:
         try:
             parser = ParserAnswers(model, None)
         except InputError as error:
-            log.info("entities are found by rules (%s)", str(error).partition(";")[0])
+            why = str(error).partition(";")[0].removeprefix("answers.")
+            if language != ENGLISH:
+                raise InputError(
+                    f"language={language}: entities are found by a spaCy pipeline of that language alone; {why}"
+                ) from None
+            log.info("entities are found by rules (%s)", why)
         else:
+            own = parser.made_by["pipeline"].partition("_")[0]
+            if own not in (language, "xx"):  # spaCy's code for pipelines of several languages
+                raise InputError(f"spacy_model={model} is for language={own}, the questions for language={language}")
             return lambda text: [span for span in parser([text])[0] if span.kind != "chunk"], str(parser.made_by)
     return rule_finder, "rules of rl_qg.answering.rules"
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rl_qg.augmentation.ranges import faults_of_augmentation
 from rl_qg.errors import InputError
+from rl_qg.question_types import language_fault
 
 
 @dataclass
@@ -209,10 +210,11 @@ class TrainAnswersSettings:
 @dataclass
 class TrainKPQASettings:
     """The keyphrase predictor of KPQA: any encoder that `AutoModelForTokenClassification` loads; the values are those
-    of the released training script, but for its weight decay of 0.1.
+    of the released training script, but for its weight decay of 0.1. Without `question`, the paper's ablation -KP.
     """
 
     model: QAModelSettings = field(default_factory=lambda: QAModelSettings("bert-base-uncased"))
+    question: bool = True
     epochs: float = 5.0
     max_steps: int = -1
     learning_rate: float = 5e-5
@@ -267,7 +269,8 @@ class EvaluateSettings:
     predictions: Any = ""
     references: Any = ""
     references_split: str = "train"
-    metrics: list[Any] = field(default_factory=list)
+    sets: bool = False
+    metrics: Any = field(default_factory=list)
     output: str = ""
     columns: ScoreColumns = field(default_factory=ScoreColumns)
     language: str = "en"
@@ -282,7 +285,7 @@ class CorrelateSettings:
     """Metrics against what people say of the same questions (`rl_qg.correlate`)."""
 
     human: str = ""
-    metrics: list[Any] = field(default_factory=list)
+    metrics: Any = field(default_factory=list)
     output: str = ""
     criteria: list[str] | None = None
     provided: bool = True
@@ -299,9 +302,10 @@ class RobustnessSettings:
     """Metrics under questions that were made wrong, or said in other words (`rl_qg.robustness`)."""
 
     input: Any = ""
-    metrics: list[Any] = field(default_factory=list)
+    metrics: Any = field(default_factory=list)
     output: str = ""
     columns: ScoreColumns = field(default_factory=ScoreColumns)
+    language: str = "en"
     kinds: list[str] = field(default_factory=lambda: ["entity", "pronoun", "negation"])
     paraphrases: str = ""
     paraphraser: str = ""
@@ -410,6 +414,10 @@ class Settings:
             (
                 self.evaluate.lengths != sorted({length for length in self.evaluate.lengths if length > 0}),
                 f"evaluate.lengths={self.evaluate.lengths} must rise, from 1 on",
+            ),
+            *(
+                (bool(language_fault(judging.language)), f"{name}.language={language_fault(judging.language)}")
+                for name, judging in (("evaluate", self.evaluate), ("correlate", self.correlate))
             ),
             (self.correlate.folds < 2, f"correlate.folds={self.correlate.folds} must be at least 2"),
             (not self.qa.seeds, "qa.seeds is empty: name at least one seed, such as qa.seeds=[0]"),

@@ -2,7 +2,8 @@
 
     rl-qg train-kpqa data.train=train.json data.validation=dev.json output_dir=RUN/kpqa
 
-It learns from the answers that people marked, and weighs the tokens in the metrics of `rewards.KPQA`.
+It learns from the answers that people marked, and weighs the tokens in the metrics of `rewards.KPQA`; with
+`question=false` from the sentence alone (the paper's ablation -KP). Which of the two stands in its `config.json`.
 """
 
 import logging
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 
 from rewards.frozen import FrozenModel
-from rewards.kpqa_weights import LABELS, KeyphraseWeights
+from rewards.kpqa_weights import LABELS, READS_QUESTION, KeyphraseWeights
 from rl_qg.errors import InputError
 from rl_qg.keyphrase_data import IGNORED, KEYPHRASE, KeyphraseCollator, KeyphraseItems
 from rl_qg.processes import load_whole
@@ -47,6 +48,7 @@ def train_predictor(
     def train_it() -> TokenLabelTrainer:
         items.update(_checked(train, validation, settings))
         model = load_model(settings.model.path, LABELS, seed)
+        setattr(model.config, READS_QUESTION, settings.question)
         tokenizer = load_tokenizer(settings.model.path, "train_kpqa.model.path")
         collator = KeyphraseCollator(tokenizer.pad_token_id, getattr(model.config, "type_vocab_size", 0) > 1)
         return trained(
@@ -83,7 +85,7 @@ def _checked(
         )
     found = {}
     for name, examples in (("train", train), ("validation", validation)):
-        items = KeyphraseItems(examples, tokenizer, max_length=settings.max_length)
+        items = KeyphraseItems(examples, tokenizer, max_length=settings.max_length, question=settings.question)
         if not len(items):
             raise InputError(
                 f"data.{name}: none of {len(examples)} examples can be used ({items.without_question} without a "
@@ -106,8 +108,9 @@ def _judge(folder: Path, items: KeyphraseItems, device: torch.device) -> dict[st
     for begin in range(0, len(items), JUDGED_AT_ONCE):
         places = range(begin, min(begin + JUDGED_AT_ONCE, len(items)))
         chosen = [items.sentences[place] for place in places]
+        conditions = [sentence.question for sentence in chosen] if items.question else None
         with torch.inference_mode():
-            weights = weigh([sentence.text for sentence in chosen], [sentence.question for sentence in chosen])
+            weights = weigh([sentence.text for sentence in chosen], conditions)
         for place, row in zip(places, weights, strict=True):
             labels = [label for label in items[place]["labels"] if label != IGNORED]
             # Where training cut a long sentence the metric reads on; what has no label is not judged.

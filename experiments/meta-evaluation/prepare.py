@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rl_qg.question_types import question_type
+
 Line = dict[str, Any]
 
 
@@ -127,8 +129,8 @@ def answerability(folder: Path) -> Iterator[Line]:
 
 def kpqa(name: str) -> Callable[[Path], Iterator[Line]]:
     """ANSWERS to questions, rated for correctness 1 to 5: the answer is what is judged (`question`), the question
-    asked is its `context`. Two systems answered 500 questions (which of them, no row says): the question with its
-    references is the item, and what bootstraps draw.
+    asked is its `context` and gives the `type`. Two systems answered 500 questions (which of them, no row says): the
+    question with its references is the item, and what bootstraps draw.
     """
 
     def lines(folder: Path) -> Iterator[Line]:
@@ -142,6 +144,7 @@ def kpqa(name: str) -> Callable[[Path], Iterator[Line]]:
                     "references": references,
                     "group": asked,
                     "item": asked,
+                    "type": question_type(row["question"]),
                     "human": {"correctness": float(row["scores"])},
                 }
 

@@ -1,8 +1,9 @@
 """Our numbers beside the published ones: KPQA's Table 3, QGEval's and lmqg's values for each question.
 
-    python experiments/meta-evaluation/published.py --human DIR --output published.json [--meteor METEOR_JAR]
+    python experiments/meta-evaluation/published.py --human DIR --output published.json [--meteor JAR] [--keyphrases D]
 
 `--meteor`: meteor-1.5.jar (in the package pycocoevalcap), for the METEOR of the captioning scripts; it needs Java.
+`--keyphrases`: a folder of `rl-qg train-kpqa`, for KPQA's own metrics.
 """
 
 import argparse
@@ -29,6 +30,8 @@ KPQA = {
         **{"BLEU-1": (0.580, 0.562), "BLEU-4": (0.499, 0.532), "ROUGE-L": (0.585, 0.566), "METEOR": (0.578, 0.617)},
     },
 }
+# What the README of hwanheelee1993/KPQA printed for UniLM's answers on MS-MARCO until its commit db1c684, r and ρ
+WEIGHTED = {"bleu1_kpqa": (0.729, 0.676), "rouge_l_kpqa": (0.735, 0.674), "bertscore_kpqa": (0.698, 0.66)}
 OURS = {"BLEU-1": "coco_bleu1", "BLEU-4": "coco_bleu4", "ROUGE-L": "coco_rouge_l", "METEOR": "meteor"}
 REFERENCES_USED = 5  # of AVSD's six, by the released compute_correlation.py
 
@@ -80,9 +83,26 @@ def kpqa(human: Path, jar: Path | None) -> list[dict[str, Any]]:
             for limit in (REFERENCES_USED, 6) if name == "kpqa_avsd" else (1,):
                 scores = best_of(scorers[metric], rows, limit)
                 ours = stats.pearsonr(scores, ratings).statistic, stats.spearmanr(scores, ratings).statistic
-                how = "METEOR 1.5 (Java)" if metric == "METEOR" and jar else rewards.load(OURS[metric]).signature
+                java = metric == "METEOR" and jar is not None
+                how = "METEOR 1.5|-l en -norm" if java else rewards.load(OURS[metric]).signature
+                how += f"|references:best of {limit}, each alone"
                 row = {"data": name, "metric": metric, "references": limit, "published": [r, rho]}
                 found.append({**row, "got": [round(float(value), 4) for value in ours], "signature": how})
+    return found
+
+
+def weighted(human: Path, predictor: str) -> list[dict[str, Any]]:
+    """KPQA's own metrics on UniLM's answers, the first 500, under a predictor of `rl-qg train-kpqa`."""
+    rows = read(human / "kpqa_marco.jsonl")[:500]
+    ratings = [row["human"]["correctness"] for row in rows]
+    answers, questions, references = ([row[key] for row in rows] for key in ("question", "context", "references"))
+    found = []
+    for name, published in WEIGHTED.items():
+        metric = rewards.load(name, model=predictor)
+        scores = metric.score(answers, questions, references=references).scores
+        ours = stats.pearsonr(scores, ratings).statistic, stats.spearmanr(scores, ratings).statistic
+        row = {"data": "kpqa_marco, UniLM", "metric": name, "references": 1, "published": list(published)}
+        found.append({**row, "got": [round(float(value), 4) for value in ours], "signature": metric.signature})
     return found
 
 
@@ -108,7 +128,7 @@ def per_question(
                 **{"data": data, "metric": theirs, "questions": len(own), "equal": equal, "share": equal / len(own)},
                 "within_0.02": float((gaps <= 0.02).mean()),
                 "mean_gap": float(gaps.mean()),
-                "signature": metric.signature,
+                "signature": metric.signature + ("|given:lower-cased" if lower else ""),
                 "furthest": [{key: row[key] for key in ("question", "references")} for row in worst],
             }
         )
@@ -120,6 +140,7 @@ def main() -> None:
     parser.add_argument("--human", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--meteor", type=Path)
+    parser.add_argument("--keyphrases")
     given = parser.parse_args()
     qgeval = {
         "BLEU-4": ("bleu4", {"variant": "nltk"}),
@@ -129,7 +150,8 @@ def main() -> None:
     kept = {"tokenize": "13a"}  # lmqg leaves punctuation in
     lmqg = {"Bleu_4": ("coco_bleu4", kept), "ROUGE_L": ("coco_rouge_l", kept)}
     record = {
-        "kpqa": kpqa(given.human, given.meteor),
+        "kpqa": kpqa(given.human, given.meteor)
+        + (weighted(given.human, given.keyphrases) if given.keyphrases else []),
         "qgeval": per_question(given.human, "qgeval", qgeval, 4),
         "lmqg_human": per_question(given.human, "lmqg_human", lmqg, 3, lower=True),
     }

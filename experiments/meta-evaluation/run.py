@@ -4,8 +4,9 @@
 
 Without further arguments the metrics that need no model. `--encoder`: the folder of a pretrained encoder
 (all-MiniLM-L6-v2), for embedding metrics and the local part of QRelScore. `--keyphrases`: a folder of `rl-qg
-train-kpqa`, for the metrics weighted by it. `--small-models`: a folder with gpt2, roberta and bart, for the metrics
-that need a language model. `--only`: names of files.
+train-kpqa`, for the metrics weighted by it; `--keyphrases-alone`: one trained with `train_kpqa.question=false`.
+`--small-models`: a folder with gpt2, roberta and bart, for the metrics that need a language model. `--only`: names of
+files.
 """
 
 import argparse
@@ -17,15 +18,19 @@ from typing import Any
 
 SMALLEST = Path(__file__).parents[2] / "rl_qg" / "pretrained" / "gpt2"  # shipped: too weak to judge with
 OVERLAP: list[Any] = [
-    *("bleu1", "bleu2", "bleu3", "bleu4", "coco_bleu1", "coco_bleu4"),
+    *(f"bleu{order}" for order in range(1, 5)),
+    *(f"coco_bleu{order}" for order in range(1, 5)),
     {"metric": "bleu4", "variant": "nltk", "label": "bleu4_nltk"},
     *("rouge_l", "coco_rouge_l", "meteor", "gleu", "chrf"),
-    *("answerability", "q_bleu1", "q_bleu4", "q_rouge_l", "q_meteor"),
+    *("answerability", "q_rouge_l", "q_meteor", *(f"q_bleu{order}" for order in range(1, 5))),
 ]
 FREE: list[Any] = [
     {"_target_": "question_length.QuestionLength", "label": "length"},
     {"metric": "answerability", "against": "context", "label": "answerability_context"},
-    {"metric": "q_bleu1", "against": "context", "label": "q_bleu1_context"},
+    *(
+        {"metric": name, "against": "context", "label": f"{name}_context"}
+        for name in ("q_bleu1", "q_bleu4", "q_rouge_l", "q_meteor")
+    ),
 ]
 EVERYTHING = {"references", "contexts", "answers"}
 # What each file offers
@@ -45,6 +50,7 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     """The options that say which models there are."""
     parser.add_argument("--encoder")
     parser.add_argument("--keyphrases")
+    parser.add_argument("--keyphrases-alone")
     parser.add_argument("--small-models", type=Path)
 
 
@@ -57,8 +63,8 @@ def metrics_for(has: set[str], given: argparse.Namespace) -> list[Any]:
         chosen = [*chosen, *FREE[1:]]
     if given.encoder:
         chosen += embedding(has, given.encoder)
-    if given.keyphrases and "references" in has:
-        chosen += weighted(has, given.keyphrases)
+    if "references" in has:
+        chosen += weighted(has, given.keyphrases, given.keyphrases_alone)
     if given.encoder and given.small_models:
         chosen += language_models(has, given.encoder, given.small_models)
     return chosen
@@ -81,18 +87,16 @@ def embedding(has: set[str], encoder: str) -> list[Any]:
     return chosen
 
 
-def weighted(has: set[str], keyphrases: str) -> list[Any]:
+def weighted(has: set[str], predictor: str | None, alone: str | None) -> list[Any]:
     """KPQA's metrics: of answers under the question they answer, of questions under the answer they ask for; and
-    without either (`_kp`), the paper's ablation.
+    under a predictor that reads the text alone (`_kp`), the paper's ablation.
     """
-    conditions = {"kp": "none"}
-    if "questions" in has:
-        conditions["kpqa"] = "context"
-    elif "answers" in has:
-        conditions["kpqa"] = "answer"
+    condition = "context" if "questions" in has else "answer" if "answers" in has else None
+    chosen = [(predictor, condition, "kpqa")] if predictor and condition else []
+    chosen += [(alone, "none", "kp")] if alone else []
     return [
-        {"metric": f"{name}_kpqa", "model": keyphrases, "condition": condition, "label": f"{name}_{label}"}
-        for label, condition in conditions.items()
+        {"metric": f"{name}_kpqa", "model": model, "condition": condition, "label": f"{name}_{label}"}
+        for model, condition, label in chosen
         for name in ("bleu1", "rouge_l", "bertscore")
     ]
 

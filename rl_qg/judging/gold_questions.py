@@ -35,6 +35,7 @@ class GoldQuestions:
             raise InputError(f"references={sources!r}: give a file, such as references=train.json, or a list of files")
         self._by_id: dict[str, tuple[str, str] | None] = {}
         self._by_answer: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+        self._by_passage: defaultdict[str, dict[str, None]] = defaultdict(dict)
         for source in self.sources:
             self._add(found_records(source, split))
         if not self._by_id:
@@ -50,12 +51,17 @@ class GoldQuestions:
                 continue
             passage = passage_hash(record.context)
             self._by_id[record.id] = None if record.id in self._by_id else (passage, question)
+            self._by_passage[passage][question] = None
             for text, _ in record.answers:
                 self._by_answer[passage, text.strip()][question] = None
 
     def hashes(self) -> dict[str, str]:
         """SHA-256 of each file; of a Hub data set there is none."""
         return {source: file_hash(Path(source).expanduser()) for source in self.sources if not is_hub_name(source)}
+
+    def of_passage(self, context: str) -> tuple[str, ...]:
+        """All that people asked about a passage."""
+        return tuple(self._by_passage.get(passage_hash(context), ()))
 
     def find(
         self, example_id: object, context: str | None, answer: str | None, where: str

@@ -23,11 +23,12 @@ from rl_qg.judging.redundancy import folds_of, forward_selection
 from rl_qg.judging.roc import auc_draws
 from rl_qg.judging.significance import Pair, not_worse_than_the_best, pair_rows, pearson_between
 from rl_qg.judging.win_loss import win_loss
-from rl_qg.question_types import TYPES, question_type
+from rl_qg.question_types import OTHER, TYPES, question_type
 
 Rows = list[dict[str, Any]]
 FEWEST = 20  # questions of a type of which a correlation is given
 SYSTEMS = 3
+WHOLE = 0.9  # of the questions of the metric with most scores: what a metric needs to be in the regression
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ class Judged:
 
     @cached_property
     def types(self) -> NDArray[np.str_]:
-        """The type of each question."""
-        return np.array([question_type(judgement.row.question, self.language) for judgement in self.judgements])
+        """The type of each question: the one given, else what its words tell."""
+        return np.array([one.type or question_type(one.row.question, self.language) for one in self.judgements])
 
     @cached_property
     def systems(self) -> tuple[list[str], Floats]:
@@ -63,7 +64,7 @@ class Judged:
 def analyse(judged: Judged, criteria: Sequence[str], *, folds: int, steps: int, seed: int) -> dict[str, Rows]:
     """Every table as plain rows; `differences` holds one row for every two metrics, criterion, level, coefficient."""
     found: dict[str, Rows] = {name: [] for name in ("correlations", "by_type", "differences", "best", "win_loss")}
-    found |= {name: [] for name in ("auc", "redundancy", "agreement")}
+    found |= {name: [] for name in ("auc", "redundancy", "redundancy_left_out", "agreement")}
     for criterion in tqdm(criteria, desc="correlate", unit="criterion"):
         ratings = judged.ratings(criterion)
         for level, correlated in (("question", _questions), ("system", _systems)):
@@ -79,11 +80,13 @@ def analyse(judged: Judged, criteria: Sequence[str], *, folds: int, steps: int, 
                 found["differences"] += [{**named, **row} for row in rows]
                 if best:
                     found["best"].append({**named, "metrics": best, "not_tested": untested})
+        redundancy, left_out = _redundancy(judged, ratings, folds, steps, seed)
         tables: tuple[tuple[str, Iterable[dict[str, Any]]], ...] = (
             ("by_type", _by_type(judged, ratings)),
             ("win_loss", _win_loss(judged, ratings)),
             ("auc", _auc(judged, ratings)),
-            ("redundancy", _redundancy(judged, ratings, folds, steps, seed)),
+            ("redundancy", redundancy),
+            ("redundancy_left_out", left_out),
             ("agreement", _agreement(judged, criterion)),
         )
         for key, table in tables:
@@ -181,6 +184,9 @@ def _why(x: Floats, y: Floats) -> str:
 
 
 def _by_type(judged: Judged, ratings: Floats) -> Iterator[dict[str, Any]]:
+    """Nothing where no question has a type, as under `language=other`."""
+    if (judged.types == OTHER).all():
+        return
     for name, scores in judged.scores.items():
         rows = judged.rows(name, ratings)
         for kind in TYPES:
@@ -220,20 +226,25 @@ def _auc(judged: Judged, ratings: Floats) -> Iterator[dict[str, Any]]:
         yield {**shown, **estimate(draws, len(rows), passages=passages, why="one class alone").to_dict()}
 
 
-def _redundancy(judged: Judged, ratings: Floats, folds: int, steps: int, seed: int) -> Rows:
-    """Forward selection among the metrics that have a score wherever most of them have one."""
+def _redundancy(judged: Judged, ratings: Floats, folds: int, steps: int, seed: int) -> tuple[Rows, Rows]:
+    """Forward selection among the metrics that have a score wherever most of them have one, on the questions for which
+    all of these have one; and the metrics left out. `n` of `of` rated questions: used, or with a score.
+    """
     counts = {name: len(judged.rows(name, ratings)) for name in judged.scores}
     most = max(counts.values(), default=0)
-    names = [name for name, count in counts.items() if count >= 0.9 * most]
+    names = [name for name, count in counts.items() if count >= WHOLE * most]
     if not most or not steps:
-        return []
+        return [], []
     table = np.column_stack([judged.scores[name] for name in names])
     whole = np.isfinite(table).all(axis=1) & np.isfinite(ratings)
     groups = [judgement.group for judgement, there in zip(judged.judgements, whole, strict=True) if there]
     if len(set(groups)) < 2 or is_constant(ratings[whole]):
-        return []
+        return [], []
     found = forward_selection(table[whole], ratings[whole], names, folds_of(groups, folds, seed), steps)
-    return [{**row, "n": int(whole.sum()), "candidates": len(names)} for row in found]
+    rated = int(np.isfinite(ratings).sum())
+    used = {"n": int(whole.sum()), "of": rated, "candidates": len(names)}
+    left_out = [{"metric": name, "n": count, "of": rated} for name, count in counts.items() if name not in names]
+    return [row | used for row in found], left_out
 
 
 def _agreement(judged: Judged, criterion: str) -> Iterator[dict[str, Any]]:

@@ -21,10 +21,7 @@ def judgement_tables(found: Mapping[str, Rows], criteria: Sequence[str]) -> list
             tables.append(Table(f"{criterion}, by type of question", rows, note))
     for criterion in criteria:
         if rows := _redundancy(found["redundancy"], criterion):
-            note = (
-                "Linear regression of the rating; at each step the metric joins that lowers the error on unseen "
-                "passages most. R² fitted: on the questions of the fit."
-            )
+            note = _redundancy_note(found, criterion)
             tables.append(Table(f"{criterion}, which metrics add to each other", rows, note))
     return tables
 
@@ -91,8 +88,13 @@ def _note(found: Mapping[str, Rows], criterion: str) -> str:
     note = (
         "Sorted by τ-b at question level. Brackets: 95 % bootstrap intervals over passages. *: the best of its "
         "column, and those that a test on the questions which both have a score for does not find worse (p ≥ 0.05 "
-        "after Holm's correction). better than: the number of metrics whose τ-b is significantly lower."
+        "after Holm's correction over the tests against the best). better than: the number of metrics whose τ-b is "
+        "significantly lower (Holm's correction over all pairs)."
     )
+    if any(row["level"] == "system" for row in found["correlations"] if row["criterion"] == criterion):
+        note += (
+            " of systems: intervals draw passages; the systems are held fixed: they say nothing about other systems."
+        )
     if pairs:
         note += (
             f" pairs alike: of up to {pairs:,} pairs about one item that people rate differently, the share "
@@ -147,6 +149,20 @@ def _by_type(rows: Rows, criterion: str) -> list[dict[str, str]]:
                 line = by_metric.setdefault(row["metric"], {"metric": row["metric"]})
                 line[f"{kind} ({sizes[kind]})"] = estimate_text(row, 2)
     return list(by_metric.values())
+
+
+def _redundancy_note(found: Mapping[str, Rows], criterion: str) -> str:
+    used = next(row for row in found["redundancy"] if row["criterion"] == criterion)
+    left_out = [row for row in found["redundancy_left_out"] if row["criterion"] == criterion]
+    note = (
+        "Linear regression of the rating; at each step the metric joins that lowers the error on unseen passages "
+        f"most. R² fitted: on the questions of the fit. On {used['n']:,} of {used['of']:,} rated questions: those "
+        f"for which all {used['candidates']:,} metrics compared have a score."
+    )
+    if left_out:
+        named = ", ".join(f"{row['metric']} ({row['n']:,})" for row in left_out)
+        note += f" Left out, with a score for too few questions: {named}."
+    return note
 
 
 def _redundancy(rows: Rows, criterion: str) -> list[dict[str, str]]:

@@ -2,12 +2,13 @@
 
     {"question": …, "context": …, "answer": …, "references": […], "system": …, "item": …, "group": …,
      "human": {criterion: mean rating}, "ratings": {criterion: [one per rater, null = not rated]},
-     "metrics": {name: value}}
+     "metrics": {name: value}, "type": …}
 
 `question` is required, and `human` or `ratings`: without `human` the mean of the ratings counts. `item` is what
 systems are compared on (the same passage and answer; these where it is missing), `group` is what bootstraps draw (the
 passage). `system` is a name, or a list where systems asked the same question. `metrics` are values that the data's
-authors give. Any of these may be null.
+authors give. `type` is one of `rl_qg.question_types.TYPES`, that of the question asked; without it the words of
+`question` tell. Any of these may be null.
 """
 
 import sys
@@ -20,6 +21,7 @@ from rl_qg.errors import InputError
 from rl_qg.judging.metric_scores import JudgedRow
 from rl_qg.qa_data import passage_hash
 from rl_qg.qa_sources import is_unicode, line_rows
+from rl_qg.question_types import TYPES
 
 LARGEST = sys.float_info.max
 
@@ -35,6 +37,7 @@ class Judgement:
     human: Mapping[str, float]
     ratings: Mapping[str, tuple[float | None, ...]]
     metrics: Mapping[str, float]
+    type: str | None
 
 
 def read_judgements(path: Path) -> list[Judgement]:
@@ -89,6 +92,7 @@ def _judgement(where: str, record: Any) -> Judgement:
         {name: value for name, value in human.items() if value is not None},
         ratings,
         {name: value for name, value in metrics.items() if value is not None},
+        _type(where, record),
     )
 
 
@@ -104,6 +108,13 @@ def _name(where: str, record: Mapping[str, Any], field: str) -> str | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return _text(where, record, field)
+
+
+def _type(where: str, record: Mapping[str, Any]) -> str | None:
+    value = _text(where, record, "type")
+    if value is None or value in TYPES:
+        return value
+    raise InputError(f"{where}: field 'type' is {value!r:.60}; give one of {', '.join(TYPES)}")
 
 
 def _systems(where: str, record: Mapping[str, Any]) -> tuple[str, ...]:

@@ -49,13 +49,15 @@ def needed_columns(metric: Reward, rows: Sequence[JudgedRow]) -> list[str]:
     return [column for column in COLUMN.values() if all(getattr(row, column) is not None for row in rows)]
 
 
-def check_rows(label: str, metric: Reward, rows: Sequence[JudgedRow]) -> None:
-    """Raise `InputError` that names the first row without what a metric needs."""
+def check_rows(label: str, metric: Reward, rows: Sequence[JudgedRow], remedy: str = "add it") -> None:
+    """Raise `InputError` that names the first row without what a metric needs, and the `remedy`."""
     for column in needed_columns(metric, rows):
         for row in rows:
             if getattr(row, column) is None:
+                kind = "list of texts" if column == "references" else "text"
                 raise InputError(
-                    f"{row.where}: no {column!r}, and metric {label} needs it; add the field, or leave the metric out"
+                    f"{row.where}: {column!r} is missing or no {kind}, and metric {label} needs it; {remedy}, or "
+                    "leave the metric out"
                 )
 
 

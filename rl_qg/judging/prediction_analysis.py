@@ -14,7 +14,7 @@ from rl_qg.bootstrap import holm
 from rl_qg.judging.metric_scores import JudgedRow
 from rl_qg.judging.passage_draws import Draws, Floats, difference, difference_p, estimate
 from rl_qg.qa_data import passage_hash
-from rl_qg.question_types import TYPES, question_type
+from rl_qg.question_types import LANGUAGES, TYPES, question_type
 
 ALL, MEAN, CORPUS = "all", "mean of questions", "corpus"
 _WORD = re.compile(rf"[{SPACELESS}]|\d+(?:[.,:]\d+)+|(?:(?![{SPACELESS}])[^\W_])+(?:['’-](?![{SPACELESS}])[^\W_]+)*")
@@ -32,11 +32,14 @@ class Predictions:
     draws: Draws
 
     def slices(self, lengths: Sequence[int], language: str) -> dict[tuple[str, str], np.ndarray]:
-        """Which questions are of each kind: all, by type, and by words (`lengths`: where a new class begins)."""
+        """Which questions are of each kind: all, by type where the language has types, and by words (`lengths`: where
+        a new class begins).
+        """
         types = np.array([question_type(row.question, language) for row in self.rows])
         sizes = np.array([length_of(row.question) for row in self.rows])
         found = {(ALL, ""): np.ones(len(self.rows), dtype=bool)}
-        found |= {("type", kind): types == kind for kind in TYPES}
+        if language.casefold() in LANGUAGES:
+            found |= {("type", kind): types == kind for kind in TYPES}
         bounds = [0, *lengths]
         for low, high in zip(bounds, [*lengths, None], strict=True):
             within = (sizes >= low) & (sizes < (high or np.inf))

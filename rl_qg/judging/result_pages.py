@@ -87,7 +87,8 @@ def text_table(rows: Sequence[Mapping[str, str]]) -> str:
         [_line(cell).replace("|", "\\|") for cell in cells]
         for cells in (columns, *([row.get(column, "") for column in columns] for row in rows))
     ]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+    narrowest = (1 + bool(place) for place in range(len(columns)))  # room for the rule's hyphen, and its colon
+    widths = [max(least, *(len(line[place]) for line in lines)) for place, least in enumerate(narrowest)]
 
     def line_of(cells: Sequence[str]) -> str:
         padded = [

@@ -77,16 +77,20 @@ def pair_rows(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
 def not_worse_than_the_best(
     rows: list[dict[str, Any]], values: Mapping[str, float], level: float = 0.05
 ) -> tuple[list[str], list[str]]:
-    """The best metric and those whose difference from it is not significant after correction; and those that were not
-    tested against it.
+    """The best metric and those whose difference from it is not significant; and those not tested against it.
+
+    Holm's correction is over the tests against the best alone: with each metric more, all pairs grow by as many as
+    there are, and their correction would in time call everything as good as the best.
     """
     if not values:
         return [], []
     best = max(values, key=lambda name: values[name])
-    p = {frozenset((row["metric"], row["against"])): row["p_holm"] for row in rows}
-    with_best = {name: p.get(frozenset((name, best))) for name in values if name != best}
-    alike = [name for name in values if name == best or (with_best[name] or 0) >= level]
-    return alike, [name for name, found in with_best.items() if found is None]
+    found = {frozenset((row["metric"], row["against"])): row["p"] for row in rows}
+    others = [name for name in values if name != best]
+    tested = {name: p for name in others if (p := found.get(frozenset((name, best)))) is not None}
+    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+    alike = [name for name in values if name == best or corrected.get(name, 0) >= level]
+    return alike, [name for name in others if name not in tested]
 
 
 def _correct(rows: list[dict[str, Any]], key: str) -> None:

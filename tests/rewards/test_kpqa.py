@@ -228,6 +228,60 @@ def test_names_signature_and_what_is_refused(predictors, folders):
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_weights_of_any_pair_stand_beside_their_tokens(predictors, kind):
+    """One text at a time through the library's own tokenizer; the metric's own condition has no part in it."""
+    folder = predictors[kind]
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    texts, questions = (
+        ["Ida Koll founded the mill.", "", "the river Esk", "the river Esk"],
+        ["Who?", "?", "", "Where?"],
+    )
+    metric = KPQA(folder, "bleu1", condition="answer", batch_size=2)
+    for conditions in (questions, None):
+        got = metric.weights(texts, conditions)
+        assert [[token for token, _ in row] for row in got] == [tokenizer.tokenize(text) for text in texts]
+        for row, text, condition in zip(got, texts, conditions or [None] * 4, strict=True):
+            assert [weight for _, weight in row] == pytest.approx(slow_weights(folder, condition, text), abs=1e-5)
+    assert [len(row) for row in metric.weights(["the mill " * 200])] == [metric.predictor.max_tokens - 3]
+    assert metric.weights([]) == []
+    for wrong, message in [
+        (("Ida", None), "texts is one text; give a list"),
+        ((["Ida"], "Who?"), "conditions is one text; give a list"),
+        ((["Ida"], ["Who?", "?"]), "1 texts but 2 conditions; give one of each per row"),
+        ((["Ida", None], None), r"texts\[1\] is NoneType, not text"),
+    ]:
+        with pytest.raises(MetricInputError, match=message):
+            metric.weights(*wrong)
+
+
+@pytest.mark.parametrize("reads_question", [True, False, None])
+def test_a_predictor_reads_what_it_says_it_was_trained_with(predictors, tmp_path, reads_question):
+    """One that says nothing, as the released one, is taken with a condition and without."""
+    model = AutoModelForTokenClassification.from_pretrained(predictors["bert"])
+    if reads_question is not None:
+        model.config.reads_question = reads_question
+    folder = save(tmp_path / "predictor", AutoTokenizer.from_pretrained(predictors["bert"]), model)
+    with_question = "was trained with questions.*use condition=context or answer, or .* train_kpqa.question=false"
+    without = "was trained without questions.*use condition=none, or .* train_kpqa.question=true"
+    weighing = []
+    for condition in ("context", "answer", "none"):
+        if reads_question is None or reads_question == (condition != "none"):
+            weighing.append(KPQA(folder, "bleu1", condition=condition))
+            continue
+        with pytest.raises(MetricInputError, match=with_question if reads_question else without) as caught:
+            KPQA(folder, "bleu1", condition=condition)
+        assert "\n" not in str(caught.value)
+    for conditions in (["Who?"], None):
+        if reads_question is None or reads_question == (conditions is not None):
+            want = slow_weights(folder, conditions and conditions[0], "Ida Koll")
+            [row] = weighing[0].weights(["Ida Koll"], conditions)
+            assert [weight for _, weight in row] == pytest.approx(want, abs=1e-5)
+            continue
+        with pytest.raises(MetricInputError, match=with_question if reads_question else without):
+            weighing[0].weights(["Ida Koll"], conditions)
+
+
 def test_an_encoder_that_reads_less_than_the_predictor_is_refused(predictors, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(predictors["bert"])
     for size in (39, 40):

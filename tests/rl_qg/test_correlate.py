@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,9 @@ def test_constant_ratings_are_null_with_a_reason(tmp_path: Path) -> None:
         text = (tmp_path / "out" / name).read_text(encoding="utf-8")
         assert "NaN" not in text and "nan" not in text, name
     assert json.loads((tmp_path / "out" / "correlate.json").read_text()) == json.loads(json.dumps(record))
+    text = (tmp_path / "out" / "correlate.txt").read_text(encoding="utf-8")
+    rules = [line for line in text.splitlines() if re.fullmatch("[-:| ]{4,}", line)]  # columns of one dash among them
+    assert rules and all(re.fullmatch(r"\| -+( \| -+:)+ \|", line) for line in rules)
     assert "all ratings are equal" in (tmp_path / "out" / "correlate.html").read_text(encoding="utf-8")
 
 
@@ -183,6 +187,46 @@ def test_what_was_not_tested_is_named_under_the_table(tmp_path: Path) -> None:
     assert "1.000" in line and "*" not in line and "– |" in line
 
 
+def test_the_regression_names_the_metrics_that_it_leaves_out(tmp_path: Path) -> None:
+    rows = rated(10)  # 40 questions, of which the last is not rated
+    rows[-1] |= {"human": {}, "ratings": None}
+    for place, row in enumerate(rows):
+        row["metrics"] = {name: float(place % 7) for name, count in (("most", 36), ("few", 35)) if place < count}
+    record = run(tmp_path, rows, criteria=["good"])
+    assert record["redundancy_left_out"] == [{"criterion": "good", "metric": "authors/few", "n": 35, "of": 39}]
+    for row in record["redundancy"]:  # 36 of 39 are more than 90 %, 35 are fewer
+        assert (row["n"], row["of"], row["candidates"]) == (36, 39, 3)
+    for name in ("correlate.txt", "correlate.html"):
+        text = (tmp_path / "out" / name).read_text(encoding="utf-8")
+        assert "On 36 of 39 rated questions: those for which all 3 metrics compared have a score. Left out" in text
+        assert "too few questions: authors/few (35)." in text
+    record = run(tmp_path / "all", rated(10))
+    assert record["redundancy_left_out"] == []
+    assert "Left out" not in (tmp_path / "all" / "out" / "correlate.txt").read_text(encoding="utf-8")
+
+
+def test_types_are_those_given_else_those_of_the_words(tmp_path: Path) -> None:
+    rows = [{**row, **({"type": "why"} if place % 2 else {})} for place, row in enumerate(rated())]
+    own = {"metric": "words", "criterion": "good", "coefficient": "kendall"}
+    record = run(tmp_path, rows)
+    for kind, first in (("why", 1), ("who", 0)):
+        row = pick(record["by_type"], type=kind, **own)
+        pairs = zip(*((len(one["question"].split()), one["human"]["good"]) for one in rows[first::2]), strict=True)
+        assert (row["n"], row["value"]) == (24, pytest.approx(stats.kendalltau(*pairs).statistic))
+    record = run(tmp_path / "other", rows, language="other")
+    assert {row["type"] for row in record["by_type"]} == {"why", "other"}
+    record = run(tmp_path / "none", rated(), language="other")
+    assert record["by_type"] == []
+    assert "by type of question" not in (tmp_path / "none" / "out" / "correlate.txt").read_text(encoding="utf-8")
+
+
+def test_the_page_says_that_systems_are_held_fixed(tmp_path: Path) -> None:
+    run(tmp_path)
+    run(tmp_path / "none", [{**row, "system": None} for row in rated()])
+    texts = [(tmp_path / folder / "correlate.txt").read_text(encoding="utf-8") for folder in ("out", "none/out")]
+    assert ["the systems are held fixed" in text for text in texts] == [True, False]
+
+
 def test_one_passage_has_no_intervals_and_no_tests(tmp_path: Path) -> None:
     rows = [{**row, "context": "p", "item": "i"} for row in rated(5)]
     record = run(tmp_path, rows)
@@ -211,5 +255,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"correlate\.resamples=0 must be at least 1"):
         run_command("correlate", [*arguments, "output=x", "resamples=0"])
     needing = "metrics=[{_target_: tests.judging.Words, needs: [answers]}]"
-    with pytest.raises(InputError, match=r"human\.jsonl: line 1: no 'answer', and metric Words needs it"):
+    with pytest.raises(
+        InputError, match=r"human\.jsonl: line 1: 'answer' is missing or no text, and metric Words needs it"
+    ):
         run_command("correlate", [f"human={path}", needing, f"output={tmp_path}/other"])

@@ -91,6 +91,17 @@ def test_types_and_lengths_divide_the_questions(tmp_path: Path) -> None:
     }
 
 
+def test_a_language_without_question_words_has_no_types(tmp_path: Path) -> None:
+    record = run(tmp_path, {"one": questions()}, language="other")
+    assert {row["by"] for row in record["scores"]} == {"all", "length"}
+    assert "By type" not in (tmp_path / "out" / "evaluate.txt").read_text(encoding="utf-8")
+    assert {row["by"] for row in run(tmp_path, {"one": questions()}, language="EN")["scores"]} == {
+        "all",
+        "type",
+        "length",
+    }
+
+
 def test_length_of_any_script() -> None:
     assert length_of("Who's O'Neill, the so-called 1,000.5?") == 5
     assert length_of("誰が書いたか？") == 6 and length_of("") == 0
@@ -177,7 +188,10 @@ def test_text_files_by_column_are_one_input(tmp_path: Path) -> None:
 def test_bad_files_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.jsonl: line 1: field 'question' is missing or no text; the row has"):
         run(tmp_path, {"a": [{"context": "c"}]})
-    with pytest.raises(InputError, match=r"a\.jsonl: line 2: no 'references', and metric shared needs it"):
+    with pytest.raises(
+        InputError,
+        match=r"a\.jsonl: line 2: 'references' is missing or no list of texts, and metric shared needs it.*references=",
+    ):
         run(tmp_path, {"a": [*questions(1)[:1], {"question": "q"}]})
     with pytest.raises(InputError, match="holds no question"):
         run(tmp_path, {"a": []})

@@ -27,10 +27,16 @@ def test_names_mappings_and_paths() -> None:
     assert found["qrelscore"] == {**own, "encoder": "my-bert", "decoder": "mine"}
 
 
+def test_one_metric_needs_no_list() -> None:
+    assert metric_options("bleu4", MODELS) == metric_options(["bleu4"], MODELS)
+    mine = {"metric": "bleu4", "label": "mine"}
+    assert metric_options(mine, MODELS) == metric_options([mine], MODELS) == {"mine": {"_target_": "bleu4"}}
+
+
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ([], "metrics has no value"),
+        *((nothing, "metrics has no value") for nothing in ([], "", None, {})),
         (["bleu9"], r"metrics\[0\]: unknown metric 'bleu9'; known are qrelscore"),
         (["bleu4", "bleu4"], r"metrics\[1\]: there is a metric 'bleu4' already"),
         ([3], r"metrics\[0\] is 3; give a name"),

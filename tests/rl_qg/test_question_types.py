@@ -2,7 +2,9 @@
 
 import pytest
 
-from rl_qg.question_types import LANGUAGES, TYPES, asks, question_type
+from rl_qg.errors import InputError
+from rl_qg.question_types import LANGUAGES, TYPES, asks, language_fault, question_type
+from rl_qg.settings import CorrelateSettings, EvaluateSettings, Settings
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,9 @@ def test_types_of_english_questions(question: str, kind: str) -> None:
         ("es", "¿Por qué murió?", "why"),
         ("es", "¿En qué año murió?", "when"),
         ("es", "¿Cuán largo es?", "how many"),
+        ("DE", "Wer kam?", "who"),
         ("ja", "誰ですか？", "other"),
+        ("other", "Who came?", "other"),
     ],
 )
 def test_types_in_other_languages(language: str, question: str, kind: str) -> None:
@@ -87,3 +91,20 @@ def test_asking() -> None:
     assert asks("Who?", "en")
     assert not asks("Name it.", "en")
     assert asks("何でも", "ja")
+    assert not asks("Nenne ihn.", "DE")
+
+
+@pytest.mark.parametrize("language", ["en", "de", "fr", "es", "other", "EN", "Other"])
+def test_languages_whose_questions_can_be_sorted(language: str) -> None:
+    assert language_fault(language) == ""
+    Settings(evaluate=EvaluateSettings(language=language), correlate=CorrelateSettings(language=language)).check()
+
+
+@pytest.mark.parametrize("language", ["english", "xx", "ja", ""])
+@pytest.mark.parametrize("section", ["evaluate", "correlate"])
+def test_a_language_without_a_table_is_one_line(section: str, language: str) -> None:
+    settings = Settings()
+    getattr(settings, section).language = language
+    with pytest.raises(InputError, match=rf"{section}\.language={language} .* en, de, fr, es, or other") as error:
+        settings.check()
+    assert "\n" not in str(error.value) and str(error.value).count("language=") == 1

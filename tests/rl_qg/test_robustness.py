@@ -14,7 +14,7 @@ from rl_qg.settings import RobustnessSettings
 from tests.judging import Words, write_lines
 
 COLOURS = "red blue grey green white black brown pink".split()
-NAMES = ["Ada Bell", "Carl Foss", "Ilva Maron", "Per Holt"]
+NAMES = ["Ada Bell", "Carl Foss", "Ilva Maron", "Nils Holt"]
 
 
 def human(count: int = 8) -> list[dict[str, Any]]:
@@ -25,6 +25,22 @@ def human(count: int = 8) -> list[dict[str, Any]]:
         question = f"How many people met {name} in his {COLOURS[place]} town?"
         rows.append({"question": question, "context": context, "answer": other})
     return [*rows, {"question": "Name the river.", "context": "It was Lorn.", "answer": "Lorn"}]
+
+
+def german(count: int = 8) -> list[dict[str, Any]]:
+    """What `human` gives, in German: `was` and `in` are words of both languages."""
+    rows = []
+    for place in range(count):
+        name, other = NAMES[place % 4], NAMES[(place + 1) % 4]
+        context = f"Im Jahr {1900 + place} traf {name} in Lorn {other}. Dann ging {other} nach Tessel."
+        rows.append({"question": f"Was hat {name} in der Stadt getan?", "context": context, "answer": "traf"})
+    return rows
+
+
+def german_pairs(tmp_path: Path) -> str:
+    said = {row["question"]: row["question"].replace("getan", "gemacht") for row in german()}
+    pairs = [{"question": question, "paraphrase": other} for question, other in said.items()]
+    return str(write_lines(tmp_path / "p.jsonl", pairs))
 
 
 class Sparse(Words):
@@ -159,11 +175,64 @@ def test_a_supplied_paraphrase_that_is_the_question_is_none(tmp_path: Path) -> N
         (None, {"kinds": []}, "choose of entity"),
         (None, {"max_questions": 0}, "max_questions=0: give at least 1"),
         (None, {"paraphrases": "a", "paraphraser": "b"}, "either paraphrases"),
+        (None, {"language": "german"}, "language=german is no code of two or three letters, such as en or de"),
+        (None, {"language": ""}, "language= is no code of two"),
+        (
+            german(),
+            {"language": "de"},
+            r"language=de: the rules are for English; give kinds=\[entity\], and paraphrases=FILE or "
+            "paraphraser=MODEL, and spacy_model=PIPELINE of that language",
+        ),
+        (
+            german(),
+            {"language": "de", "kinds": ["entity"], "spacy_model": "x"},
+            "language=de: the rules are for English; give paraphrases=FILE or paraphraser=MODEL$",
+        ),
+        (
+            german(),
+            {"language": "de", "kinds": ["entity", "negation"], "spacy_model": "x", "paraphraser": "x"},
+            r"give kinds=\[entity\]$",
+        ),
+        (
+            german(),
+            {"language": "de", "kinds": ["entity"], "spacy_model": "no_such", "paraphraser": "x"},
+            "language=de: entities are found by a spaCy pipeline of that language alone; .*spa[cC]y",
+        ),
+        (
+            [*human(8), *german(11)],  # the ninth of `human` makes nine in English of twenty
+            {},
+            r"in\.jsonl: only 9 of 20 questions have an English .* word; name their language, such as language=de",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_line(tmp_path: Path, rows: Any, options: Any, message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         run(tmp_path, rows, **options)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("rows", [[*human(8), *human(1)[:1], *german(10)], german(19)])
+def test_what_may_be_english_is_taken_for_it(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    record = run(tmp_path, rows, {"words": Words()}, paraphrases=german_pairs(tmp_path), language="EN")
+    assert record["counts"]["questions"] == len(rows)  # half of twenty, and too few to tell
+
+
+def test_german_with_a_pipeline_and_pairs(tmp_path: Path) -> None:
+    spacy = pytest.importorskip("spacy", reason="spaCy is optional")
+    patterns = [{"label": "PER", "pattern": name} for name in NAMES]
+    for language in ("de", "en", "xx"):
+        parse = spacy.blank(language)
+        parse.add_pipe("entity_ruler").add_patterns(patterns)
+        parse.to_disk(tmp_path / language)
+    given = {"language": "de", "kinds": ["entity"], "paraphrases": german_pairs(tmp_path)}
+    for pipeline in ("de", "xx"):
+        record = run(tmp_path, german(), {"words": Words()}, spacy_model=str(tmp_path / pipeline), **given)
+        wrong = [row for row in lines(tmp_path / "out" / "questions.jsonl") if row["kind"] == "entity"]
+        assert len(wrong) == record["counts"]["entity"]["made"] == 8
+        for place, row in enumerate(wrong):  # the other person of the passage, and nothing else
+            assert row["question"] == f"Was hat {NAMES[(place + 1) % 4]} in der Stadt getan?"
+    with pytest.raises(InputError, match=r"model=.*en is for language=en, the questions for language=de") as error:
+        run(tmp_path, german(), spacy_model=str(tmp_path / "en"), **given)
     assert "\n" not in str(error.value)
 
 

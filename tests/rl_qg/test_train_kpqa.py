@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, BertConfig, BertModel, DistilBertConfig, DistilBertModel
 
-from rewards import KPQA
+from rewards import KPQA, MetricInputError
 from rl_qg.cli import run_command
 from rl_qg.errors import InputError, Terminated
 from rl_qg.keyphrase_data import KEYPHRASE, OTHER, KeyphraseItems, answered_sentence
@@ -80,6 +80,22 @@ def test_labels_worked_by_hand_and_what_is_left_out() -> None:
     whole = KeyphraseItems(rows, tokenizer, max_length=32)
     assert (len(whole), whole.without_answer) == (2, 0)
     assert tokenizer.decode(whole[1]["input_ids"]) == "[CLS] which city ? [SEP] the old horse saw paris [SEP]"
+
+
+def test_labels_of_the_sentence_alone() -> None:
+    """A row without a question can be used too; a long sentence is cut as in the metric."""
+    tokenizer, context = toy_tokenizer(), "the old horse saw paris"
+    rows = [example(context, "old horse", "which animal ?", "a"), example(context, "paris", " ", "unasked")]
+    items = KeyphraseItems(rows, tokenizer, max_length=32, question=False)
+    assert (len(items), items.without_question, items.without_answer) == (2, 0, 0)
+    for item, labels in zip(
+        items, ([OTHER, KEYPHRASE, KEYPHRASE, OTHER, OTHER], [OTHER] * 4 + [KEYPHRASE]), strict=True
+    ):
+        assert tokenizer.decode(item["input_ids"]) == "[CLS] the old horse saw paris [SEP]"
+        assert item["labels"] == [IGNORED, *labels, IGNORED]
+        assert item["token_type_ids"] == [0] * 7
+    cut = KeyphraseItems(rows, tokenizer, max_length=7, question=False)
+    assert (len(cut), cut.without_question, cut.without_answer) == (1, 0, 1)
 
 
 # --- Training ---
@@ -161,8 +177,31 @@ def test_the_metrics_weigh_by_the_question(trained: Path) -> None:
     assert got.scores[0] > 0.9 and got.scores[1] < 0.1
     weights = dict(zip(text.split(), got.parts["weights"][0], strict=True))
     assert max(weights, key=lambda word: weights[word]) == "fox"
-    alone = KPQA(str(trained), "bleu1", condition="none").score([text], references=[[reference]])
-    assert 0.1 < alone.scores[0] < 0.9  # the ablation cannot know
+    with pytest.raises(MetricInputError, match="was trained with questions"):
+        KPQA(str(trained), "bleu1", condition="none")
+
+
+def test_without_the_question_it_learns_what_answers_look_like(encoders: dict[str, Path], tmp_path: Path) -> None:
+    """The ablation -KP: every answer is an animal, most questions are unknown, and what is asked changes no weight."""
+
+    def train(name: str, question: str, steps: int) -> bytes:
+        animals = [row for row in toy(300, 1) if "animal" in row.question]
+        rows = [replace(row, question="" if at % 3 else question) for at, row in enumerate(animals)]
+        alone = settings(encoders["bert"], max_steps=steps, question=False)
+        found = train_predictor(rows, rows[:40], settings=alone, output_dir=tmp_path / name, seed=3, use_cpu=True)
+        assert found["examples"]["train"] == {"used": len(rows), "without_question": 0, "without_answer": 0}
+        if steps > 3:
+            assert found["f1"] > 0.9
+        return (tmp_path / name / "model.safetensors").read_bytes()
+
+    assert train("one", "which animal ?", 3) == train("other", "where ?", 3)
+    train("learnt", "which animal ?", 60)
+    assert json.loads((tmp_path / "learnt" / "config.json").read_text())["reads_question"] is False
+    metric = KPQA(str(tmp_path / "learnt"), "bleu1", condition="none")
+    [weights] = metric.weights(["the fox saw paris"])
+    assert [token for token, weight in weights if weight >= 0.5] == ["fox"]
+    with pytest.raises(MetricInputError, match="was trained without questions"):
+        KPQA(str(tmp_path / "learnt"), "bleu1")
 
 
 def test_a_stopped_training_goes_on_to_the_same_weights(
@@ -236,6 +275,11 @@ def test_the_command_trains_and_its_folder_is_a_reward(encoders: dict[str, Path]
     assert found["recall"] == pytest.approx(both / counts["keyphrase"])
     with pytest.raises(InputError, match="other settings"):
         run_command("train-kpqa", [*arguments, "learning_rate=1e-3"])
+    with pytest.raises(InputError, match=r"other settings \(train_kpqa\.question: True -> False\)"):
+        run_command("train-kpqa", [*arguments, "question=false"])
+    run_command("train-kpqa", [*arguments, "question=false", f"output_dir={tmp_path / 'alone'}"])
+    said_of = {name: json.loads((tmp_path / name / "config.json").read_text()) for name in ("kpqa", "alone")}
+    assert {name: config["reads_question"] for name, config in said_of.items()} == {"kpqa": True, "alone": False}
     answers = [{"question": "the fox", "context": "which animal ?", "references": ["the old fox", "a fox"]}]
     (tmp_path / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in answers))
     scored = tmp_path / "scored.jsonl"

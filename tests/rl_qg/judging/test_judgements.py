@@ -1,7 +1,9 @@
 """Files of rated questions: what may be missing, and what is wrong, by line and field."""
 
+import csv
 import gzip
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,27 @@ def test_what_is_missing_is_filled_in(tmp_path: Path) -> None:
     assert first.group == second.group and first.item == second.item  # white space of a passage does not count
     assert (third.item, third.group) == ("7", "7") and len({third.group, fourth.group, first.group}) == 3
     assert criteria_of([first, second, third]) == ["ok"]
+
+
+def test_the_type_of_the_question_asked(tmp_path: Path) -> None:
+    rows = [{"question": "It did.", "type": "yes/no"}, {"question": "Who?", "type": None}, {"question": "Who?"}]
+    found = read_judgements(write_lines(tmp_path / "h.jsonl", rows))
+    assert [one.type for one in found] == ["yes/no", None, None]
+
+
+def test_answers_are_sorted_by_the_question_that_they_answer(tmp_path: Path) -> None:
+    with (tmp_path / "small_all.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows(
+            [
+                ["question", "answer", "reference1", "scores"],
+                ["when did it end ?", "in may", "may", "4.5"],
+                ["did it end ?", "who knows", "yes", "1"],
+            ]
+        )
+    script = Path(__file__).parents[3] / "experiments" / "meta-evaluation" / "prepare.py"
+    rows = list(runpy.run_path(str(script))["kpqa"]("small")(tmp_path))
+    found = read_judgements(write_lines(tmp_path / "h.jsonl", rows))
+    assert [(one.row.question, one.type) for one in found] == [("in may", "when"), ("who knows", "yes/no")]
 
 
 def test_an_item_is_the_passage_and_the_answer_whatever_the_group(tmp_path: Path) -> None:
@@ -61,6 +84,8 @@ def test_an_item_is_the_passage_and_the_answer_whatever_the_group(tmp_path: Path
         ({"metrics": {"\ud800": 4}}, r"field 'metrics' has the name '.ud800', which is no text"),
         ({"system": "\ud800"}, "field 'system' is str, not text"),
         ({"system": ["\ud800"]}, "field 'system' is list, not text"),
+        ({"type": 3}, "field 'type' is int, not text: 3"),
+        ({"type": "Who"}, "field 'type' is 'Who'; give one of what, who, when, .*other$"),
     ],
 )
 def test_bad_lines_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:

@@ -78,7 +78,7 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
         score(Refuses(), tmp_path)
     with pytest.raises(InputError, match="metric words: returned 1 scores for 3 questions"):
         score(Short(), tmp_path)
-    with pytest.raises(InputError, match="f: line 1: no 'answer', and metric m needs it"):
+    with pytest.raises(InputError, match="f: line 1: 'answer' is missing or no text, and metric m needs it"):
         check_rows("m", Words(needs=("answers",)), ROWS)
     check_rows("m", Words(needs=("contexts", "references")), ROWS)
 

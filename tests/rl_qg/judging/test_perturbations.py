@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.judging.perturbations import entities_by_kind, negate, rule_finder, swap_entity, swap_pronoun
+from rl_qg.judging.perturbations import (
+    entities_by_kind,
+    is_english,
+    negate,
+    rule_finder,
+    swap_entity,
+    swap_pronoun,
+)
 
 PASSAGE = "Ada Bell was born in Lorn in 1906. She met Carl Foss in Tessel. Her novel Grey Water came out in 1931."
 
@@ -136,3 +143,22 @@ def test_any_text_survives(text: str, seed: int) -> None:
     for found in (entity(text, context=text, seed=seed), swap_pronoun(text, random.Random(seed)), negate(text)):
         if found is not None:
             assert found.question != text and found.before in text and found.after in found.question
+
+
+@pytest.mark.parametrize(
+    ("question", "english"),
+    [
+        ("Who wrote it?", True),
+        ("Name the river.", True),
+        ("What’s a bell?", True),
+        ("Was he in Lorn?", True),
+        ("Was hat Lady Gaga gesungen?", False),  # `was` and `in` are German as well
+        ("In welchem Jahr starb Ada Bell?", False),
+        ("Où est né Carl Foss ?", False),
+        ("¿A quién conoció Ada Bell?", False),
+        ("谁写的？", False),
+        ("", False),
+    ],
+)
+def test_english_is_told_by_its_function_words(question: str, english: bool) -> None:
+    assert is_english(question) == english

@@ -63,11 +63,29 @@ def test_pairs_of_metrics() -> None:
 
 
 def test_what_was_not_tested_against_the_best_is_not_alike() -> None:
-    rows = [{"metric": "a", "against": "b", "p_holm": 0.4}]
+    rows = [{"metric": "a", "against": "b", "p": 0.4}]
     assert not_worse_than_the_best(rows, {"a": 0.5, "b": 0.4, "c": 0.3}) == (["a", "b"], ["c"])
     assert not_worse_than_the_best(rows, {"a": 0.5, "b": 0.4, "c": 0.6}) == (["c"], ["a", "b"])
     alone = [Pair("a", "b", np.full(9, 0.5), np.full(9, 0.4), 3, passages=1)]
     assert pair_rows(alone) == []
+
+
+def test_further_metrics_do_not_make_a_worse_one_as_good_as_the_best() -> None:
+    names = ["best", "worse", "like", *(f"m{place}" for place in range(30))]
+    p = {("best", "worse"): 0.001, ("best", "like"): 0.2}
+    rows = [
+        {"metric": a, "against": b, "p": p.get((a, b), 1e-9 if a == "best" else 1.0)}
+        for a, b in combinations(names, 2)
+    ]
+    values = dict(zip(names, np.linspace(0.5, 0.1, len(names)), strict=True))
+    over_all_pairs = dict(
+        zip([(row["metric"], row["against"]) for row in rows], holm([row["p"] for row in rows]), strict=True)
+    )
+    assert over_all_pairs["best", "worse"] > 0.05  # 33 metrics have 528 pairs
+    assert not_worse_than_the_best(rows, values) == (["best", "like"], [])
+    # Of two tests at 0.03 Holm's procedure rejects neither: the smaller needs 0.025.
+    rows = [{"metric": "best", "against": name, "p": 0.03} for name in ("worse", "like")]
+    assert not_worse_than_the_best(rows, {"best": 3, "worse": 2, "like": 1})[0] == ["best", "worse", "like"]
 
 
 def test_metrics_that_differ_by_rounding_are_equal() -> None:

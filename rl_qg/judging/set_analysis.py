@@ -1,0 +1,113 @@
+"""Whole sets of questions: what a file asks about each passage against all that people asked about it.
+
+Multi-M for every metric M that compares a question with references, Self-BLEU, and the difference in number
+(`rewards.question_sets`), as means over passages with intervals.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rewards.errors import MetricInputError
+from rewards.question_sets import Multi, cardinality_difference, self_bleu
+from rl_qg.errors import InputError
+from rl_qg.judge import Reward
+from rl_qg.judging.gold_questions import GoldQuestions
+from rl_qg.judging.metric_scores import JudgedRow
+from rl_qg.judging.passage_draws import Draws, estimate
+from rl_qg.qa_data import passage_hash
+
+PARTS = ("precision", "recall", "f1", "averaged")
+SELF_BLEU, MISSING = "self-BLEU2", "references less questions"
+Rows = list[dict[str, Any]]
+Questions = list[list[str]]
+
+
+@dataclass(frozen=True)
+class PassageSets:
+    """For each passage, in one order: its text, what people asked, and what each file asks (nothing, where only
+    another file asks about it).
+    """
+
+    contexts: list[str]
+    references: Questions
+    predictions: dict[str, Questions]
+
+
+def passage_sets(files: Mapping[str, Sequence[JudgedRow]], gold: GoldQuestions | None) -> PassageSets:
+    """The sets of every passage that some file asks about.
+
+    With `gold` the references are all that people asked there about the passage, else those of its rows.
+
+    Raises:
+        InputError: a row without a passage, or a passage without references.
+    """
+    contexts: dict[str, str] = {}
+    asked: dict[str, dict[str, list[str]]] = {name: {} for name in files}
+    known: dict[str, dict[str, None]] = {}
+    for name, rows in files.items():
+        for row in rows:
+            if row.context is None:
+                raise InputError(f"{row.where}: no 'context', and sets=true takes questions together by it")
+            passage = passage_hash(row.context)
+            contexts.setdefault(passage, row.context)
+            asked[name].setdefault(passage, []).append(row.question)
+            people = row.references or () if gold is None else gold.of_passage(row.context)
+            known.setdefault(passage, {}).update(dict.fromkeys(people))
+            if not known[passage]:
+                raise InputError(f"{row.where}: no references, and sets=true compares with them; give references=")
+    predictions = {name: [own.get(passage, []) for passage in contexts] for name, own in asked.items()}
+    return PassageSets([*contexts.values()], [list(known[passage]) for passage in contexts], predictions)
+
+
+def set_record(sets: PassageSets, metrics: Mapping[str, Reward], *, resamples: int, seed: int) -> dict[str, Any]:
+    """Means over passages: `sets`, one row for each file, metric and part; `set_signatures`; `not_in_sets`, why
+    metrics are left out.
+
+    The parts of Multi-M are precision, recall, their F1, and the score against all references at once (`averaged`).
+    Scores below 0, as embeddings may have them, count as 0, as a pair that is left out does.
+    """
+    draws = Draws(range(len(sets.contexts)), resamples=resamples, seed=seed)
+    rows: Rows = []
+    signatures: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    for label, metric in metrics.items():
+        try:
+            multi = _multi(metric)
+            found = {
+                name: multi.score(asked, sets.references, sets.contexts) for name, asked in sets.predictions.items()
+            }
+        except MetricInputError as error:
+            left_out[label] = str(error)
+            continue
+        signatures[label] = multi.signature
+        for name, scores in found.items():
+            rows += _means(name, label, {part: getattr(scores, part) for part in PARTS}, draws)
+    for name, asked in sets.predictions.items():
+        rows += _means(name, SELF_BLEU, {"mean": self_bleu(asked)}, draws)
+        rows += _means(name, MISSING, {"mean": cardinality_difference(asked, sets.references)}, draws)
+    return {"sets": rows, "set_signatures": signatures, "not_in_sets": left_out}
+
+
+def _multi(metric: Any) -> Multi:
+    needs: Set[str] = getattr(metric, "needs", frozenset())
+    if "references" not in needs:
+        raise MetricInputError("it does not compare with references")
+    if "answers" in needs:
+        raise MetricInputError("it needs an answer, and the questions of a set have several")
+    if not hasattr(metric, "bounds"):
+        raise MetricInputError("it does not say between which bounds its scores are")
+    return Multi(metric, clip=metric.bounds[0] < 0)
+
+
+def _means(name: str, label: str, columns: Mapping[str, Sequence[float]], draws: Draws) -> Rows:
+    sums = draws.sums(np.column_stack([*columns.values()])) / draws.passages
+    return [
+        {
+            **{"predictions": name, "metric": label, "part": part},
+            **estimate(sums[:, place], draws.passages, passages=draws.passages).to_dict(),
+        }
+        for place, part in enumerate(columns)
+    ]

@@ -1,0 +1,105 @@
+"""Sets of questions in `rl-qg evaluate`: means over passages, worked out by hand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rewards
+from rewards.overlap import Bleu
+from rl_qg.errors import InputError
+from rl_qg.evaluate_questions import evaluate
+from rl_qg.judging.gold_questions import GoldQuestions
+from rl_qg.judging.metric_scores import JudgedRow
+from rl_qg.judging.set_analysis import MISSING, SELF_BLEU, passage_sets, set_record
+from rl_qg.settings import EvaluateSettings
+from tests.judging import Words, write_lines
+
+
+def row(context: str | None, question: str, *references: str) -> JudgedRow:
+    return JudgedRow(f"f: {question}", question, context, None, references or None)
+
+
+ONE = [row("p", "a b", "a b", "x y"), row("p", "c d", "x y"), row("q", "e f", "e f")]
+TWO = [row("p", "x y", "x y")]
+
+
+def values(record: dict[str, Any], metric: str) -> dict[tuple[str, str], float]:
+    return {(row["predictions"], row["part"]): row["value"] for row in record["sets"] if row["metric"] == metric}
+
+
+def test_means_over_passages_worked_out_by_hand() -> None:
+    record = set_record(passage_sets({"one": ONE, "two": TWO}, None), {"bleu": Bleu(1, "coco")}, resamples=200, seed=0)
+    found = values(record, "bleu")
+    # p: {a b, c d} against {a b, x y}: one pair of 1, one of 0; q: {e f} against {e f}, which two never asks
+    assert found["one", "precision"] == pytest.approx((1 / 2 + 1) / 2, abs=1e-6)
+    assert found["one", "recall"] == pytest.approx((1 / 2 + 1) / 2, abs=1e-6)
+    assert found["one", "averaged"] == pytest.approx((1 / 2 + 1) / 2, abs=1e-6)
+    assert found["two", "precision"] == pytest.approx((1 + 0) / 2, abs=1e-6)
+    assert found["two", "recall"] == pytest.approx((1 / 2 + 0) / 2, abs=1e-6)
+    assert found["two", "f1"] == pytest.approx((2 / 3 + 0) / 2, abs=1e-6)
+    assert values(record, MISSING) == {("one", "mean"): 0.0, ("two", "mean"): 1.0}
+    assert values(record, SELF_BLEU)["one", "mean"] == pytest.approx(0, abs=1e-6)
+    assert record["set_signatures"]["bleu"].startswith("multi|") and not record["not_in_sets"]
+    interval = next(row for row in record["sets"] if (row["predictions"], row["part"]) == ("two", "recall"))
+    assert interval["low"] == 0 and interval["high"] == pytest.approx(0.5) and interval["n"] == 2
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    metrics = {"bleu": Bleu(2, "coco")}
+    rng, want = np.random.default_rng(0), None
+    for _ in range(4):
+        shuffled = [ONE[place] for place in rng.permutation(len(ONE))]
+        found = values(set_record(passage_sets({"one": shuffled}, None), metrics, resamples=2, seed=0), "bleu")
+        assert want is None or found == pytest.approx(want)
+        want = found
+
+
+def test_gold_gives_all_questions_of_a_passage(tmp_path: Path) -> None:
+    gold = [
+        {"id": str(at), "context": "p", "question": f"q {at}", "answers": {"text": ["p"], "answer_start": [0]}}
+        for at in range(3)
+    ]
+    sets = passage_sets({"one": TWO}, GoldQuestions(str(write_lines(tmp_path / "gold.jsonl", gold))))
+    assert sets.references == [["q 0", "q 1", "q 2"]] and sets.predictions == {"one": [["x y"]]}
+
+
+def test_metrics_that_cannot_judge_sets_are_named() -> None:
+    class Asking(Words):
+        bounds = (0.0, 1.0)
+
+    metrics = {
+        "words": Words(),
+        "asking": Asking(needs=("references", "answers")),
+        "unbounded": Words(needs=["references"]),
+    }
+    record = set_record(passage_sets({"one": ONE}, None), metrics, resamples=2, seed=0)
+    assert {label: why.split()[0:3] for label, why in record["not_in_sets"].items()} == {
+        "words": ["it", "does", "not"],
+        "asking": ["it", "needs", "an"],
+        "unbounded": ["it", "does", "not"],
+    }
+    assert {row["metric"] for row in record["sets"]} == {SELF_BLEU, MISSING}
+
+
+def test_rows_without_passage_or_references_are_one_line() -> None:
+    with pytest.raises(InputError, match="f: a: no 'context', and sets=true"):
+        passage_sets({"one": [row(None, "a", "b")]}, None)
+    with pytest.raises(InputError, match="f: a: no references, and sets=true"):
+        passage_sets({"one": [row("p", "a")]}, None)
+
+
+def test_the_command_writes_them(tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path / "q.jsonl",
+        [{"question": one.question, "context": one.context, "references": list(one.references or ())} for one in ONE],
+    )
+    settings = EvaluateSettings(predictions=str(path), sets=True, resamples=20)
+    evaluate({"bleu": rewards.load("coco_bleu1"), "words": Words()}, settings, tmp_path / "out")
+    record = json.loads((tmp_path / "out" / "evaluate.json").read_text())
+    assert values(record, "bleu")["q", "precision"] == pytest.approx(0.75, abs=1e-6)
+    text = (tmp_path / "out" / "evaluate.txt").read_text(encoding="utf-8")
+    assert "Sets of questions" in text and "words left out: it does not compare" in text
+    assert (tmp_path / "out" / "tables" / "sets.csv").exists()
