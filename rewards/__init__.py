@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rewards.overlap import Bleu, Chrf, Gleu
     from rewards.qascore import QAScore
     from rewards.qrelscore import QRelScore
+    from rewards.question_sets import Multi, cardinality_difference, match_sets, self_bleu
     from rewards.rouge import RougeL
 
 METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
@@ -46,7 +47,7 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "chrf": "rewards.overlap:Chrf",
     "answerability": "rewards.answerability:Answerability",
     **{f"q_bleu{order}": ("rewards.answerability:QMetric", {"ngram": f"bleu{order}"}) for order in range(1, 5)},
-    "q_rouge_l": ("rewards.answerability:QMetric", {"ngram": "rouge_l"}),
+    **{name: ("rewards.answerability:QMetric", {"ngram": "rouge_l"}) for name in ("q_rouge_l", "q_rouge")},
     "q_meteor": ("rewards.answerability:QMetric", {"ngram": "meteor"}),
     "bertscore": "rewards.bertscore:BERTScore",
     "moverscore": "rewards.moverscore:MoverScore",
@@ -70,6 +71,10 @@ _EXPORTS = {
     **{target.split(":")[1]: target for target, _ in map(_named, [*METRICS.values(), *_COMBINED.values()])},
     "Metric": "rewards.base:Metric",
     "MetricResult": "rewards.base:MetricResult",
+    **{
+        name: f"rewards.question_sets:{name}"
+        for name in ("Multi", "match_sets", "self_bleu", "cardinality_difference")
+    },
 }
 
 __all__ = [
@@ -90,6 +95,7 @@ __all__ = [
     "MetricInputError",
     "MetricResult",
     "MoverScore",
+    "Multi",
     "Product",
     "QAScore",
     "QMetric",
@@ -97,24 +103,41 @@ __all__ = [
     "RougeL",
     "Weighted",
     "__version__",
+    "cardinality_difference",
+    "known_name",
     "load",
+    "match_sets",
+    "self_bleu",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public class when it is first asked for."""
+    """Import a public class or function when it is first asked for."""
     if name not in _EXPORTS:
         raise AttributeError(f"module 'rewards' has no attribute {name!r}")
     module, attribute = _EXPORTS[name].split(":")
     return getattr(import_module(module), attribute)
 
 
+def known_name(name: str, /) -> str:
+    """Return the short name that another spelling of it stands for, or the name itself where there is none.
+
+    Neither case nor ``-`` and ``_`` matter: "Q-BLEU1" is ``q_bleu1``, "ROUGE-L" is ``rouge_l``.
+    """
+    known = [*METRICS, *_COMBINED]
+    return name if name in known else next((other for other in known if _folded(other) == _folded(name)), name)
+
+
+def _folded(name: str) -> str:
+    return name.casefold().replace("-", "").replace("_", "")
+
+
 def load(name: str, /, **options: Any) -> Any:
     """Build a metric from its short name or a dotted path, as the configurations do.
 
     Args:
-        name: ``"qrelscore"``, or the path of any class or function that returns a reward: ``"my_package.MyReward"``;
-            ``"weighted"`` and ``"product"`` combine several.
+        name: ``"qrelscore"``, in any spelling that `known_name` knows, or the path of any class or function that
+            returns a reward: ``"my_package.MyReward"``; ``"weighted"`` and ``"product"`` combine several.
         options: passed on to it; they win over those that a short name stands for (``"bleu4"`` is ``order=4``).
 
     Raises:
@@ -122,8 +145,8 @@ def load(name: str, /, **options: Any) -> Any:
     """
     known = {**METRICS, **_COMBINED}
     named: Mapping[str, Any] = {}
-    if name in known:
-        path, named = _named(known[name])
+    if (short := known_name(name)) in known:
+        path, named = _named(known[short])
         module, attribute = path.split(":")
     else:
         module, _, attribute = name.rpartition(".")

@@ -4,7 +4,8 @@ Source: Nema and Khapra, "Towards a Better Metric for Evaluating Question Genera
 to 4; code PrekshaNema25/Answerability-Metric.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -18,8 +19,10 @@ from rewards.options import number
 from rewards.overlap import Bleu, OverlapMetric, coco_bleu
 from rewards.overlap_counts import ngram_overlap
 from rewards.rouge import RougeL
-from rewards.word_classes import CLASSES, DATA_TYPES, asks, class_words, has_question_word
+from rewards.word_classes import CLASSES, DATA_TYPES, asks, class_words, has_question_word, is_empty, looks_english
 from rewards.words import Words, libraries, tokenizer
+
+logger = logging.getLogger(__name__)
 
 Against = Literal["references", "context"]
 Matching = Literal["bleu", "set"]
@@ -36,6 +39,9 @@ released code has no numbers for them: give them as a mapping."""
 
 FEWEST = 3
 """Content words and entities of a question below which its share of words in the context counts less."""
+
+MANY = 20
+"""Distinct questions from which on a call can tell that they are not English."""
 
 
 class Answerability(Metric):
@@ -61,19 +67,23 @@ class Answerability(Metric):
 
     It shows whether a question speaks of what the passage speaks of; not that it can be answered, fits the answer or
     is well formed. A copied sentence is nearly perfect with "what" in front, and "what" with a name and a noun of the
-    passage is worth as much as a human question (docs/metrics.md has the table): as a reward it needs a partner that
-    punishes copying and broken language.
+    passage is worth nearly as much as a human question (docs/metrics.md has the table): as a reward it needs a partner
+    that punishes copying and broken language.
 
     Differences from the released code: PTB words by regular expressions instead of Java (`rewards.words.ptb`; given
-    the same words, equal to 1e-9); an empty question raises there and has four empty classes here. The paper counts
-    named entities by a tagger, the code by capital letters; so does this. As there, a sign between spaces is sorted as
-    a content word and then is no PTB word: a question without other content words, "Who is it ?", scores 0.64 against
-    itself ("Who wrote it ?" scores 1).
+    the same words, equal to 1e-9). An empty question raises there and scores 0 here, as does one without any letter or
+    digit ("?"), whatever the reference: its missing classes would agree with those that the reference does without,
+    0.10 to 0.13 on average (SQuAD, XQuAD). The paper counts named entities by a tagger, the code by capital letters;
+    so does this. As there, a sign between spaces is sorted as a content word and then is no PTB word: a question
+    without other content words, "Who is it ?", scores 0.64 against itself ("Who wrote it ?" scores 1).
 
     ``matching="set"`` is the variant of JRC1995/QuestionGenerationPub: with tp the candidate's words that occur in the
     reference's, ``P = tp / candidate words`` and ``R = tp / reference words``; a repeated word can push R, and so the
     score, above 1. That code lower-cases and then restores case with a true-caser before it sorts words into classes;
-    here texts keep the case they come with. Words are English; in other languages all words are content or entities.
+    here texts keep the case they come with.
+
+    The lists of words are English (``words:en`` in the signature); in other languages all words are content or
+    entities. Where most questions of a call look like no English ones, a line in the log says so, once.
 
     Parts: the value of each class.
 
@@ -111,6 +121,7 @@ class Answerability(Metric):
                 raise MetricInputError(f"{self.name}: {option} {value!r} does not exist; use {' or '.join(known)}")
         self.data_type, self.matching, self.against, self.tokenize = data_type, matching, against, tokenize
         self.needs = frozenset({"contexts" if against == "context" else "references"})
+        self._warned = False
         self.bounds = (0.0, 2.0 if matching == "set" and against == "references" else 1.0)
         tokenizer(tokenize)
 
@@ -121,15 +132,34 @@ class Answerability(Metric):
             "data_type": self.data_type,
             "matching": f"share_of_{FEWEST}" if self.against == "context" else self.matching,
             "against": self.against,
+            "words": "en",
             "tokenize": self.tokenize,
             **libraries(self.tokenize),
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
         """Return the score and the four classes' values of each question."""
+        self._check_language(inputs.questions)
         found = self._classes(inputs)
+        found[[is_empty(text) for text in inputs.questions]] = 0.0
         parts = {name: found[:, at].tolist() for at, name in enumerate(CLASSES)}
         return MetricResult(self._sum(found).tolist(), parts)
+
+    def _check_language(self, questions: Sequence[str]) -> None:
+        """Log, once, that most of many questions are not in the language of the lists."""
+        asked = {text for text in questions if not is_empty(text)}
+        if self._warned or len(asked) < MANY:
+            return
+        others = sum(not looks_english(text) for text in asked)
+        if 2 * others > len(asked):
+            self._warned = True
+            logger.warning(
+                "%s: %d of %d questions have no English question word and hardly a function word; its lists of words "
+                "are English, and in other languages every word counts as a content word or an entity (logged once)",
+                self.name,
+                others,
+                len(asked),
+            )
 
     def _sum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return values @ np.array([self.weights[name] for name in CLASSES])
@@ -194,8 +224,8 @@ class QMetric(Answerability):
     Source: Nema and Khapra 2018, equation 4. The n-gram metric is that of the captioning scripts (`Bleu` and `RougeL`
     with ``variant="coco"``) or `Meteor`, on the whole question; with several references it uses all of them.
     (Q-NIST, which the released code reads from a file made elsewhere, is left out.) Everything that `Answerability`
-    says holds here; against the context the n-gram metric, too, leaves out recall and brevity (BLEU's precisions,
-    ROUGE-L's precision, METEOR with alpha = 0).
+    says holds here, 0 for an empty question included; against the context the n-gram metric, too, leaves out recall
+    and brevity (BLEU's precisions, ROUGE-L's precision, METEOR with alpha = 0).
 
     Parts: the value of each class, ``answerability`` and ``ngram``.
 
@@ -253,6 +283,7 @@ class QMetric(Answerability):
         ngram = result.scores
         if self.against == "context" and "precision" in result.parts:
             ngram = result.parts["precision"]
+        ngram = [0.0 if is_empty(text) else value for text, value in zip(inputs.questions, ngram, strict=True)]
         pairs = zip(found.scores, ngram, strict=True)
         scores = [self.delta * answerability + (1 - self.delta) * overlap for answerability, overlap in pairs]
         return MetricResult(scores, {**found.parts, "answerability": found.scores, "ngram": ngram})

@@ -25,9 +25,13 @@ from rewards.token_embeddings import Pair, needs_of, pairs_of
 class BLEURT(Metric):
     """A regression of people's ratings from a reference and a candidate, read together by a BERT.
 
-    Source: Sellam, Das, Parikh, "BLEURT: Learning Robust Metrics for Text Generation", ACL 2020, section 3. Those of
-    the second generation (Pu et al. 2021, BLEURT-20) give about 0 to 1, without bounds; higher is better. The model
-    reads ``[CLS] reference [SEP] question [SEP]``; with several references the largest score counts.
+    Source: Sellam, Das, Parikh, "BLEURT: Learning Robust Metrics for Text Generation", ACL 2020, section 3 (a linear
+    layer on the vector of ``[CLS]``), and its released code (google-research/bleurt, TensorFlow). Models of the second
+    generation (Pu et al. 2021, BLEURT-20) give about 0 to 1, without bounds; higher is better. The model reads
+    ``[CLS] reference [SEP] question [SEP]``.
+
+    Differences from the released code: PyTorch and converted checkpoints; it takes one reference, here the largest
+    score of several counts; long pairs are cut at 512 tokens (plain form: the model's length), the longer text first.
 
     ``model`` is a checkpoint in transformers form with one output. Those of model type ``bleurt`` need the package
     bleurt-pytorch (lucadiliello/bleurt-pytorch), whose converted checkpoints (``lucadiliello/BLEURT-20-D12``) are on
@@ -102,11 +106,14 @@ class BLEURT(Metric):
 class COMET(Metric):
     """A regression of people's ratings of translations, through the package unbabel-comet.
 
-    Source: Rei, Stewart, Farinha, Lavie, "COMET: A Neural Framework for MT Evaluation", EMNLP 2020. It was trained on
-    translations: the source here is the passage, the translation the question, the reference a gold question, so a
-    score is no more than what such a model says of them. Checkpoints since 2022 give 0 to 1, earlier ones z-scores;
-    higher is better. With several references the largest score counts. ``against="context"`` is for checkpoints that
-    read source and translation alone (``Unbabel/wmt22-cometkiwi-da``).
+    Source: Rei, Stewart, Farinha, Lavie, "COMET: A Neural Framework for MT Evaluation", EMNLP 2020, section 2 (the
+    estimator), and its released code (Unbabel/COMET), which computes the score. Checkpoints since 2022 give 0 to 1,
+    earlier ones z-scores; higher is better. ``against="context"`` is for checkpoints that read source and translation
+    alone (``Unbabel/wmt22-cometkiwi-da``: Rei et al., "CometKiwi", WMT 2022).
+
+    Differences: it was trained on translations; here the source is the passage, the translation the question, the
+    reference a gold question, so a score is no more than what such a model says of them. It takes one reference; here
+    the largest score of several counts.
 
     Checked: the calls are those of the package's README and source (2.2.7: `download_model`, `load_from_checkpoint`,
     ``predict(samples, batch_size, gpus, progress_bar)``), with a stand-in. Not run against a checkpoint of theirs.
@@ -169,17 +176,18 @@ class COMET(Metric):
 class RQUGE(Metric):
     r"""Whether a question's answer, as a model finds it in the passage, is the answer the question was made for.
 
-    Source: Mohammadshahi et al., "RQUGE: Reference-Free Metric for Evaluating Question Generation by Answering the
-    Question", Findings of ACL 2023, section 3, and its released code (alirezamshi/RQUGE, `rquge_score/scorer.py`). A
+    Source: Mohammadshahi, Scialom, Yazdani, Yanki, Fan, Henderson, Saeidi, "RQUGE: Reference-Free Metric for
+    Evaluating Question Generation by Answering the Question", Findings of ACL 2023, section 3 (the question-answering
+    module and the span scorer), and its released code (alirezamshi/RQUGE, `rquge_score/scorer.py`). A
     question-answering model reads ``question \n context`` (backslash and n as two characters, as it was trained) and
     writes at most 30 tokens, greedily as its configuration says; a regression reads ``question <q> answer <r> found
     answer <c> context``, all without capitals, articles and punctuation, cut at 512 tokens. About 1 to 5, higher is
     better.
 
-    From the two checkpoints alone, no package: batches sorted by length in place of the released code's one example at
-    a time, which changes scores by rounding. Checked: against its steps written out with transformers' own calls, on
-    small models of the same types (T5 and RoBERTa); not run on the released checkpoints. Like all models here they are
-    read from safetensors; a checkpoint without has to be converted first.
+    Differences from the released code: the two checkpoints alone, no package; batches sorted by length in place of one
+    example at a time, which changes scores by rounding; models from safetensors (a checkpoint without has to be
+    converted first). Checked: against its steps written out with transformers' own calls, on small models of the same
+    types (T5 and RoBERTa); not run on the released checkpoints.
 
     Cost: one generation and one pass of the regression for each question.
 
@@ -247,10 +255,11 @@ class CTC(Metric):
     """How far the information of one text is grounded in another, word by word, through the package ctc_score.
 
     Source: Deng, Tan, Liu, Xing, Hu, "Compression, Transduction, and Creation: A Unified Framework for Evaluating
-    Natural Language Generation", EMNLP 2021, section 4, and its released code (tanyuqian/ctc-gen-eval). A question is
-    taken for a summary of its passage: ``aspect="consistency"`` is the mean alignment of its words with the passage,
-    ``"relevance"`` that times the mean over references of their alignment with the question. About 0 to 1, higher is
-    better. Where the package cannot align a text it gives None: 0 here.
+    Natural Language Generation", EMNLP 2021, section 4 (compression: consistency and relevance), and its released code
+    (tanyuqian/ctc-gen-eval), which computes the score. ``aspect="consistency"`` is the mean alignment of the words of
+    the question with the passage, ``"relevance"`` that times the mean over references of their alignment with the
+    question. About 0 to 1, higher is better. Differences: a question is taken for a summary of its passage; where the
+    package cannot align a text it gives None, which is 0 here.
 
     Checked: the calls are those of its source (``SummarizationScorer(align, device).score(doc, refs, hypo, aspect,
     remove_stopwords)``), with a stand-in. Not run against its checkpoints, which it downloads from Google Drive.

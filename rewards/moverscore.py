@@ -1,8 +1,9 @@
 """MoverScore: what it costs to move the words of one text onto those of another, in the space of their embeddings.
 
 Source: Zhao, Peyrard, Liu, Gao, Meyer, Eger, "MoverScore: Text Generation Evaluating with Contextualized Embeddings
-and Earth Mover Distance", EMNLP 2019, section 3 (the word mover's distance over n-grams, its transport problem, and
-power means over layers), and its released code (AIPHES/emnlp19-moverscore: `moverscore.py`, `moverscore_v2.py`).
+and Earth Mover Distance", EMNLP 2019, section 3 (the word mover's distance over n-grams: the least cost <C, F> of a
+flow F whose rows and columns sum to the n-grams' masses; masses and points of n-grams by idf; power means of layers),
+and its released code (AIPHES/emnlp19-moverscore: `moverscore.py`, `moverscore_v2.py`).
 """
 
 import string

@@ -17,7 +17,7 @@ from rewards.base import ROWS_AT_ONCE, Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
 from rewards.options import number
 from rewards.overlap_counts import Overlap, ngram_overlap
-from rewards.words import libraries, tokenizer
+from rewards.words import case_of, libraries, tokenizer
 
 Floats = NDArray[np.float64]
 
@@ -151,7 +151,7 @@ class Bleu(CorpusMetric):
             "variant": self.variant,
             "smooth": smoothing,
             "tokenize": self.tokenize,
-            "case": "lower" if self.lowercase else "mixed",
+            "case": case_of(self.tokenize, lowercase=self.lowercase),
             **({} if self.brevity else {"brevity": "no"}),
             **libraries(self.tokenize),
         }
@@ -220,7 +220,11 @@ class Gleu(CorpusMetric):
 
     Source: Wu et al., "Google's Neural Machine Translation System", 2016, section 5.2. As nltk's `sentence_gleu`:
     ``matches / max(candidate n-grams, reference n-grams)``. Several references: the one with the best score; an empty
-    text scores 0. The corpus score sums both counts (nltk's `corpus_gleu`). Not the GLEU of grammatical correction.
+    text scores 0. Not the GLEU of grammatical correction.
+
+    The corpus score sums both counts, as nltk's `corpus_gleu`. It differs where a question and the first of several
+    references are both empty: nltk passes over that reference and counts the n-grams of the next one as missed, here
+    the pair adds nothing.
 
     Args:
         tokenize: any of `rewards.words.tokenizer`.

@@ -61,6 +61,21 @@ def asks(text: str) -> bool:
     return has_question_word(text) or not _OPENING_VERBS.isdisjoint(ptb(text)[:1])
 
 
+def is_empty(text: str) -> bool:
+    """Whether a text has no letter and no digit of any script, and so no word."""
+    return not any(map(str.isalnum, text))
+
+
+def looks_english(text: str) -> bool:
+    """Whether a text has a question word or two of the function words.
+
+    All but 0.3 % of English questions do (SQuAD, XQuAD), and at most 6 % of those in German, Spanish, French, Russian,
+    Arabic, Chinese and Japanese. One function word tells less: "in", "am" and "was" are German too, "a" and "no"
+    Spanish.
+    """
+    return has_question_word(text) or len(FUNCTION_WORDS.intersection(ptb(text))) > 1
+
+
 def sort_words(question: str, data_type: str = "squad") -> tuple[list[str], list[str], list[str], list[str]]:
     """Return the words of each of `CLASSES` as they stand between white space.
 

@@ -103,6 +103,11 @@ def ptb(text: str) -> Words:
     return tuple(word for word in text.split() if word not in _PUNCTUATION)
 
 
+def case_of(tokenize: str, *, lowercase: bool = False) -> str:
+    """Return in which case words are compared, ``lower`` or ``mixed`` (as they come): for signatures."""
+    return "lower" if lowercase or tokenize in _LOWERING else "mixed"
+
+
 def libraries(tokenize: str, *, stem: bool = False) -> dict[str, str]:
     """Return the versions of the libraries that cut texts into words by this name, and stem them: for signatures."""
     found = {} if tokenize in _OWN else {"sacrebleu": str(library("sacrebleu", "words", "sacrebleu").__version__)}
@@ -238,3 +243,4 @@ _OWN: dict[str, Callable[[str], Words]] = {
     "rouge_score": ascii_words,
     "space": at_spaces,
 }
+_LOWERING = _OWN.keys() - {"space"}

@@ -1,8 +1,9 @@
 """The metrics of a list in the settings: `metrics=[bleu4,qrelscore,{metric: bertscore, layer: 5, label: bs5}]`.
 
-An entry is a short name of `rewards.METRICS`, the dotted path of somebody else's metric, or a mapping with `metric` or
-`_target_`, options, and a `label` of one's own; `score: lrm` takes a part of the result in the place of its score. A
-name that has a file in `configs/reward/` begins with that file's options, so it reads the models of `reward_models`.
+An entry is a short name of `rewards.METRICS` in any spelling (`Q-BLEU1`), the dotted path of somebody else's metric,
+or a mapping with `metric` or `_target_`, options, and a `label` of one's own; `score: lrm` takes a part of the result
+in the place of its score. A name that has a file in `configs/reward/` begins with that file's options, so it reads
+the models of `reward_models`.
 """
 
 import json
@@ -104,9 +105,10 @@ def _entry(entry: Any, where: str, models: Mapping[str, str]) -> tuple[str, dict
         raise InputError(f"{where}: give either metric (a short name) or _target_ (a dotted path)")
     if name is None:
         return str(label or str(target).rpartition(".")[2]), {"_target_": target, **options}
-    if name not in rewards.METRICS and "." not in str(name):
+    known = rewards.known_name(str(name))
+    if known not in rewards.METRICS and "." not in known:
         raise InputError(f"{where}: unknown metric {name!r}; known are {', '.join(rewards.METRICS)}")
-    return str(label or str(name).rpartition(".")[2]), {**_defaults(str(name), models), **options}
+    return str(label or str(name).rpartition(".")[2]), {**_defaults(known, models), **options}
 
 
 def _defaults(name: str, models: Mapping[str, str]) -> dict[str, Any]:

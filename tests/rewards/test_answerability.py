@@ -148,6 +148,57 @@ def test_against_the_context_a_copied_sentence_is_no_question():
     assert named == pytest.approx(1.0)  # nothing of this sees it; the docstring says so
 
 
+NAMES = ["answerability", "q_bleu1", "q_bleu4", "q_rouge_l"]
+EMPTY = ["", " \n", "?", "...", "¿?", "— !"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("options", [{}, {"matching": "set"}, {"tokenize": "none"}, {"weights": "readme"}])
+def test_an_empty_question_scores_nothing_whatever_the_reference(name, options):
+    """Classes that neither question has agree otherwise: 0.64 against "built"."""
+    metric = load(name, **options)
+    references = ["Who founded Arlen?", "built", "", "?"]
+    rows = [(text, reference) for text in EMPTY for reference in references]
+    found = metric.score([text for text, _ in rows], references=[[reference] for _, reference in rows])
+    assert found.scores == [0.0] * len(rows)
+    assert all(value == 0 for values in found.parts.values() for value in values)
+    one = metric.score(["Why?", ""], references=[["Why?"], ["Why?"]]).scores
+    assert one[0] > 0.3 and one[1] == 0.0  # beside others, too
+
+
+def test_a_word_in_another_script_is_no_empty_question():
+    for text in ("谁", "¿Quién?", "कौन", "7", "٣"):
+        assert load("answerability").score([text], references=[[text]]).scores[0] > 0.5
+
+
+FRENCH = [f"Quel était le nom du moulin numéro {number} ?" for number in range(30)]
+ENGLISH = [f"Did the mill of {number} burn?" for number in range(30)]
+
+
+def warnings(caplog):
+    return [record.getMessage() for record in caplog.records if record.name == "rewards.answerability"]
+
+
+@pytest.mark.parametrize("name", ["answerability", "q_bleu1"])
+def test_questions_in_another_language_are_reported_once(caplog, name):
+    metric = load(name)
+    for texts in (FRENCH[:16] + ENGLISH[:14], FRENCH, FRENCH):
+        metric.score(texts, references=[[text] for text in texts])
+    assert len(warnings(caplog)) == 1
+    assert "16 of 30 questions have no English question word" in warnings(caplog)[0]
+    load(name, against="context").score(FRENCH, FRENCH)
+    assert len(warnings(caplog)) == 2
+    assert "|words:en|" in metric.signature
+
+
+@pytest.mark.parametrize(
+    "texts", [ENGLISH, FRENCH[:15] + ENGLISH[:15], FRENCH[:19], FRENCH[:19] * 3, ["?" * at for at in range(40)]]
+)
+def test_english_half_of_it_few_and_empty_questions_are_not_reported(caplog, texts):
+    load("answerability").score(texts, references=[[text, str(at)] for at, text in enumerate(texts)])
+    assert not warnings(caplog)
+
+
 def test_meteor_as_the_ngram_metric():
     pytest.importorskip("nltk")
     metric, own = load("q_meteor"), load("meteor")

@@ -245,6 +245,16 @@ def test_signatures_name_what_moves_a_number():
     assert load("rouge_l").signature == load("rougeL").signature
 
 
+def test_the_signature_says_the_case_in_which_words_are_compared():
+    """`ptb`, `words` and `rouge_score` lower-case by themselves, so the option changes neither score nor signature."""
+    for tokenize in ("ptb", "words", "rouge_score", "13a+char", "13a", "space"):
+        plain, lower = Bleu(1, tokenize=tokenize), Bleu(1, tokenize=tokenize, lowercase=True)
+        same = plain.score(["WHO"], references=[["who"]]).scores == [pytest.approx(1.0)]
+        assert ("|case:lower|" in plain.signature) == same == (plain.signature == lower.signature)
+        assert ("|case:mixed|" in plain.signature) != same and "|case:lower|" in lower.signature
+    assert "|case:lower|" in load("coco_bleu4").signature
+
+
 def test_signatures_name_the_library_that_cuts_or_stems():
     cuts, stems = f"|sacrebleu:{version('sacrebleu')}|", f"|nltk:{version('nltk')}|"
     for metric in (Bleu(), Bleu(tokenize="intl"), Gleu(), RougeL(tokenize="13a"), QMetric("bleu1", tokenize="13a")):

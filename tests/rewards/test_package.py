@@ -1,15 +1,17 @@
 """The package's front door: exports, `load`, what it imports, and the configurations that build its metrics."""
 
 import ast
+import re
 import subprocess
 import sys
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
 
 import pytest
 
 import rewards
-from rewards import Metric, MetricInputError, QAScore, load
+from rewards import Metric, MetricInputError, QAScore, known_name, load
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,6 +20,14 @@ def test_every_export_is_there():
     assert all(hasattr(rewards, name) for name in rewards.__all__)
     with pytest.raises(AttributeError, match="no attribute 'BLEU'"):
         _ = rewards.BLEU
+
+
+def test_scores_of_sets_are_exported():
+    from rewards import question_sets
+
+    for name in ("Multi", "match_sets", "self_bleu", "cardinality_difference"):
+        assert getattr(rewards, name) is getattr(question_sets, name)
+        assert name in rewards.__all__
 
 
 @pytest.mark.parametrize("name", ["qascore", "rewards.QAScore", "rewards.qascore.QAScore"])
@@ -29,6 +39,42 @@ def test_load_by_name_and_by_path(folders, name):
 
 def test_load_takes_anything_importable():
     assert load("fractions.Fraction", numerator=6, denominator=4).numerator == 3
+
+
+SPELLINGS = {
+    "Q-BLEU1": "q_bleu1", "Q-ROUGE": "q_rouge", "Q-ROUGE-L": "q_rouge_l", "Q-METEOR": "q_meteor",
+    "BLEU-4": "bleu4", "ROUGE-L": "rouge_l", "rougeL": "rougeL", "RougeL": "rouge_l", "BERTScore": "bertscore",
+    "MoverScore": "moverscore", "BLEU-1-KPQA": "bleu1_kpqa", "ROUGE-L-KPQA": "rouge_l_kpqa",
+    "BERTScore-KPQA": "bertscore_kpqa", "Weighted": "weighted",
+}  # fmt: skip
+
+
+def test_names_in_other_spellings():
+    assert {given: known_name(given) for given in SPELLINGS} == SPELLINGS
+    assert [known_name(name) for name in rewards.METRICS] == list(rewards.METRICS)
+    for other in ("Self-BLEU", "rewards.QAScore", "rewards.Q-BLEU1", "", "-"):
+        assert known_name(other) == other
+    assert load("Q-BLEU1").signature == load("q_bleu1").signature
+    assert load("Q-Rouge").signature == load("q_rouge_l").signature
+
+
+def test_names_that_differ_in_spelling_alone_are_one_metric():
+    spelled: dict[str, list[str]] = {}
+    for name in [*rewards.METRICS, "weighted", "product"]:
+        spelled.setdefault("".join(sign for sign in name.lower() if sign not in "-_"), []).append(name)
+    alike = [group for group in spelled.values() if len(group) > 1]
+    assert ["rouge_l", "rougeL"] in alike
+    assert all(rewards.METRICS[name] == rewards.METRICS[group[0]] for group in alike for name in group)
+
+
+@pytest.mark.parametrize("name", rewards.METRICS)
+def test_the_docstring_of_every_metric_names_its_source(name):
+    """In the class itself (not inherited) or its module."""
+    entry = rewards.METRICS[name]
+    module, kind = (entry if isinstance(entry, str) else entry[0]).split(":")
+    home = import_module(module)
+    said = f"{home.__doc__}\n{vars(home)[kind].__doc__}"
+    assert re.search(r"^\s*Source: .{20,}\b(19|20)\d\d\b", said, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize(

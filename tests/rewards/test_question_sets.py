@@ -8,9 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards import MetricInputError, load
+from rewards import MetricInputError, __version__, load
 from rewards.base import Metric, MetricResult
-from rewards.question_sets import Multi, cardinality_difference, distinct, match_sets, multi, self_bleu
+from rewards.question_sets import (
+    Multi,
+    cardinality_difference,
+    cardinality_signature,
+    distinct,
+    match_sets,
+    multi,
+    self_bleu,
+    self_bleu_signature,
+)
 from rewards.words import ptb
 from tests.rewards.conftest import GOLDEN
 
@@ -189,7 +198,7 @@ def test_contexts_go_to_metrics_that_need_them():
         (lambda: match_sets(Passages({}), [["a"]], [["a"]], ["x", "y"]), "1 documents but 2 contexts"),
         (lambda: match_sets(Passages({}), [["a"]], [["a"]], "x"), "multi: contexts is 'x'; give a list of one text"),
         (lambda: match_sets(Passages({}), [["a"]], [["a"]], [None]), r"multi: contexts is \[None\]"),
-        (lambda: match_sets(Looked({("a", "b"): -1.0}), [["a"]], [["b"]]), "looked scores -1 for a pair"),
+        (lambda: match_sets(Looked({("a", "b"): -1.0}), [["a"]], [["b"]]), "looked scores -1 for a pair, .*clip=True"),
         (lambda: multi(load("answerability", against="context")), "answerability has no use for references"),
     ],
 )
@@ -199,12 +208,48 @@ def test_bad_input_is_one_line(act, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_metric_without_a_floor_is_refused():
-    class Log(Looked):
-        bounds = (float("-inf"), 0.0)
+class Unbounded(Looked):
+    bounds = (float("-inf"), 1.0)
 
-    with pytest.raises(MetricInputError, match="may score below 0"):
-        Multi(Log({}))
+
+class LogLikelihood(Looked):
+    bounds = (float("-inf"), 0.0)
+
+
+class Distance(Looked):
+    higher_is_better = False
+
+
+def test_a_metric_without_a_floor_is_refused_unless_its_scores_are_clipped():
+    with pytest.raises(MetricInputError, match=r"looked may score below 0, .* or clip=True to count"):
+        Multi(Unbounded({}))
+    assert Multi(Unbounded({}), clip=True).clip
+
+
+@pytest.mark.parametrize("kind", [LogLikelihood, Distance])
+@pytest.mark.parametrize("clip", [False, True])
+def test_a_metric_of_which_clipping_leaves_nothing_is_refused(kind, clip):
+    with pytest.raises(MetricInputError, match="better when lower or never above 0") as caught:
+        Multi(kind({}), clip=clip)
+    assert "clip" not in str(caught.value)
+
+
+def test_clipped_scores_by_hand():
+    """0.5 for "a" with "x"; "b" suits nobody: its pair counts 0, not -2, and so does its share of `averaged`."""
+    table = {("a", "x"): 0.5, ("a", "y"): -1.0, ("b", "x"): 0.25, ("b", "y"): -2.0}
+    scores = Multi(Unbounded(table), clip=True).score([["a", "b"]], [["x", "y"]])
+    assert (scores.precision, scores.recall, scores.f1) == ([0.25], [0.25], [0.25])
+    assert Multi(Unbounded(table), clip=True).score([["b"]], [["y"]]).averaged == [0.0]
+    assert scores.averaged == [pytest.approx((0.5 + 0.25) / 2)]
+
+
+def test_of_ours_moverscore_can_be_clipped_and_bartscore_cannot(folders):
+    pytest.importorskip("ot")
+    metric = load("moverscore", model=folders["bert"])
+    asked = ["Who built the mill on the Esk?", "When did it burn?"]
+    assert Multi(metric, clip=True).score([asked], [asked[::-1]]).f1 == [pytest.approx(1.0, abs=1e-5)]
+    with pytest.raises(MetricInputError, match="bartscore is better when lower or never above 0"):
+        Multi(load("bartscore", model=folders["bart"], direction="precision"), clip=True)
 
 
 def test_signature():
@@ -212,3 +257,16 @@ def test_signature():
     assert multi(metric).signature == f"multi|same:ptb|empty:zero|decimals:all|metric:{metric.signature}"
     assert "|decimals:5|" in multi(metric, decimals=5).signature
     assert multi(metric, tokenize="13a").signature.startswith(f"multi|same:13a|sacrebleu:{version('sacrebleu')}|")
+    assert multi(metric, clip=True).signature == (
+        f"multi|same:ptb|empty:zero|decimals:all|clip:0|metric:{metric.signature}"
+    )
+
+
+def test_signatures_of_the_other_two():
+    assert self_bleu_signature() == f"self_bleu|same:ptb|metric:{load('coco_bleu2').signature}"
+    assert self_bleu_signature(4, tokenize="words") == (
+        f"self_bleu|same:words|metric:{load('coco_bleu4', tokenize='words').signature}"
+    )
+    assert cardinality_signature() == f"cardinality_difference|same:ptb|empty:zero|version:{__version__}"
+    assert "|empty:placeholder|" in cardinality_signature(placeholder="odd")
+    assert f"|same:13a|sacrebleu:{version('sacrebleu')}|" in cardinality_signature(tokenize="13a")

@@ -27,6 +27,15 @@ def test_names_mappings_and_paths() -> None:
     assert found["qrelscore"] == {**own, "encoder": "my-bert", "decoder": "mine"}
 
 
+def test_names_in_the_spelling_of_papers() -> None:
+    assert metric_options(["ROUGE-L", "Q-BLEU1"], MODELS) == {
+        "ROUGE-L": {"_target_": "rouge_l"},
+        "Q-BLEU1": {"_target_": "q_bleu1"},
+    }
+    own = metric_options(["QRelScore"], MODELS)["QRelScore"]  # with its own file's options
+    assert own == metric_options(["qrelscore"], MODELS)["qrelscore"]
+
+
 def test_one_metric_needs_no_list() -> None:
     assert metric_options("bleu4", MODELS) == metric_options(["bleu4"], MODELS)
     mine = {"metric": "bleu4", "label": "mine"}
