@@ -103,7 +103,9 @@ def robustness(metrics: Mapping[str, Reward], settings: RobustnessSettings, fold
         "signatures": signatures,
         "results": results,
     }
-    page = Page("robustness", ", ".join(path.name for path in source.paths), _facts(record), _tables(results, made), signatures)
+    page = Page(
+        "robustness", ", ".join(path.name for path in source.paths), _facts(record), _tables(results, made), signatures
+    )
     write_results(folder, "robustness", record, page, {"results": results})
     log.info("%s\ndone: open %s", as_text(page), folder / "robustness.html")
     return record
