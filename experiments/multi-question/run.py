@@ -13,7 +13,13 @@ import yaml
 from rewards import Answerability, load
 from rewards.base import MetricResult
 from rewards.overlap import OverlapMetric
-from rewards.question_sets import Multi, cardinality_difference, self_bleu
+from rewards.question_sets import (
+    Multi,
+    cardinality_difference,
+    cardinality_signature,
+    self_bleu,
+    self_bleu_signature,
+)
 from rewards.words import ptb
 
 SYSTEMS = {
@@ -133,10 +139,19 @@ def rows(system: str, data: Path, measured: dict[str, tuple[str, object]]) -> li
         print(found[-1], flush=True)
     own = self_bleu(predictions)
     found.append(
-        row(system, "Self-BLEU2", "mean", published["avg_self-BLEU2"], sum(own) / len(own), "order:2|coco|ptb")
+        row(system, "Self-BLEU2", "mean", published["avg_self-BLEU2"], sum(own) / len(own), self_bleu_signature())
     )
     own = cardinality_difference(predictions, references, placeholder=PLACEHOLDER)
-    found.append(row(system, "references less predictions", "mean", published["len_diff"], sum(own) / len(own), "ptb"))
+    found.append(
+        row(
+            system,
+            "references less predictions",
+            "mean",
+            published["len_diff"],
+            sum(own) / len(own),
+            cardinality_signature(placeholder=PLACEHOLDER),
+        )
+    )
     return found
 
 
