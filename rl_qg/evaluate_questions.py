@@ -55,7 +55,11 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     columns = asdict(settings.columns)
     named = _named(settings.predictions, {*columns, *columns.values()})
     sources = {name: ScoreInput(path, columns) for name, path in named.items()}
-    gold = GoldQuestions(settings.references, settings.references_split) if settings.references else None
+    gold = (
+        GoldQuestions(settings.references, settings.references_split)
+        if settings.references not in ("", None)
+        else None
+    )
     read = {name: _rows(source, gold) for name, source in sources.items()}
     rows = {name: own for name, (own, _) in read.items()}
     for own in rows.values():
@@ -128,7 +132,7 @@ def _rows(source: ScoreInput, gold: GoldQuestions | None) -> tuple[list[JudgedRo
         held = None if context is None else once.setdefault(context, context)
         answer = source.value(row, "answer")
         if gold is not None:
-            references, how = gold.find(row.fields.get("id"), held, answer, row.where)
+            references, how = gold.find(row.fields.get("id"), held, answer)
             joined[how] += 1
             alone = alone or ("" if references else row.where)
         rows.append(JudgedRow(row.where, question, held, answer, None if references is None else tuple(references)))
@@ -136,8 +140,8 @@ def _rows(source: ScoreInput, gold: GoldQuestions | None) -> tuple[list[JudgedRo
         raise InputError(f"{source}: holds no question; check the file")
     if alone:
         raise InputError(
-            f"{alone}: no question in {gold} has its id, nor its passage and answer ({joined['']:,} of {len(rows):,} "
-            "rows have none there); give the file they were made from, or leave references= and what needs it out"
+            f"{alone}: no question in {gold} is about its passage and answer ({joined['']:,} of {len(rows):,} rows "
+            "have none there); give the file they were made from, or leave references= and what needs it out"
         )
     return rows, {"references_by": dict(joined)} if joined else {}
 
@@ -235,12 +239,16 @@ def _by_part(rows: Rows) -> list[dict[str, str]]:
 
 
 def _set_note(record: Mapping[str, Any]) -> str:
+    counts = record["set_counts"]
     note = (
-        "All questions about a passage against all its references, paired one to one (Multi-M), then the mean over "
-        "passages. precision, recall: the pairs' scores over the number of questions, of references; averaged: each "
-        "question against all references at once."
+        f"All questions about a passage against all its references, paired one to one (Multi-M), then the mean over "
+        f"{counts['passages']:,} passages; {counts['left_out']:,} more have references and no question here. "
+        "precision, recall: the pairs' scores over the number of questions, of references; averaged: each question "
+        "against all references at once."
     )
-    return note + "".join(f" {label} left out: {why}." for label, why in record["not_in_sets"].items())
+    silent = [f"{name} asks nothing about {count:,}" for name, count in counts["without_questions"].items() if count]
+    left_out = [f"{label} left out: {why}" for label, why in record["not_in_sets"].items()]
+    return note + "".join(f" {said}." for said in [*silent, *left_out])
 
 
 def _by_kind(rows: Rows) -> list[dict[str, str]]:

@@ -36,7 +36,8 @@ def metric_options(entries: Any, models: Mapping[str, str]) -> dict[str, dict[st
     if isinstance(entries, str | Mapping) and entries:
         entries = [entries]
     if not isinstance(entries, list) or not entries:
-        raise InputError("metrics has no value; name some, such as metrics=[bleu4,rouge_l,qrelscore]")
+        fault = f"is {entries!r}" if entries else "has no value"
+        raise InputError(f"metrics {fault}; name some, such as metrics=[bleu4,rouge_l,qrelscore]")
     found: dict[str, dict[str, Any]] = {}
     for place, entry in enumerate(entries):
         label, options = _entry(entry, f"metrics[{place}]", models)

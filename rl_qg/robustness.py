@@ -123,7 +123,7 @@ def _check_language(settings: RobustnessSettings) -> None:
     needed = [
         (not set(settings.kinds) <= set(ANY_LANGUAGE), f"kinds=[{','.join(ANY_LANGUAGE)}]"),
         (not (settings.paraphrases or settings.paraphraser), "paraphrases=FILE or paraphraser=MODEL"),
-        (not settings.spacy_model, "spacy_model=PIPELINE of that language"),
+        (settings.spacy_model.partition("_")[0] in ("", ENGLISH), "spacy_model=PIPELINE of that language"),
     ]
     if missing := [text for wrong, text in needed if wrong]:
         raise InputError(f"language={settings.language}: the rules are for English; give {', and '.join(missing)}")

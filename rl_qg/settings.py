@@ -270,7 +270,7 @@ class EvaluateSettings:
     references: Any = ""
     references_split: str = "train"
     sets: bool = False
-    metrics: Any = field(default_factory=list)
+    metrics: Any = ""
     output: str = ""
     columns: ScoreColumns = field(default_factory=ScoreColumns)
     language: str = "en"
@@ -285,7 +285,7 @@ class CorrelateSettings:
     """Metrics against what people say of the same questions (`rl_qg.correlate`)."""
 
     human: str = ""
-    metrics: Any = field(default_factory=list)
+    metrics: Any = ""
     output: str = ""
     criteria: list[str] | None = None
     provided: bool = True
@@ -302,7 +302,7 @@ class RobustnessSettings:
     """Metrics under questions that were made wrong, or said in other words (`rl_qg.robustness`)."""
 
     input: Any = ""
-    metrics: Any = field(default_factory=list)
+    metrics: Any = ""
     output: str = ""
     columns: ScoreColumns = field(default_factory=ScoreColumns)
     language: str = "en"

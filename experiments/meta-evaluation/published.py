@@ -31,7 +31,10 @@ KPQA = {
     },
 }
 # What the README of hwanheelee1993/KPQA printed for UniLM's answers on MS-MARCO until its commit db1c684, r and ρ
-WEIGHTED = {"bleu1_kpqa": (0.729, 0.676), "rouge_l_kpqa": (0.735, 0.674), "bertscore_kpqa": (0.698, 0.66)}
+UNILM = {
+    **{"coco_bleu1": (0.369, 0.337), "coco_rouge_l": (0.317, 0.289)},
+    **{"bleu1_kpqa": (0.729, 0.676), "rouge_l_kpqa": (0.735, 0.674), "bertscore_kpqa": (0.698, 0.66)},
+}
 OURS = {"BLEU-1": "coco_bleu1", "BLEU-4": "coco_bleu4", "ROUGE-L": "coco_rouge_l", "METEOR": "meteor"}
 REFERENCES_USED = 5  # of AVSD's six, by the released compute_correlation.py
 
@@ -91,14 +94,16 @@ def kpqa(human: Path, jar: Path | None) -> list[dict[str, Any]]:
     return found
 
 
-def weighted(human: Path, predictor: str) -> list[dict[str, Any]]:
-    """KPQA's own metrics on UniLM's answers, the first 500, under a predictor of `rl-qg train-kpqa`."""
+def unilm(human: Path, predictor: str | None) -> list[dict[str, Any]]:
+    """Metrics on UniLM's answers, the first 500; KPQA's own under a predictor of `rl-qg train-kpqa`."""
     rows = read(human / "kpqa_marco.jsonl")[:500]
     ratings = [row["human"]["correctness"] for row in rows]
     answers, questions, references = ([row[key] for row in rows] for key in ("question", "context", "references"))
     found = []
-    for name, published in WEIGHTED.items():
-        metric = rewards.load(name, model=predictor)
+    for name, published in UNILM.items():
+        if name.endswith("_kpqa") and not predictor:
+            continue
+        metric = rewards.load(name, model=predictor) if name.endswith("_kpqa") else rewards.load(name)
         scores = metric.score(answers, questions, references=references).scores
         ours = stats.pearsonr(scores, ratings).statistic, stats.spearmanr(scores, ratings).statistic
         row = {"data": "kpqa_marco, UniLM", "metric": name, "references": 1, "published": list(published)}
@@ -150,8 +155,7 @@ def main() -> None:
     kept = {"tokenize": "13a"}  # lmqg leaves punctuation in
     lmqg = {"Bleu_4": ("coco_bleu4", kept), "ROUGE_L": ("coco_rouge_l", kept)}
     record = {
-        "kpqa": kpqa(given.human, given.meteor)
-        + (weighted(given.human, given.keyphrases) if given.keyphrases else []),
+        "kpqa": kpqa(given.human, given.meteor) + unilm(given.human, given.keyphrases),
         "qgeval": per_question(given.human, "qgeval", qgeval, 4),
         "lmqg_human": per_question(given.human, "lmqg_human", lmqg, 3, lower=True),
     }

@@ -4,14 +4,24 @@ python experiments/meta-evaluation/tables.py --runs DIR --published published.js
 """
 
 import argparse
+import csv
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
-from rl_qg.judging.result_pages import estimate_text, text_table
+from rl_qg.judging.result_pages import estimate_text, p_text, text_table
 
 Row = dict[str, Any]
+KEYPHRASES = [("correctness", f"{name}_kpqa", f"{name}_kp") for name in ("bleu1", "rouge_l", "bertscore")]
+QUOTED = {
+    "answerability": [("answerability", one, "answerability") for one in ("q_bleu1", "q_meteor")]
+    + [("answerability", "bertscore", "q_bleu1")],
+    "kpqa_marco": [("correctness", "answerability", "bleu4"), *KEYPHRASES],
+    "kpqa_avsd": [("correctness", "answerability", "bleu1"), *KEYPHRASES],
+    "simqg": [("similar", "bertscore", "bleu1")],
+    "lmqg_human": [("correctness", "bertscore", other) for other in ("chrf", "bleu4", "moverscore2")],
+}
 
 
 def by_criterion(record: Row, level: str, coefficient: str) -> list[dict[str, str]]:
@@ -38,6 +48,28 @@ def areas(record: Row) -> list[dict[str, str]]:
         {"metric": row["metric"], "AUC": estimate_text(row), "pairs alike": estimate_text(alike[row["metric"]])}
         for row in rows
     ]
+
+
+def differences(path: Path, pairs: list[tuple[str, str, str]]) -> str:
+    """Differences of τ-b over questions that the README speaks of."""
+    with path.open(encoding="utf-8") as stream:
+        found = [
+            row for row in csv.DictReader(stream) if (row["level"], row["coefficient"]) == ("question", "kendall")
+        ]
+    rows = []
+    for criterion, *names in pairs:
+        for row in found:
+            if row["criterion"] == criterion and {row["metric"], row["against"]} == set(names):
+                value, low, high, p, corrected = (float(row[key]) for key in ("value", "low", "high", "p", "p_holm"))
+                shown = estimate_text({"value": value, "low": low, "high": high}, 3, signed=True)
+                pair = f"{row['metric']} − {row['against']}"
+                rows.append(
+                    {
+                        **{"criterion": criterion, "pair": pair, "difference": shown},
+                        **{"p": p_text(p), "p (Holm, all pairs)": p_text(corrected)},
+                    }
+                )
+    return text_table(rows) + "\n"
 
 
 def published(record: Row) -> str:
@@ -81,6 +113,8 @@ def main() -> None:
             f"## {name}\n\n{counts['questions']:,} questions, {counts['passages']:,} passages, {counts['systems']} "
             f"systems. τ-b over questions:\n\n{text_table(by_criterion(record, 'question', 'kendall'))}\n"
         )
+        if name in QUOTED:
+            parts.append(differences(path.parent / "tables" / "differences.csv", QUOTED[name]))
         if record["auc"]:
             parts.append(f"{text_table(areas(record))}\n")
         shutil.copy(path.with_suffix(".txt"), results / f"{name}.txt")

@@ -6,8 +6,10 @@ are all that people asked about the same passage and answer.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rl_qg.errors import InputError
 from rl_qg.qa_data import file_hash, passage_hash
@@ -16,24 +18,39 @@ from rl_qg.qa_sources import FoundRecord, found_records, is_hub_name
 BY_ID, BY_ANSWER = "id", "passage and answer"
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """A question that people asked, about which passage, and its answers."""
+
+    question: str
+    passage: str
+    answers: frozenset[str]
+
+    def is_about(self, passage: str | None, answer: str | None) -> bool:
+        """Whether it is about these, as far as they are known."""
+        return passage in (None, self.passage) and (not answer or answer in self.answers)
+
+
 class GoldQuestions:
     """The questions of some sources, each a file in a form that `data.train` takes, or a Hub data set.
 
-    An id that two records share, or that the file lacks, joins nothing.
+    Questions that the passage does not answer (SQuAD 2) are left out. An id joins where the record's passage and
+    answer are the row's, as far as the row has them: a file without ids has numbers in their place, which another file
+    of its name has too. An id of several records joins nothing.
 
     Args:
-        sources: paths and names, as `data.train` takes them.
+        sources: a path or name, or a list of them, as `data.train` takes them.
         split: of a Hub data set.
 
     Raises:
         InputError: no source, one that cannot be read, or none of them holds a question.
     """
 
-    def __init__(self, sources: str | Sequence[str], split: str = "train") -> None:
-        self.sources = [sources] if isinstance(sources, str) else list(sources)
+    def __init__(self, sources: Any, split: str = "train") -> None:
+        self.sources = list(sources) if isinstance(sources, list | tuple) else [sources]
         if not self.sources or not all(isinstance(source, str) and source for source in self.sources):
             raise InputError(f"references={sources!r}: give a file, such as references=train.json, or a list of files")
-        self._by_id: dict[str, tuple[str, str] | None] = {}
+        self._by_id: defaultdict[str, set[_Asked]] = defaultdict(set)
         self._by_answer: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
         self._by_passage: defaultdict[str, dict[str, None]] = defaultdict(dict)
         for source in self.sources:
@@ -47,38 +64,34 @@ class GoldQuestions:
     def _add(self, records: Iterable[FoundRecord]) -> None:
         for record in records:
             question = record.question.strip()
-            if not question:
+            if not question or record.impossible:
                 continue
-            passage = passage_hash(record.context)
-            self._by_id[record.id] = None if record.id in self._by_id else (passage, question)
+            passage, answers = passage_hash(record.context), frozenset(text.strip() for text, _ in record.answers)
+            self._by_id[record.id].add(_Asked(question, passage, answers))
             self._by_passage[passage][question] = None
-            for text, _ in record.answers:
-                self._by_answer[passage, text.strip()][question] = None
+            for answer in answers:
+                self._by_answer[passage, answer][question] = None
+
+    @property
+    def passages(self) -> int:
+        """How many passages people asked about."""
+        return len(self._by_passage)
 
     def hashes(self) -> dict[str, str]:
         """SHA-256 of each file; of a Hub data set there is none."""
-        return {source: file_hash(Path(source).expanduser()) for source in self.sources if not is_hub_name(source)}
+        files = [source for source in self.sources if not is_hub_name(source)]
+        return {source: file_hash(Path(source).expanduser()) for source in files}
 
     def of_passage(self, context: str) -> tuple[str, ...]:
         """All that people asked about a passage."""
         return tuple(self._by_passage.get(passage_hash(context), ()))
 
-    def find(
-        self, example_id: object, context: str | None, answer: str | None, where: str
-    ) -> tuple[tuple[str, ...], str]:
-        """The references of a question and how they were found: `BY_ID`, `BY_ANSWER`, or none at all and "".
-
-        Raises:
-            InputError: the id is that of a question about another passage; `where` names the row.
-        """
+    def find(self, example_id: object, context: str | None, answer: str | None) -> tuple[tuple[str, ...], str]:
+        """The references of a question and how they were found: `BY_ID`, `BY_ANSWER`, or none at all and ""."""
         passage = None if context is None else passage_hash(context)
-        known = self._by_id.get(str(example_id))
-        if known is not None:
-            if passage not in (None, known[0]):
-                raise InputError(
-                    f"{where}: field 'id': {example_id!r} is about another passage in {self}; give the file that "
-                    "the questions were made from, or rename the field to join by passage and answer"
-                )
-            return (known[1],), BY_ID
-        found = self._by_answer.get((passage, answer.strip())) if passage and answer else None
+        answer = (answer or "").strip()
+        same = self._by_id.get("" if example_id is None else str(example_id), set())
+        if len(same) == 1 and (asked := next(iter(same))).is_about(passage, answer):
+            return (asked.question,), BY_ID
+        found = self._by_answer.get((passage, answer)) if passage and answer else None
         return (tuple(found), BY_ANSWER) if found else ((), "")

@@ -28,12 +28,18 @@ Questions = list[list[str]]
 @dataclass(frozen=True)
 class PassageSets:
     """For each passage, in one order: its text, what people asked, and what each file asks (nothing, where only
-    another file asks about it).
+    another file asks about it); and how many passages that people asked about no file does.
     """
 
     contexts: list[str]
     references: Questions
     predictions: dict[str, Questions]
+    left_out: int = 0
+
+    def counts(self) -> dict[str, Any]:
+        """Of passages: all in the sets, those that a file does not ask about, and those that no file does."""
+        silent = {name: sum(not own for own in asked) for name, asked in self.predictions.items()}
+        return {"passages": len(self.contexts), "without_questions": silent, "left_out": self.left_out}
 
 
 def passage_sets(files: Mapping[str, Sequence[JudgedRow]], gold: GoldQuestions | None) -> PassageSets:
@@ -44,7 +50,7 @@ def passage_sets(files: Mapping[str, Sequence[JudgedRow]], gold: GoldQuestions |
     Raises:
         InputError: a row without a passage, or a passage without references.
     """
-    contexts: dict[str, str] = {}
+    first: dict[str, JudgedRow] = {}
     asked: dict[str, dict[str, list[str]]] = {name: {} for name in files}
     known: dict[str, dict[str, None]] = {}
     for name, rows in files.items():
@@ -52,19 +58,22 @@ def passage_sets(files: Mapping[str, Sequence[JudgedRow]], gold: GoldQuestions |
             if row.context is None:
                 raise InputError(f"{row.where}: no 'context', and sets=true takes questions together by it")
             passage = passage_hash(row.context)
-            contexts.setdefault(passage, row.context)
+            first.setdefault(passage, row)
             asked[name].setdefault(passage, []).append(row.question)
             people = row.references or () if gold is None else gold.of_passage(row.context)
             known.setdefault(passage, {}).update(dict.fromkeys(people))
-            if not known[passage]:
-                raise InputError(f"{row.where}: no references, and sets=true compares with them; give references=")
-    predictions = {name: [own.get(passage, []) for passage in contexts] for name, own in asked.items()}
-    return PassageSets([*contexts.values()], [list(known[passage]) for passage in contexts], predictions)
+    for passage, row in first.items():
+        if not known[passage]:
+            raise InputError(f"{row.where}: no references, and sets=true compares with them; give references=")
+    predictions = {name: [own.get(passage, []) for passage in first] for name, own in asked.items()}
+    contexts = [row.context or "" for row in first.values()]
+    left_out = 0 if gold is None else gold.passages - len(first)
+    return PassageSets(contexts, [list(known[passage]) for passage in first], predictions, left_out)
 
 
 def set_record(sets: PassageSets, metrics: Mapping[str, Reward], *, resamples: int, seed: int) -> dict[str, Any]:
-    """Means over passages: `sets`, one row for each file, metric and part; `set_signatures`; `not_in_sets`, why
-    metrics are left out.
+    """Means over passages: `sets`, one row for each file, metric and part; `set_counts`; `set_signatures`;
+    `not_in_sets`, why metrics are left out.
 
     The parts of Multi-M are precision, recall, their F1, and the score against all references at once (`averaged`).
     Scores below 0, as embeddings may have them, count as 0, as a pair that is left out does.
@@ -88,7 +97,7 @@ def set_record(sets: PassageSets, metrics: Mapping[str, Reward], *, resamples: i
     for name, asked in sets.predictions.items():
         rows += _means(name, SELF_BLEU, {"mean": self_bleu(asked)}, draws)
         rows += _means(name, MISSING, {"mean": cardinality_difference(asked, sets.references)}, draws)
-    return {"sets": rows, "set_signatures": signatures, "not_in_sets": left_out}
+    return {"sets": rows, "set_counts": sets.counts(), "set_signatures": signatures, "not_in_sets": left_out}
 
 
 def _multi(metric: Any) -> Multi:

@@ -230,5 +230,9 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(record["counts"]) == ["ce", "scst"] and record["counts"]["ce"]["passages"] == 3
     assert (tmp_path / "out" / "tables" / "tests.csv").exists()
     assert sorted(path.name for path in (tmp_path / "out" / "scores").iterdir()) == ["ce", "scst"]
+    for metrics in ("metrics=tests.judging.Shared", "metrics={_target_: tests.judging.Shared, label: mine}"):
+        run_command("evaluate", [files, metrics, f"output={tmp_path}/other", "resamples=20", "training.use_cpu=true"])
+    with pytest.raises(InputError, match="references=True: give a file"):
+        run_command("evaluate", [*arguments, "references=true"])
     with pytest.raises(InputError, match=r"evaluate\.lengths=\[3, 2\] must rise"):
         run_command("evaluate", [*arguments, "lengths=[3,2]"])

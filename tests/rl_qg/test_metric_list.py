@@ -46,6 +46,7 @@ def test_one_metric_needs_no_list() -> None:
     ("entries", "message"),
     [
         *((nothing, "metrics has no value") for nothing in ([], "", None, {})),
+        (3, "metrics is 3; name some"),
         (["bleu9"], r"metrics\[0\]: unknown metric 'bleu9'; known are qrelscore"),
         (["bleu4", "bleu4"], r"metrics\[1\]: there is a metric 'bleu4' already"),
         ([3], r"metrics\[0\] is 3; give a name"),

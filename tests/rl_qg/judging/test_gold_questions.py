@@ -31,37 +31,57 @@ def gold(tmp_path: Path) -> GoldQuestions:
         record("twice", "Two?", "long"),
         record("blank", "   ", "It"),
         record(None, "Who wrote Faust?"),
+        record("None", "Is it named so?", "is"),
     ]
     return GoldQuestions(str(write_lines(tmp_path / "gold.jsonl", rows)))
 
 
 def test_an_id_finds_its_own_question_alone(gold: GoldQuestions) -> None:
-    assert gold.find("b", PASSAGE, "Goethe", "here") == (("Whose play is Faust?",), BY_ID)
-    assert gold.find("b", None, None, "here") == (("Whose play is Faust?",), BY_ID)
-    assert gold.find("b", PASSAGE.replace(" ", "  "), "another answer", "here")[1] == BY_ID
-    assert gold.find("gold-7", None, None, "here") == (("Who wrote Faust?",), BY_ID)  # as `generate` names it
+    assert gold.find("b", PASSAGE, "Goethe") == (("Whose play is Faust?",), BY_ID)
+    assert gold.find("b", None, None) == (("Whose play is Faust?",), BY_ID)
+    assert gold.find("b", PASSAGE.replace(" ", "  "), None)[1] == BY_ID
+    assert gold.find("gold-7", None, None) == (("Who wrote Faust?",), BY_ID)  # as `generate` names it
 
 
 def test_passage_and_answer_find_every_question_once(gold: GoldQuestions) -> None:
     want = (("Who wrote Faust?", "Whose play is Faust?"), BY_ANSWER)
-    assert gold.find(None, PASSAGE, " Goethe ", "here") == want
-    assert gold.find("unknown", f" {PASSAGE}\n", "Goethe", "here") == want
-    assert gold.find("twice", PASSAGE, "long", "here") == (("One?", "Two?"), BY_ANSWER)
+    assert gold.find(None, PASSAGE, " Goethe ") == want
+    assert gold.find("unknown", f" {PASSAGE}\n", "Goethe") == want
+    assert gold.find("twice", PASSAGE, "long") == (("One?", "Two?"), BY_ANSWER)
+
+
+def test_an_id_of_something_else_is_none(gold: GoldQuestions) -> None:
+    assert gold.find("gold-7", PASSAGE, "a play") == (
+        ("What is Faust?",),
+        BY_ANSWER,
+    )  # the seventh row of another file
+    assert gold.find("c", PASSAGE, "Goethe")[1] == BY_ANSWER
+    assert gold.find("a", "Another passage.", "Goethe") == ((), "")
 
 
 def test_nothing_is_found_where_nothing_was_asked(gold: GoldQuestions) -> None:
     for example_id, context, answer in (
-        *((None, PASSAGE, "goethe"), (None, PASSAGE, None), (None, None, "Goethe")),
-        *(("blank", PASSAGE, "It"), ("None", "Another passage.", "Goethe")),
+        *((None, PASSAGE, "goethe"), (None, PASSAGE, None), (None, None, "Goethe"), (None, None, None)),
+        *(("blank", PASSAGE, "It"), ("never", PASSAGE, "Goethe."), ("None", "Another passage.", "Goethe")),
     ):
-        assert gold.find(example_id, context, answer, "here") == ((), "")
+        assert gold.find(example_id, context, answer) == ((), "")
+    assert gold.find("None", None, None) == (("Is it named so?",), BY_ID)
 
 
-def test_an_id_of_another_passage_is_an_error(gold: GoldQuestions) -> None:
-    with pytest.raises(
-        InputError, match=r"q\.jsonl: line 3: field 'id': 'a' is about another passage in .*gold\.jsonl"
-    ):
-        gold.find("a", "Another passage.", "Goethe", "q.jsonl: line 3")
+def test_the_same_question_twice_is_one(tmp_path: Path) -> None:
+    path = str(write_lines(tmp_path / "gold.jsonl", [record("a", "Who wrote Faust?")]))
+    assert GoldQuestions([path, path]).find("a", PASSAGE, "Goethe") == (("Who wrote Faust?",), BY_ID)
+
+
+def test_what_cannot_be_answered_is_no_reference(tmp_path: Path) -> None:
+    qas = [
+        {"id": "x", "question": "Who wrote Faust?", "answers": [{"text": "Goethe", "answer_start": 19}]},
+        {"id": "y", "question": "Who sang it?", "answers": [], "is_impossible": True},
+    ]
+    path = tmp_path / "squad2.json"
+    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [{"context": PASSAGE, "qas": qas}]}]}))
+    gold = GoldQuestions(str(path))
+    assert gold.find("y", PASSAGE, None) == ((), "") and gold.of_passage(PASSAGE) == ("Who wrote Faust?",)
 
 
 def test_every_answer_of_squad_joins(tmp_path: Path) -> None:
@@ -70,7 +90,7 @@ def test_every_answer_of_squad_joins(tmp_path: Path) -> None:
     path = tmp_path / "dev.json"
     path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
     gold = GoldQuestions([str(path)])
-    assert gold.find(None, PASSAGE, "by Goethe", "here") == (("Who wrote Faust?",), BY_ANSWER)
+    assert gold.find(None, PASSAGE, "by Goethe") == (("Who wrote Faust?",), BY_ANSWER)
     assert list(gold.hashes()) == [str(path)]
 
 
@@ -78,9 +98,9 @@ def test_sources_that_say_nothing(tmp_path: Path) -> None:
     empty = write_lines(tmp_path / "empty.jsonl", [record("a", " ")])
     with pytest.raises(InputError, match=r"empty\.jsonl: holds no question"):
         GoldQuestions(str(empty))
-    for sources in ([], [3], [""]):
+    for sources in ([], [3], [""], True, {"a": str(empty)}, None):
         with pytest.raises(InputError, match="give a file, such as references="):
-            GoldQuestions(sources)  # type: ignore[arg-type]
+            GoldQuestions(sources)
 
 
 def questions(tmp_path: Path, *rows: dict[str, Any]) -> str:
@@ -105,6 +125,8 @@ def test_a_row_without_a_human_question_is_named_with_their_number(tmp_path: Pat
     gold = write_lines(tmp_path / "gold.jsonl", [record("a", "Who wrote Faust?")])
     rows = [{"id": "a", "question": "q"}, {"question": "q", "answer": "It"}, {"question": "q", "answer": "long"}]
     settings = EvaluateSettings(predictions=questions(tmp_path, *rows), references=str(gold))
-    with pytest.raises(InputError, match=r"questions\.jsonl: line 2: no question in .*gold\.jsonl .*\(2 of 3 rows"):
+    with pytest.raises(
+        InputError, match=r"questions\.jsonl: line 2: no question in .*gold\.jsonl is about .*\(2 of 3 rows"
+    ):
         evaluate({"shared": Shared()}, settings, tmp_path / "out")
     assert not (tmp_path / "out").exists()

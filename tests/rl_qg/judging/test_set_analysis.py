@@ -42,6 +42,7 @@ def test_means_over_passages_worked_out_by_hand() -> None:
     assert found["two", "f1"] == pytest.approx((2 / 3 + 0) / 2, abs=1e-6)
     assert values(record, MISSING) == {("one", "mean"): 0.0, ("two", "mean"): 1.0}
     assert values(record, SELF_BLEU)["one", "mean"] == pytest.approx(0, abs=1e-6)
+    assert record["set_counts"] == {"passages": 2, "without_questions": {"one": 0, "two": 1}, "left_out": 0}
     assert record["set_signatures"]["bleu"].startswith("multi|") and not record["not_in_sets"]
     interval = next(row for row in record["sets"] if (row["predictions"], row["part"]) == ("two", "recall"))
     assert interval["low"] == 0 and interval["high"] == pytest.approx(0.5) and interval["n"] == 2
@@ -57,13 +58,20 @@ def test_the_order_of_rows_does_not_matter() -> None:
         want = found
 
 
+def test_references_of_any_row_are_those_of_the_passage() -> None:
+    for rows in ([row("p", "a"), row("p", "b", "r")], [row("p", "b", "r"), row("p", "a")]):
+        assert passage_sets({"one": rows}, None).references == [["r"]]
+
+
 def test_gold_gives_all_questions_of_a_passage(tmp_path: Path) -> None:
     gold = [
         {"id": str(at), "context": "p", "question": f"q {at}", "answers": {"text": ["p"], "answer_start": [0]}}
         for at in range(3)
     ]
+    gold.append({**gold[0], "id": "elsewhere", "context": "another passage"})
     sets = passage_sets({"one": TWO}, GoldQuestions(str(write_lines(tmp_path / "gold.jsonl", gold))))
     assert sets.references == [["q 0", "q 1", "q 2"]] and sets.predictions == {"one": [["x y"]]}
+    assert sets.counts() == {"passages": 1, "without_questions": {"one": 0}, "left_out": 1}
 
 
 def test_metrics_that_cannot_judge_sets_are_named() -> None:
