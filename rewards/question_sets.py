@@ -197,18 +197,6 @@ class Multi:
         return scores
 
 
-def multi(
-    metric: Metric,
-    *,
-    tokenize: str = "ptb",
-    placeholder: str | None = None,
-    decimals: int | None = None,
-    clip: bool = False,
-) -> Multi:
-    """Return Multi-M of a metric M."""
-    return Multi(metric, tokenize=tokenize, placeholder=placeholder, decimals=decimals, clip=clip)
-
-
 def match_sets(
     metric: Metric, predictions: Sets, references: Sets, contexts: Sequence[str] | None = None
 ) -> SetScores:

@@ -87,7 +87,11 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         "tests": tests,
         "not_paired": why,
     }
-    record |= {} if sets is None else set_record(sets, metrics, resamples=settings.resamples, seed=settings.seed)
+    record |= (
+        {}
+        if sets is None
+        else set_record(sets, metrics, folder / "sets", resamples=settings.resamples, seed=settings.seed)
+    )
     shown = signatures | {f"sets, {label}": one for label, one in record.get("set_signatures", {}).items()}
     page = Page("evaluate", " · ".join(rows), _facts(record), _tables(record), shown)
     write_results(
@@ -203,7 +207,7 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
     if record["lower_is_better"]:
         note += f" Better when lower: {', '.join(record['lower_is_better'])}."
     whole = [row for row in record["scores"] if row["by"] == ALL]
-    tables = [Table("Scores", _by_metric(whole), note)]
+    tables = [Table("Scores", _by_file(whole, "form"), note)]
     if record["tests"]:
         note = (
             "First minus second, on the same questions; p: two-sided, by paired bootstrap over passages; Holm's "
@@ -211,7 +215,7 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
         )
         tables.append(Table("Differences", [_test(row) for row in record["tests"]], note))
     if "sets" in record:
-        tables.append(Table("Sets of questions", _by_part(record["sets"]), _set_note(record)))
+        tables.append(Table("Sets of questions", _by_file(record["sets"], "part"), _set_note(record)))
     several = len(record["counts"]) > 1
     for by, title in (("type", "By type of question"), ("length", "By length of the question")):
         for name in record["counts"]:
@@ -222,18 +226,11 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
     return tables
 
 
-def _by_metric(rows: Rows) -> list[dict[str, str]]:
+def _by_file(rows: Rows, key: str) -> list[dict[str, str]]:
+    """A line for each metric and value of `key`, a column for each file."""
     lines: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
-        line = lines.setdefault((row["metric"], row["form"]), {"metric": row["metric"], "form": row["form"]})
-        line[row["predictions"]] = estimate_text(row, 4)
-    return list(lines.values())
-
-
-def _by_part(rows: Rows) -> list[dict[str, str]]:
-    lines: dict[tuple[str, str], dict[str, str]] = {}
-    for row in rows:
-        line = lines.setdefault((row["metric"], row["part"]), {"metric": row["metric"], "part": row["part"]})
+        line = lines.setdefault((row["metric"], row[key]), {"metric": row["metric"], key: row[key]})
         line[row["predictions"]] = estimate_text(row, 4)
     return list(lines.values())
 

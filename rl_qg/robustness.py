@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from rewards.word_classes import looks_english
 from rl_qg.answering.parser import ParserAnswers
 from rl_qg.errors import InputError
 from rl_qg.judge import Reward, signature_of
@@ -32,7 +33,6 @@ from rl_qg.judging.perturbations import (
     KINDS,
     Finder,
     entities_by_kind,
-    is_english,
     negate,
     rule_finder,
     swap_entity,
@@ -148,11 +148,11 @@ def _rows(source: ScoreInput, settings: RobustnessSettings) -> tuple[list[Judged
         raise InputError(f"{source}: holds no question; check the file")
     ranked = sorted(range(len(rows)), key=lambda place: seeded_rank(settings.seed, str(place)))
     sample = [rows[place] for place in sorted(ranked[: settings.max_questions])]
-    english = sum(is_english(row.question) for row in sample)
+    english = sum(looks_english(row.question) for row in sample)
     if settings.language.casefold() == ENGLISH and len(sample) >= FEWEST and english < len(sample) / 2:
         raise InputError(
-            f"{source}: only {english:,} of {len(sample):,} questions have an English function or question word; name "
-            "their language, such as language=de"
+            f"{source}: only {english:,} of {len(sample):,} questions have an English question word or two "
+            "function words; name their language, such as language=de"
         )
     return sample, len(rows)
 

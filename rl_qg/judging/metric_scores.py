@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,25 +79,45 @@ def scores_of(
         InputError: the metric refuses a row, or returns another number of scores.
     """
     columns = needed_columns(metric, rows)
-    path = folder / f"{label}.jsonl"
-    head = {"signature": signature_of(metric), "rows": len(rows), "texts": _texts_hash(rows, columns)}
-    found = _earlier(path, head if hasattr(metric, "signature") else None)
+    texts = texts_hash((row.question, *(getattr(row, column) for column in columns)) for row in rows)
+    head = {"signature": signature_of(metric), "rows": len(rows), "texts": texts}
+    halving = Halving(label, "shorten the contexts, or score on the CPU (training.use_cpu=true)")
+
+    def block(start: int, end: int) -> list[float | None]:
+        if known is not None:
+            return _finite(known[start:end])
+        if hasattr(metric, "forget"):
+            metric.forget()
+        pieces = halving(lambda some: _score(label, metric, some, columns), rows[start:end])
+        return [value for piece in pieces for value in piece]
+
+    path, trusted = folder / f"{label}.jsonl", hasattr(metric, "signature")
+    return kept_scores(path, head, len(rows), block, at_once=batch_size, unit="row", trusted=trusted)
+
+
+def kept_scores(
+    path: Path,
+    head: Mapping[str, Any],
+    count: int,
+    block: Callable[[int, int], list[Any]],
+    *,
+    at_once: int,
+    unit: str,
+    trusted: bool = True,
+) -> list[Any]:
+    """The scores of `count` things, `at_once` by `block(start, end)`, each block written down before the next.
+
+    Those in `path` are taken where its first line is `head`; never where they are not `trusted`.
+    """
+    found = _earlier(path, head if trusted else None)
     if not path.exists():
         append_json_line(path, head)
-    halving = Halving(label, "shorten the contexts, or score on the CPU (training.use_cpu=true)")
-    with tqdm(total=len(rows), initial=len(found), desc=label, unit="row", leave=False) as bar:
-        for start in range(len(found), len(rows), batch_size):
-            block = rows[start : start + batch_size]
-            if known is not None:
-                scores = _finite(known[start : start + batch_size])
-            else:
-                if hasattr(metric, "forget"):
-                    metric.forget()
-                pieces = halving(lambda some: _score(label, metric, some, columns), block)
-                scores = [value for piece in pieces for value in piece]
+    with tqdm(total=count, initial=len(found), desc=path.stem, unit=unit, leave=False) as bar:
+        for start in range(len(found), count, at_once):
+            scores = block(start, min(start + at_once, count))
             append_json_line(path, {"scores": scores})
             found += scores
-            bar.update(len(block))
+            bar.update(len(scores))
     return found
 
 
@@ -127,7 +147,7 @@ def _finite(scores: Sequence[float | None]) -> list[float | None]:
     return [None if value is None or not math.isfinite(value) else float(value) for value in scores]
 
 
-def _earlier(path: Path, head: Mapping[str, Any] | None) -> list[float | None]:
+def _earlier(path: Path, head: Mapping[str, Any] | None) -> list[Any]:
     """The scores that an earlier run left; a torn last line is cut off, and scores of something else are deleted."""
     if not path.exists():
         return []
@@ -145,8 +165,9 @@ def _earlier(path: Path, head: Mapping[str, Any] | None) -> list[float | None]:
     return [value for record in others for value in record["scores"]]
 
 
-def _texts_hash(rows: Sequence[JudgedRow], columns: Sequence[str]) -> str:
+def texts_hash(texts: Iterable[object]) -> str:
+    """What tells these texts from others, in 16 hexadecimal digits."""
     digest = hashlib.sha256()
-    for row in rows:
-        digest.update(repr((row.question, *(getattr(row, column) for column in columns))).encode())
+    for one in texts:
+        digest.update(repr(one).encode())
     return digest.hexdigest()[:16]

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 
 from rl_qg.answering.rules import rule_spans
 from rl_qg.answering.text import Span
-from rl_qg.answering.words import AUXILIARIES, CLOSED, CONJUNCTIONS, DETERMINERS, JOINING, PREPOSITIONS
+from rl_qg.answering.words import AUXILIARIES, CONJUNCTIONS, DETERMINERS, JOINING, PREPOSITIONS
 from rl_qg.augmentation.funnel import words
 from rl_qg.judging.question_verbs import ASKING, subject_verb
-from rl_qg.question_types import LANGUAGES, asked_words
 
 KINDS = ("entity", "pronoun", "negation")
 ANY_LANGUAGE = ("entity",)  # where entities are found by a pipeline of the language
@@ -44,16 +43,6 @@ _EMPTY = frozenset(
 )  # does it take, is it common
 _IN = frozenset("across in near outside throughout within".split())
 _TELL = frozenset("describe explain give identify list name state tell".split())
-_ENGLISH = (CLOSED | LANGUAGES["en"].words).difference(
-    *(table.words for code, table in LANGUAGES.items() if code != "en")
-)
-
-
-def is_english(question: str) -> bool:
-    """Whether a question has an English function or question word; those that another language of
-    `rl_qg.question_types` asks with as well (`was`, `in`) do not count.
-    """
-    return not _ENGLISH.isdisjoint(asked_words(question))
 
 
 @dataclass(frozen=True)

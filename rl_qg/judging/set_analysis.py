@@ -4,21 +4,31 @@ Multi-M for every metric M that compares a question with references, Self-BLEU, 
 (`rewards.question_sets`), as means over passages with intervals.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
+from rewards.base import Metric
 from rewards.errors import MetricInputError
-from rewards.question_sets import Multi, cardinality_difference, self_bleu
+from rewards.question_sets import (
+    Multi,
+    cardinality_difference,
+    cardinality_signature,
+    self_bleu,
+    self_bleu_signature,
+)
 from rl_qg.errors import InputError
 from rl_qg.judge import Reward
 from rl_qg.judging.gold_questions import GoldQuestions
-from rl_qg.judging.metric_scores import JudgedRow
+from rl_qg.judging.metric_scores import JudgedRow, kept_scores, texts_hash
 from rl_qg.judging.passage_draws import Draws, estimate
 from rl_qg.qa_data import passage_hash
 
+PASSAGES_AT_ONCE = 32
 PARTS = ("precision", "recall", "f1", "averaged")
 SELF_BLEU, MISSING = "self-BLEU2", "references less questions"
 Rows = list[dict[str, Any]]
@@ -71,29 +81,33 @@ def passage_sets(files: Mapping[str, Sequence[JudgedRow]], gold: GoldQuestions |
     return PassageSets(contexts, [list(known[passage]) for passage in first], predictions, left_out)
 
 
-def set_record(sets: PassageSets, metrics: Mapping[str, Reward], *, resamples: int, seed: int) -> dict[str, Any]:
+def set_record(
+    sets: PassageSets, metrics: Mapping[str, Reward], folder: Path, *, resamples: int, seed: int
+) -> dict[str, Any]:
     """Means over passages: `sets`, one row for each file, metric and part; `set_counts`; `set_signatures`;
     `not_in_sets`, why metrics are left out.
 
     The parts of Multi-M are precision, recall, their F1, and the score against all references at once (`averaged`).
-    Scores below 0, as embeddings may have them, count as 0, as a pair that is left out does.
+    Scores below 0, as embeddings may have them, count as 0, as a pair that is left out does. Those of each passage are
+    kept in `folder`, so that a command that was killed goes on.
     """
     draws = Draws(range(len(sets.contexts)), resamples=resamples, seed=seed)
     rows: Rows = []
-    signatures: dict[str, str] = {}
+    signatures = {SELF_BLEU: self_bleu_signature(), MISSING: cardinality_signature()}
     left_out: dict[str, str] = {}
     for label, metric in metrics.items():
         try:
             multi = _multi(metric)
             found = {
-                name: multi.score(asked, sets.references, sets.contexts) for name, asked in sets.predictions.items()
+                name: _scores(multi, sets, asked, folder / quote(name, safe="") / f"{label}.jsonl")
+                for name, asked in sets.predictions.items()
             }
         except MetricInputError as error:
             left_out[label] = str(error)
             continue
         signatures[label] = multi.signature
         for name, scores in found.items():
-            rows += _means(name, label, {part: getattr(scores, part) for part in PARTS}, draws)
+            rows += _means(name, label, dict(zip(PARTS, zip(*scores, strict=True), strict=True)), draws)
     for name, asked in sets.predictions.items():
         rows += _means(name, SELF_BLEU, {"mean": self_bleu(asked)}, draws)
         rows += _means(name, MISSING, {"mean": cardinality_difference(asked, sets.references)}, draws)
@@ -101,14 +115,24 @@ def set_record(sets: PassageSets, metrics: Mapping[str, Reward], *, resamples: i
 
 
 def _multi(metric: Any) -> Multi:
-    needs: Set[str] = getattr(metric, "needs", frozenset())
-    if "references" not in needs:
-        raise MetricInputError("it does not compare with references")
-    if "answers" in needs:
+    if not isinstance(metric, Metric):
+        raise MetricInputError("it is no rewards.Metric, which says what it needs and between which bounds it is")
+    if "answers" in metric.needs:
         raise MetricInputError("it needs an answer, and the questions of a set have several")
-    if not hasattr(metric, "bounds"):
-        raise MetricInputError("it does not say between which bounds its scores are")
     return Multi(metric, clip=metric.bounds[0] < 0)
+
+
+def _scores(multi: Multi, sets: PassageSets, asked: Questions, path: Path) -> list[list[float]]:
+    """The parts of each passage."""
+    texts = texts_hash(zip(asked, sets.references, sets.contexts, strict=True))
+    head = {"signature": multi.signature, "passages": len(asked), "texts": texts}
+
+    def block(start: int, end: int) -> list[list[float]]:
+        multi.metric.forget()
+        found = multi.score(asked[start:end], sets.references[start:end], sets.contexts[start:end])
+        return [list(parts) for parts in zip(*(getattr(found, part) for part in PARTS), strict=True)]
+
+    return kept_scores(path, head, len(asked), block, at_once=PASSAGES_AT_ONCE, unit="passage")
 
 
 def _means(name: str, label: str, columns: Mapping[str, Sequence[float]], draws: Draws) -> Rows:

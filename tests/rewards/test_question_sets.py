@@ -16,7 +16,6 @@ from rewards.question_sets import (
     cardinality_signature,
     distinct,
     match_sets,
-    multi,
     self_bleu,
     self_bleu_signature,
 )
@@ -199,7 +198,7 @@ def test_contexts_go_to_metrics_that_need_them():
         (lambda: match_sets(Passages({}), [["a"]], [["a"]], "x"), "multi: contexts is 'x'; give a list of one text"),
         (lambda: match_sets(Passages({}), [["a"]], [["a"]], [None]), r"multi: contexts is \[None\]"),
         (lambda: match_sets(Looked({("a", "b"): -1.0}), [["a"]], [["b"]]), "looked scores -1 for a pair, .*clip=True"),
-        (lambda: multi(load("answerability", against="context")), "answerability has no use for references"),
+        (lambda: Multi(load("answerability", against="context")), "answerability has no use for references"),
     ],
 )
 def test_bad_input_is_one_line(act, message):
@@ -254,10 +253,10 @@ def test_of_ours_moverscore_can_be_clipped_and_bartscore_cannot(folders):
 
 def test_signature():
     metric = load("coco_bleu4")
-    assert multi(metric).signature == f"multi|same:ptb|empty:zero|decimals:all|metric:{metric.signature}"
-    assert "|decimals:5|" in multi(metric, decimals=5).signature
-    assert multi(metric, tokenize="13a").signature.startswith(f"multi|same:13a|sacrebleu:{version('sacrebleu')}|")
-    assert multi(metric, clip=True).signature == (
+    assert Multi(metric).signature == f"multi|same:ptb|empty:zero|decimals:all|metric:{metric.signature}"
+    assert "|decimals:5|" in Multi(metric, decimals=5).signature
+    assert Multi(metric, tokenize="13a").signature.startswith(f"multi|same:13a|sacrebleu:{version('sacrebleu')}|")
+    assert Multi(metric, clip=True).signature == (
         f"multi|same:ptb|empty:zero|decimals:all|clip:0|metric:{metric.signature}"
     )
 

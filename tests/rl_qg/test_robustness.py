@@ -28,12 +28,12 @@ def human(count: int = 8) -> list[dict[str, Any]]:
 
 
 def german(count: int = 8) -> list[dict[str, Any]]:
-    """What `human` gives, in German: `was` and `in` are words of both languages."""
+    """What `human` gives, in German: `was` is a word of both languages."""
     rows = []
     for place in range(count):
         name, other = NAMES[place % 4], NAMES[(place + 1) % 4]
         context = f"Im Jahr {1900 + place} traf {name} in Lorn {other}. Dann ging {other} nach Tessel."
-        rows.append({"question": f"Was hat {name} in der Stadt getan?", "context": context, "answer": "traf"})
+        rows.append({"question": f"Was hat {name} danach getan?", "context": context, "answer": "traf"})
     return rows
 
 
@@ -199,9 +199,9 @@ def test_a_supplied_paraphrase_that_is_the_question_is_none(tmp_path: Path) -> N
             "language=de: entities are found by a spaCy pipeline of that language alone; .*spa[cC]y",
         ),
         (
-            [*human(8), *german(11)],  # the ninth of `human` makes nine in English of twenty
+            [*human(8), *human(1)[:1], *german(10)],  # "Name the river." has one function word alone
             {},
-            r"in\.jsonl: only 9 of 20 questions have an English .* word; name their language, such as language=de",
+            r"in\.jsonl: only 9 of 20 questions have an English question word .*; name their language, such as language=de",
         ),
     ],
 )
@@ -211,7 +211,7 @@ def test_what_cannot_be_is_one_line(tmp_path: Path, rows: Any, options: Any, mes
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("rows", [[*human(8), *human(1)[:1], *german(10)], german(19)])
+@pytest.mark.parametrize("rows", [[*human(8)[:8], *human(2)[:2], *german(10)], german(19)])
 def test_what_may_be_english_is_taken_for_it(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     record = run(tmp_path, rows, {"words": Words()}, paraphrases=german_pairs(tmp_path), language="EN")
     assert record["counts"]["questions"] == len(rows)  # half of twenty, and too few to tell
@@ -230,7 +230,7 @@ def test_german_with_a_pipeline_and_pairs(tmp_path: Path) -> None:
         wrong = [row for row in lines(tmp_path / "out" / "questions.jsonl") if row["kind"] == "entity"]
         assert len(wrong) == record["counts"]["entity"]["made"] == 8
         for place, row in enumerate(wrong):  # the other person of the passage, and nothing else
-            assert row["question"] == f"Was hat {NAMES[(place + 1) % 4]} in der Stadt getan?"
+            assert row["question"] == f"Was hat {NAMES[(place + 1) % 4]} danach getan?"
     with pytest.raises(InputError, match=r"model=.*en is for language=en, the questions for language=de") as error:
         run(tmp_path, german(), spacy_model=str(tmp_path / "en"), **given)
     assert "\n" not in str(error.value)

@@ -30,8 +30,9 @@ def values(record: dict[str, Any], metric: str) -> dict[tuple[str, str], float]:
     return {(row["predictions"], row["part"]): row["value"] for row in record["sets"] if row["metric"] == metric}
 
 
-def test_means_over_passages_worked_out_by_hand() -> None:
-    record = set_record(passage_sets({"one": ONE, "two": TWO}, None), {"bleu": Bleu(1, "coco")}, resamples=200, seed=0)
+def test_means_over_passages_worked_out_by_hand(tmp_path: Path) -> None:
+    sets = passage_sets({"one": ONE, "two": TWO}, None)
+    record = set_record(sets, {"bleu": Bleu(1, "coco")}, tmp_path, resamples=200, seed=0)
     found = values(record, "bleu")
     # p: {a b, c d} against {a b, x y}: one pair of 1, one of 0; q: {e f} against {e f}, which two never asks
     assert found["one", "precision"] == pytest.approx((1 / 2 + 1) / 2, abs=1e-6)
@@ -48,12 +49,14 @@ def test_means_over_passages_worked_out_by_hand() -> None:
     assert interval["low"] == 0 and interval["high"] == pytest.approx(0.5) and interval["n"] == 2
 
 
-def test_the_order_of_rows_does_not_matter() -> None:
+def test_the_order_of_rows_does_not_matter(tmp_path: Path) -> None:
     metrics = {"bleu": Bleu(2, "coco")}
     rng, want = np.random.default_rng(0), None
     for _ in range(4):
         shuffled = [ONE[place] for place in rng.permutation(len(ONE))]
-        found = values(set_record(passage_sets({"one": shuffled}, None), metrics, resamples=2, seed=0), "bleu")
+        found = values(
+            set_record(passage_sets({"one": shuffled}, None), metrics, tmp_path, resamples=2, seed=0), "bleu"
+        )
         assert want is None or found == pytest.approx(want)
         want = found
 
@@ -74,22 +77,49 @@ def test_gold_gives_all_questions_of_a_passage(tmp_path: Path) -> None:
     assert sets.counts() == {"passages": 1, "without_questions": {"one": 0}, "left_out": 1}
 
 
-def test_metrics_that_cannot_judge_sets_are_named() -> None:
-    class Asking(Words):
-        bounds = (0.0, 1.0)
+def test_metrics_that_cannot_judge_sets_are_named(tmp_path: Path) -> None:
+    class Asking(Bleu):
+        def __init__(self) -> None:
+            super().__init__()
+            self.needs = frozenset({"references", "answers"})
 
-    metrics = {
-        "words": Words(),
-        "asking": Asking(needs=("references", "answers")),
-        "unbounded": Words(needs=["references"]),
+    context = rewards.load("answerability", against="context")
+    metrics: dict[str, Any] = {"words": Words(), "asking": Asking(), "context": context}
+    record = set_record(passage_sets({"one": ONE}, None), metrics, tmp_path, resamples=2, seed=0)
+    whys = {label: why.partition(",")[0] for label, why in record["not_in_sets"].items()}
+    assert whys == {
+        "words": "it is no rewards.Metric",
+        "asking": "it needs an answer",
+        "context": "multi: answerability has no use for references",
     }
-    record = set_record(passage_sets({"one": ONE}, None), metrics, resamples=2, seed=0)
-    assert {label: why.split()[0:3] for label, why in record["not_in_sets"].items()} == {
-        "words": ["it", "does", "not"],
-        "asking": ["it", "needs", "an"],
-        "unbounded": ["it", "does", "not"],
-    }
-    assert {row["metric"] for row in record["sets"]} == {SELF_BLEU, MISSING}
+    assert {row["metric"] for row in record["sets"]} == {SELF_BLEU, MISSING} == set(record["set_signatures"])
+
+
+def test_a_killed_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(Exception):
+        pass
+
+    class Counting(Bleu):
+        calls, last = 0, 10**9
+
+        def compute(self, inputs: Any) -> Any:
+            Counting.calls += 1
+            if Counting.calls > Counting.last:
+                raise Killed
+            return super().compute(inputs)
+
+    monkeypatch.setattr("rl_qg.judging.set_analysis.PASSAGES_AT_ONCE", 2)
+    sets = passage_sets({"one": [row(f"p{at}", f"a b {at}", "a b c", "x y") for at in range(7)]}, None)
+    whole = set_record(sets, {"bleu": Counting(2)}, tmp_path / "whole", resamples=5, seed=0)
+    needed, Counting.calls, Counting.last = Counting.calls, 0, 5
+    with pytest.raises(Killed):
+        set_record(sets, {"bleu": Counting(2)}, tmp_path / "struck", resamples=5, seed=0)
+    Counting.calls, Counting.last = 0, 10**9
+    assert set_record(sets, {"bleu": Counting(2)}, tmp_path / "struck", resamples=5, seed=0) == whole
+    assert 0 < Counting.calls < needed
+    Counting.calls = 0
+    set_record(sets, {"bleu": Counting(2)}, tmp_path / "struck", resamples=5, seed=0)
+    assert Counting.calls == 0
 
 
 def test_rows_without_passage_or_references_are_one_line() -> None:
@@ -109,5 +139,5 @@ def test_the_command_writes_them(tmp_path: Path) -> None:
     record = json.loads((tmp_path / "out" / "evaluate.json").read_text())
     assert values(record, "bleu")["q", "precision"] == pytest.approx(0.75, abs=1e-6)
     text = (tmp_path / "out" / "evaluate.txt").read_text(encoding="utf-8")
-    assert "Sets of questions" in text and "words left out: it does not compare" in text
+    assert "Sets of questions" in text and "words left out: it is no rewards.Metric" in text
     assert (tmp_path / "out" / "tables" / "sets.csv").exists()
