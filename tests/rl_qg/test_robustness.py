@@ -201,7 +201,7 @@ def test_a_supplied_paraphrase_that_is_the_question_is_none(tmp_path: Path) -> N
         (
             [*human(8), *human(1)[:1], *german(10)],  # "Name the river." has one function word alone
             {},
-            r"in\.jsonl: only 9 of 20 questions have an English question word .*; name their language, such as language=de",
+            r"in\.jsonl: only 9 of 20 questions have an English question .*; name their language, such as language=de",
         ),
     ],
 )
