@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rl_qg.trainer import SelfCriticalConfig, SelfCriticalTrainer
+    from rl_qg.training.trainer import SelfCriticalConfig, SelfCriticalTrainer
 
 __version__ = "0.1.0"
 __all__ = ["SelfCriticalConfig", "SelfCriticalTrainer", "__version__"]
@@ -12,7 +12,7 @@ __all__ = ["SelfCriticalConfig", "SelfCriticalTrainer", "__version__"]
 def __getattr__(name: str) -> Any:
     """Load the trainer only when it is asked for: `rl-qg --help` should not wait for torch."""
     if name in ("SelfCriticalConfig", "SelfCriticalTrainer"):
-        from rl_qg import trainer
+        from rl_qg.training import trainer
 
         return getattr(trainer, name)
     raise AttributeError(f"module 'rl_qg' has no attribute {name!r}")

@@ -9,12 +9,12 @@ import yaml
 from accelerate import PartialState
 
 from rewards.combine import Part
-from rl_qg import miniature
-from rl_qg.cli import complete, compose, resolved_yaml
-from rl_qg.command_list import COMMANDS, CONFIGS, describe, overview
-from rl_qg.errors import InputError
-from rl_qg.preparation import with_miniatures
-from rl_qg.reward_options import PART
+from rl_qg.commands.catalogue import COMMANDS, CONFIGS, describe, overview
+from rl_qg.commands.cli import complete, compose, resolved_yaml
+from rl_qg.commands.open_run import with_miniatures
+from rl_qg.commands.reward_options import PART
+from rl_qg.miniatures import cache as miniature
+from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings
 
 GROUPS = ("data", "model", "reward", "held_out", "peft", "preset", "filters")

@@ -8,7 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import T5Config, T5ForConditionalGeneration
 
-from rl_qg.encoding import encoded_once
+from rl_qg.training.encoder_sharing import encoded_once
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = str(ROOT / "experiments" / "scaling")

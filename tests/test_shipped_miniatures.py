@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from rl_qg import miniature
+from rl_qg.miniatures import cache as miniature
 
 ROOT = Path(__file__).parent.parent
 MANIFEST = json.loads((miniature.SHIPPED / "manifest.json").read_text())

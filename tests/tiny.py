@@ -10,7 +10,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from rl_qg.qa_data import Answer, QAExample
+from rl_qg.data.examples import Answer, QAExample
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 

@@ -14,8 +14,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from rl_qg.qa import train_reader
-from rl_qg.qa_data import Answer, QAExample
+from rl_qg.data.examples import Answer, QAExample
+from rl_qg.readers.stage import train_reader
 from rl_qg.settings import QAModelSettings, QASettings
 
 KINDS = {

@@ -7,8 +7,8 @@ from typing import Any
 
 from accelerate import PartialState
 
-from rl_qg.score import score_file
-from rl_qg.score_inputs import ScoreInput
+from rl_qg.data.question_tables import ScoreInput
+from rl_qg.evaluation.score import score_file
 
 
 class Length:

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_qg.answering.extractor import ExtractorAnswers
-from rl_qg.answering.parser import ParserAnswers
-from rl_qg.answering.rules import rule_spans
-from rl_qg.answering.scores import score_proposals
-from rl_qg.answering.text import Span
-from rl_qg.qa_data import QAExample, passage_hash, read_examples, seeded_rank
-from rl_qg.run_folder import write_json
-from rl_qg.squad_scores import normalise_answer
+from rl_qg.data.examples import QAExample, passage_hash, read_examples, seeded_rank
+from rl_qg.generation.answers.extractor import ExtractorAnswers
+from rl_qg.generation.answers.parser import ParserAnswers
+from rl_qg.generation.answers.rules import rule_spans
+from rl_qg.generation.answers.scores import score_proposals
+from rl_qg.readers.squad_scores import normalise_answer
+from rl_qg.runtime.run_folder import write_json
+from rl_qg.text.spans import Span
 
 SETS = {
     "du_test": "squad/du_test-v1.1.json.gz",

@@ -15,7 +15,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rl_qg.qa_data import read_examples, take, write_squad
+from rl_qg.data.examples import read_examples, take, write_squad
 
 TEMPLATES = 3000
 REWARDS = {
@@ -56,7 +56,7 @@ def train(keys: dict[str, object], folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".log").open("w") as log:
         subprocess.run(
-            [sys.executable, "-c", "from rl_qg.cli import main; main()", *arguments],
+            [sys.executable, "-c", "from rl_qg.commands.cli import main; main()", *arguments],
             env={**os.environ, "OMP_NUM_THREADS": "1"},  # a core for each run
             stdout=log,
             stderr=log,

@@ -2,7 +2,7 @@
 
     python experiments/augmentation/warm_start.py data.json.gz … --output runs/augmentation/models/cloze
 
-The objective is that of `miniature:bart` (cloze and infilling; `rl_qg.miniature_recipes`): what it must learn is to
+The objective is that of `miniature:bart` (cloze and infilling; `rl_qg.miniatures.recipes`): what it must learn is to
 copy words from beside the marked answer. Questions are not read. The model is saved every 500 updates.
 """
 
@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from rl_qg.miniature_recipes import RECIPES, Passage, sentences
-from rl_qg.preparation import passages_of
-from rl_qg.qa_data import read_examples
+from rl_qg.commands.open_run import passages_of
+from rl_qg.data.examples import read_examples
+from rl_qg.miniatures.recipes import RECIPES, Passage, sentences
 from rl_qg.settings import MiniatureSettings
 
 BATCH = 16

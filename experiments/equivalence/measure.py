@@ -1,4 +1,4 @@
-"""How far a run moves when it is spread differently: the runs of `tests/rl_qg/test_equivalence.py`, gaps written down.
+"""How far a run moves when it is spread differently: the runs of `tests/rl_qg/training/test_equivalence.py`, gaps written down.
 
     PYTHONPATH=. OMP_NUM_THREADS=1 python experiments/equivalence/measure.py      # writes results.json beside itself
 
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from tests.rl_qg.test_equivalence import gap_in_log, gap_in_weights, launched, logged, rollouts, run
+from tests.rl_qg.training.test_equivalence import gap_in_log, gap_in_weights, launched, logged, rollouts, run
 
 HERE = Path(__file__).parent
 RUNS = ("4x1:4:1:16", "2x2:2:2:16", "again:2:2:16")  # name, batch of a process, accumulation, examples

@@ -3,7 +3,7 @@
     python experiments/estimators/run.py        # writes results.json and estimators.png beside itself, half a minute
 
 The policy is a table of logits over questions of up to three tokens from five (85 questions); a sharper one stands for
-later training. Rewards lie about 0.5, as a metric's do. Estimators are the project's own (`rl_qg.objectives`).
+later training. Rewards lie about 0.5, as a metric's do. Estimators are the project's own (`rl_qg.training.objectives`).
 """
 
 import json
@@ -17,7 +17,8 @@ import matplotlib.pyplot as plt
 import torch
 from torch import Tensor
 
-from rl_qg.objectives import advantages, shaped, token_logprobs
+from rl_qg.generation.logprobs import token_logprobs
+from rl_qg.training.objectives import advantages, shaped
 
 HERE = Path(__file__).parent
 END, WORDS, LENGTH, DRAWS = 0, 5, 3, 100_000

@@ -26,7 +26,7 @@ NOT_RUN = """
 - `single_gpu`, `multi_gpu`: not run: no GPU was at hand.
 - `multi_node`: not run: one machine was at hand.
 - `fsdp`, `zero1`, `zero1_offload`, `zero2_offload`, `zero3_offload`: not struck. On CPU accelerate makes plain data
-  parallelism of `fsdp`; that all of them train alike is tested in `tests/rl_qg/test_equivalence.py`.
+  parallelism of `fsdp`; that all of them train alike is tested in `tests/rl_qg/training/test_equivalence.py`.
 """
 HEAD = """# Faults
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer, BartConfig, BartForConditionalGeneration
 
-from rl_qg import world
-from rl_qg.miniature import SHIPPED
+from rl_qg.data import synthetic_corpus as world
+from rl_qg.miniatures.cache import SHIPPED
 
 PASSAGES = 10**9  # of which as many are made as rows need
 SHORT = 60  # characters

@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-DOOR = "from rl_qg.cli import main; main()"
+DOOR = "from rl_qg.commands.cli import main; main()"
 COMMON = ["training.use_cpu=true"]
 BATCHED = ["max_new_tokens=8", "batch_size=64"]
-SHIPPED = HERE.parents[1] / "rl_qg" / "pretrained"
+SHIPPED = HERE.parents[1] / "rl_qg" / "miniatures" / "pretrained"
 REAL = ["reward=qrelscore", f"reward.encoder={SHIPPED / 'bert'}", f"reward.decoder={SHIPPED / 'gpt2'}"]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rl_qg.question_types import question_type
+from rl_qg.text.question_types import question_type
 
 Line = dict[str, Any]
 

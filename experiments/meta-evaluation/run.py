@@ -16,7 +16,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-SMALLEST = Path(__file__).parents[2] / "rl_qg" / "pretrained" / "gpt2"  # shipped: too weak to judge with
+SMALLEST = (
+    Path(__file__).parents[2] / "rl_qg" / "miniatures" / "pretrained" / "gpt2"
+)  # shipped: too weak to judge with
 OVERLAP: list[Any] = [
     *(f"bleu{order}" for order in range(1, 5)),
     *(f"coco_bleu{order}" for order in range(1, 5)),
@@ -128,7 +130,7 @@ def judge(command: str, arguments: list[str], metrics: list[Any]) -> None:
     """Run a command of `rl-qg` with these metrics, those of this folder among them."""
     here = Path(__file__).parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here.parents[1]), str(here)])}
-    line = [sys.executable, "-c", "from rl_qg.cli import main; main()", command, *arguments]
+    line = [sys.executable, "-c", "from rl_qg.commands.cli import main; main()", command, *arguments]
     subprocess.run([*line, f"metrics={written(metrics)}", "training.use_cpu=true"], check=True, env=environment)
 
 

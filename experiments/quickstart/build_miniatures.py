@@ -20,13 +20,13 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
-from rl_qg import miniature
-from rl_qg.cli import compose
-from rl_qg.miniature_recipes import RECIPES, Passage
-from rl_qg.preparation import passages_of, pretraining_text
-from rl_qg.run_folder import write_json
+from rl_qg.commands.cli import compose
+from rl_qg.commands.open_run import passages_of, pretraining_text
+from rl_qg.data.synthetic_corpus import examples
+from rl_qg.miniatures import cache as miniature
+from rl_qg.miniatures.recipes import RECIPES, Passage
+from rl_qg.runtime.run_folder import write_json
 from rl_qg.settings import MiniatureSettings
-from rl_qg.world import examples
 
 STEPS = {"bart": 2400, "gpt2": 3000, "bert": 1500, "distilbert": 800, "roberta": 800}
 CLASSES = {"bart": AutoModelForSeq2SeqLM, "gpt2": AutoModelForCausalLM}

@@ -22,11 +22,11 @@ from typing import Any
 import torch
 
 from rewards import load
-from rl_qg.bootstrap import mean_interval, paired_interval
-from rl_qg.diagnostics import held_out_measures
-from rl_qg.judge import Judge
-from rl_qg.policy import Policy
-from rl_qg.qa_data import QAExample, read_examples, take
+from rl_qg.confidence_intervals import mean_interval, paired_interval
+from rl_qg.data.examples import QAExample, read_examples, take
+from rl_qg.evaluation.reward_scorer import Judge
+from rl_qg.evaluation.text_measures import held_out_measures
+from rl_qg.generation.generator import Policy
 
 JUDGES = {
     "qrelscore": {"encoder": "minilm", "decoder": "gpt2"},

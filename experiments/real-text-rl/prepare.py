@@ -20,9 +20,9 @@ from transformers import (
     EncoderDecoderModel,
 )
 
-from rl_qg import miniature
-from rl_qg.preparation import passages_of
-from rl_qg.qa_data import read_examples
+from rl_qg.commands.open_run import passages_of
+from rl_qg.data.examples import read_examples
+from rl_qg.miniatures import cache as miniature
 from rl_qg.settings import MiniatureSettings
 
 DECODER_LAYERS = 3

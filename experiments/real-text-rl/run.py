@@ -78,7 +78,7 @@ def main() -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with (args.output / f"{name}.log").open("w") as log:
             return subprocess.run(
-                [sys.executable, "-c", "from rl_qg.cli import main; main()", *arguments],
+                [sys.executable, "-c", "from rl_qg.commands.cli import main; main()", *arguments],
                 env={**os.environ, "OMP_NUM_THREADS": "1"},  # a core for each run
                 stdout=log,
                 stderr=log,

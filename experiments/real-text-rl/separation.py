@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from rewards import BARTScore, QAScore, QRelScore
-from rl_qg.judge import Judge
-from rl_qg.qa_data import QAExample, read_examples, take
+from rl_qg.data.examples import QAExample, read_examples, take
+from rl_qg.evaluation.reward_scorer import Judge
 
 TEMPLATE = "What is the name of the name of the name?"
 

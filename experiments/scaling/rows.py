@@ -19,9 +19,9 @@ from typing import Any
 from measure import write
 from transformers import AutoTokenizer
 
-from rl_qg.augment import augment
-from rl_qg.qa_data import QAExample, read_examples
-from rl_qg.qa_features import encode
+from rl_qg.augmentation.stage import augment
+from rl_qg.data.examples import QAExample, read_examples
+from rl_qg.readers.features import encode
 from rl_qg.settings import AugmentSettings
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 
 from rewards import QRelScore
-from rl_qg.policy import load_seq2seq
-from rl_qg.qa_data import QAExample, read_examples, take
-from rl_qg.rollout import Rollout
-from rl_qg.trainer import SelfCriticalConfig, SelfCriticalTrainer
+from rl_qg.data.examples import QAExample, read_examples, take
+from rl_qg.generation.decoding import Rollout
+from rl_qg.generation.generator import load_seq2seq
+from rl_qg.training.trainer import SelfCriticalConfig, SelfCriticalTrainer
 
 WAYS = {
     "float32": ("no", "float32", 0),

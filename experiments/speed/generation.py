@@ -24,12 +24,12 @@ from models import BUILDERS
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from rl_qg import beam_search
-from rl_qg.generate import ByLength
-from rl_qg.policy import Policy, _beam_search
-from rl_qg.qa_data import QAExample
-from rl_qg.qa_stream import stream_examples
-from rl_qg.run_folder import write_json
+from rl_qg.data.examples import QAExample
+from rl_qg.data.streaming import stream_examples
+from rl_qg.generation import beam_search
+from rl_qg.generation.generator import Policy, _beam_search
+from rl_qg.generation.stage import ByLength
+from rl_qg.runtime.run_folder import write_json
 
 Found = tuple[list[str], list[float]]  # of a batch: texts and log-probabilities of all beams
 WAYS = {

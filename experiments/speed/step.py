@@ -37,8 +37,8 @@ from transformers import (
 )
 
 from rewards import QRelScore
-from rl_qg.qa_data import Answer, QAExample
-from rl_qg.trainer import SelfCriticalConfig, SelfCriticalTrainer
+from rl_qg.data.examples import Answer, QAExample
+from rl_qg.training.trainer import SelfCriticalConfig, SelfCriticalTrainer
 
 SIZES = {"tiny": (64, 2, 4), "small": (256, 4, 4), "base": (768, 6, 12)}  # width, layers per stack, heads
 VOCABULARY = 50265

@@ -1,1 +1,1 @@
-"""From candidate questions to the augmented set: the parts of `rl_qg.augment`."""
+"""From candidate questions to a larger training set: measures, filters, sampling."""

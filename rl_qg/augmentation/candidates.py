@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from rl_qg.errors import InputError
-from rl_qg.qa_sources import is_unicode, opened, parse_object, to_the_end
+from rl_qg.data.formats import is_unicode, opened, parse_object, to_the_end
+from rl_qg.runtime.errors import InputError
 
 FIELDS: dict[str, type] = {
     "id": str,

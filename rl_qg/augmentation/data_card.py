@@ -9,8 +9,8 @@ import yaml
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 
-from rl_qg.errors import InputError
-from rl_qg.run_folder import atomic_writer, read_json
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.run_folder import atomic_writer, read_json
 
 log = logging.getLogger(__name__)
 TABLE = "data/train.parquet"
@@ -26,7 +26,7 @@ def card_path(output: Path) -> Path:
 
 
 def write_data_card(report: Mapping[str, Any], output: Path) -> Path:
-    """Write the card that a report (`rl_qg.augment`) gives rise to; return its path."""
+    """Write the card that a report (`rl_qg.augmentation.stage`) gives rise to; return its path."""
     path = card_path(output)
     with atomic_writer(path) as stream:
         stream.write(data_card(report))

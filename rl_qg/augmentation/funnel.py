@@ -6,8 +6,6 @@ of its dataclass. Filters compare texts by their `words`: this expects a script 
 """
 
 import hashlib
-import re
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -17,33 +15,11 @@ import torch
 from rl_qg.augmentation.candidates import Candidates
 from rl_qg.augmentation.measures import Measure
 from rl_qg.augmentation.ranking import Record
-from rl_qg.errors import InputError
-from rl_qg.judge import Reward
-from rl_qg.marks import MARKS
-from rl_qg.qa_data import passage_hash
-from rl_qg.qa_stream import Examples
-
-_WORD = re.compile(rf"\d+(?:[.,:]\d+)+|\w+(?:[{MARKS}]+\w*)*")
-
-
-def words(text: str) -> list[str]:
-    """Split a text into words for comparison: case, punctuation and Unicode form do not count.
-
-    A number keeps its inner separators (`1,000`, `5.5`, `10:30`), so that `5` is not a word of `5.5`; a letter keeps
-    its marks. Articles stay: without them the answer "The Who" would be a word of every question that begins with
-    "who".
-    """
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
-
-
-def contains_words(part: str, whole: str) -> bool:
-    """Say whether the words of `part` stand next to each other in `whole`; a part without words never does.
-
-    >>> contains_words("art", "Who threw the party?"), contains_words("New York", "Is new york's mayor tall?")
-    (False, True)
-    """
-    wanted, there = words(part), words(whole)
-    return bool(wanted) and any(there[i : i + len(wanted)] == wanted for i in range(len(there) - len(wanted) + 1))
+from rl_qg.data.examples import passage_hash
+from rl_qg.data.streaming import Examples
+from rl_qg.evaluation.reward_scorer import Reward
+from rl_qg.runtime.errors import InputError
+from rl_qg.text.words import words
 
 
 def question_key(context: str, question: str) -> bytes:

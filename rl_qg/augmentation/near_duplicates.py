@@ -17,8 +17,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_qg.augmentation.funnel import ChoiceFilter, Record, Work, words
+from rl_qg.augmentation.funnel import ChoiceFilter, Record, Work
 from rl_qg.augmentation.ranking import Ranking, passage_key
+from rl_qg.text.words import words
 
 WITHIN = ("passage", "all")
 

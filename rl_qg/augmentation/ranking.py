@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_qg.augmentation.candidates import MEASURES
-from rl_qg.errors import InputError
-from rl_qg.qa_data import passage_hash, seeded_rank
+from rl_qg.data.examples import passage_hash, seeded_rank
+from rl_qg.runtime.errors import InputError
 
 Record = Mapping[str, Any]
 RANDOM = "random"

@@ -15,12 +15,12 @@ import torch
 from rl_qg.augmentation.candidates import MEASURES
 from rl_qg.augmentation.funnel import Record, Rule, RuleFilter, Work
 from rl_qg.augmentation.measures import Measure, Taker, model_identity
-from rl_qg.errors import InputError
-from rl_qg.halving import Halving
-from rl_qg.qa_data import Answer, QAExample
-from rl_qg.qa_features import Collator, Windows, best_answers, encode
-from rl_qg.qa_reader import load_model, load_tokenizer
-from rl_qg.squad_scores import f1
+from rl_qg.data.examples import Answer, QAExample
+from rl_qg.readers.features import Collator, Windows, best_answers, encode
+from rl_qg.readers.model import load_model, load_tokenizer
+from rl_qg.readers.squad_scores import f1
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.out_of_memory import Halving
 
 AT_ONCE = 16
 """Batches that are measured together, so that windows of one length can meet."""

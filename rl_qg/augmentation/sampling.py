@@ -13,7 +13,7 @@ from typing import Protocol
 from rl_qg.augmentation.funnel import question_key
 from rl_qg.augmentation.near_duplicates import TokenSets, shingles, similarity
 from rl_qg.augmentation.ranking import Ranking, Record, passage_key
-from rl_qg.qa_data import seeded_rank
+from rl_qg.data.examples import seeded_rank
 
 PLACE_BITS = 64
 

@@ -1,1 +1,1 @@
-"""Grids of experiments: the parts of `rl_qg.study`."""
+"""Grids of experiments: jobs, data, analysis, tables."""

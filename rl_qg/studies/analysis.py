@@ -3,7 +3,7 @@
 Every number comes from the files of finished jobs, so that a part of the grid can be looked at while the rest runs.
 
 A difference is taken question by question and seed by seed. Its interval is that of the bootstrap over passages and
-seeds (`rl_qg.bootstrap.Resampling`), and so is its p-value. Three questions are asked, each with differences of its
+seeds (`rl_qg.confidence_intervals.Resampling`), and so is its p-value. Three questions are asked, each with differences of its
 own: does augmentation help (each cell against the reader on gold alone), does a reward help (each generator against
 the one it started from), and which of two generators is better (the pairs that the study file names). The differences
 of one kind in one score on one validation set are one family; Holm's correction is over the whole family.
@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.bootstrap import Interval, Resampling, holm, interval_of, two_sided_p
-from rl_qg.qa_data import passage_hash
-from rl_qg.run_folder import read_json
+from rl_qg.confidence_intervals import Interval, Resampling, holm, interval_of, two_sided_p
+from rl_qg.data.examples import passage_hash
+from rl_qg.reports.study_plots import NONE
+from rl_qg.runtime.run_folder import read_json
 from rl_qg.studies.data import StudyExamples
-from rl_qg.studies.file import ALL, NONE, Study
+from rl_qg.studies.file import ALL, Study
 from rl_qg.studies.grid import Cell, Grid, is_done, signature_of
 
 SCORES = ("exact_match", "f1")

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rl_qg.errors import InputError
-from rl_qg.qa_data import (
+from rl_qg.data.examples import (
     QAExample,
     examples_hash,
     passage_hash,
@@ -22,9 +21,10 @@ from rl_qg.qa_data import (
     take,
     write_squad,
 )
-from rl_qg.run_folder import atomic_writer, read_json, write_json
+from rl_qg.data.splits import answer_spans, read_role
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.run_folder import atomic_writer, read_json, write_json
 from rl_qg.settings import DataSettings, WorldSettings
-from rl_qg.splits import answer_spans, read_role
 from rl_qg.studies.file import Resource, Study
 
 DONE = "data.json"  # written last

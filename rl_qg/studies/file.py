@@ -10,13 +10,13 @@ from typing import Any
 
 import yaml
 
-from rl_qg.errors import InputError
+from rl_qg.reports.study_plots import NONE
+from rl_qg.runtime.errors import InputError
 from rl_qg.studies.values import as_overrides, known, limit, listed, named, numbers, optional_text, source, whole
 
 STAGES = ("ce", "scst", "both")
 ALL = "all"  # the questions of all validation sets together
 SET_BY_THE_GRID = ("data.max_train", "data.max_validation", "data.labelled_fraction", "seed", "qa.seeds", "output_dir")
-NONE = "none"  # the generator of the reader that learns from gold alone
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rl_qg.qa_data import file_hash
-from rl_qg.run_folder import TRAINED, read_json
+from rl_qg.reports.study_plots import NONE
+from rl_qg.runtime.hashes import file_hash
+from rl_qg.runtime.run_folder import TRAINED, read_json
 from rl_qg.studies.data import StudyExamples
-from rl_qg.studies.file import NONE, Generator, Study
+from rl_qg.studies.file import Generator, Study
 
 KINDS = ("ce", "scst", "generate", "augment", "reader")
 OUT = "out"  # what the command writes, below the job's folder

@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_qg.report_study import FILE
-from rl_qg.run_folder import atomic_writer, write_json
-from rl_qg.run_record import git_state, hardware, package_versions
+from rl_qg.reports.study_plots import write_curves
+from rl_qg.reports.study_tables import as_markdown, tables
+from rl_qg.reports.study_view import FILE
+from rl_qg.runtime.run_folder import atomic_writer, write_json
+from rl_qg.runtime.run_record import git_state, hardware, package_versions
 from rl_qg.studies.analysis import QUESTIONS, Results, cell_rows, signatures, test_rows
 from rl_qg.studies.grid import Grid, is_done, outcome
-from rl_qg.studies.plots import write_curves
-from rl_qg.studies.tables import as_csv, as_markdown, tables
 from rl_qg.studies.why import explain
+from rl_qg.text.tables import as_csv
 
 
 def write_record(results: Results, grid: Grid, failed: Mapping[str, str], skipped: Sequence[str]) -> dict[str, Any]:

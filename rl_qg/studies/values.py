@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
-from rl_qg.errors import InputError
+from rl_qg.runtime.errors import InputError
 
 
 def as_overrides(value: Any, where: str) -> tuple[str, ...]:

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.answering.rules import rule_spans
-from rl_qg.qa_data import QAExample, read_examples
-from rl_qg.question_types import question_type
-from rl_qg.report_run import read_metrics
-from rl_qg.run_folder import read_json, read_json_lines
+from rl_qg.data.examples import QAExample, read_examples
+from rl_qg.generation.answers.rules import rule_spans
+from rl_qg.reports.run_files import read_metrics
+from rl_qg.reports.study_plots import NONE
+from rl_qg.runtime.run_folder import read_json, read_json_lines
 from rl_qg.studies.analysis import Group, Results, differences, reward_gains
-from rl_qg.studies.file import NONE
 from rl_qg.studies.grid import Cell, signature_of
+from rl_qg.text.question_types import question_type
 
 SYNTHETIC = "synthetic-"
 MOVED = ("reward_greedy", "held_out", "bleu4", "length_words", "kl")  # of the evaluations while a reward was learned

@@ -8,11 +8,11 @@ model is kept: what a resumed run must not forget.
 from dataclasses import dataclass
 from pathlib import Path
 
-from rl_qg import world
-from rl_qg.qa_data import write_squad
+from rl_qg.data import synthetic_corpus as world
+from rl_qg.data.examples import write_squad
 from tests.distributed.runs import PROJECT
 
-MODELS = PROJECT / "rl_qg" / "pretrained"
+MODELS = PROJECT / "rl_qg" / "miniatures" / "pretrained"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.rewards.reference import answer_logprobs, global_relevance, local_relevance, translation_score
 
-PRETRAINED = Path(__file__).resolve().parents[2] / "rl_qg" / "pretrained"
+PRETRAINED = Path(__file__).resolve().parents[2] / "rl_qg" / "miniatures" / "pretrained"
 GOLDEN = Path(__file__).with_name("golden.json")
 
 PASSAGE = (

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rl_qg.augment import augment
 from rl_qg.augmentation.files import AugmentedRow, write_augmented
-from rl_qg.errors import InputError
-from rl_qg.qa_data import Answer, QAExample, read_examples
-from rl_qg.qa_sources import parquet_rows
+from rl_qg.augmentation.stage import augment
+from rl_qg.data.examples import Answer, QAExample, read_examples
+from rl_qg.data.formats import parquet_rows
+from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AugmentSettings
 from tests.full_disk import room_for
 from tests.questions import PASSAGE, record, write_questions

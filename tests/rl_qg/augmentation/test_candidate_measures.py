@@ -11,8 +11,8 @@ import pytest
 from accelerate import PartialState
 
 from rl_qg.augmentation.measures import Measure, Taken, Taker, model_identity, take_measure
-from rl_qg.errors import InputError
-from rl_qg.qa_data import file_hash
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.hashes import file_hash
 from tests.full_disk import room_for
 from tests.questions import record, write_questions
 
@@ -189,7 +189,7 @@ def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
 
 
 if __name__ == "__main__":
-    from rl_qg.processes import leave
+    from rl_qg.runtime.processes import leave
 
     questions_file, state = Path(sys.argv[1]), PartialState(cpu=True)
     take_measure(Lengths().measure(), questions_file, file_hash(questions_file), ALL, state)

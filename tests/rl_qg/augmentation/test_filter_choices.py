@@ -13,14 +13,14 @@ from accelerate import PartialState
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.augment import augment
 from rl_qg.augmentation.candidates import Candidates
-from rl_qg.augmentation.choices import Cap, RewardFilter, TypeBalance
 from rl_qg.augmentation.funnel import ChoiceFilter, Funnel, Work
-from rl_qg.augmentation.table import build_filters
-from rl_qg.errors import InputError
-from rl_qg.question_types import question_type
+from rl_qg.augmentation.registry import build_filters
+from rl_qg.augmentation.set_filters import Cap, RewardFilter, TypeBalance
+from rl_qg.augmentation.stage import augment
+from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AugmentSettings
+from rl_qg.text.question_types import question_type
 from tests.questions import record, write_questions
 
 OPENINGS = {"what": "What is", "who": "Who is", "where": "Where is", "other": "Name"}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rl_qg.augmentation.funnel import RuleFilter, Work
-from rl_qg.augmentation.rules import (
+from rl_qg.augmentation.row_filters import (
     AnswerInQuestion,
     Duplicates,
     Empty,
@@ -18,7 +18,7 @@ from rl_qg.augmentation.rules import (
     repeats_itself,
     scripts,
 )
-from rl_qg.qa_data import Answer, QAExample
+from rl_qg.data.examples import Answer, QAExample
 from tests.questions import PASSAGE, record
 
 GOLD = [QAExample("g", "", PASSAGE, "Who met Charles Babbage?", (Answer("Ada", 0),))]

@@ -10,10 +10,10 @@ import yaml
 
 from rl_qg.augmentation.funnel import Record
 from rl_qg.augmentation.near_duplicates import NearDuplicates
-from rl_qg.augmentation.rules import Length
-from rl_qg.augmentation.table import KINDS, build_filters
-from rl_qg.command_list import CONFIGS
-from rl_qg.errors import InputError
+from rl_qg.augmentation.registry import KINDS, build_filters
+from rl_qg.augmentation.row_filters import Length
+from rl_qg.commands.catalogue import CONFIGS
+from rl_qg.runtime.errors import InputError
 
 
 def test_filters_stand_in_the_order_of_the_file_and_null_is_none() -> None:

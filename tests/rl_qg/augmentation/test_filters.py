@@ -8,18 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_qg.augmentation.candidates import Candidates
-from rl_qg.augmentation.funnel import (
-    ChoiceFilter,
-    Funnel,
-    Record,
-    Rule,
-    RuleFilter,
-    Work,
-    contains_words,
-    question_key,
-    words,
-)
-from rl_qg.errors import InputError
+from rl_qg.augmentation.funnel import ChoiceFilter, Funnel, Record, Rule, RuleFilter, Work, question_key
+from rl_qg.runtime.errors import InputError
+from rl_qg.text.words import contains_words, words
 from tests.questions import record, write_questions
 
 

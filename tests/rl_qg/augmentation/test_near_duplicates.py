@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rl_qg.augmentation.candidates import Candidates
 from rl_qg.augmentation.funnel import Funnel, Work
 from rl_qg.augmentation.near_duplicates import NearDuplicates, TokenSets, shingles, similar_to_earlier, similarity
-from rl_qg.qa_data import Answer, QAExample
+from rl_qg.data.examples import Answer, QAExample
 from tests.questions import PASSAGE, record, write_questions
 
 texts = st.lists(st.frozensets(st.sampled_from("abcdefgh"), min_size=1), max_size=25)

@@ -8,13 +8,13 @@ import torch
 from accelerate import PartialState
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-from rl_qg.augment import augment
 from rl_qg.augmentation.funnel import Work
 from rl_qg.augmentation.round_trip import RoundTrip
-from rl_qg.errors import InputError
-from rl_qg.qa_reader import load_model
+from rl_qg.augmentation.stage import augment
+from rl_qg.readers.model import load_model
+from rl_qg.readers.squad_scores import f1
+from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AugmentSettings
-from rl_qg.squad_scores import f1
 from tests.questions import record, write_questions
 from tests.toy_reader import save_bert, toy_examples, toy_tokenizer
 

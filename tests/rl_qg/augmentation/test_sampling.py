@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.augmentation.funnel import words
 from rl_qg.augmentation.sampling import SAMPLERS, Best, Diverse
+from rl_qg.text.words import words
 from tests.questions import record
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rl_qg.bootstrap import holm
-from rl_qg.errors import InputError
-from rl_qg.qa_data import write_squad
-from rl_qg.report import write_report
-from rl_qg.run_folder import write_json
+from rl_qg.confidence_intervals import holm
+from rl_qg.data.examples import write_squad
+from rl_qg.reports.page import write_report
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.run_folder import write_json
 from rl_qg.studies.analysis import find_results
 from rl_qg.studies.data import ResourceData, StudyExamples
 from rl_qg.studies.file import read_study
 from rl_qg.studies.grid import Grid, make_grid
 from rl_qg.studies.record import write_record
-from tests.rl_qg.test_report import Page
+from tests.rl_qg.reports.test_page import Page
 from tests.tiny import example
 
 FILE = """

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.errors import InputError
-from rl_qg.qa_data import QAExample, passage_hash, read_examples, write_squad
+from rl_qg.data.examples import QAExample, passage_hash, read_examples, write_squad
+from rl_qg.data.synthetic_corpus import examples as world_examples
+from rl_qg.runtime.errors import InputError
 from rl_qg.settings import WorldSettings
 from rl_qg.studies.data import StudyExamples, load_examples, read_sets, write_examples
 from rl_qg.studies.file import read_study
-from rl_qg.world import examples as world_examples
 
 STUDY = """
 output_dir: OUT

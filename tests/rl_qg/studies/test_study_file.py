@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.errors import InputError
+from rl_qg.runtime.errors import InputError
 from rl_qg.studies.file import Generator, Resource, read_study
 from rl_qg.studies.values import as_overrides
 

@@ -1,0 +1,1 @@
+"""The command line: settings composed by Hydra, one function for each command."""

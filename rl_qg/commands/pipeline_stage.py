@@ -1,0 +1,183 @@
+"""The whole job: data -> CE -> SCST -> (answers) -> questions -> filter -> augment -> QA -> report.
+
+    rl-qg pipeline preset=quickstart output_dir=runs/first
+
+Stages meet through files in the run folder. A stage whose result is there is not run again, so the same command after
+a kill goes on where it stood, and a stage can be redone by deleting its result.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from accelerate import PartialState
+
+from rl_qg.augmentation.data_card import check_dataset_name
+from rl_qg.augmentation.stage import augment, check_questions, report_path
+from rl_qg.commands.commands import train_generator
+from rl_qg.commands.load_filters import check_filters, check_numbers, load_metric, with_metrics
+from rl_qg.commands.open_run import Run
+from rl_qg.data.examples import QAExample, read_examples, take
+from rl_qg.data.formats import found_records
+from rl_qg.data.passages import Passages, has_answers
+from rl_qg.data.splits import answer_spans, source_names, with_more_spans
+from rl_qg.data.streaming import Examples
+from rl_qg.evaluation.compare_generators import evaluate_generators
+from rl_qg.generation.answers.stage import method, propose_answers, report_line
+from rl_qg.generation.stage import generate
+from rl_qg.readers.stage import compare, train_reader
+from rl_qg.reports.hub import publish
+from rl_qg.reports.page import write_report
+from rl_qg.runtime.processes import from_main
+from rl_qg.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+def check_late_stages(settings: Settings, state: PartialState) -> None:
+    """Raise `InputError` for what a late stage would stumble over, before the first one has taken hours."""
+    check_filters(settings)
+    check_numbers(settings)
+    check_dataset_name(settings.augment.hub_dataset)
+    if from_main(state, partial(_reads_passages, settings)):
+        method(settings.answers, state)
+
+
+def _reads_passages(settings: Settings) -> bool:
+    """Read the files of `data.unlabelled` to their end; return whether answers are to be proposed for one of them."""
+    sources = source_names(settings.data.unlabelled)
+    answered = [source for source in sources if has_answers(source)]
+    for source in answered:
+        deque(found_records(source, "train", unlabelled=True), maxlen=0)
+    bare = [source for source in sources if source not in answered]
+    if bare:
+        deque(Passages(bare, settings.answers.passages), maxlen=0)
+    return bool(bare)
+
+
+def run_pipeline(run: Run) -> Path:
+    """Run every stage that is not done; return the report's path."""
+    folder, settings, splits = run.folder, run.settings, run.splits
+    stages = 8 if settings.data.unlabelled else 7
+    _say(1, stages, "train the generator: cross-entropy, then by reward")
+    generator = train_generator(run)
+    if run.state.is_main_process:
+        _say(2, stages, "judge both generators on held-out passages")
+        _evaluate(run)
+    run.state.wait_for_everyone()
+
+    spans: Examples = answer_spans([*splits.gold, *splits.unlabelled])
+    if settings.data.unlabelled:
+        _say(stages - 5, stages, "propose answers in the passages of data.unlabelled")
+        spans = _more_spans(run, spans)
+
+    _say(stages - 4, stages, "generate questions for every answer")
+    questions = folder / "questions.jsonl"
+    generate(
+        str(generator),
+        spans,
+        questions,
+        settings=settings.generate,
+        seed=settings.seed,
+        state=run.state,
+        sources=splits.hashes,
+        accept_changed_data=settings.accept_changed_data,
+    )
+
+    qa, augmented = folder / "qa", folder / "augmented.json"
+    _say(stages - 3, stages, "train a reader on gold alone")
+    _train_reader(run, splits.gold, qa / "gold")  # before the filters, one of which may ask it
+
+    _say(stages - 2, stages, "filter, sample and merge with the human questions")
+    _augment(run, questions, augmented)
+
+    _say(stages - 1, stages, "train a reader on gold with synthetic questions")
+    _train_reader(run, read_examples(augmented, role="train").examples, qa / "augmented")
+
+    report = folder / "report.html"
+    if run.state.is_main_process:
+        compare(qa / "gold", qa / "augmented", qa / "comparison.json")
+        _say(stages, stages, "write the report")
+        write_report([folder], report)
+        log.info("done: open %s", report)
+    run.state.wait_for_everyone()
+    return report
+
+
+def _more_spans(run: Run, known: Examples) -> Examples:
+    """The known spans and those of `data.unlabelled`: a file's own answers, or what is proposed for its passages."""
+    settings = run.settings
+    sources = source_names(settings.data.unlabelled)
+    answered = from_main(run.state, lambda: [source for source in sources if has_answers(source)])
+    files, bare = list(answered), [source for source in sources if source not in answered]
+    if bare:
+        output = run.folder / "answers.jsonl"
+        report = propose_answers(
+            Passages(bare, settings.answers.passages, run.splits.held_out),
+            output,
+            settings=settings.answers,
+            state=run.state,
+            accept_changed_data=settings.accept_changed_data,
+        )
+        log.info(report_line(report))
+        files += [str(output)] if report["spans"] else []
+    return with_more_spans(list(known), files, run.splits.held_out) if files else known
+
+
+def _augment(run: Run, questions: Path, augmented: Path) -> None:
+    accept = run.settings.accept_changed_data
+
+    def is_done() -> bool:
+        if not (augmented.exists() and report_path(augmented).exists()):
+            return False
+        check_questions(questions, augmented, accept_changed_data=accept)
+        return True
+
+    if from_main(run.state, is_done):
+        return
+    augment(
+        questions,
+        run.splits.gold,
+        augmented,
+        settings=with_metrics(run.settings, run.state),
+        state=run.state,
+        load_metric=partial(load_metric, state=run.state, placement=run.settings.training.reward_placement),
+    )
+
+
+def _train_reader(run: Run, examples: Sequence[QAExample], folder: Path) -> None:
+    settings = run.settings
+    train_reader(
+        examples,
+        run.splits.validation,
+        settings=settings.qa,
+        output_dir=folder,
+        use_cpu=settings.training.use_cpu,
+        precision=settings.training.precision,
+        accept_changed_data=settings.accept_changed_data,
+    )
+
+
+def _evaluate(run: Run) -> None:
+    output = run.folder / "evaluation.json"
+    models = {name: run.folder / name for name in ("ce", "scst") if (run.folder / name).exists()}
+    if output.exists() or not models:
+        return
+    settings = run.settings
+    evaluate_generators(
+        models,
+        take(run.splits.validation, settings.evaluation.max_examples, settings.data.seed),
+        run.reward(),
+        output,
+        held_out=run.held_out(),
+        max_new_tokens=settings.scst.max_new_tokens,
+        batch_size=settings.evaluation.batch_size,
+        device=run.state.device,
+    )
+    publish(run.folder, settings.training.hub_model)  # the cards now know the results
+
+
+def _say(number: int, total: int, text: str) -> None:
+    log.info("[%d/%d] %s", number, total, text)

@@ -1,0 +1,1 @@
+"""QA data: examples, the formats people keep them in, splits, passages, the embedded corpus."""

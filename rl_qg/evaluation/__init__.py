@@ -1,0 +1,1 @@
+"""How good questions are: rewards and metrics over files, and generators compared."""

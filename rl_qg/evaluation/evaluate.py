@@ -1,0 +1,271 @@
+"""Generated questions under several metrics: one table with intervals, by type and length, of one file or several.
+
+    rl-qg evaluate predictions=questions.jsonl references=train.json metrics=[bleu4,rouge_l,qrelscore] output=DIR
+    rl-qg evaluate 'predictions={ce: ce.jsonl, scst: scst.jsonl}' metrics=[bleu4] output=DIR
+    rl-qg evaluate 'predictions={question: q.txt, references: r.txt}' metrics=[bleu4] output=DIR
+
+A file may have any form that `rl-qg score` reads; a mapping whose names are all columns is one input of text files.
+`references` names files of human questions, to be joined by id, or by passage and answer (`judging.gold_questions`).
+Several files about the same passages, answers and references, row by row, are compared by paired tests. Writes
+`evaluate.json`, `.txt`, `.html` and CSV (`tables/`); scores are kept in `scores/`, so that a command that was killed
+goes on.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from tqdm import tqdm
+
+from rl_qg.data.question_tables import ScoreInput
+from rl_qg.evaluation.metric_scores import JudgedRow, check_rows, direction_of, scores_of
+from rl_qg.evaluation.passage_draws import Draws, few_passages
+from rl_qg.evaluation.prediction_analysis import (
+    ALL,
+    CORPUS,
+    MEAN,
+    Predictions,
+    Rows,
+    not_alike,
+    passage_groups,
+    score_rows,
+    test_rows,
+)
+from rl_qg.evaluation.references import GoldQuestions
+from rl_qg.evaluation.result_pages import Page, Table, as_text, estimate_text, p_text, write_results
+from rl_qg.evaluation.reward_scorer import Reward, signature_of
+from rl_qg.evaluation.set_analysis import passage_sets, set_record
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings import EvaluateSettings
+
+log = logging.getLogger(__name__)
+
+
+def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path) -> dict[str, Any]:
+    """Score every file with every metric, and write the results to `folder`; return the record.
+
+    Raises:
+        InputError: a file that cannot be read or is empty, a row without what a metric needs.
+    """
+    columns = asdict(settings.columns)
+    named = _named(settings.predictions, {*columns, *columns.values()})
+    sources = {name: ScoreInput(path, columns) for name, path in named.items()}
+    gold = (
+        GoldQuestions(settings.references, settings.references_split)
+        if settings.references not in ("", None)
+        else None
+    )
+    read = {name: _rows(source, gold) for name, source in sources.items()}
+    rows = {name: own for name, (own, _) in read.items()}
+    for own in rows.values():
+        for label, metric in metrics.items():
+            check_rows(label, metric, own, "add it (human questions: references=train.json)")
+    sets = passage_sets(rows, gold) if settings.sets else None
+    files = [_scored(name, own, metrics, settings, folder) for name, own in rows.items()]
+    corpus = {label: metric.corpus for label, metric in metrics.items() if _has_corpus_form(metric)}  # type: ignore[attr-defined]
+    scores = [row for file in files for row in score_rows(file, corpus, settings.lengths, settings.language)]
+    why = not_alike(files)
+    directions = {label: direction_of(metric) for label, metric in metrics.items()}
+    tests = test_rows(files, corpus, directions) if len(files) > 1 and why is None else []
+    signatures = {label: signature_of(metric) for label, metric in metrics.items()}
+    record: dict[str, Any] = {
+        "predictions": {name: source.hashes() for name, source in sources.items()},
+        "references": gold.hashes() if gold is not None else {},
+        "settings": asdict(settings),
+        "counts": {
+            file.name: {"questions": len(file.rows), "passages": file.draws.passages, **read[file.name][1]}
+            for file in files
+        },
+        "signatures": signatures,
+        "lower_is_better": [label for label, direction in directions.items() if direction < 0],
+        "scores": scores,
+        "tests": tests,
+        "not_paired": why,
+    }
+    record |= (
+        {}
+        if sets is None
+        else set_record(sets, metrics, folder / "sets", resamples=settings.resamples, seed=settings.seed)
+    )
+    shown = signatures | {f"sets, {label}": one for label, one in record.get("set_signatures", {}).items()}
+    page = Page("evaluate", " · ".join(rows), _facts(record), _tables(record), shown)
+    write_results(
+        folder, "evaluate", record, page, {name: record.get(name, []) for name in ("scores", "tests", "sets")}
+    )
+    log.info("%s\ndone: open %s", as_text(page), folder / "evaluate.html")
+    return record
+
+
+def _named(predictions: Any, columns: Set[str]) -> dict[str, Any]:
+    """The files by name: a mapping as it is, others by their stems; a mapping of columns is one input."""
+    if isinstance(predictions, Mapping) and predictions:
+        if predictions.keys() <= columns:
+            return {Path(str(next(iter(predictions.values())))).name.partition(".")[0]: predictions}
+        return {str(name): path for name, path in predictions.items()}
+    paths = predictions if isinstance(predictions, list) else [predictions]
+    if not paths or not all(isinstance(path, str) and path for path in paths):
+        raise InputError("predictions has no value; give a file, such as predictions=questions.jsonl, or several")
+    names = [Path(path).name.partition(".")[0] for path in paths]
+    if len(set(names)) < len(names):
+        names = paths
+    if len(set(names)) < len(names):
+        raise InputError(f"predictions: {names[0]} is named twice; give each file once, or names: {{a: …, b: …}}")
+    return dict(zip(names, paths, strict=True))
+
+
+def _rows(source: ScoreInput, gold: GoldQuestions | None) -> tuple[list[JudgedRow], dict[str, Any]]:
+    """Every row of a file, and how many were joined by what to the questions of `gold`, if any; equal passages are
+    held once.
+    """
+    once: dict[str, str] = {}
+    rows: list[JudgedRow] = []
+    joined: Counter[str] = Counter()
+    alone = ""
+    for row in tqdm(source, desc="read", unit="row", leave=False, delay=2):
+        question, context, references = (source.value(row, name) for name in ("question", "context", "references"))
+        if question is None:
+            raise InputError(
+                f"{row.where}: field {source.columns['question']!r} is missing or no text; the row has "
+                f"{', '.join(map(repr, row.fields))} (columns.question=… names another field)"
+            )
+        held = None if context is None else once.setdefault(context, context)
+        answer = source.value(row, "answer")
+        if gold is not None:
+            references, how = gold.find(row.fields.get("id"), held, answer)
+            joined[how] += 1
+            alone = alone or ("" if references else row.where)
+        rows.append(JudgedRow(row.where, question, held, answer, None if references is None else tuple(references)))
+    if not rows:
+        raise InputError(f"{source}: holds no question; check the file")
+    if alone:
+        raise InputError(
+            f"{alone}: no question in {gold} is about its passage and answer ({joined['']:,} of {len(rows):,} rows "
+            "have none there); give the file they were made from, or leave references= and what needs it out"
+        )
+    return rows, {"references_by": dict(joined)} if joined else {}
+
+
+def _scored(
+    name: str, rows: Sequence[JudgedRow], metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path
+) -> Predictions:
+    scores, counts = {}, {}
+    place = folder / "scores" / quote(name, safe="")
+    for label, metric in metrics.items():
+        known = None
+        if _has_corpus_form(metric):
+            given: Any = metric
+            asked, gold = [row.question for row in rows], [row.references for row in rows]
+            counts[label] = np.asarray(given.statistics(asked, gold), dtype=np.float64)
+            if hasattr(metric, "sentence"):  # from the same counts: nothing is cut into words twice
+                known = np.asarray(given.sentence(counts[label])).tolist()
+        found = scores_of(label, metric, rows, place, batch_size=settings.batch_size, known=known)
+        scores[label] = np.array([np.nan if value is None else value for value in found])
+    draws = Draws(passage_groups(rows), resamples=settings.resamples, seed=settings.seed)
+    return Predictions(name, rows, scores, counts, draws)
+
+
+def _has_corpus_form(metric: Reward) -> bool:
+    return hasattr(metric, "statistics") and hasattr(metric, "corpus")
+
+
+# --- For people ---
+
+
+def _facts(record: Mapping[str, Any]) -> list[str]:
+    settings = record["settings"]
+    facts = [
+        f"{name}: {count['questions']:,} questions on {count['passages']:,} passages{_found_by(count)}."
+        for name, count in record["counts"].items()
+    ]
+    facts.append(
+        f"Brackets: 95 % bootstrap intervals over passages ({settings['resamples']:,} draws, seed {settings['seed']})."
+    )
+    if record["not_paired"]:
+        facts.append(f"Not compared question by question: {record['not_paired']}.")
+    facts += filter(None, [few_passages(min(count["passages"] for count in record["counts"].values()))])
+    missing: dict[str, int] = {}
+    for row in record["scores"]:
+        if row["by"] == ALL and "without_score" in row:
+            missing[f"{row['metric']} ({row['predictions']})"] = row["without_score"]
+    if missing:
+        facts.append("Questions without a score: " + ", ".join(f"{key} {count:,}" for key, count in missing.items()))
+    return facts
+
+
+def _found_by(count: Mapping[str, Any]) -> str:
+    found = ", ".join(f"{number:,} by {how}" for how, number in count.get("references_by", {}).items())
+    return f"; references joined: {found}" if found else ""
+
+
+def _tables(record: Mapping[str, Any]) -> list[Table]:
+    note = f"{CORPUS}: counts summed over all questions, then one score. {MEAN}: each question scored on its own."
+    if record["lower_is_better"]:
+        note += f" Better when lower: {', '.join(record['lower_is_better'])}."
+    whole = [row for row in record["scores"] if row["by"] == ALL]
+    tables = [Table("Scores", _by_file(whole, "form"), note)]
+    if record["tests"]:
+        note = (
+            "First minus second, on the same questions; p: two-sided, by paired bootstrap over passages; Holm's "
+            f"correction over {record['tests'][0].get('family', 0)} differences."
+        )
+        tables.append(Table("Differences", [_test(row) for row in record["tests"]], note))
+    if "sets" in record:
+        tables.append(Table("Sets of questions", _by_file(record["sets"], "part"), _set_note(record)))
+    several = len(record["counts"]) > 1
+    for by, title in (("type", "By type of question"), ("length", "By length of the question")):
+        for name in record["counts"]:
+            own = [row for row in record["scores"] if row["by"] == by and row["predictions"] == name]
+            if not own:  # types, in a language without them
+                continue
+            tables.append(Table(f"{title}, {name}" if several else title, _by_kind(own)))
+    return tables
+
+
+def _by_file(rows: Rows, key: str) -> list[dict[str, str]]:
+    """A line for each metric and value of `key`, a column for each file."""
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        line = lines.setdefault((row["metric"], row[key]), {"metric": row["metric"], key: row[key]})
+        line[row["predictions"]] = estimate_text(row, 4)
+    return list(lines.values())
+
+
+def _set_note(record: Mapping[str, Any]) -> str:
+    counts = record["set_counts"]
+    note = (
+        f"All questions about a passage against all its references, paired one to one (Multi-M), then the mean over "
+        f"{counts['passages']:,} passages; {counts['left_out']:,} more have references and no question here. "
+        "precision, recall: the pairs' scores over the number of questions, of references; averaged: each question "
+        "against all references at once."
+    )
+    silent = [f"{name} asks nothing about {count:,}" for name, count in counts["without_questions"].items() if count]
+    left_out = [f"{label} left out: {why}" for label, why in record["not_in_sets"].items()]
+    return note + "".join(f" {said}." for said in [*silent, *left_out])
+
+
+def _by_kind(rows: Rows) -> list[dict[str, str]]:
+    sizes: dict[str, int] = {}
+    for row in rows:
+        sizes[row["kind"]] = max(sizes.get(row["kind"], 0), row["n"] + row.get("without_score", 0))
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        line = lines.setdefault((row["metric"], row["form"]), {"metric": row["metric"], "form": row["form"]})
+        line[f"{row['kind']} ({sizes[row['kind']]:,})"] = estimate_text(row)
+    return list(lines.values())
+
+
+def _test(row: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "metric": row["metric"],
+        "form": row["form"],
+        "pair": f"{row['predictions']} − {row['against']}",
+        "difference": estimate_text(row, 4, signed=True),
+        "p": p_text(row["p"]),
+        "p (Holm)": p_text(row.get("p_holm")),
+        "better": row.get("better") or "",
+    }

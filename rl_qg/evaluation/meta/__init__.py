@@ -1,0 +1,1 @@
+"""How good metrics are: agreement with people, and robustness."""

@@ -1,0 +1,124 @@
+"""Judging the judges: how far metrics agree with people who have rated the same questions.
+
+    rl-qg correlate human=judgements.jsonl metrics=[bleu4,rouge_l,qrelscore] output=DIR
+
+Writes `correlate.json`, `.txt`, `.html`, and every table as CSV (`tables/`); what each number is stands in
+`docs/meta-evaluation.md`. Scores are kept in `scores/`: a command that was killed goes on, and one with a further
+metric computes that one alone.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_qg.evaluation.meta.judgement_analysis import Judged, analyse
+from rl_qg.evaluation.meta.judgement_tables import judgement_tables
+from rl_qg.evaluation.meta.judgements import Judgement, criteria_of, read_judgements
+from rl_qg.evaluation.metric_scores import check_rows, direction_of, scores_of
+from rl_qg.evaluation.passage_draws import Draws, Floats, few_passages
+from rl_qg.evaluation.result_pages import Page, as_text, write_results
+from rl_qg.evaluation.reward_scorer import Reward, signature_of
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.hashes import file_hash
+from rl_qg.settings import CorrelateSettings
+
+log = logging.getLogger(__name__)
+AUTHORS = "authors/"  # before the name of a metric whose values the data's authors give
+GIVEN = "given by the authors of the data"
+
+
+def correlate(metrics: Mapping[str, Reward], settings: CorrelateSettings, folder: Path) -> dict[str, Any]:
+    """Score the rated questions with every metric, compare, and write the results to `folder`; return the record.
+
+    Raises:
+        InputError: a file that cannot be read, a criterion that nobody rated, a question without what a metric needs.
+    """
+    path = Path(settings.human).expanduser()
+    judgements = read_judgements(path)
+    criteria = criteria_of(judgements, settings.criteria)
+    rows = [judgement.row for judgement in judgements]
+    for label, metric in metrics.items():
+        check_rows(label, metric, rows)
+    scores: dict[str, Floats] = {}
+    signatures: dict[str, str] = {}
+    for label, metric in metrics.items():
+        found = scores_of(label, metric, rows, folder / "scores", batch_size=settings.batch_size)
+        scores[label] = direction_of(metric) * np.array([np.nan if value is None else value for value in found])
+        signatures[label] = signature_of(metric) + ("" if direction_of(metric) > 0 else "  (turned round)")
+    if settings.provided:
+        scores |= _provided(judgements)
+        signatures |= {name: GIVEN for name in scores if name.startswith(AUTHORS)}
+    if not scores:
+        raise InputError(f"{path}: no metric to compare: name some in metrics=[…], or give the field metrics")
+    draws = Draws([judgement.group for judgement in judgements], resamples=settings.resamples, seed=settings.seed)
+    judged = Judged(judgements, scores, draws, settings.language)
+    found_tables = analyse(judged, criteria, folds=settings.folds, steps=settings.max_selected, seed=settings.seed)
+    record = _record(path, settings, judged, criteria, signatures, found_tables)
+    page = Page(
+        "correlate",
+        path.name,
+        _facts(record),
+        judgement_tables(found_tables, criteria),
+        signatures,
+        "All pairs of metrics, with p-values by bootstrap and by Williams' test, are in tables/differences.csv.",
+    )
+    write_results(folder, "correlate", record, page, found_tables)
+    short = replace(page, tables=page.tables[: len(criteria)])
+    log.info("%s\ndone: open %s", as_text(short), folder / "correlate.html")
+    return record
+
+
+def _provided(judgements: Sequence[Judgement]) -> dict[str, Floats]:
+    names = dict.fromkeys(name for judgement in judgements for name in judgement.metrics)
+    return {
+        f"{AUTHORS}{name}": np.array([judgement.metrics.get(name, np.nan) for judgement in judgements])
+        for name in names
+    }
+
+
+def _record(
+    path: Path,
+    settings: CorrelateSettings,
+    judged: Judged,
+    criteria: Sequence[str],
+    signatures: Mapping[str, str],
+    found: Mapping[str, list[dict[str, Any]]],
+) -> dict[str, Any]:
+    judgements = judged.judgements
+    return {
+        "human": {str(path): file_hash(path)},
+        "settings": asdict(settings),
+        "counts": {
+            "questions": len(judgements),
+            "passages": judged.draws.passages,
+            "items": len({judgement.item for judgement in judgements}),
+            "systems": len(judged.systems[0]),
+            "without_rating": {
+                name: int(np.isnan(judged.ratings(name)).sum())
+                for name in criteria
+                if np.isnan(judged.ratings(name)).any()
+            },
+            "without_score": {
+                name: int(np.isnan(values).sum()) for name, values in judged.scores.items() if np.isnan(values).any()
+            },
+        },
+        "signatures": dict(signatures),
+        **{key: rows for key, rows in found.items() if key != "differences"},
+        "differences": {"file": "tables/differences.csv", "rows": len(found["differences"])},
+    }
+
+
+def _facts(record: Mapping[str, Any]) -> list[str]:
+    counts, settings = record["counts"], record["settings"]
+    facts = [
+        f"{counts['questions']:,} questions on {counts['passages']:,} passages and {counts['items']:,} items by "
+        f"{counts['systems']} systems; {settings['resamples']:,} draws of passages, seed {settings['seed']}."
+    ]
+    for key, what in (("without_rating", "without a rating"), ("without_score", "without a score")):
+        if counts[key]:
+            facts.append(f"Questions {what}: " + ", ".join(f"{name} {count:,}" for name, count in counts[key].items()))
+    return [*facts, *filter(None, [few_passages(counts["passages"])])]

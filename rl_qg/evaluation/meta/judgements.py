@@ -1,0 +1,164 @@
+"""Questions that people have rated: JSON lines, one question each.
+
+    {"question": …, "context": …, "answer": …, "references": […], "system": …, "item": …, "group": …,
+     "human": {criterion: mean rating}, "ratings": {criterion: [one per rater, null = not rated]},
+     "metrics": {name: value}, "type": …}
+
+`question` is required, and `human` or `ratings`: without `human` the mean of the ratings counts. `item` is what
+systems are compared on (the same passage and answer; these where it is missing), `group` is what bootstraps draw (the
+passage). `system` is a name, or a list where systems asked the same question. `metrics` are values that the data's
+authors give. `type` is one of `rl_qg.text.question_types.TYPES`, that of the question asked; without it the words of
+`question` tell. Any of these may be null.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_qg.data.examples import passage_hash
+from rl_qg.data.formats import is_unicode, line_rows
+from rl_qg.evaluation.metric_scores import JudgedRow
+from rl_qg.runtime.errors import InputError
+from rl_qg.text.question_types import TYPES
+
+LARGEST = sys.float_info.max
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One question and what people said of it."""
+
+    row: JudgedRow
+    systems: tuple[str, ...]
+    item: str
+    group: str
+    human: Mapping[str, float]
+    ratings: Mapping[str, tuple[float | None, ...]]
+    metrics: Mapping[str, float]
+    type: str | None
+
+
+def read_judgements(path: Path) -> list[Judgement]:
+    """All questions of a file (`.jsonl`, also as `.gz`).
+
+    Raises:
+        InputError: a missing or empty file; names the line and field of what cannot be read.
+    """
+    if not path.is_file():
+        raise InputError(f"human={path}: no such file; give JSON lines of rated questions")
+    found = [_judgement(where, record) for where, _, record in line_rows(path)]
+    if not found:
+        raise InputError(f"{path}: holds no question; check the file")
+    return found
+
+
+def criteria_of(judgements: Sequence[Judgement], wanted: Sequence[str] | None = None) -> list[str]:
+    """The criteria that people rated, in the file's order, or those of them that are wanted."""
+    there = list(dict.fromkeys(name for judgement in judgements for name in judgement.human))
+    for name in wanted or ():
+        if name not in there:
+            raise InputError(f"criteria: nobody rated {name!r}; the file has {', '.join(there) or 'no rating'}")
+    if not there:
+        raise InputError("no question has a rating: give each a field human or ratings")
+    return list(wanted) if wanted else there
+
+
+def _judgement(where: str, record: Any) -> Judgement:
+    question = _text(where, record, "question")
+    if question is None:
+        raise InputError(f"{where}: field 'question' is missing or null; every question needs its text")
+    context, answer = _text(where, record, "context"), _text(where, record, "answer")
+    ratings = {name: _ratings(where, name, given) for name, given in _mapping(where, record, "ratings").items()}
+    human = {name: _number(where, f"human.{name}", given) for name, given in _mapping(where, record, "human").items()}
+    for name, given in ratings.items():
+        rated = [value for value in given if value is not None]
+        if human.get(name) is None and rated:
+            human[name] = sum(rated) / len(rated)
+    metrics = {name: _number(where, f"metrics.{name}", v) for name, v in _mapping(where, record, "metrics").items()}
+    group = _name(where, record, "group")
+    item = _name(where, record, "item")
+    if group is None:
+        group = passage_hash(context) if context is not None else item or where
+    if item is None:
+        about = passage_hash(context) if context is not None else group
+        item = about if answer is None else f"{about}\0{answer}"
+    return Judgement(
+        JudgedRow(where, question, context, answer, _references(where, record)),
+        _systems(where, record),
+        item,
+        group,
+        {name: value for name, value in human.items() if value is not None},
+        ratings,
+        {name: value for name, value in metrics.items() if value is not None},
+        _type(where, record),
+    )
+
+
+def _text(where: str, record: Mapping[str, Any], field: str) -> str | None:
+    value = record.get(field)
+    if value is None or (isinstance(value, str) and is_unicode(value)):
+        return value
+    raise InputError(f"{where}: field {field!r} is {type(value).__name__}, not text: {value!r:.60}")
+
+
+def _name(where: str, record: Mapping[str, Any], field: str) -> str | None:
+    value = record.get(field)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return _text(where, record, field)
+
+
+def _type(where: str, record: Mapping[str, Any]) -> str | None:
+    value = _text(where, record, "type")
+    if value is None or value in TYPES:
+        return value
+    raise InputError(f"{where}: field 'type' is {value!r:.60}; give one of {', '.join(TYPES)}")
+
+
+def _systems(where: str, record: Mapping[str, Any]) -> tuple[str, ...]:
+    value = record.get("system")
+    if isinstance(value, list) and all(isinstance(name, str) and is_unicode(name) for name in value):
+        return tuple(value)
+    name = _name(where, record, "system")
+    return () if name is None else (name,)
+
+
+def _references(where: str, record: Mapping[str, Any]) -> tuple[str, ...] | None:
+    value = record.get("references")
+    if value is None or value == []:
+        return None
+    if isinstance(value, list) and all(isinstance(text, str) and is_unicode(text) for text in value):
+        return tuple(value)
+    raise InputError(f"{where}: field 'references' is no list of texts: {value!r:.60}")
+
+
+def _mapping(where: str, record: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    value = record.get(field)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InputError(
+            f"{where}: field {field!r} is {type(value).__name__}; give an object with a value for each name"
+        )
+    for name in value:
+        if not is_unicode(name):
+            raise InputError(f"{where}: field {field!r} has the name {name!r:.60}, which is no text; write it anew")
+    return value
+
+
+def _ratings(where: str, name: str, given: Any) -> tuple[float | None, ...]:
+    if not isinstance(given, list):
+        raise InputError(
+            f"{where}: ratings.{name} is no list; give one rating for each rater, null where there is none"
+        )
+    return tuple(_number(where, f"ratings.{name}", value) for value in given)
+
+
+def _number(where: str, field: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, int | float) and -LARGEST <= value <= LARGEST:
+        return float(value)
+    raise InputError(f"{where}: {field} is {value!r:.40}, not a finite number")

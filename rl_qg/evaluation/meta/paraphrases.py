@@ -1,0 +1,220 @@
+"""The same question in other words: supplied pairs, a supplied model, or rules for English.
+
+Rules change few words and never the meaning; people change more. Where it matters, supply pairs or a model.
+"""
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from rl_qg.data.formats import line_rows
+from rl_qg.runtime.errors import InputError
+from rl_qg.text.english_verbs import ASKING, is_noun, is_past, subject_verb
+from rl_qg.text.english_words import CLOSED, DETERMINERS, PREPOSITIONS, PRONOUNS, VERBS
+from rl_qg.text.words import words
+
+_AUXILIARY = r"(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|should|may|might|must)\b"
+_MOTION = (
+    r"\b(?:from|to|at|for|come|fle[ew]|flee|fly|go|head|lead|migrate|move|relocate|retreat|sail|sen[dt]|travel)\b"
+)
+# Behind each phrase what must follow for it to ask what its other forms ask
+_ALTERNATIVES = (
+    (rf"how many(?: of)?(?! (?:of\b|{_AUXILIARY}|more\b|fewer\b))(?= )", ("what number of",)),
+    (rf"how much(?: of)?(?! (?:of\b|{_AUXILIARY}|\w+er\b|more\b|less\b|too\b))(?= )", ("what amount of",)),
+    (r"in what year\b", ("in which year",)),
+    (r"in which year\b", ("in what year",)),
+    (r"what kind of\b", ("what type of", "what sort of")),
+    (r"what kinds of\b", ("what types of",)),
+    (r"what type of\b", ("what kind of", "what sort of")),
+    (r"what types of\b", ("what kinds of",)),
+    (rf"where(?= {_AUXILIARY})(?!.*{_MOTION})", ("in what place", "at which place")),
+    (rf"when(?= {_AUXILIARY})", ("at what time", "at which point in time")),
+    (rf"why(?= {_AUXILIARY})", ("for what reason",)),
+    (r"how often(?= )", ("how frequently",)),
+)
+# Only what can stand for the other wherever it does, and in one direction where the other one has more meanings
+_BOTH_WAYS = "usually/normally bought/purchased nearly/almost biggest/largest"
+_ONE_WAY = (
+    "begin/start begins/starts began/started constructed/built movie/film movies/films kids/children entire/whole "
+    "wealthy/rich approximately/roughly utilize/use utilized/used utilizes/uses numerous/many primarily/mainly "
+    "currently/now important/significant big/large bigger/larger"
+)
+_SYNONYM = dict(pair.split("/") for pair in f"{_BOTH_WAYS} {_ONE_WAY}".split()) | {
+    other: word for word, other in (pair.split("/") for pair in _BOTH_WAYS.split())
+}
+_PHRASES = (  # with what must follow
+    (r"located(?= (?:in|on|near|within|between|along)\b)", "situated"),
+    (r"situated(?= (?:in|on|near|within|between|along)\b)", "located"),
+    (r"happened(?= (?:in|on|at|during|after|before)\b)", "occurred"),
+    (r"occurred(?= (?:in|on|at|during|after|before)\b)", "happened"),
+    (r"built(?= (?:in|by|during|after|before|between)\b)", "constructed"),
+    (r"prior to\b", "before"),
+    (r"attempted(?= to\b)", "tried"),
+)
+_NEGATED = {"is": "isn't", "are": "aren't", "was": "wasn't", "were": "weren't", "did": "didn't", "does": "doesn't"} | {
+    **{"do": "don't", "could": "couldn't", "would": "wouldn't", "has": "hasn't", "had": "hadn't"}
+}
+_NAME_OF = re.compile(r"what (is|was|are|were) the names? of (.+?)\s*\?", re.IGNORECASE)
+_WHEN_BEHIND = re.compile(
+    r"(.+?) ((?:in|during|since|by|before|after) (?:the )?(?:[A-Z][a-z]+ )?\d{4}(?:s|'s)?)\s*\?", re.IGNORECASE
+)
+_ATTACHED = frozenset(
+    "century date day days decade just long month months period shortly soon time week year years".split()
+)
+_CLAUSE = frozenset("after although as because before if since that until when where whether which while who".split())
+_BE = frozenset("is are was were be been being had has have".split())
+
+
+def by_rules(question: str, chance: random.Random) -> tuple[str, list[str]] | None:
+    """A paraphrase and the rules that made it; None where none applies.
+
+    Word order (a year at the end comes first; `What is the name of X?` becomes `What is X called?`, `Who wrote it?`
+    `Who was it that wrote it?`), another question word, contractions and their opposite, and a synonym. A rule that
+    cannot be sure of grammar and meaning leaves the question as it is.
+    """
+    text, used = question, list[str]()
+    for name, rule in (
+        ("name", _called),
+        ("order", _fronted),
+        ("cleft", _cleft),
+        ("question word", _asked_otherwise),
+        ("contraction", _contracted),
+        ("synonym", _synonym),
+    ):
+        changed = rule(text, chance)
+        if changed != text:
+            text, used = changed, [*used, name]
+    return (text, used) if words(text) != words(question) else None
+
+
+def _called(text: str, _: random.Random) -> str:
+    match = _NAME_OF.fullmatch(text.strip())
+    if match is None or _CLAUSE & set(match[2].casefold().split()):
+        return text
+    return f"{text.strip()[:4]} {match[1]} {match[2]} called?"
+
+
+def _fronted(text: str, _: random.Random) -> str:
+    """A year at the end put first, where it can only belong to the verb."""
+    match = _WHEN_BEHIND.fullmatch(text.strip())
+    if match is None:
+        return text
+    said = match[1].split()
+    low = [word.casefold().strip(",") for word in said]
+    last, before = low[-1], low[-2] if len(low) > 1 else ""
+    participle = last.endswith("ed") or last in VERBS
+    if (
+        low[0] not in CLOSED - PREPOSITIONS - _BE
+        or (said[0].isupper() and len(said[0]) > 1)
+        or last in CLOSED | _ATTACHED
+        or last[-1:].isdigit()
+        or said[-1].endswith(",")
+        or (participle and before not in _BE)
+        or _CLAUSE & set(low[2:])
+    ):
+        return text
+    first = match[1] if said[0] == "I" else match[1][:1].lower() + match[1][1:]
+    return f"{_capital(match[2])}, {first}?" if text.strip()[0].isupper() else f"{match[2]} , {first} ?"
+
+
+def _cleft(text: str, _: random.Random) -> str:
+    """`Who wrote it?` becomes `Who was it that wrote it?`."""
+    said = text.split()
+    if len(said) < 3 or said[0].casefold() not in ("who", "what") or subject_verb(said) != 1 or not _is_ed(said[1]):
+        return text
+    return " ".join([said[0], "was it that", *said[1:]])
+
+
+def _is_ed(word: str) -> bool:
+    return is_past(word) or word.endswith("ed")
+
+
+def _asked_otherwise(text: str, chance: random.Random) -> str:
+    for pattern, others in _ALTERNATIVES:
+        match = re.match(rf"(?:.*, )?({pattern})", text, re.IGNORECASE)
+        if match:
+            return _put(text, match.span(1), chance.choice(others))
+    match = re.match(r"(?:.*, )?(?:(?:in|on|at|for|by|from|to|with) )?(what) (\w+) (\w+)", text, re.IGNORECASE)
+    if match is None or not is_noun(match[2].casefold()) or match[2].casefold() in ("kind", "type", "sort"):
+        return text
+    third = match[3].casefold()
+    return _put(text, match.span(1), "which") if re.match(_AUXILIARY, third) or is_past(third) else text
+
+
+def _contracted(text: str, _: random.Random) -> str:
+    if match := re.match(r"(what|who|where) is(?= [^\W\d_])(?! it\b)", text, re.IGNORECASE):
+        return _put(text, match.span(), f"{match[1].casefold()}'s")
+    match = re.match(r"(what|who|where)['’]s(?= (\w+))", text, re.IGNORECASE)
+    if match and match[2].casefold() in DETERMINERS:
+        return _put(text, match.span(), f"{match[1].casefold()} is")
+    for long, short in _NEGATED.items():
+        if match := re.search(rf"\b{long} not\b", text, re.IGNORECASE):
+            return _put(text, match.span(), short)
+        match = re.search(rf"(\w+) ({short})(?= (\w+))", text.replace("’", "'"), re.IGNORECASE)
+        if match and match[1].casefold() not in ASKING - {"who"}:
+            subject = match[3].casefold() in DETERMINERS | PRONOUNS or not match[3].islower()
+            return text if subject else _put(text, match.span(2), f"{long} not")
+    return text
+
+
+def _synonym(text: str, _: random.Random) -> str:
+    for pattern, other in _PHRASES:
+        if match := re.search(rf"(?<![\w’'-]){pattern}", text):
+            return _put(text, match.span(), other)
+    for match in re.finditer(r"[^\W_]+(?:[-'’][^\W_]+)*", text):
+        if match.group() in _SYNONYM:  # lower case and whole: not within a name or a compound
+            return _put(text, match.span(), _SYNONYM[match.group()])
+    return text
+
+
+def _put(text: str, span: tuple[int, int], new: str) -> str:
+    start, end = span
+    return text[:start] + (_capital(new) if text[start].isupper() else new) + text[end:]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def read_pairs(path: Path) -> dict[str, str]:
+    """Question -> paraphrase, of JSON lines {question, paraphrase}. Raises `InputError` for a line without both."""
+    if not path.is_file():
+        raise InputError(f"paraphrases={path}: no such file; give JSON lines with question and paraphrase")
+    pairs: dict[str, str] = {}
+    for where, _, record in line_rows(path):
+        given = [record.get(key) for key in ("question", "paraphrase")]
+        if not all(isinstance(text, str) and text.strip() for text in given):
+            raise InputError(f"{where}: give question and paraphrase, both as text")
+        pairs.setdefault(given[0], given[1])
+    return pairs
+
+
+def by_model(
+    model: str, prefix: str, questions: Sequence[str], *, batch_size: int = 16, max_new_tokens: int = 64
+) -> Iterator[str]:
+    """What a seq2seq model makes of each question by beam search with four beams. Raises `InputError` where it cannot
+    be loaded.
+    """
+    import torch
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(model)
+        network: Any = AutoModelForSeq2SeqLM.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        raise InputError(f"paraphraser={model}: cannot be loaded ({str(error).splitlines()[0]})") from None
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    network.to(device).eval()
+    with tqdm(total=len(questions), desc="paraphrase", unit="question", leave=False) as bar:
+        for start in range(0, len(questions), batch_size):
+            batch = [prefix + question for question in questions[start : start + batch_size]]
+            given = tokenizer(batch, padding=True, truncation=True, return_tensors="pt").to(device)
+            given.pop("token_type_ids", None)
+            with torch.inference_mode():
+                ids = network.generate(**given, num_beams=4, do_sample=False, max_new_tokens=max_new_tokens)
+            yield from tokenizer.batch_decode(ids, skip_special_tokens=True)
+            bar.update(len(batch))

@@ -1,0 +1,107 @@
+"""Is one metric nearer to people than another? Tests of dependent correlations, all pairs, Holm's correction.
+
+Sources: Williams, "The comparison of regression variables", 1959, as given by Steiger, "Tests for comparing elements
+of a correlation matrix", Psychological Bulletin 1980, and used for metrics by Graham and Baldwin, "Testing for
+significance of increased correlation with human judgment", EMNLP 2014.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rl_qg.confidence_intervals import holm
+from rl_qg.evaluation.passage_draws import Floats, difference, difference_p, estimate
+
+
+def williams(r12: float, r13: float, r23: float, n: int) -> tuple[float, float] | None:
+    """Statistic t (n - 3 degrees of freedom) and two-sided p of "the correlations r12 and r13, with variable 1 in
+    common, are equal". None where it does not exist: n ≤ 3, or 2 and 3 correlate perfectly.
+
+    Variable 1 is the human rating, 2 and 3 are metrics. The test takes the n rows as independent and normal; questions
+    about one passage are not independent, so at question level its p-values are too small and the bootstrap's count.
+    """
+    from scipy.stats import t as student
+
+    if n <= 3 or not all(map(math.isfinite, (r12, r13, r23))):
+        return None
+    determinant = 1 - r12**2 - r13**2 - r23**2 + 2 * r12 * r13 * r23
+    beneath = 2 * determinant * (n - 1) / (n - 3) + (r12 + r13) ** 2 / 4 * (1 - r23) ** 3
+    if beneath <= 1e-15 or 1 - r23 <= 1e-12:
+        return None
+    value = (r12 - r13) * math.sqrt((n - 1) * (1 + r23) / beneath)
+    return value, float(2 * student.sf(abs(value), n - 3))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two metrics on the same questions: their coefficients (1 + resamples,) in the data and in every draw, of n
+    questions or systems about so many passages; `between`: Pearson's r of the two, for Williams' test, where the
+    coefficients are such that it is about them.
+    """
+
+    metric: str
+    against: str
+    first: Floats
+    second: Floats
+    n: int
+    passages: int
+    between: float | None = None
+
+
+def pair_rows(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
+    """One row for every two metrics: the difference of their coefficients with its interval and p-values; a pair that
+    cannot be tested has none.
+
+    Each p has a corrected one beside it (`p_holm`, `williams_p_holm`), over all pairs of this call.
+    """
+    rows: list[dict[str, Any]] = []
+    for pair in pairs:
+        gap = difference(pair.first, pair.second)
+        p = difference_p(gap, pair.passages)
+        if p is None:
+            continue
+        row: dict[str, Any] = {"metric": pair.metric, "against": pair.against}
+        row |= {**estimate(gap, pair.n, passages=pair.passages).to_dict(), "p": p}
+        if pair.between is not None:
+            test = williams(float(pair.first[0]), float(pair.second[0]), pair.between, pair.n)
+            row |= {"williams_t": test and test[0], "williams_p": test and test[1]}
+        rows.append(row)
+    _correct(rows, "p")
+    _correct(rows, "williams_p")
+    return rows
+
+
+def not_worse_than_the_best(
+    rows: list[dict[str, Any]], values: Mapping[str, float], level: float = 0.05
+) -> tuple[list[str], list[str]]:
+    """The best metric and those whose difference from it is not significant; and those not tested against it.
+
+    Holm's correction is over the tests against the best alone: with each metric more, all pairs grow by as many as
+    there are, and their correction would in time call everything as good as the best.
+    """
+    if not values:
+        return [], []
+    best = max(values, key=lambda name: values[name])
+    found = {frozenset((row["metric"], row["against"])): row["p"] for row in rows}
+    others = [name for name in values if name != best]
+    tested = {name: p for name in others if (p := found.get(frozenset((name, best)))) is not None}
+    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+    alike = [name for name in values if name == best or corrected.get(name, 0) >= level]
+    return alike, [name for name in others if name not in tested]
+
+
+def _correct(rows: list[dict[str, Any]], key: str) -> None:
+    tested = [row for row in rows if row.get(key) is not None]
+    for row, corrected in zip(tested, holm([row[key] for row in tested]), strict=True):
+        row |= {f"{key}_holm": corrected, "family": len(tested)}
+
+
+def pearson_between(x: Floats, y: Floats) -> float:
+    """Pearson's r of two columns; NaN where one is constant."""
+    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return math.nan
+    x, y = (column / np.abs(column).max() for column in (x, y))  # squares of very large numbers are none
+    return float(np.corrcoef(x, y)[0, 1])

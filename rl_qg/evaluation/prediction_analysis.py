@@ -1,0 +1,158 @@
+"""Means and corpus scores of questions with intervals, by type and length, and paired tests between files."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from rl_qg.confidence_intervals import holm
+from rl_qg.data.examples import passage_hash
+from rl_qg.evaluation.metric_scores import JudgedRow
+from rl_qg.evaluation.passage_draws import Draws, Floats, difference, difference_p, estimate
+from rl_qg.text.question_types import LANGUAGES, TYPES, question_type
+from rl_qg.text.spans import SPACELESS
+
+ALL, MEAN, CORPUS = "all", "mean of questions", "corpus"
+_WORD = re.compile(rf"[{SPACELESS}]|\d+(?:[.,:]\d+)+|(?:(?![{SPACELESS}])[^\W_])+(?:['’-](?![{SPACELESS}])[^\W_]+)*")
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The questions of one file, with scores (NaN: none) and, where a metric has a corpus form, its counts."""
+
+    name: str
+    rows: Sequence[JudgedRow]
+    scores: Mapping[str, Floats]
+    counts: Mapping[str, Floats]
+    draws: Draws
+
+    def slices(self, lengths: Sequence[int], language: str) -> dict[tuple[str, str], np.ndarray]:
+        """Which questions are of each kind: all, by type where the language has types, and by words (`lengths`: where
+        a new class begins).
+        """
+        types = np.array([question_type(row.question, language) for row in self.rows])
+        sizes = np.array([length_of(row.question) for row in self.rows])
+        found = {(ALL, ""): np.ones(len(self.rows), dtype=bool)}
+        if language.casefold() in LANGUAGES:
+            found |= {("type", kind): types == kind for kind in TYPES}
+        bounds = [0, *lengths]
+        for low, high in zip(bounds, [*lengths, None], strict=True):
+            within = (sizes >= low) & (sizes < (high or np.inf))
+            found["length", f"{low}-{high - 1} words" if high else f"{low} words or more"] = within
+        return {key: mask for key, mask in found.items() if mask.any()}
+
+    @cached_property
+    def items(self) -> list[tuple[Any, ...]]:
+        """What each question was asked about."""
+        return [(row.context, row.answer, row.references) for row in self.rows]
+
+
+def length_of(question: str) -> int:
+    """Words of a question; in scripts without spaces every character counts as one.
+
+    >>> length_of("Who wrote Faust?"), length_of("誰が書いたか")
+    (3, 6)
+    """
+    return len(_WORD.findall(question))
+
+
+def passage_groups(rows: Sequence[JudgedRow]) -> list[str]:
+    """What a bootstrap draws: the passage; without one the references, or the question itself."""
+    return [
+        passage_hash(row.context) if row.context is not None else repr(row.references or (place, row.question))
+        for place, row in enumerate(rows)
+    ]
+
+
+def score_rows(predictions: Predictions, corpus: Mapping[str, Any], lengths: Sequence[int], language: str) -> Rows:
+    """One row for each metric, form and kind of question.
+
+    Args:
+        predictions: of one file.
+        corpus: for each metric with a corpus form the function that turns summed counts (…, k) into scores (…,).
+        lengths: bounds of the classes of length.
+        language: of the questions, for their types.
+    """
+    slices = predictions.slices(lengths, language)
+    masks = list(slices.values())
+    draws: dict[tuple[str, str], list[Floats]] = {}
+    for metric, scores in predictions.scores.items():
+        draws[metric, MEAN] = _mean_draws(predictions.draws, scores, masks)
+        if metric in corpus:
+            draws[metric, CORPUS] = _corpus_draws(predictions, metric, corpus[metric], masks)
+    rows: Rows = []
+    for place, ((by, kind), mask) in enumerate(slices.items()):
+        for (metric, form), values in draws.items():
+            there = mask & np.isfinite(predictions.scores[metric]) if form == MEAN else mask
+            n, missing = int(there.sum()), int(mask.sum() - there.sum())
+            passages = predictions.draws.passages_of(there)
+            found = estimate(values[place], n, passages=passages, why="no question with a score").to_dict()
+            row = {"predictions": predictions.name, "by": by, "kind": kind, "metric": metric, "form": form, **found}
+            rows.append(row | ({"without_score": missing} if missing else {}))
+    return rows
+
+
+def not_alike(files: Sequence[Predictions]) -> str | None:
+    """Why files cannot be compared question by question; None where they can."""
+    for first, second in combinations(files, 2):
+        if len(first.rows) != len(second.rows):
+            return f"{first.name} has {len(first.rows):,} questions and {second.name} {len(second.rows):,}"
+        for a, b, one, other in zip(first.items, second.items, first.rows, second.rows, strict=True):
+            if a != b:
+                return f"{one.where} and {other.where} are about different passages, answers or references"
+    return None
+
+
+def test_rows(files: Sequence[Predictions], corpus: Mapping[str, Any], direction: Mapping[str, int]) -> Rows:
+    """One row for every two files, metric and form: the difference on the same questions, with its p-value before and
+    after Holm's correction over all of them. `better` names the better file where p_holm < 0.05.
+    """
+    rows: Rows = []
+    for first, second in combinations(files, 2):
+        for metric in first.scores:
+            there = np.isfinite(first.scores[metric]) & np.isfinite(second.scores[metric])
+            every = np.ones(len(there), dtype=bool)
+            forms = {
+                MEAN: (there, [_mean_draws(one.draws, one.scores[metric], [there])[0] for one in (first, second)])
+            }
+            if metric in corpus:
+                score = corpus[metric]
+                forms[CORPUS] = (every, [_corpus_draws(one, metric, score, [every])[0] for one in (first, second)])
+            for form, (used, values) in forms.items():
+                gap, passages = difference(*values), first.draws.passages_of(used)
+                row: dict[str, Any] = {"metric": metric, "form": form}
+                row |= {"predictions": first.name, "against": second.name}
+                row |= estimate(gap, int(used.sum()), passages=passages, why="no question with both scores").to_dict()
+                rows.append({**row, "p": difference_p(gap, passages)})
+    tested = [row for row in rows if row["p"] is not None]
+    for row, corrected in zip(tested, holm([row["p"] for row in tested]), strict=True):
+        ahead = row["value"] * direction[row["metric"]] > 0
+        winner = row["predictions"] if ahead else row["against"]
+        row |= {"p_holm": corrected, "family": len(tested), "better": winner if corrected < 0.05 else None}
+    return rows
+
+
+def _mean_draws(draws: Draws, scores: Floats, masks: Sequence[np.ndarray]) -> list[Floats]:
+    """The mean over the questions of each mask that have a score, in each draw."""
+    finite = np.isfinite(scores)
+    table = np.column_stack([np.where(finite, scores, 0.0), finite])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return [np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.nan) for sums in _sums(draws, table, masks)]
+
+
+def _corpus_draws(predictions: Predictions, metric: str, score: Any, masks: Sequence[np.ndarray]) -> list[Floats]:
+    """The score of the counts summed over each mask, in each draw."""
+    found = _sums(predictions.draws, predictions.counts[metric], masks)
+    return [np.asarray(score(sums), dtype=np.float64) for sums in found]
+
+
+def _sums(draws: Draws, table: Floats, masks: Sequence[np.ndarray]) -> list[Floats]:
+    """For each mask the sums of its rows of `table` (questions, k) in each draw, from one pass over the draws."""
+    rows = [np.flatnonzero(mask) for mask in masks]
+    stacked = np.hstack([draws.by_passage(table[own], own) for own in rows])
+    return np.split(draws.sums_of_passages(stacked), len(masks), axis=1)

@@ -1,0 +1,139 @@
+"""Results as people read them: tables as text and as one HTML page, beside the same numbers as JSON and CSV."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import DictLoader, Environment, StrictUndefined
+from markupsafe import Markup
+
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.parallel_writer import cannot_write
+from rl_qg.runtime.run_folder import atomic_writer, write_json
+from rl_qg.text.tables import as_csv
+
+MINUS = "\N{MINUS SIGN}"
+NONE = "–"
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as text: each row has a text for each column; `note` says what to know when reading it."""
+
+    title: str
+    rows: Sequence[Mapping[str, str]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a command found, for people."""
+
+    command: str
+    title: str
+    facts: Sequence[str]
+    tables: Sequence[Table]
+    signatures: Mapping[str, str]
+    footer: str = ""
+
+
+def write_results(
+    folder: Path, name: str, record: Mapping[str, Any], page: Page, plain: Mapping[str, Sequence[Row]]
+) -> None:
+    """Write `NAME.json` (everything), `NAME.txt` and `NAME.html` (tables), and `tables/*.csv` (numbers in full)."""
+    try:
+        write_json(folder / f"{name}.json", record)
+        for key, rows in plain.items():
+            if rows:
+                with atomic_writer(folder / "tables" / f"{key}.csv") as stream:
+                    stream.write(as_csv(rows))
+        with atomic_writer(folder / f"{name}.txt") as stream:
+            stream.write(as_text(page))
+        with atomic_writer(folder / f"{name}.html") as stream:
+            stream.write(as_html(page))
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+
+
+def check_folder(output: str, example: str) -> Path:
+    """The folder for results, made if it is not there; raise `InputError` before the work where it cannot be."""
+    if not output:
+        raise InputError(f"output has no value; name a folder, such as output={example}")
+    folder = Path(output)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"output={output}: cannot be a folder ({error.strerror}); name another") from None
+    return folder
+
+
+def as_text(page: Page) -> str:
+    """The page as Markdown whose columns line up."""
+    parts = [f"# {_line(page.title)}", *page.facts]
+    for table in page.tables:
+        parts += [f"## {_line(table.title)}", *([table.note] if table.note else []), text_table(table.rows)]
+    if page.signatures:
+        parts += ["## Signatures", "\n".join(f"- {name}: `{text}`" for name, text in page.signatures.items())]
+    return "\n\n".join([*parts, *([page.footer] if page.footer else [])]) + "\n"
+
+
+def text_table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows as a Markdown table, padded to the width of each column."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    lines = [
+        [_line(cell).replace("|", "\\|") for cell in cells]
+        for cells in (columns, *([row.get(column, "") for column in columns] for row in rows))
+    ]
+    narrowest = (1 + bool(place) for place in range(len(columns)))  # room for the rule's hyphen, and its colon
+    widths = [max(least, *(len(line[place]) for line in lines)) for place, least in enumerate(narrowest)]
+
+    def line_of(cells: Sequence[str]) -> str:
+        padded = [
+            cell.ljust(width) if not place else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return "| " + " | ".join(padded) + " |"
+
+    rule = (
+        "| " + " | ".join("-" * (width - bool(place)) + ":" * bool(place) for place, width in enumerate(widths)) + " |"
+    )
+    return "\n".join([line_of(lines[0]), rule, *map(line_of, lines[1:])])
+
+
+def _line(text: str) -> str:
+    """A text on one line, as Markdown's headings and cells must be."""
+    return " ".join(text.split())
+
+
+def as_html(page: Page) -> str:
+    """The page as one HTML file that loads nothing, in the style of the report."""
+    report = resources.files("rl_qg").joinpath("reports/report_template.html").read_text(encoding="utf-8")
+    style = report.partition("<style>")[2].partition("</style>")[0]
+    text = resources.files("rl_qg.evaluation").joinpath("result_template.html").read_text(encoding="utf-8")
+    environment = Environment(
+        loader=DictLoader({"page": text}),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page").render(page=page, style=Markup(style))
+
+
+def estimate_text(found: Row, digits: int = 3, *, signed: bool = False) -> str:
+    """A value with its interval; a dash where it is not defined."""
+    if found.get("value") is None:
+        return NONE
+    form = f"{'+' if signed else ''}.{digits}f"
+    text = f"{found['value']:{form}}"
+    if found.get("low") is not None:
+        text += f" [{found['low']:{form}}, {found['high']:{form}}]"
+    return text.replace("-", MINUS)
+
+
+def p_text(p: float | None) -> str:
+    """A p-value; those that are too small for four decimals as such."""
+    return NONE if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}"

@@ -1,0 +1,146 @@
+"""Whole sets of questions: what a file asks about each passage against all that people asked about it.
+
+Multi-M for every metric M that compares a question with references, Self-BLEU, and the difference in number
+(`rewards.question_sets`), as means over passages with intervals.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from rewards.base import Metric
+from rewards.errors import MetricInputError
+from rewards.question_sets import (
+    Multi,
+    cardinality_difference,
+    cardinality_signature,
+    self_bleu,
+    self_bleu_signature,
+)
+from rl_qg.data.examples import passage_hash
+from rl_qg.evaluation.metric_scores import JudgedRow, kept_scores, texts_hash
+from rl_qg.evaluation.passage_draws import Draws, estimate
+from rl_qg.evaluation.references import GoldQuestions
+from rl_qg.evaluation.reward_scorer import Reward
+from rl_qg.runtime.errors import InputError
+
+PASSAGES_AT_ONCE = 32
+PARTS = ("precision", "recall", "f1", "averaged")
+SELF_BLEU, MISSING = "self-BLEU2", "references less questions"
+Rows = list[dict[str, Any]]
+Questions = list[list[str]]
+
+
+@dataclass(frozen=True)
+class PassageSets:
+    """For each passage, in one order: its text, what people asked, and what each file asks (nothing, where only
+    another file asks about it); and how many passages that people asked about no file does.
+    """
+
+    contexts: list[str]
+    references: Questions
+    predictions: dict[str, Questions]
+    left_out: int = 0
+
+    def counts(self) -> dict[str, Any]:
+        """Of passages: all in the sets, those that a file does not ask about, and those that no file does."""
+        silent = {name: sum(not own for own in asked) for name, asked in self.predictions.items()}
+        return {"passages": len(self.contexts), "without_questions": silent, "left_out": self.left_out}
+
+
+def passage_sets(files: Mapping[str, Sequence[JudgedRow]], gold: GoldQuestions | None) -> PassageSets:
+    """The sets of every passage that some file asks about.
+
+    With `gold` the references are all that people asked there about the passage, else those of its rows.
+
+    Raises:
+        InputError: a row without a passage, or a passage without references.
+    """
+    first: dict[str, JudgedRow] = {}
+    asked: dict[str, dict[str, list[str]]] = {name: {} for name in files}
+    known: dict[str, dict[str, None]] = {}
+    for name, rows in files.items():
+        for row in rows:
+            if row.context is None:
+                raise InputError(f"{row.where}: no 'context', and sets=true takes questions together by it")
+            passage = passage_hash(row.context)
+            first.setdefault(passage, row)
+            asked[name].setdefault(passage, []).append(row.question)
+            people = row.references or () if gold is None else gold.of_passage(row.context)
+            known.setdefault(passage, {}).update(dict.fromkeys(people))
+    for passage, row in first.items():
+        if not known[passage]:
+            raise InputError(f"{row.where}: no references, and sets=true compares with them; give references=")
+    predictions = {name: [own.get(passage, []) for passage in first] for name, own in asked.items()}
+    contexts = [row.context or "" for row in first.values()]
+    left_out = 0 if gold is None else gold.passages - len(first)
+    return PassageSets(contexts, [list(known[passage]) for passage in first], predictions, left_out)
+
+
+def set_record(
+    sets: PassageSets, metrics: Mapping[str, Reward], folder: Path, *, resamples: int, seed: int
+) -> dict[str, Any]:
+    """Means over passages: `sets`, one row for each file, metric and part; `set_counts`; `set_signatures`;
+    `not_in_sets`, why metrics are left out.
+
+    The parts of Multi-M are precision, recall, their F1, and the score against all references at once (`averaged`).
+    Scores below 0, as embeddings may have them, count as 0, as a pair that is left out does. Those of each passage are
+    kept in `folder`, so that a command that was killed goes on.
+    """
+    draws = Draws(range(len(sets.contexts)), resamples=resamples, seed=seed)
+    rows: Rows = []
+    signatures = {SELF_BLEU: self_bleu_signature(), MISSING: cardinality_signature()}
+    left_out: dict[str, str] = {}
+    for label, metric in metrics.items():
+        try:
+            multi = _multi(metric)
+            found = {
+                name: _scores(multi, sets, asked, folder / quote(name, safe="") / f"{label}.jsonl")
+                for name, asked in sets.predictions.items()
+            }
+        except MetricInputError as error:
+            left_out[label] = str(error)
+            continue
+        signatures[label] = multi.signature
+        for name, scores in found.items():
+            rows += _means(name, label, dict(zip(PARTS, zip(*scores, strict=True), strict=True)), draws)
+    for name, asked in sets.predictions.items():
+        rows += _means(name, SELF_BLEU, {"mean": self_bleu(asked)}, draws)
+        rows += _means(name, MISSING, {"mean": cardinality_difference(asked, sets.references)}, draws)
+    return {"sets": rows, "set_counts": sets.counts(), "set_signatures": signatures, "not_in_sets": left_out}
+
+
+def _multi(metric: Any) -> Multi:
+    if not isinstance(metric, Metric):
+        raise MetricInputError("it is no rewards.Metric, which says what it needs and between which bounds it is")
+    if "answers" in metric.needs:
+        raise MetricInputError("it needs an answer, and the questions of a set have several")
+    return Multi(metric, clip=metric.bounds[0] < 0)
+
+
+def _scores(multi: Multi, sets: PassageSets, asked: Questions, path: Path) -> list[list[float]]:
+    """The parts of each passage."""
+    texts = texts_hash(zip(asked, sets.references, sets.contexts, strict=True))
+    head = {"signature": multi.signature, "passages": len(asked), "texts": texts}
+
+    def block(start: int, end: int) -> list[list[float]]:
+        multi.metric.forget()
+        found = multi.score(asked[start:end], sets.references[start:end], sets.contexts[start:end])
+        return [list(parts) for parts in zip(*(getattr(found, part) for part in PARTS), strict=True)]
+
+    return kept_scores(path, head, len(asked), block, at_once=PASSAGES_AT_ONCE, unit="passage")
+
+
+def _means(name: str, label: str, columns: Mapping[str, Sequence[float]], draws: Draws) -> Rows:
+    sums = draws.sums(np.column_stack([*columns.values()])) / draws.passages
+    return [
+        {
+            **{"predictions": name, "metric": label, "part": part},
+            **estimate(sums[:, place], draws.passages, passages=draws.passages).to_dict(),
+        }
+        for place, part in enumerate(columns)
+    ]

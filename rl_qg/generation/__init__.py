@@ -1,0 +1,1 @@
+"""From passages with answers to questions: prompts, decoding, the generator, candidate answers."""

@@ -1,0 +1,1 @@
+"""Candidate answers for passages without questions."""

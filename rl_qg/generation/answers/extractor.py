@@ -1,0 +1,199 @@
+"""Candidate answers from a trained model: each token begins an answer (B), goes on with one (I), or neither (O).
+
+Source of the task: Du and Cardie, "Harvesting Paragraph-Level Question-Answer Pairs from Wikipedia" (2018), who tag
+the answers of a passage before they ask about them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import (
+    AutoConfig,
+    AutoModelForTokenClassification,
+    PreTrainedTokenizerBase,
+)
+
+from rl_qg.data.examples import QAExample
+from rl_qg.readers.token_classifier import IGNORED, Collator, load_tokenizer, longest_window
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.hashes import file_hash
+from rl_qg.runtime.processes import load_whole
+from rl_qg.text.spans import SPACELESS, Span, settle
+
+LABELS = ("O", "B", "I")
+OUTSIDE, BEGIN, INSIDE = range(3)
+CONTINUES = 0.5  # an answer goes on while a word is inside one at least so often as the answer begins
+
+
+@dataclass(frozen=True)
+class TokenWindow:
+    """A part of a passage: `ids` (T,) with special tokens, `offsets` (T, 2) in characters of the passage, (0, 0) for
+    special tokens; `passage` is its number.
+    """
+
+    ids: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    passage: int
+
+
+def windows(
+    contexts: Sequence[str], tokenizer: PreTrainedTokenizerBase, *, max_length: int, doc_stride: int
+) -> list[TokenWindow]:
+    """Tokenise each passage into one window or several of at most `max_length` tokens, special ones included;
+    neighbours share `doc_stride` tokens.
+    """
+    encoded = tokenizer(
+        list(contexts),
+        truncation=True,
+        max_length=max_length,
+        stride=doc_stride,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        verbose=False,
+    )
+    return [
+        TokenWindow(np.array(encoding.ids), np.array(encoding.offsets), number)
+        for encoding, number in zip(encoded.encodings or (), encoded["overflow_to_sample_mapping"], strict=True)
+    ]
+
+
+def labels_of(window: TokenWindow, spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    """B, I and O of each token, (T,): B for the first that touches a span, in any window; special tokens are ignored.
+
+    Args:
+        window: of the passage.
+        spans: first and one past last character of each answer; they do not overlap.
+    """
+    starts, ends = window.offsets[:, 0], window.offsets[:, 1]
+    labels = np.where(starts < ends, OUTSIDE, IGNORED)
+    for start, end in spans:
+        touching = np.flatnonzero((starts < end) & (ends > start) & (starts < ends))
+        if touching.size:
+            labels[touching] = INSIDE
+            if starts[touching[0]] <= start:  # else the window begins within the answer
+                labels[touching[0]] = BEGIN
+    return labels
+
+
+def human_spans(examples: Sequence[QAExample]) -> dict[str, list[tuple[int, int]]]:
+    """The spans of the first answers of each passage; of those that overlap the longest, then the earliest stays."""
+    found: dict[str, set[tuple[int, int]]] = {}
+    for example in examples:
+        answer = example.answers[0]
+        found.setdefault(example.context, set()).add((answer.start, answer.start + len(answer.text)))
+    chosen = {}
+    for context, spans in found.items():
+        kept: list[tuple[int, int]] = []
+        for start, end in sorted(spans, key=lambda span: (span[0] - span[1], span[0])):
+            if all(end <= other[0] or other[1] <= start for other in kept):
+                kept.append((start, end))
+        chosen[context] = sorted(kept)
+    return chosen
+
+
+# --- Proposing ---
+
+
+class ExtractorAnswers:
+    """Proposes what a model trained by `rl-qg train-answers` tags.
+
+    Args:
+        path: its folder.
+        limit: spans of a passage, at most (None: all).
+        min_probability: of the first word's beginning an answer; what is below is no proposal.
+        device: where the model runs.
+
+    Raises:
+        InputError: the folder holds no such model.
+    """
+
+    def __init__(self, path: str, limit: int | None, *, min_probability: float, device: torch.device) -> None:
+        if not path:
+            raise InputError("answers.extractor has no value; give the folder of rl-qg train-answers")
+        self._tokenizer = load_tokenizer(path, "answers.extractor")
+        folder = Path(path).expanduser()
+        config = AutoConfig.from_pretrained(folder)
+        if tuple(config.id2label.get(number) for number in range(config.num_labels)) != LABELS:
+            raise InputError(
+                f"answers.extractor={path}: its labels are not {', '.join(LABELS)}; give a folder of rl-qg "
+                "train-answers"
+            )
+        load_whole()
+        model = AutoModelForTokenClassification.from_pretrained(folder, use_safetensors=True, dtype=torch.float32)
+        self._model = model.to(device).eval()
+        longest = longest_window(str(folder), self._tokenizer)
+        self._window = getattr(config, "answer_window", None) or {
+            "max_length": min(384, longest),
+            "doc_stride": min(128, longest // 4),
+        }
+        self._limit, self._threshold = limit, min_probability
+        weights = {file.name: file_hash(file) for file in sorted(folder.glob("*.safetensors"))}
+        self.made_by = {"extractor": weights, "min_probability": min_probability}
+
+    @torch.inference_mode()
+    def __call__(self, contexts: Sequence[str]) -> list[list[Span]]:
+        """For each passage its spans, best first."""
+        rows = windows(contexts, self._tokenizer, **self._window)
+        rows.sort(key=lambda row: len(row.ids))
+        found: list[list[tuple[TokenWindow, NDArray[np.float32]]]] = [[] for _ in contexts]
+        for begin in range(0, len(rows), len(contexts)):
+            part = rows[begin : begin + len(contexts)]
+            batch = Collator(self._tokenizer.pad_token_id)([{"input_ids": row.ids} for row in part])
+            logits = self._model(**{name: value.to(self._model.device) for name, value in batch.items()}).logits
+            for row, probabilities in zip(part, logits.float().softmax(-1).cpu().numpy(), strict=True):
+                found[row.passage].append((row, probabilities[: len(row.ids)]))
+        return [
+            settle(text, tagged_spans(text, parts, self._threshold), self._limit)
+            for text, parts in zip(contexts, found, strict=True)
+        ]
+
+
+def tagged_spans(text: str, parts: Sequence[tuple[TokenWindow, NDArray[np.floating]]], threshold: float) -> list[Span]:
+    """Spans of whole words from the probabilities (T, 3) of a passage's windows.
+
+    An answer begins at each word whose B is at least `threshold`, which is its score, and takes in the words behind it
+    while their I is at least half of that. Such shares hold for rare answers too, where O is always the likeliest:
+    people ask about a few of the spans that they might ask about. A token that stands in several windows counts in
+    the one where it is farther from the ends.
+    """
+    best: dict[tuple[int, int], tuple[int, NDArray[np.floating]]] = {}
+    for window, probabilities in parts:
+        last = len(window.ids) - 1
+        for place, (start, end) in enumerate(window.offsets.tolist()):
+            depth = min(place, last - place)
+            if start < end and ((start, end) not in best or depth > best[start, end][0]):
+                best[start, end] = depth, probabilities[place]
+    words: list[tuple[int, int, NDArray[np.floating]]] = []
+    for (start, end), (_, probability) in sorted(best.items(), key=lambda item: item[0]):
+        if words and start < words[-1][1] + 1 and not _is_apart(text, start, words[-1][1]):
+            words[-1] = words[-1][0], max(end, words[-1][1]), words[-1][2]
+        else:
+            words.append((start, end, probability))
+    spans = []
+    for place, (start, end, probability) in enumerate(words):
+        score = float(probability[BEGIN])
+        if score >= threshold:
+            for _, following, inside in words[place + 1 :]:
+                if inside[INSIDE] < CONTINUES * score:
+                    break
+                end = following
+            spans.append(Span(start, end, "extracted", score))
+    return spans
+
+
+def _is_apart(text: str, start: int, before: int) -> bool:
+    """Whether the token at `start` begins a word, the one in front of it ending at `before`."""
+    if start < before:
+        return False  # pieces of one character
+    first, last = text[start], text[before - 1]
+    joined = first.isalnum() and last.isalnum()
+    return not joined or any(_is_spaceless(sign) for sign in (first, last))
+
+
+def _is_spaceless(sign: str) -> bool:
+    bounds = SPACELESS.replace("-", "")
+    return any(low <= sign <= high for low, high in zip(bounds[::2], bounds[1::2], strict=True))

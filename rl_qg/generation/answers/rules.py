@@ -1,0 +1,277 @@
+"""Candidate answers by rule, without a model: dates, numbers, names, acronyms, titles, noun chunks.
+
+What people ask about in SQuAD are, in this order of frequency, noun phrases, other entities, persons, numbers, dates
+and places (Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", 2016, table 2). Noun
+chunks are what stands between words of the closed classes, as in Rose et al., "Automatic Keyword Extraction from
+Individual Documents" (2010), where a determiner, preposition or verb comes before it; English alone has them. Dates,
+numbers and titles are found in any script, names where a script has capitals, and in Japanese and Chinese what stands
+in Katakana, in Latin letters or within quotation marks, in Japanese also compounds of Kanji.
+
+Scores order the kinds by how often people chose what they propose (`experiments/answers`).
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rl_qg.text.english_words import (
+    ABBREVIATIONS,
+    AUXILIARIES,
+    CLOSED,
+    CONJUNCTIONS,
+    DETERMINERS,
+    JOINING,
+    MONTHS,
+    NUMBERS,
+    PARTICLES,
+    PREPOSITIONS,
+    PRONOUNS,
+    UNITS,
+    VERBS,
+    WEEKDAYS,
+)
+from rl_qg.text.spans import SPACELESS, Span, Token, sentences, settle, tokens
+
+VERSION = 2  # raise it when other spans come out: a file that was begun with other rules is then refused
+SCORES = {"date": 7.0, "number": 6.0, "title": 5.2, "acronym": 5.1, "name": 5.0, "chunk": 2.0, "word": 1.0}
+SEVERAL = 0.5  # more for several words: they say more, and are rarely half of something
+LONGEST_CHUNK = 5  # words
+LONGEST_TITLE = 6
+ENGLISH = 0.2  # share of words of the closed classes from which on a passage counts as English
+
+_MONTH = "|".join(sorted((month.capitalize() for month in MONTHS), key=len, reverse=True))
+_YEAR = r"(?:1\d{3}|20\d{2})"
+_DAY = r"(?:3[01]|[12]\d|0?[1-9])(?:st|nd|rd|th)?"
+_DATE = re.compile(
+    rf"\b(?:(?:{_DAY}\s+(?:of\s+)?)?(?:{_MONTH})\b\.?(?:\s+{_DAY}\b(?!\s*(?:{_MONTH})))?(?:,?\s+{_YEAR}\b)?"
+    rf"|\d{{4}}-\d{{2}}-\d{{2}}"
+    rf"|{_YEAR}\s*[–—-]\s*(?:{_YEAR}|\d{{2}})\b"
+    rf"|(?:early|mid|late)?[- ]?{_YEAR}s\b|{_YEAR}(?:\s+(?:BCE?|CE|AD))?\b(?![.,]\d)|AD\s+\d+\b|\d+\s+(?:BCE?|AD|CE)\b"
+    r"|(?:early|mid|late)?[- ]?\d{1,2}(?:st|nd|rd|th)[ -](?:century|centuries)(?:\s+BCE?)?)"
+    r"|\d{2,4}年(?:\d{1,2}月(?:\d{1,2}日)?)?|\d{1,2}月\d{1,2}日"
+)
+_MONTH_ALONE = re.compile(r"may|mar|sun|sat|march", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"(?:[$€£¥₹]\s?)?(?<![\w.,])\d+(?:[.,]\d+)*(?:st|nd|rd|th)?(?:\s?[–-]\s?\d+(?:[.,]\d+)*)?(?:\s?(?:%|°[CF]?))?(?!\w)"
+    rf"|\d+(?:[.,]\d+)*(?=[{SPACELESS}])(?:[万億亿千百]*(?:人|年|円|元|個|个|名|歳|岁|回|次|%)?)"
+)
+_TITLE = re.compile(
+    r"\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”|«([^»\n]{2,80})»|「([^」\n]{2,30})」|『([^』\n]{2,30})』|《([^》\n]{2,30})》"
+)
+_KATAKANA = re.compile(r"[ァ-ヺー]+(?:[・＝][ァ-ヺー]+)*")
+_KANJI = re.compile(r"[\u4e00-\u9fff々]{2,6}")
+_KANA = re.compile(r"[\u3041-\u3096\u30a1-\u30fa]")
+
+
+def rule_spans(text: str, limit: int | None = None) -> list[Span]:
+    """The answers that the rules propose in a passage, best first: at most `limit` (None: all).
+
+    Kinds rank as in `SCORES`, those of several words half a point higher; then comes the longer, then the earlier.
+    """
+    found = [*_patterns(text), *_spaceless(text)]
+    chunks: list[Span] = []
+    words = [tokens(text, start, end) for start, end in sentences(text)]
+    english = _is_english(words)
+    inside = _seen_inside(words)
+    for sentence in words:
+        found += _numbers_in_words(sentence)
+        found += _names(text, sentence, inside, english)
+        if english:
+            chunks += _chunks(sentence)
+    return settle(text, [*_longest(found), *chunks], limit)
+
+
+def _longest(spans: list[Span]) -> Iterator[Span]:
+    """Without those inside longer ones: the number of `Super Bowl 50` is no answer of its own."""
+    reached = -1
+    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+        if span.end > reached:
+            yield span
+            reached = span.end
+
+
+def _span(kind: str, start: int, end: int, words: int = 1) -> Span:
+    return Span(start, end, kind, SCORES[kind] + (SEVERAL if words > 1 else 0.0))
+
+
+# --- What patterns find in any language ---
+
+
+def _patterns(text: str) -> Iterator[Span]:
+    for match in _DATE.finditer(text):
+        if not _MONTH_ALONE.fullmatch(match.group().strip(" .")):
+            yield _span("date", match.start(), match.end(), len(match.group().split()))
+    for match in _NUMBER.finditer(text):
+        end, words = match.end(), 1
+        while following := re.match(r"[ -]([^\W\d_]+|%)", text[end : end + 20]):
+            if following[1].casefold() not in UNITS:
+                break
+            end, words = end + following.end(), words + 1
+        yield _span("number", match.start(), end, words)
+    for match in _TITLE.finditer(text):
+        place = next(number for number, group in enumerate(match.groups(), 1) if group is not None)
+        words = len(match[place].split())
+        if words <= LONGEST_TITLE:  # what is longer is somebody's speech
+            yield _span("title", match.start(place), match.end(place), words)
+
+
+def _spaceless(text: str) -> Iterator[Span]:
+    for match in _KATAKANA.finditer(text):
+        if len(match.group()) > 2:
+            yield _span("name", match.start(), match.end())
+    if _KANA.search(text):  # Japanese: in Chinese a run of characters is no word
+        for match in _KANJI.finditer(text):
+            yield _span("chunk", match.start(), match.end())
+
+
+def _numbers_in_words(sentence: Sequence[Token]) -> Iterator[Span]:
+    """`twenty-five`, `three million years`."""
+
+    def is_number(token: Token) -> bool:
+        return all(part in NUMBERS for part in token.text.casefold().split("-"))
+
+    place = 0
+    while place < len(sentence):
+        end = place
+        while end < len(sentence) and is_number(sentence[end]):
+            end += 1
+        if end > place:
+            first = place
+            while end < len(sentence) and sentence[end].text.casefold() in UNITS:
+                end += 1
+            yield _span("number", sentence[first].start, sentence[end - 1].end, end - first)
+        place = max(end, place + 1)
+
+
+# --- Names: what has capitals ---
+
+
+def _is_capital(token: Token) -> bool:
+    return token.text[0].isupper()
+
+
+def _is_english(sentences_: Sequence[Sequence[Token]]) -> bool:
+    words = [token.text.casefold() for sentence in sentences_ for token in sentence if token.text[0].isalpha()]
+    return bool(words) and sum(word in CLOSED for word in words) / len(words) >= ENGLISH
+
+
+def _seen_inside(sentences_: Sequence[Sequence[Token]]) -> dict[str, bool]:
+    """For words within sentences whether they have a capital there: what a first word is cannot be seen on itself."""
+    seen: dict[str, bool] = {}
+    for sentence in sentences_:
+        for token in sentence[1:]:
+            if token.text[0].isalpha():
+                key = token.text.casefold()
+                seen[key] = seen.get(key, True) and _is_capital(token)
+    return seen
+
+
+def _names(text: str, sentence: Sequence[Token], inside: dict[str, bool], english: bool) -> Iterator[Span]:
+    """Neighbouring words with capitals, with the particles and numbers that belong to them."""
+    first = next((place for place, token in enumerate(sentence) if token.text[0].isalnum()), 0)
+    place = 0
+    while place < len(sentence):
+        if not _begins_name(sentence[place], place == first, inside, english, sentence[place + 1 : place + 2]):
+            place += 1
+            continue
+        end = _end_of_name(sentence, place)
+        part = sentence[place:end]
+        if len(part) == 1 and part[0].text.casefold() in WEEKDAYS | MONTHS:
+            yield _span("date", part[0].start, part[0].end)
+        elif len(part) == 1 and re.fullmatch(r"[A-Z][A-Z0-9]{1,5}", part[0].text):
+            yield _span("acronym", part[0].start, part[0].end)
+        else:
+            yield _span("name", part[0].start, part[-1].end, len(part))
+        place = end
+
+
+def _begins_name(
+    token: Token, is_first: bool, inside: dict[str, bool], english: bool, following: Sequence[Token]
+) -> bool:
+    word = token.text.casefold()
+    if not _is_capital(token) or word in CLOSED or word in NUMBERS or len(word) < 2:
+        return False
+    if not is_first:
+        return True
+    if word in inside:
+        return inside[word]
+    followed = bool(following) and _is_capital(following[0])
+    return followed or (english and word not in VERBS and not word.endswith(("ing", "ed", "ly", "s")))
+
+
+def _is_short(token: Token) -> bool:
+    return len(token.text) <= 2 or token.text.casefold() in ABBREVIATIONS
+
+
+def _end_of_name(sentence: Sequence[Token], begin: int) -> int:
+    """One past the last word of the name that begins here: particles count where another capital follows them."""
+    end = begin + 1
+    while end < len(sentence):
+        token = sentence[end]
+        word = token.text.casefold()
+        if (_is_capital(token) and word not in PRONOUNS) or (token.text.isdigit() and len(token.text) < 4):
+            end += 1
+        elif token.text == "." and _is_short(sentence[end - 1]) and end + 1 < len(sentence):
+            if not _is_capital(sentence[end + 1]):  # John F. Kennedy, St. Louis
+                break
+            end += 2
+        elif word in PARTICLES:
+            ahead = end + 1
+            while ahead < len(sentence) and ahead < end + 3 and sentence[ahead].text.casefold() in PARTICLES:
+                ahead += 1
+            joined = word in JOINING or ahead > end + 1
+            if not joined or ahead >= len(sentence) or not _is_capital(sentence[ahead]):
+                break
+            end = ahead + 1
+        else:
+            break
+    return end
+
+
+# --- English noun chunks ---
+
+
+def _is_open(token: Token) -> bool:
+    word = token.text.casefold()
+    return word[0].isalpha() and word not in CLOSED and not _is_capital(token)
+
+
+def _chunks(sentence: Sequence[Token]) -> Iterator[Span]:
+    """Runs of words of the open classes behind a determiner, preposition, conjunction or verb."""
+    runs = [(is_open, list(group)) for is_open, group in groupby(sentence, _is_open)]
+    for number, (is_open, run) in enumerate(runs):
+        if not is_open:
+            continue
+        before = runs[number - 1][1][-1].text.casefold() if number else ""
+        after = runs[number + 1][1][0].text.casefold() if number + 1 < len(runs) else ""
+        for part in _without_verbs(run, before, after):
+            if len(part) <= LONGEST_CHUNK:
+                yield _span("chunk" if len(part) > 1 else "word", part[0].start, part[-1].end, len(part))
+
+
+def _without_verbs(run: list[Token], before: str, after: str) -> Iterator[list[Token]]:
+    """Split a run at its verbs; a run behind a subject, an auxiliary or `to` begins with one."""
+    verbal = before in PRONOUNS or before in AUXILIARIES - {"is", "are", "was", "were", "has", "have", "had"}
+    verbal = verbal or before == "to"
+    part: list[Token] = []
+    for place, token in enumerate(run):
+        word = token.text.casefold()
+        is_last = place == len(run) - 1
+        if _is_verb(word, place, is_last, before, after) or (place == 0 and verbal):
+            if part:
+                yield part
+            part = []
+        else:
+            part.append(token)
+    if part:
+        yield part
+
+
+def _is_verb(word: str, place: int, is_last: bool, before: str, after: str) -> bool:
+    if word.endswith("ly") or (word in VERBS and not (place == 0 and before in DETERMINERS)):
+        return True
+    if not word.endswith(("ed", "ing")):
+        return False
+    modifies = not is_last and (place > 0 or before in DETERMINERS or before in PREPOSITIONS | CONJUNCTIONS | {","})
+    names = word.endswith("ing") and is_last and (before in DETERMINERS or place > 0)
+    return not (modifies or names)

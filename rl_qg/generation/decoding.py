@@ -1,0 +1,246 @@
+"""Rollouts: greedy and sampled questions decoded together, over one pass of the encoder.
+
+Sampling is on-policy: nothing but the model's own distribution decides (no top-k, no repetition rules, no forced
+tokens, whatever the checkpoint's generation config says), unless `DecodingRules` ask for more. Each row draws from
+random numbers of its own example, so a rollout does not depend on how examples are spread over batches or processes,
+and a resumed run draws the same again.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    MinNewTokensLengthLogitsProcessor,
+    NoRepeatNGramLogitsProcessor,
+    PreTrainedModel,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+from transformers.modeling_outputs import BaseModelOutput
+
+from rl_qg.generation.logprobs import token_logprobs
+
+WORTH_DROPPING = 0.75  # share of rows still open below which the ended ones are taken out of the batch
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Generated tokens without the start token. `tokens` (n, t), padding after the end; `mask` (n, t), True up to and
+    including the end token; `logprobs` (n,), where they were asked for: of each row, under the plain model.
+    """
+
+    tokens: Tensor
+    mask: Tensor
+    logprobs: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Greedy questions (b, t) and sampled ones (b · k, t), the k samples of a context side by side; None where none
+    were asked for.
+    """
+
+    greedy: Decoded | None
+    samples: Decoded | None
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The three ids that decoding needs."""
+
+    start: int
+    end: int
+    pad: int
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> "SpecialTokens":
+        """Read them from the model's generation config, where transformers keeps them."""
+        config: GenerationConfig = model.generation_config
+        end = config.eos_token_id
+        return cls(
+            start=config.decoder_start_token_id,
+            end=end[0] if isinstance(end, list) else end,
+            pad=config.pad_token_id,
+        )
+
+
+@dataclass(frozen=True)
+class DecodingRules:
+    """What decoding obeys beside the model. By default only a longest length.
+
+    Args:
+        max_new_tokens: longest question in tokens, the end token included.
+        min_new_tokens: no end token before this many tokens; for greedy and sampled questions.
+        no_repeat_ngram: no n-gram of this size twice, 0 for off; for both.
+        temperature, top_k, top_p: as in `generate`; for sampled questions only.
+    """
+
+    max_new_tokens: int
+    min_new_tokens: int = 0
+    no_repeat_ngram: int = 0
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+    def for_all(self, special: SpecialTokens, device: torch.device) -> LogitsProcessorList:
+        """The rules for greedy and sampled rows, in the order of `generate`."""
+        rules = LogitsProcessorList()
+        if self.no_repeat_ngram:
+            rules.append(NoRepeatNGramLogitsProcessor(self.no_repeat_ngram))
+        if self.min_new_tokens:
+            rules.append(MinNewTokensLengthLogitsProcessor(1, self.min_new_tokens, special.end, device=str(device)))
+        return rules
+
+    def for_samples(self) -> LogitsProcessorList:
+        """The rules for sampled rows alone, in the order of `generate`."""
+        rules = LogitsProcessorList()
+        if self.temperature != 1.0:
+            rules.append(TemperatureLogitsWarper(self.temperature))
+        if self.top_k:
+            rules.append(TopKLogitsWarper(self.top_k))
+        if self.top_p < 1.0:
+            rules.append(TopPLogitsWarper(self.top_p))
+        return rules
+
+
+def uniforms(keys: Sequence[str], samples: int, length: int, *, seed: int, step: int) -> Tensor:
+    """Random numbers in [0, 1), shape (len(keys), samples, length): a function of seed, step and the example's key."""
+    rows = []
+    for key in keys:
+        digest = hashlib.sha256(f"{seed}|{step}|{key}".encode()).digest()
+        generator = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
+        rows.append(generator.random((samples, length), np.float32))
+    return torch.from_numpy(np.stack(rows))
+
+
+def choose(logits: Tensor, uniform: Tensor) -> Tensor:
+    """Draw a token from softmax(logits) by inverting its distribution function. (n, v), (n,) -> (n,)."""
+    cumulative = logits.float().softmax(-1).cumsum(-1)
+    # Scaled by the last entry: rounding leaves it next to 1, and a draw beyond it would name a token that does not
+    # exist.
+    return (
+        torch.searchsorted(cumulative, (uniform * cumulative[:, -1]).unsqueeze(-1), right=True)
+        .squeeze(-1)
+        .clamp(max=logits.shape[-1] - 1)
+    )
+
+
+@torch.no_grad()
+def decode(
+    model: PreTrainedModel,
+    encoder_states: Tensor,
+    attention_mask: Tensor,
+    rules: DecodingRules,
+    *,
+    draws: Tensor | None = None,
+    greedy: bool = True,
+    logprobs: bool = False,
+) -> Rollout:
+    """Decode a greedy question (with `greedy`) and k sampled ones (with `draws`) for each context in one batch.
+
+    All rows of a context begin with the same token, so the first step is taken once per context and its key-value
+    cache, which holds the cross attention's keys and values, is then copied to the rows. Rows that have ended leave
+    the batch as soon as that is worth a copy of the cache.
+
+    Args:
+        model: an encoder-decoder in eval mode (rollouts use no dropout).
+        encoder_states: (b, s, h), the encoder's output, computed once by the caller.
+        attention_mask: (b, s).
+        rules: lengths, and rules that bend the distribution.
+        draws: (b, k, max_new_tokens) random numbers in [0, 1).
+        greedy: whether to decode greedy questions.
+        logprobs: whether to add up the log-probabilities of the tokens.
+    """
+    special, device = SpecialTokens.of(model), encoder_states.device
+    batch, samples = encoder_states.shape[0], 0 if draws is None else draws.shape[1]
+    copies = samples + greedy
+    for_all, for_samples = rules.for_all(special, device), rules.for_samples()
+    uniform = None if draws is None else draws.to(device).flatten(0, 1)
+
+    tokens = torch.full((batch * copies, rules.max_new_tokens + 1), special.pad, device=device)
+    tokens[:, 0] = special.start
+    is_greedy = (torch.arange(batch * copies, device=device) % copies == 0) & greedy
+    draw_of = torch.cumsum(~is_greedy, 0) - 1  # sampled row -> row of `uniform`
+    open_rows = torch.ones(batch * copies, dtype=torch.bool, device=device)
+    sums = torch.zeros(batch * copies, device=device) if logprobs else None
+    rows = torch.arange(batch * copies, device=device)  # in the batch: open ones, and ended ones not worth dropping
+    sampled = (~is_greedy).nonzero().squeeze(-1)  # places among them
+    cache, states, mask = None, encoder_states, attention_mask
+    for position in range(rules.max_new_tokens):
+        output = model(
+            encoder_outputs=BaseModelOutput(last_hidden_state=states),
+            attention_mask=mask,
+            decoder_input_ids=tokens[rows if cache is not None else rows[::copies], position : position + 1],
+            past_key_values=cache,
+            use_cache=True,
+        )
+        logits = output.logits[:, -1].float()
+        if cache is None and copies > 1:
+            logits, states, mask = (x.repeat_interleave(copies, 0) for x in (logits, states, mask))
+            output.past_key_values.batch_repeat_interleave(copies)
+        cache = output.past_key_values
+        plain = logits
+        logits = for_all(tokens[rows, : position + 1], plain)
+        chosen = logits.argmax(-1)
+        if uniform is not None:
+            history = tokens[rows[sampled], : position + 1]
+            chosen[sampled] = choose(for_samples(history, logits[sampled]), uniform[draw_of[rows[sampled]], position])
+        if sums is not None:
+            sums[rows] += token_logprobs(plain, chosen) * open_rows[rows]
+        tokens[rows, position + 1] = chosen.masked_fill(~open_rows[rows], special.pad)
+        open_rows[rows] &= chosen != special.end
+        still_open = open_rows[rows]
+        count = int(still_open.sum())
+        if count == 0:
+            break
+        if count <= WORTH_DROPPING * len(rows):
+            kept = still_open.nonzero().squeeze(-1)
+            rows, states, mask = rows[kept], states[kept], mask[kept]
+            sampled = (~is_greedy[rows]).nonzero().squeeze(-1)
+            cache.batch_select_indices(kept)
+    whole = tokens[:, 1 : position + 2].view(batch, copies, -1)
+    totals = None if sums is None else sums.view(batch, copies)
+    return Rollout(
+        _ended(whole[:, :1], special, None if totals is None else totals[:, :1]) if greedy else None,
+        _ended(whole[:, greedy:], special, None if totals is None else totals[:, greedy:]) if samples else None,
+    )
+
+
+def _ended(tokens: Tensor, special: SpecialTokens, logprobs: Tensor | None) -> Decoded:
+    """Make (b, k, t) rows, mask what stands behind the first end token, and drop the columns in which no row has a
+    token.
+    """
+    tokens = tokens.flatten(0, 1)
+    ends = tokens == special.end
+    mask = ends.cumsum(-1) - ends.int() == 0
+    length = int(mask.any(0).sum())
+    return Decoded(tokens[:, :length].contiguous(), mask[:, :length], None if logprobs is None else logprobs.flatten())
+
+
+def joined(parts: Sequence[Rollout], pad: int) -> Rollout:
+    """The rollouts of consecutive contexts as one."""
+    if len(parts) == 1:
+        return parts[0]
+    greedy = [part.greedy for part in parts if part.greedy is not None]
+    samples = [part.samples for part in parts if part.samples is not None]
+    return Rollout(_below_each_other(greedy, pad), _below_each_other(samples, pad))
+
+
+def _below_each_other(parts: Sequence[Decoded], pad: int) -> Decoded | None:
+    if not parts:
+        return None
+    length = max(part.tokens.shape[1] for part in parts)
+
+    def filled(rows: Tensor, value: int) -> Tensor:
+        return torch.nn.functional.pad(rows, (0, length - rows.shape[1]), value=value)
+
+    return Decoded(
+        torch.cat([filled(part.tokens, pad) for part in parts]), torch.cat([filled(part.mask, 0) for part in parts])
+    )

@@ -1,0 +1,187 @@
+"""From a QA example to what the generator reads: the passage with its answer marked, cut to fit around the answer."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from rl_qg.data.examples import QAExample, as_example
+from rl_qg.runtime.errors import InputError
+
+HIGHLIGHT = "<hl>"
+T5_PREFIX = "generate question: "
+SEPARATOR = "\nQuestion:"
+PROMPT_FILE = "prompt.json"
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """How inputs are built for a model; kept beside its weights so that generation builds them as training did.
+
+    Args:
+        prefix: text before every input, such as T5's `generate question: `; never cut away.
+        max_source_length: longest input in tokens, special tokens and prefix included. A longer context is windowed
+            around its answer.
+        max_target_length: longest question in tokens; longer gold questions are cut.
+        separator: text behind every input of a causal model, where its question begins; never cut away.
+    """
+
+    prefix: str = ""
+    max_source_length: int = 512
+    max_target_length: int = 64
+    separator: str = ""
+
+    @classmethod
+    def of(cls, folder: str | Path, model: PreTrainedModel) -> "Prompt":
+        """The prompt that `folder` was trained with; for a model from elsewhere the default of its architecture."""
+        stored = Path(folder) / PROMPT_FILE
+        if stored.exists():
+            return cls(**json.loads(stored.read_text()))
+        return cls(prefix=default_prefix(model), separator=default_separator(model))
+
+    def save(self, folder: Path) -> None:
+        """Write `prompt.json` beside the weights."""
+        (folder / PROMPT_FILE).write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+
+def default_prefix(model: PreTrainedModel) -> str:
+    """T5 was pretrained with task prefixes; the others (mT5 too) were not."""
+    return T5_PREFIX if model.config.model_type == "t5" else ""
+
+
+def default_separator(model: PreTrainedModel) -> str:
+    """Only a causal model needs to be told where the passage ends and its question begins."""
+    return "" if model.config.is_encoder_decoder else SEPARATOR
+
+
+def add_highlight(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
+    """Make `<hl>` one token, with a row of its own in the embedding matrix. Does nothing when it is there already.
+
+    The row starts as the mean of the others: the library's draw from their distribution would differ from run to run.
+    """
+    if HIGHLIGHT not in tokenizer.get_vocab():
+        tokenizer.add_special_tokens({"extra_special_tokens": [HIGHLIGHT]})
+    pair = model.config.model_type == "encoder-decoder"  # two models of their own, which only they can resize
+    for part in (model.encoder, model.decoder) if pair else (model,):
+        rows = part.get_input_embeddings().weight.shape[0]
+        if len(tokenizer) <= rows:  # never shrink: T5 and mT5 ship more rows than tokens
+            continue
+        part.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        for embeddings in filter(None, (part.get_input_embeddings(), part.get_output_embeddings())):
+            with torch.no_grad():
+                embeddings.weight[rows:] = embeddings.weight[:rows].mean(0)
+
+
+def highlight(example: QAExample) -> str:
+    """The context with `<hl>` on both sides of the first answer, at its offset (never at another place with the same
+    words).
+    """
+    answer = example.answers[0]
+    end = answer.start + len(answer.text)
+    if example.context[answer.start : end] != answer.text:
+        raise InputError(
+            f"example {example.id}: answer {answer.text!r} is not at offset {answer.start} of its context"
+        )
+    return f"{example.context[: answer.start]}{HIGHLIGHT} {answer.text} {HIGHLIGHT}{example.context[end:]}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Token ids of one model input and what had to be cut away to fit them in."""
+
+    ids: list[int]
+    tokens_cut: int
+    answer_cut: bool
+
+
+class PromptEncoder:
+    """Turns examples into padded batches.
+
+    Args:
+        tokenizer: the generator's, with `<hl>` (see `add_highlight`).
+        prompt: prefix and lengths.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> None:
+        self.tokenizer = tokenizer
+        self.prompt = prompt
+        self._highlight_id = tokenizer.convert_tokens_to_ids(HIGHLIGHT)
+
+    def sources(self, examples: Sequence[QAExample]) -> list[Source]:
+        """Token ids of each input, windowed around the answer where it is too long."""
+        texts = [self.prompt.prefix + highlight(example) for example in examples]
+        encoded = self.tokenizer(texts, return_special_tokens_mask=True, verbose=False)
+        return [
+            self._window(ids, special)
+            for ids, special in zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
+        ]
+
+    def _window(self, ids: list[int], special: list[int]) -> Source:
+        excess = len(ids) - self.prompt.max_source_length
+        if excess <= 0:
+            return Source(ids, 0, False)
+        first, last = _marks(ids, self._highlight_id)
+        # The head (special tokens and prefix) and the tail (special tokens) stay; the window slides over what is
+        # between.
+        head = _leading_specials(ids, special) + len(
+            self.tokenizer(self.prompt.prefix, add_special_tokens=False)["input_ids"] if self.prompt.prefix else ()
+        )
+        tail = len(ids) - _leading_specials(ids[::-1], special[::-1])
+        room = tail - head - excess
+        centre = (first + last + 1) // 2
+        start = min(max(centre - room // 2, head), tail - room)
+        start = min(start, first) if last - first < room else first
+        window = ids[start : start + room]
+        return Source(ids[:head] + window + ids[tail:], excess, last >= start + room)
+
+    def targets(self, examples: Sequence[QAExample]) -> list[list[int]]:
+        """Token ids of each gold question, with the tokenizer's own special tokens."""
+        questions = [example.question for example in examples]
+        return self.tokenizer(text_target=questions, truncation=True, max_length=self.prompt.max_target_length)[
+            "input_ids"
+        ]
+
+    def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:
+        """`input_ids` and `attention_mask`, both (batch, source length), padded to the longest of the batch."""
+        return self._pad([source.ids for source in self.sources(examples)])
+
+    def __call__(self, rows: Sequence[QAExample | Mapping[str, Any]]) -> dict[str, object]:
+        """Collate for training: adds `labels` (batch, target length; -100 at padding) and the `examples`."""
+        examples = [as_example(row) for row in rows]
+        targets = self._pad(self.targets(examples))
+        labels = targets["input_ids"].masked_fill(targets["attention_mask"] == 0, -100)
+        return {**self.batch(examples), "labels": labels, "examples": examples}
+
+    def _pad(self, rows: list[list[int]]) -> dict[str, Tensor]:
+        longest = max(len(row) for row in rows)
+        pad = self.tokenizer.pad_token_id
+        ids = torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
+        lengths = torch.tensor([len(row) for row in rows])
+        return {"input_ids": ids, "attention_mask": (torch.arange(longest) < lengths[:, None]).long()}
+
+    def count_cuts(self, examples: Sequence[QAExample], chunk: int = 1000) -> dict[str, int]:
+        """How many inputs are windowed, how many tokens that cuts away, and how many answers are longer than the
+        window.
+        """
+        windowed = tokens = answers = 0
+        for start in range(0, len(examples), chunk):
+            for source in self.sources(examples[start : start + chunk]):
+                windowed += source.tokens_cut > 0
+                tokens += source.tokens_cut
+                answers += source.answer_cut
+        return {"inputs": len(examples), "windowed": windowed, "tokens_cut": tokens, "answers_cut": answers}
+
+
+def _leading_specials(ids: list[int], special: list[int]) -> int:
+    return next((index for index, flag in enumerate(special) if not flag), len(ids))
+
+
+def _marks(ids: list[int], highlight_id: int) -> tuple[int, int]:
+    """First and last position of the answer marks."""
+    positions = [index for index, token in enumerate(ids) if token == highlight_id]
+    return positions[0], positions[-1]

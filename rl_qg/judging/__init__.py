@@ -1,1 +1,0 @@
-"""Metrics set beside people and beside each other: parts of evaluate, correlate and robustness."""

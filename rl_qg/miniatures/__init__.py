@@ -1,0 +1,1 @@
+"""Small models pretrained on the text at hand, so that every command runs without a hub."""

@@ -1,0 +1,186 @@
+"""The extractive reader: a transformers trainer for start and end positions, and loading what it trains."""
+
+import inspect
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.data import Subset
+from transformers import (
+    MODEL_FOR_QUESTION_ANSWERING_MAPPING,
+    AutoConfig,
+    AutoModelForQuestionAnswering,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainingArguments,
+)
+
+from rl_qg.readers.features import Collator, Windows
+from rl_qg.runtime.checkpoints import CompleteCheckpoints
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.processes import load_whole
+from rl_qg.runtime.sharded_weights import WholeModel
+
+log = logging.getLogger(__name__)
+
+GOOD_READERS = "give an encoder such as distilbert, bert or roberta"
+
+
+class QATrainer(WholeModel, CompleteCheckpoints, Trainer):
+    """A transformers trainer for start and end logits; trains on `Windows`.
+
+    Loss: cross-entropy of the start and of the end position, averaged over both and over all windows of the update.
+    """
+
+    # The models average over their own batch, which the stock trainer takes for an average over the whole update: its
+    # loss and gradients grow with accumulation and processes.
+    loss_is_scaled_for_ga = True
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        args: TrainingArguments,
+        *,
+        processing_class: PreTrainedTokenizerBase,
+        train_dataset: Windows | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            model=model,
+            args=args,
+            data_collator=Collator(processing_class.pad_token_id),
+            train_dataset=train_dataset,
+            processing_class=processing_class,
+            **kwargs,
+        )
+        self.model_accepts_loss_kwargs = True  # makes the trainer count the labels of the whole update
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """Summed cross-entropy over the number of labels (two a window) of the whole update, of all processes.
+
+        Padding takes no part in the softmax: the loss of a window does not depend on what it is batched with.
+        """
+        labels = inputs["labels"]
+        outputs = model(**_without_labels(inputs))
+        padding = inputs["attention_mask"] == 0
+        loss = torch.zeros((), device=labels.device)
+        for logits, positions in zip((outputs.start_logits, outputs.end_logits), labels.unbind(dim=1), strict=True):
+            scores = logits.float().masked_fill(padding, float("-inf"))
+            loss = loss + functional.cross_entropy(scores, positions, reduction="sum")
+        loss = loss / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
+        if num_items_in_batch is not None and self.args.average_tokens_across_devices:
+            loss = loss * self.accelerator.num_processes  # undone by the mean over processes
+        return (loss, outputs) if return_outputs else loss
+
+    def prediction_step(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Tensor],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> Any:
+        """As the library's, without labels: logits are all we ask for."""
+        return super().prediction_step(model, _without_labels(inputs), prediction_loss_only, ignore_keys)
+
+    def predict_logits(self, windows: Windows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Start and end logits, each (W, longest), of all windows, on every process."""
+        order = np.argsort(-windows.lengths, kind="stable")  # neighbours of one length need little padding
+        found: Any = self.predict(Subset(windows, order.tolist())).predictions  # type: ignore[arg-type]
+        back = np.argsort(order)
+        return found[0][back], found[1][back]
+
+
+def _without_labels(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value for name, value in inputs.items() if name != "labels"}
+
+
+def load_tokenizer(path: str, *, max_length: int) -> tuple[PreTrainedTokenizerBase, bool]:
+    """Load the tokenizer of a reader and say whether the model tells question and passage apart by token types.
+
+    `path` is a local folder or a Hub name. Raises `InputError` when there is no such model, it is no encoder, its
+    tokenizer gives no character offsets, or it cannot read windows of `max_length` tokens.
+    """
+    at = f"qa.model.path={path}"
+    with _loading(path) as name:
+        config = AutoConfig.from_pretrained(name)
+        kind: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING.get(type(config), None)
+        if kind is None or config.is_encoder_decoder:
+            raise InputError(f"{at}: a model of type {config.model_type!r} is no extractive reader: {GOOD_READERS}")
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    if not tokenizer.is_fast:
+        raise InputError(f"{at}: its tokenizer gives no character offsets: give a model with a tokenizer.json")
+    if tokenizer.pad_token_id is None:
+        raise InputError(f"{at}: its tokenizer has no padding token: {GOOD_READERS}")
+    if not len(tokenizer.all_special_ids) < len(tokenizer) <= config.vocab_size:
+        raise InputError(f"{at}: {len(tokenizer)} tokens in the tokenizer do not fit {config.vocab_size} in the model")
+    longest = min(getattr(config, "max_position_embeddings", None) or max_length, tokenizer.model_max_length)
+    if max_length > longest:
+        raise InputError(f"qa.max_length={max_length} is above the {longest} tokens that {path} can read: lower it")
+    arguments = inspect.signature(kind.forward).parameters
+    types = "token_type_ids" in tokenizer.model_input_names and "token_type_ids" in arguments
+    return tokenizer, types and config.type_vocab_size > 1
+
+
+def load_model(path: str) -> PreTrainedModel:
+    """Load an encoder with a span head; a head that the checkpoint lacks starts from torch's global random state.
+
+    Raises `InputError` when there is no such model or its weights cannot be read (safetensors only).
+    """
+    load_whole()
+    with _loading(path) as name, _quiet():
+        model, info = AutoModelForQuestionAnswering.from_pretrained(
+            name, num_labels=2, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+        )
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith("qa_outputs."))
+    if missing:
+        log.warning("%s: %d weights besides the span head start at random, such as %s", path, len(missing), missing[0])
+    return model
+
+
+@contextmanager
+def _loading(path: str) -> Iterator[str]:
+    """Give the name to load `path` by, and turn what goes wrong into one clear line."""
+    at, folder = f"qa.model.path={path}", Path(path).expanduser()
+    is_local = folder.is_dir()
+    if not is_local and (path.startswith(("/", ".", "~")) or path.count("/") > 1):
+        raise InputError(f"{at}: no such folder; check the path")
+    try:
+        yield str(folder) if is_local else path
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if is_local:
+            raise InputError(f"{at}: no reader in this folder can be loaded ({reason})") from None
+        raise InputError(
+            f"{at}: the Hugging Face hub could not be reached or has no such model ({reason}): "
+            "give a local folder with qa.model.path=FOLDER"
+        ) from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the library from reporting the new span head, which is expected, and the unused language-model head."""
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(level)

@@ -1,0 +1,299 @@
+"""The QA stage: train an extractive reader over several seeds, score it, and compare two of them question by question.
+
+A generator is worth what its questions teach: the reader trained on augmented data is held against one trained on
+gold data alone (QRelScore paper, data augmentation for QA).
+"""
+
+import dataclasses
+import logging
+import shutil
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from accelerate import PartialState
+from transformers import PreTrainedTokenizerBase, TrainingArguments
+
+from rl_qg.confidence_intervals import mean_interval, paired_interval
+from rl_qg.data.examples import QAExample, examples_hash
+from rl_qg.readers.features import Windows, best_answers, encode
+from rl_qg.readers.fine_tuning import fine_tuning_arguments
+from rl_qg.readers.model import QATrainer, load_model, load_tokenizer
+from rl_qg.readers.squad_scores import score_predictions
+from rl_qg.runtime.checkpoints import last_checkpoint
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.preemption import train_until_told
+from rl_qg.runtime.processes import from_main
+from rl_qg.runtime.progress import show_progress
+from rl_qg.runtime.run_folder import read_json, write_json
+from rl_qg.settings import QASettings
+
+log = logging.getLogger(__name__)
+
+SCORES = ("exact_match", "f1")
+PRECISIONS = ("no", "bf16", "fp16")
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What `train_reader` was asked to do."""
+
+    train: Sequence[QAExample]
+    validation: Sequence[QAExample]
+    settings: QASettings
+    output_dir: Path
+    use_cpu: bool
+    precision: str
+
+    @property
+    def processes(self) -> PartialState:
+        """The processes of this run; asked anew each time, because every `TrainingArguments` resets them."""
+        return PartialState(cpu=self.use_cpu)
+
+    def folder(self, seed: int) -> Path:
+        return self.output_dir / f"seed-{seed}"
+
+    def check(self) -> None:
+        """Raise `InputError` for what can be known before anything is loaded."""
+        settings = self.settings
+        for name, examples in (("train", self.train), ("validation", self.validation)):
+            if not examples:
+                raise InputError(f"data.{name}: no examples for the reader; check the source and its limits")
+            if nameless := next((example.id for example in examples if not example.question.strip()), None):
+                raise InputError(f"data.{name}: example {nameless} has no question; the reader needs one for each")
+        if len({example.id for example in self.validation}) < len(self.validation):
+            raise InputError("data.validation: some ids occur twice, but predictions go by id; make them unique")
+        if not settings.seeds or len(set(settings.seeds)) < len(settings.seeds):
+            raise InputError(f"qa.seeds={settings.seeds}: name each seed once, and at least one")
+        if not 0 <= settings.warmup_fraction < 1:
+            raise InputError(f"qa.warmup_fraction={settings.warmup_fraction} is not in [0, 1)")
+        if self.precision not in PRECISIONS:
+            raise InputError(f"precision {self.precision!r} is not one of {', '.join(PRECISIONS)}")
+        if self.precision == "fp16" and (self.use_cpu or not torch.cuda.is_available()):
+            raise InputError("precision 'fp16' needs a GPU: use bf16 or no")
+        if Path(settings.model.path).expanduser().resolve() == self.output_dir.resolve():
+            raise InputError(f"{self.output_dir}: is the model to start from; write the reader to another folder")
+
+    def arguments(self, seed: int) -> TrainingArguments:
+        return fine_tuning_arguments(
+            self.settings, self.folder(seed), seed=seed, use_cpu=self.use_cpu, precision=self.precision
+        )
+
+
+@dataclass(frozen=True)
+class _Features:
+    """What every seed trains and predicts on."""
+
+    tokenizer: PreTrainedTokenizerBase
+    train: Windows
+    validation: Windows
+
+
+def train_reader(
+    train: Sequence[QAExample],
+    validation: Sequence[QAExample],
+    *,
+    settings: QASettings,
+    output_dir: Path,
+    use_cpu: bool = False,
+    precision: str = "no",
+    accept_changed_data: bool = False,
+) -> dict[str, Any]:
+    """Train one reader for each seed, score it on `validation`, and return what `qa_metrics.json` holds.
+
+    Files in `output_dir`: model and tokenizer of the first seed and its `predictions.json` (id to text);
+    `question_scores.json` (id to exact match and F1: fractions, means over the seeds); `qa_metrics.json` (percent,
+    means over the seeds, with 95 % bootstrap intervals over the questions); `seed-<k>/` with these files of each seed.
+
+    A second call skips finished seeds and resumes an unfinished one from its last checkpoint. Every process calls
+    this; the main one writes. Raises `InputError` for unusable examples, settings or models, and when `output_dir`
+    holds readers trained with other settings, or with other data that the caller has not accepted.
+    """
+    job = _Job(train, validation, settings, output_dir, use_cpu, precision)
+    job.check()
+    data = {"train": examples_hash(train), "validation": examples_hash(validation)}
+    inputs = {seed: _inputs(job, seed, data) for seed in settings.seeds}
+    for seed in settings.seeds:
+        _refuse_other_run(job.folder(seed), inputs[seed], accept_changed_data)
+    features = None
+    for number, seed in enumerate(settings.seeds, 1):
+        folder = job.folder(seed)
+        if not (folder / "qa_metrics.json").exists():
+            features = features or _features(job)
+            log.info("reader with seed %d (%d of %d)", seed, number, len(settings.seeds))
+            if job.processes.is_main_process:
+                write_json(folder / "inputs.json", inputs[seed])
+            _run_seed(job, seed, features)
+        if job.processes.is_main_process:
+            for checkpoint in folder.glob("checkpoint-*"):
+                shutil.rmtree(checkpoint)
+    if job.processes.is_main_process:
+        _summarise(job, data)
+    job.processes.wait_for_everyone()
+    return read_json(output_dir / "qa_metrics.json")
+
+
+def _inputs(job: _Job, seed: int, data: Mapping[str, str]) -> dict[str, Any]:
+    """Everything that decides how a seed comes out, so that a resumed run is the same run."""
+    settings = dataclasses.asdict(job.settings)
+    seeds = settings.pop("seeds")
+    # The first seed also leaves its model, so another order of seeds is another run.
+    decided = {**settings, "precision": job.precision, "data": dict(data), "seed": seed}
+    return decided | {"keeps_model": seed == seeds[0], "processes": job.processes.num_processes}
+
+
+def _refuse_other_run(folder: Path, inputs: Mapping[str, Any], accept_changed_data: bool) -> None:
+    path = folder / "inputs.json"
+    if not path.exists():
+        return
+    found = read_json(path)
+    differing = [key for key in inputs if found.get(key) != inputs[key]]
+    if (folder / "qa_metrics.json").exists():
+        differing = [key for key in differing if key != "processes"]  # it is complete: the number matters no longer
+    if differing == ["data"]:
+        before, now = found["data"], inputs["data"]
+        role = next(role for role in now if before.get(role) != now[role])
+        changed = (
+            f"data.{role}: has changed since {folder} was begun (SHA-256 of its examples {before.get(role, '')[:8]}, "
+            f"now {now[role][:8]})"
+        )
+        if not accept_changed_data:
+            raise InputError(
+                f"{changed}; put the old file back, choose another output_dir, delete that folder, or go on all the "
+                "same with accept_changed_data=true"
+            )
+        log.warning("%s (accept_changed_data=true); finished seeds stay as they are", changed)
+    elif differing:
+        raise InputError(
+            f"{folder}: holds a reader with other settings ({', '.join(differing)}): "
+            "choose another output_dir, or delete that folder"
+        )
+
+
+def _features(job: _Job) -> _Features:
+    settings = job.settings
+    tokenizer, token_types = load_tokenizer(settings.model.path, max_length=settings.max_length)
+    train, validation = (
+        encode(
+            examples,
+            tokenizer,
+            max_length=settings.max_length,
+            doc_stride=settings.doc_stride,
+            token_types=token_types,
+            progress=job.processes.is_main_process,
+        )
+        for examples in (job.train, job.validation)
+    )
+    return _Features(tokenizer, train, validation)
+
+
+def _run_seed(job: _Job, seed: int, features: _Features) -> None:
+    """Train, predict and score; `qa_metrics.json`, written last, says that the seed is finished."""
+    folder, settings = job.folder(seed), job.settings
+    trainer = _trained(job, seed, features)
+    start_logits, end_logits = trainer.predict_logits(features.validation)
+    if seed == settings.seeds[0]:
+        trainer.save_whole(job.output_dir)
+    if trainer.is_world_process_zero():
+        predictions = best_answers(
+            features.validation,
+            job.validation,
+            start_logits,
+            end_logits,
+            n_best=settings.n_best,
+            max_answer_length=settings.max_answer_length,
+        )
+        scores = score_predictions(predictions, job.validation)
+        rows = zip(scores.ids, scores.exact_matches, scores.f1s, strict=True)
+        write_json(folder / "predictions.json", predictions)
+        write_json(folder / "question_scores.json", {key: {"exact_match": em, "f1": f1} for key, em, f1 in rows})
+        metrics = {
+            "exact_match": scores.exact_match,
+            "f1": scores.f1,
+            "total": len(scores.ids),
+            "missing": scores.missing,
+            "features": {"train": features.train.counts(), "validation": features.validation.counts()},
+        }
+        write_json(folder / "qa_metrics.json", metrics)
+    trainer.accelerator.wait_for_everyone()
+
+
+def _trained(job: _Job, seed: int, features: _Features) -> QATrainer:
+    transformers.set_seed(seed)  # the span head is drawn from it
+    model = load_model(job.settings.model.path)
+    trainer = QATrainer(
+        model,
+        job.arguments(seed),  # behind the model: with those of ZeRO-3 it would be loaded in pieces
+        processing_class=features.tokenizer,
+        train_dataset=features.train,
+    )
+    show_progress(trainer, f"reader on {job.output_dir.name} data, seed {seed}")
+    train_until_told(trainer, from_main(job.processes, lambda: last_checkpoint(job.folder(seed))))
+    return trainer
+
+
+def _summarise(job: _Job, data: Mapping[str, str]) -> None:
+    seeds = job.settings.seeds
+    metrics = {seed: read_json(job.folder(seed) / "qa_metrics.json") for seed in seeds}
+    tables = [read_json(job.folder(seed) / "question_scores.json") for seed in seeds]
+    questions = {
+        key: {name: float(np.mean([table[key][name] for table in tables])) for name in SCORES} for key in tables[0]
+    }
+    intervals = {name: mean_interval([100 * row[name] for row in questions.values()]) for name in SCORES}
+    summary = {
+        **{name: float(np.mean([metrics[seed][name] for seed in seeds])) for name in SCORES},
+        "total": len(questions),
+        "missing": metrics[seeds[0]]["missing"],
+        "seeds": [{"seed": seed, **{name: metrics[seed][name] for name in SCORES}} for seed in seeds],
+        "intervals": {name: [interval.low, interval.high] for name, interval in intervals.items()},
+        "model": job.settings.model.path,
+        "precision": job.precision,
+        "data": dict(data),
+        "features": metrics[seeds[0]]["features"],
+    }
+    write_json(job.output_dir / "predictions.json", read_json(job.folder(seeds[0]) / "predictions.json"))
+    write_json(job.output_dir / "question_scores.json", questions)
+    write_json(job.output_dir / "qa_metrics.json", summary)
+
+
+# --- Two readers ---
+
+
+def compare(baseline_dir: Path, augmented_dir: Path, output: Path) -> dict[str, Any]:
+    """Compare two qa folders question by question, write the result to `output` and return it.
+
+    `difference` is augmented minus baseline in percent points, with its 95 % interval by the paired bootstrap over the
+    questions; a question's score is its mean over the seeds. Raises `InputError` when their questions differ.
+    """
+    folders = {"baseline": baseline_dir, "augmented": augmented_dir}
+    metrics = {name: read_json(folder / "qa_metrics.json") for name, folder in folders.items()}
+    tables = {name: read_json(folder / "question_scores.json") for name, folder in folders.items()}
+    baseline, augmented = tables["baseline"], tables["augmented"]
+    if problem := _mismatch(
+        baseline.keys(), augmented.keys(), *(side["data"]["validation"] for side in metrics.values())
+    ):
+        raise InputError(f"{baseline_dir} and {augmented_dir}: {problem}: score both on the same data.validation")
+    shown = (*SCORES, "seeds", "intervals", "model")
+    difference = {}
+    for name in SCORES:
+        pair = ([100 * table[key][name] for key in baseline] for table in (augmented, baseline))
+        difference[name] = dataclasses.asdict(paired_interval(*pair))
+    result = {
+        "total": len(baseline),
+        **{side: {"folder": str(folders[side]), **{key: metrics[side][key] for key in shown}} for side in folders},
+        "difference": difference,
+    }
+    write_json(output, result)
+    return result
+
+
+def _mismatch(first: Set[str], second: Set[str], first_hash: str, second_hash: str) -> str:
+    """Say how two sets of questions differ, or nothing."""
+    if first != second:
+        counts = f"{len(first - second)} only in the first, {len(second - first)} only in the second"
+        return f"other questions ({counts}, such as {min(first ^ second)})"
+    return "" if first_hash == second_hash else "questions of the same ids, but other content"

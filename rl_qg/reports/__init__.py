@@ -1,0 +1,1 @@
+"""What a run or a study did, as pages, cards and plots."""

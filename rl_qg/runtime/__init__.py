@@ -1,0 +1,1 @@
+"""What every command rests on: errors, processes, files that survive a kill, checkpoints, run folders."""

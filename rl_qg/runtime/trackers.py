@@ -1,0 +1,35 @@
+"""Where metrics are shown: TensorBoard by default, W&B or trackio by `training.report_to`."""
+
+import importlib.util
+import os
+import sys
+
+from rl_qg.runtime.errors import InputError
+
+TRACKERS = ("tensorboard", "wandb", "trackio")
+PROJECT = "rl-qg"
+
+
+def finish_trackers() -> None:
+    """Tell the trackers in use that the run is over, where the process ends in a way that they cannot see."""
+    for name in ("wandb", "trackio"):
+        if name in sys.modules:
+            sys.modules[name].finish()
+
+
+def check_tracker(name: str) -> None:
+    """Find out before anything is loaded that a tracker is unknown or not installed; for W&B, name the project.
+
+    Raises:
+        InputError: with what to install.
+    """
+    if name == "none":
+        return
+    if name not in TRACKERS:
+        raise InputError(f"training.report_to={name} is not one of {', '.join(TRACKERS)}, none")
+    if importlib.util.find_spec(name) is None:
+        raise InputError(
+            f"training.report_to={name}: {name} is not installed; install it: pip install {name}, "
+            "or go without: training.report_to=none"
+        )
+    os.environ.setdefault("WANDB_PROJECT", PROJECT)  # the library has no argument for it

@@ -1,0 +1,1 @@
+"""What is known of words: tokens, spans, English word classes, types of questions."""

@@ -1,0 +1,149 @@
+"""Spans of a passage that may be answers: where they are, and which of them stay.
+
+Whoever proposes spans (rules, a parser, a trained extractor), the same is done with them: ends are trimmed as human
+answers are, spans that cross a sentence or overlap a better one go, and each text stays once.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from rl_qg.text.combining_marks import MARKS
+from rl_qg.text.english_words import ABBREVIATIONS
+
+MAX_WORDS = 10  # 97 % of the answers of SQuAD are not longer
+MAX_CHARACTERS = 120  # where words are not written apart
+SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+MAX_SPACELESS = 20  # characters of such a script
+
+_LETTERS = rf"(?:(?![{SPACELESS}])[^\W_][{MARKS}]*)+"  # and digits
+_TOKEN = re.compile(
+    rf"[{SPACELESS}]+"  # a run without spaces: rules look inside it
+    r"|(?:[^\W\d_]\.){2,}"  # U.S.
+    r"|\d+(?:[.,:/]\d+)*"  # 1,000.5 10:30
+    rf"|{_LETTERS}(?:['’](?!s\b)(?!\d){_LETTERS})*(?:-{_LETTERS})*"  # O'Neill, so-called
+    r"|['’]s\b|\S"
+)
+_END = re.compile(r"""[.!?…]+["'”’)\]»]*(?=\s)|[。！？।॥؟]+["'”’)\]」』»]*|\n\s*\n""")
+_LEADING = re.compile(r"(?:a|an|the|its|his|her|their|our)\s+", re.IGNORECASE)
+_EDGES = " \t\r\n\u00a0\u3000,;:.!?…、。，；：！？।—–-_/*|~'’‘\"“”„«»「」『』《》〈〉"
+_PAIRS = {")": "(", "]": "[", "}": "{", "）": "（", "】": "【"}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Characters `start` to `end` (one past the last) of a passage; `kind` says what it is, a higher `score` is
+    better.
+    """
+
+    start: int
+    end: int
+    kind: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Token:
+    """A word, number or sign and its place."""
+
+    text: str
+    start: int
+    end: int
+
+
+def tokens(text: str, start: int = 0, end: int | None = None) -> list[Token]:
+    """Words, numbers and signs of a part of a text; a script without spaces comes in runs."""
+    found = _TOKEN.finditer(text, start, len(text) if end is None else end)
+    return [Token(match.group(), match.start(), match.end()) for match in found]
+
+
+def sentences(text: str) -> list[tuple[int, int]]:
+    """Start and end of each sentence: together they cover the text. Abbreviations and initials end none."""
+    ends = [match.end() for match in _END.finditer(text) if _ends(text, match)]
+    bounds = sorted({0, *ends, len(text)})
+    return list(pairwise(bounds))
+
+
+def _ends(text: str, match: re.Match[str]) -> bool:
+    place = match.end()
+    while place < len(text) and text[place].isspace():  # a slice of the rest at each sentence would cost its square
+        place += 1
+    after = text[place : place + 1]
+    if match.group()[0] in ".!?…" and (after.islower() or after in tuple(",;")):
+        return False
+    if len(match.group().strip("\"'”’)]»")) > 1 or match.group()[0] != ".":
+        return True
+    place = match.start()
+    while place and (text[place - 1].isalnum() or text[place - 1] in "._"):
+        place -= 1
+    before = text[place : match.start()]
+    single = len(before) == 1 and before.isupper()  # an initial: John F. Kennedy
+    return not single and before.casefold() not in ABBREVIATIONS
+
+
+def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """The span without white space, punctuation and brackets at its ends, and without an article before it.
+
+    A bracket stays where its partner is inside; so does the full stop of an abbreviation (`U.S.`).
+    """
+    while True:
+        part = text[start:end]
+        left = len(part) - len(part.lstrip(_EDGES))
+        right = len(part.rstrip(_EDGES))
+        if re.fullmatch(r".*\b(?:[^\W\d_]\.){2,}", part[:end], re.DOTALL):
+            right = len(part)
+        left += left < right and _is_loose(part[left:right], 0)
+        right -= left < right and _is_loose(part[left:right], -1)
+        if article := _LEADING.match(part, left, max(left, right)):
+            left = article.end()
+        if left >= right:
+            return start, start
+        if (left, right) == (0, len(part)):
+            return start, end
+        start, end = start + left, start + right
+
+
+def _is_loose(part: str, place: int) -> bool:
+    """Whether a bracket at an end of `part` has no partner in it, or one at the other end, around everything."""
+    sign = part[place]
+    if sign in _PAIRS:
+        return place == 0 or _PAIRS[sign] not in part or part[0] == _PAIRS[sign]
+    if sign in _PAIRS.values():
+        partner = next(close for close, opened in _PAIRS.items() if opened == sign)
+        return place == -1 or partner not in part or part[-1] == partner
+    return False
+
+
+def settle(text: str, spans: Iterable[Span], limit: int | None) -> list[Span]:
+    """The usable ones of some proposed spans, trimmed, best first: at most `limit` (None: all).
+
+    Of spans that overlap the one with the higher score stays, then the longer, then the earlier; of equal texts the
+    best one. The order is that of these comparisons, so it does not depend on the order of `spans`.
+    """
+    starts = [start for start, _ in sentences(text)]
+    usable = set()
+    for span in spans:
+        start, end = trimmed(text, span.start, span.end)
+        if _is_answer(text, start, end, starts):
+            usable.add(replace(span, start=start, end=end))
+    chosen: list[Span] = []
+    texts: set[str] = set()
+    taken = bytearray(len(text))
+    for span in sorted(usable, key=lambda span: (-span.score, span.start - span.end, span.start, span.kind)):
+        key = text[span.start : span.end].casefold()
+        if key not in texts and not any(taken[span.start : span.end]):
+            texts.add(key)
+            taken[span.start : span.end] = b"\1" * (span.end - span.start)
+            chosen.append(span)
+    return chosen[:limit]
+
+
+def _is_answer(text: str, start: int, end: int, sentence_starts: Sequence[int]) -> bool:
+    part = text[start:end]
+    if not any(map(str.isalnum, part)) or len(part) > MAX_CHARACTERS or len(part.split()) > MAX_WORDS:
+        return False
+    if len(re.findall(f"[{SPACELESS}]", part)) > MAX_SPACELESS:
+        return False
+    return bisect_right(sentence_starts, start) == bisect_right(sentence_starts, end - 1)

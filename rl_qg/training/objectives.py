@@ -1,0 +1,165 @@
+"""The equations of self-critical training as pure functions of tensors (QRelScore paper, eq. 11-15).
+
+Legend: b contexts, k samples of each, n sequences, t target positions, v vocabulary entries. A `mask` is True at real
+tokens (the end token included) and False at padding and everything after the end. No gradient flows into a reward.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from rl_qg.generation.logprobs import _wide, token_logprobs
+
+BASELINES = ("greedy", "leave_one_out", "mean", "none")
+SCHEDULES = ("linear", "constant", "cosine", "warmup")
+CE_WEIGHTS = ("one", "rest")
+KL_ESTIMATORS = ("k3", "exact")
+
+
+# --- likelihoods
+# ---------------------------------------------------------------------------------------------------------
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
+    """L_ce (eq. 12) summed over the tokens of each sequence: (n, t, v), (n, t) with -100 at padding -> (n,).
+
+    With label smoothing ε the target is (1 − ε) on the label and ε spread evenly over the vocabulary.
+    """
+    real = labels != -100
+    logprobs = token_logprobs(logits, labels.masked_fill(~real, 0))
+    losses = -logprobs
+    if label_smoothing:
+        chosen = _wide(logits.gather(-1, labels.masked_fill(~real, 0).unsqueeze(-1)).squeeze(-1))
+        evenly = (chosen - logprobs) - logits.mean(-1, dtype=chosen.dtype)  # log of the normaliser − mean logit
+        losses = (1 - label_smoothing) * losses + label_smoothing * evenly
+    return (losses * real).sum(-1)
+
+
+# --- learning by reward
+# --------------------------------------------------------------------------------------------------
+
+
+def advantages(rewards: Tensor, baseline: str, greedy: Tensor | None = None) -> Tensor:
+    """What each sample is worth above its baseline: rewards (b, k), greedy rewards (b,) -> (b, k).
+
+    - greedy: r − r(ŷ) with ŷ the greedy question (SCST: Rennie et al. 2017, eq. 7; QRelScore paper, eq. 14). Unbiased.
+    - leave_one_out: r_i − mean of the other k − 1 samples of the context (Kool et al. 2019). Unbiased; needs k > 1.
+    - mean: r_i − mean of all k samples. The sample's own reward is in it, which shrinks the gradient by 1 − 1/k.
+    - none: r itself (REINFORCE). Unbiased, with the variance of the rewards' level.
+
+    A reward that is not finite is left out of every baseline, and its own advantage is 0.
+    """
+    usable = torch.isfinite(rewards)
+    rewards = rewards.masked_fill(~usable, 0.0)
+    if baseline == "greedy":
+        assert greedy is not None, "baseline=greedy compares with greedy rewards"
+        usable = usable & torch.isfinite(greedy).unsqueeze(-1)
+        level = torch.nan_to_num(greedy, nan=0.0, posinf=0.0, neginf=0.0).unsqueeze(-1)
+    elif baseline == "leave_one_out":
+        others = usable.sum(-1, keepdim=True) - usable.int()
+        level = (rewards.sum(-1, keepdim=True) - rewards) / others.clamp(min=1)
+        usable = usable & (others > 0)
+    elif baseline == "mean":
+        level = rewards.sum(-1, keepdim=True) / usable.sum(-1, keepdim=True).clamp(min=1)
+    elif baseline == "none":
+        level = torch.zeros_like(rewards)
+    else:
+        raise ValueError(f"baseline={baseline} is not one of {', '.join(BASELINES)}")
+    return ((rewards - level) * usable).detach()
+
+
+def shaped(advantage: Tensor, *, scale: float = 1.0, normalise: bool = False, clip: float | None = None) -> Tensor:
+    """Advantages as the loss uses them: scaled, divided by their root mean square, cut to [−clip, clip]; in that
+    order.
+
+    Normalisation keeps the sign (no mean is subtracted: that would be another baseline). The root mean square is that
+    of the batch, over the samples with an advantage.
+    """
+    advantage = scale * advantage
+    if normalise:
+        size = advantage.square().sum() / advantage.ne(0).sum().clamp(min=1)
+        advantage = advantage / size.sqrt().clamp(min=1e-8)
+    return advantage if clip is None else advantage.clamp(-clip, clip)
+
+
+def policy_gradient(logprobs: Tensor, mask: Tensor, advantage: Tensor) -> Tensor:
+    """L_scst = −advantage · Σ_t log p(sample_t) of each sequence (eq. 14): (…, t), (…, t), (…) -> (…).
+
+    Its gradient, averaged over samples, is an estimate of the gradient of the expected negative reward.
+    """
+    return -advantage.detach() * (logprobs * mask).sum(-1)
+
+
+def kl_from_samples(logprobs: Tensor, reference: Tensor) -> Tensor:
+    """KL(policy ‖ reference) at each sampled token from its two log-probabilities, (…, t) -> (…, t): the estimator k3
+    of Schulman (2020), e^d − d − 1 with d = log q − log p. Never negative, unbiased in value over samples of p.
+
+    As a loss its expected gradient is that of the forward divergence, Σ_v q log(q / p): it pulls to the same place.
+    """
+    difference = reference - logprobs
+    return difference.exp() - difference - 1
+
+
+def kl_over_vocabulary(logits: Tensor, reference: Tensor) -> Tensor:
+    """KL(policy ‖ reference) of the next-token distributions at each position: (n, t, v), (n, t, v) -> (n, t)."""
+    policy = logits.float().log_softmax(-1)
+    return (policy.exp() * (policy - reference.float().log_softmax(-1))).sum(-1)
+
+
+# --- schedules: functions of the step alone, so that a resumed run continues them
+# ----------------------------------------
+
+
+def scst_weight(
+    step: int, boundary: int, total: int, *, schedule: str = "linear", maximum: float = 1.0, warmup: float = 0.1
+) -> float:
+    """λ of eq. 15 in the update that completes `step` (from 1): 0 up to `boundary`, then by `schedule` to `maximum`.
+
+    linear reaches it at `total` (the paper), cosine too, on half a wave; warmup after that share of the stage;
+    constant at once.
+    """
+    if step <= boundary:
+        return 0.0
+    done = min(1.0, (step - boundary) / (total - boundary))
+    if schedule == "linear":
+        share = done
+    elif schedule == "cosine":
+        share = (1 - math.cos(math.pi * done)) / 2
+    elif schedule == "warmup":
+        share = min(1.0, done / warmup) if warmup else 1.0
+    elif schedule == "constant":
+        share = 1.0
+    else:
+        raise ValueError(f"schedule={schedule} is not one of {', '.join(SCHEDULES)}")
+    return maximum * share
+
+
+def restarting_rate(step: int, boundary: int, total: int, *, warmup: tuple[float, float], second: float) -> float:
+    """Learning-rate factor: linear warm-up and decay in each of two stages, the second starting anew.
+
+    Args:
+        step: updates done.
+        boundary: updates of the first stage.
+        total: updates of both.
+        warmup: share of each stage spent warming up.
+        second: peak of the second stage relative to the first.
+    """
+    if step < boundary:
+        return _triangle(step, boundary, warmup[0])
+    return second * _triangle(step - boundary, total - boundary, warmup[1])
+
+
+def _triangle(step: int, total: int, warmup: float) -> float:
+    rising = warmup * total
+    if step < rising:
+        return (step + 1) / (rising + 1)
+    return max(0.0, (total - step) / max(1.0, total - rising))
+
+
+def adapted_coefficient(coefficient: float, divergence: float, target: float) -> float:
+    """β for the next update, so that the divergence comes to `target` (Ziegler et al. 2019, section 2.2): at most a
+    fiftieth up or down at a time.
+    """
+    error = max(-0.2, min(0.2, divergence / target - 1))
+    return coefficient * (1 + 0.1 * error)

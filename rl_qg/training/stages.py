@@ -1,0 +1,203 @@
+"""Train a question generator: cross-entropy, then self-critical training with a reward.
+
+    accelerate launch rl_qg/train.py reward=qrelscore
+    rl-qg train reward=qascore data.train=train.json data.validation=dev.json model.path=./my-t5
+
+The run folder then holds `ce/` and `scst/` (models), checkpoints, `metrics.jsonl`, `samples.jsonl` and TensorBoard
+events. The same command after a kill resumes from the last checkpoint.
+"""
+
+import json
+import logging
+import shutil
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from transformers import set_seed
+
+from rl_qg.data.examples import QAExample, take
+from rl_qg.data.splits import Splits
+from rl_qg.evaluation.reward_scorer import Reward, signature_of
+from rl_qg.evaluation.text_measures import improves
+from rl_qg.generation.generator import load_seq2seq
+from rl_qg.generation.lora import check_adapters, with_adapters
+from rl_qg.generation.prompts import HIGHLIGHT, add_highlight, default_prefix
+from rl_qg.reports.hub import check_repository, finish_publishing, publish
+from rl_qg.runtime.checkpoints import last_checkpoint
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.preemption import train_until_told
+from rl_qg.runtime.processes import from_main, processes
+from rl_qg.runtime.progress import show_progress
+from rl_qg.runtime.run_folder import TRAINED, write_json
+from rl_qg.runtime.trackers import PROJECT, check_tracker
+from rl_qg.settings import SCSTSettings, Settings
+from rl_qg.training.callbacks import HeldOutStopping, best_of, lines_with
+from rl_qg.training.config import SelfCriticalConfig
+from rl_qg.training.trainer import SelfCriticalTrainer
+from rl_qg.training.trainer_files import put_in_place, save_whole
+from rl_qg.training.trl_config import rate_factor
+
+# Settings of the self-critical stage that the trainer knows by the same name.
+RULES = {field.name for field in fields(SCSTSettings)} - {"epochs", "learning_rate", "warmup_fraction"}
+BEST = "best"  # where the trainer keeps the model that `scst.stop_on` likes best
+log = logging.getLogger(__name__)
+
+
+def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None = None) -> Path:
+    """Run the stages that `settings.stages` names; return the folder of the last stage's model.
+
+    Raises:
+        InputError: a setting that cannot be, a package that is not installed, no data, or a model out of reach.
+    """
+    folder = Path(settings.output_dir)
+    final = folder / ("ce" if settings.stages == "ce" else "scst")
+    if (folder / TRAINED).exists():
+        log.info("train: %s is there already", final)
+        from_main(processes(settings.training.use_cpu), lambda: finish_publishing(folder, settings.training.hub_model))
+        return final
+    check_training(settings)
+    if not splits.gold:
+        raise InputError("data.train: no example with a question to learn from")
+    trainer = _trainer(settings, splits, reward, held_out)
+    show_progress(trainer, f"train ({settings.stages})" if settings.stages != "both" else "train (ce, scst)")
+    if trainer.is_world_process_zero():
+        _report_cuts(trainer, splits.gold, folder)
+    checkpoint = from_main(trainer.accelerator.state, lambda: last_checkpoint(folder))
+    if checkpoint is None and trainer.is_world_process_zero():
+        shutil.rmtree(folder / BEST, ignore_errors=True)  # of a run that was killed before its first checkpoint
+    # A run that begins with the self-critical stage is compared with the model it was given.
+    trainer.args.eval_on_start = checkpoint is None and settings.stages == "scst"
+    train_until_told(trainer, checkpoint)
+    save_whole(trainer, final)
+    if trainer.is_world_process_zero():
+        kept = _keep_the_best(trainer, final)
+        signatures = {
+            name: signature_of(metric)
+            for name, metric in (("reward", reward), ("held_out", held_out))
+            if metric is not None
+        }
+        done = {"model": final.name, "steps": trainer.state.global_step, **signatures}
+        write_json(folder / TRAINED, done | ({"kept": kept} if kept else {}))
+        shutil.rmtree(folder / BEST, ignore_errors=True)
+        publish(folder, settings.training.hub_model)
+    trainer.accelerator.wait_for_everyone()
+    return final
+
+
+def check_training(settings: Settings) -> None:
+    """Find out before any model is loaded what the trainer would refuse later.
+
+    Raises:
+        InputError: naming the setting.
+    """
+    check_tracker(settings.training.report_to)
+    arguments = _arguments(settings)
+    check_adapters(settings.peft)  # behind the arguments, which tell the library of DeepSpeed
+    check_repository(settings.training.hub_model)
+    if arguments.stop_on is not None:
+        try:
+            improves(arguments.stop_on, 1.0, 0.0)
+        except ValueError as error:
+            raise InputError(f"scst.stop_on: {error}") from None
+        if arguments.stop_on == "held_out" and not settings.held_out:
+            raise InputError(
+                "scst.stop_on=held_out: there is no held-out reward; name one, such as held_out=bartscore"
+            )
+
+
+def _trainer(
+    settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None
+) -> SelfCriticalTrainer:
+    model, tokenizer = load_seq2seq(settings.model.path)
+    add_highlight(tokenizer, model)
+    prefix = default_prefix(model) if settings.model.prefix is None else settings.model.prefix
+    if settings.peft.method != "none":
+        set_seed(settings.seed)  # of the adapters' weights
+        model = with_adapters(model, settings.peft, [tokenizer.convert_tokens_to_ids(HIGHLIGHT)])
+    arguments = _arguments(settings)  # behind the model: with those of ZeRO-3 it would be loaded in pieces
+    arguments.prefix = prefix
+    return SelfCriticalTrainer(
+        model=model,
+        args=arguments,
+        reward=reward,
+        held_out=held_out,
+        train_dataset=splits.gold,
+        eval_dataset=take(splits.validation, settings.training.eval_samples, settings.data.seed),
+        processing_class=tokenizer,
+        callbacks=_callbacks(settings),
+    )
+
+
+def _arguments(settings: Settings) -> SelfCriticalConfig:
+    common, ce, scst = settings.training, settings.ce, settings.scst
+    rules = {name: value for name, value in asdict(scst).items() if name in RULES}
+    if settings.stages == "ce":
+        rules["stop_on"] = None
+    factor = rate_factor(settings)
+    selects_best = settings.stages == "ce"  # choosing the best checkpoint only makes sense while one loss is minimised
+    try:
+        return SelfCriticalConfig(
+            output_dir=settings.output_dir,
+            ce_epochs=0.0 if settings.stages == "scst" else ce.epochs,
+            scst_epochs=0.0 if settings.stages == "ce" else scst.epochs,
+            learning_rate=factor * ce.learning_rate,
+            scst_learning_rate=factor * scst.learning_rate,
+            ce_warmup=ce.warmup_fraction,
+            scst_warmup=scst.warmup_fraction,
+            label_smoothing_factor=ce.label_smoothing,
+            **rules,
+            max_source_length=settings.model.max_source_length,
+            max_target_length=settings.model.max_target_length,
+            per_device_train_batch_size=common.batch_size,
+            per_device_eval_batch_size=common.eval_batch_size,
+            gradient_accumulation_steps=common.gradient_accumulation_steps,
+            weight_decay=common.weight_decay,
+            max_grad_norm=common.max_grad_norm,
+            bf16=common.precision == "bf16",
+            fp16=common.precision == "fp16",
+            activation_checkpointing=common.gradient_checkpointing,
+            use_cpu=common.use_cpu,
+            logging_steps=common.logging_steps,
+            eval_strategy="steps",
+            eval_steps=common.eval_steps,
+            save_strategy="steps",
+            save_steps=common.eval_steps if selects_best else common.save_steps,
+            save_total_limit=common.save_total_limit,
+            load_best_model_at_end=selects_best,
+            metric_for_best_model="eval_loss" if selects_best else None,
+            greater_is_better=False if selects_best else None,
+            report_to=common.report_to,
+            project=PROJECT,
+            run_name=Path(settings.output_dir).name,
+            seed=settings.seed,
+            data_seed=settings.seed,
+        )
+    except ValueError as error:
+        raise InputError(f"settings: {error}") from None
+
+
+def _callbacks(settings: Settings) -> list[HeldOutStopping]:
+    patience = settings.ce.early_stopping_patience
+    return [HeldOutStopping("loss", patience)] if patience and settings.stages == "ce" else []
+
+
+def _keep_the_best(trainer: SelfCriticalTrainer, final: Path) -> dict[str, Any] | None:
+    """Make the best model by `scst.stop_on` the final one; say which it is. It stays where it was until the run is
+    complete, so that a kill in between loses nothing.
+    """
+    measure, best = trainer.args.stop_on, final.with_name(BEST)
+    if measure is None or not best.exists():
+        return None
+    chosen = best_of(measure, lines_with(measure, trainer.state.log_history, trainer.boundary))
+    value = chosen[f"eval_{measure}"]
+    put_in_place(best, final)
+    log.info("train: %s is the model of step %d, the best by %s (%.4g)", final, chosen["step"], measure, value)
+    return {"measure": measure, "value": value, "step": chosen["step"]}
+
+
+def _report_cuts(trainer: SelfCriticalTrainer, examples: list[QAExample], folder: Path) -> None:
+    """Say how many contexts had to be windowed, and keep the count for the run record."""
+    cuts = trainer.encoder.count_cuts(examples)
+    write_json(folder / "windows.json", cuts)
+    log.info("inputs: %s", json.dumps(cuts))

@@ -1,0 +1,282 @@
+"""Train a causal question generator (GPT-2, Qwen, …) with TRL: SFT for the cross-entropy stage, RLOO or GRPO for the
+stage that learns by reward.
+
+    rl-qg train algorithm=rloo model.path=gpt2 reward=qrelscore data.train=train.json data.validation=dev.json
+
+The run folder holds what `rl_qg.training.stages` leaves: `ce/` and `scst/` (models; the second is named for the stage, whatever
+the algorithm), `metrics.jsonl`, `samples.jsonl`, `trained.json`; checkpoints and TensorBoard events are in
+`checkpoints/`. The same command after a kill resumes from the last checkpoint.
+"""
+
+import importlib.util
+import json
+import logging
+import shutil
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+
+from rl_qg.data.examples import QAExample, take
+from rl_qg.data.splits import Splits
+from rl_qg.evaluation.reward_scorer import Judge, Reward, signature_of
+from rl_qg.generation.causal_prompts import CausalPromptEncoder
+from rl_qg.generation.generator import load_causal
+from rl_qg.generation.lora import check_adapters, lora_config
+from rl_qg.generation.prompts import HIGHLIGHT, Prompt, add_highlight, default_separator
+from rl_qg.reports.hub import check_repository, finish_publishing, publish
+from rl_qg.runtime.checkpoints import last_checkpoint
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.preemption import train_until_told
+from rl_qg.runtime.processes import from_main, processes
+from rl_qg.runtime.progress import show_progress
+from rl_qg.runtime.run_folder import TRAINED, read_json, write_json
+from rl_qg.runtime.trackers import check_tracker
+from rl_qg.settings import Settings
+from rl_qg.training.callbacks import FailedRewards, HeldOutStopping
+from rl_qg.training.eval_metrics import HeldOutQuestions
+from rl_qg.training.step_metrics import Measurements
+from rl_qg.training.trainer_files import put_in_place, save_whole
+from rl_qg.training.trl_config import check_algorithm, cross_entropy_arguments, reward_arguments
+
+ALGORITHMS = ("rloo", "grpo")
+log = logging.getLogger(__name__)
+
+
+def train_causal(settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None = None) -> Path:
+    """Run the stages that `settings.stages` names; return the folder of the last stage's model.
+
+    Raises:
+        InputError: TRL is not installed, the model is no causal one, or a setting has no meaning for the algorithm.
+    """
+    folder = Path(settings.output_dir)
+    final = folder / ("ce" if settings.stages == "ce" else "scst")
+    if (folder / TRAINED).exists():
+        log.info("train: %s is there already", final)
+        from_main(processes(settings.training.use_cpu), lambda: finish_publishing(folder, settings.training.hub_model))
+        return final
+    _check(settings, splits)
+    steps = 0
+    with _quiet():
+        if settings.stages != "scst":
+            steps = CausalStage("ce", settings, splits, reward, held_out).run()
+        if settings.stages != "ce":
+            steps = CausalStage("scst", settings, splits, reward, held_out, first_step=steps).run()
+    if PartialState(cpu=settings.training.use_cpu).is_main_process:
+        judges = (("reward", reward), ("held_out", held_out))
+        signatures = {name: signature_of(metric) for name, metric in judges if metric is not None}
+        write_json(folder / TRAINED, {"model": final.name, "steps": steps, **signatures})
+        publish(folder, settings.training.hub_model)
+    return final
+
+
+def _check(settings: Settings, splits: Splits) -> None:
+    if importlib.util.find_spec("trl") is None:
+        raise InputError(
+            f'algorithm={settings.algorithm}: causal models are trained by TRL; install it: pip install "rl-qg[trl]"'
+        )
+    if not splits.gold:
+        raise InputError("data.train: no example with a question to learn from")
+    check_algorithm(settings)
+    check_tracker(settings.training.report_to)
+    check_adapters(settings.peft)
+    check_repository(settings.training.hub_model)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep to ourselves what TRL's code and imports say to its makers, not to its users."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        import rl_qg.training.trl_trainers  # noqa: F401 (imports DeepSpeed where it is installed, which announces itself)
+    finally:
+        logging.disable(before)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.filterwarnings("ignore", module="peft")
+        yield
+
+
+class CausalStage:
+    """One stage: its trainer, its checkpoints in `checkpoints/<name>/`, its model in `<name>/`."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        splits: Splits,
+        reward: Reward | None,
+        held_out: Reward | None,
+        *,
+        first_step: int = 0,
+    ) -> None:
+        self.name, self.settings, self.splits = name, settings, splits
+        self.reward, self.held_out, self.first_step = reward, held_out, first_step
+        self.folder = Path(settings.output_dir)
+        self.work = self.folder / "checkpoints" / name
+        self.done = self.work / "done.json"
+        self.state = PartialState(cpu=settings.training.use_cpu)
+
+    def run(self) -> int:
+        """Train, or find it done; return the step of the run that the stage ends with."""
+        if self.done.exists():
+            return read_json(self.done)["step"]
+        trainer = self._trainer()
+        both = self.settings.stages == "both"
+        show_progress(trainer, f"train ({self.name}, {self.settings.algorithm})" if both else f"train ({self.name})")
+        train_until_told(trainer, from_main(self.state, lambda: last_checkpoint(self.work)))
+        step = self.first_step + trainer.state.global_step
+        save_whole(trainer, self.folder / self.name)
+        best = self.work / "best"
+        if trainer.is_world_process_zero():
+            if best.exists():  # of `scst.stop_on`; it stays until the stage is complete, so a kill loses nothing
+                put_in_place(best, self.folder / self.name)
+            write_json(self.done, {"step": step})
+            shutil.rmtree(best, ignore_errors=True)
+        trainer.accelerator.wait_for_everyone()
+        trainer.accelerator.free_memory()
+        return step
+
+    def _trainer(self) -> Any:
+        settings, by_reward = self.settings, self.name == "scst"
+        set_seed(settings.seed)
+        model, tokenizer, prompt = self._start()
+        encoder = CausalPromptEncoder(tokenizer, prompt)
+        slice_ = take(self.splits.validation, settings.training.eval_samples, settings.data.seed)
+        if self.first_step == 0:
+            self._report_cuts(encoder)
+        build = self._reward_trainer if by_reward else self._cross_entropy_trainer
+        return build(model, encoder, slice_)
+
+    def _start(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Prompt]:
+        settings = self.settings
+        continues = self.name == "scst" and settings.stages == "both"
+        model, tokenizer = load_causal(str(self.folder / "ce") if continues else settings.model.path)
+        rows = model.get_input_embeddings().weight.shape[0]
+        add_highlight(tokenizer, model)
+        if self.name == "scst" and model.get_input_embeddings().weight.shape[0] > rows:
+            start = self.work / "start"  # TRL loads the reference policy itself, from where the model says it is
+            if self.state.is_main_process:
+                model.save_pretrained(start)
+            self.state.wait_for_everyone()
+            model.config._name_or_path = str(start)
+        longest = settings.model.max_source_length + max(
+            settings.model.max_target_length, settings.scst.max_new_tokens
+        )
+        limit = getattr(model.config, "max_position_embeddings", None)
+        if limit is not None and longest > limit:
+            raise InputError(
+                f"model.path={settings.model.path}: reads {limit} tokens, and model.max_source_length with the "
+                f"longest question comes to {longest}; lower model.max_source_length"
+            )
+        prefix = "" if settings.model.prefix is None else settings.model.prefix
+        lengths = settings.model.max_source_length, settings.model.max_target_length
+        return model, tokenizer, Prompt(prefix, *lengths, separator=default_separator(model))
+
+    def _cross_entropy_trainer(
+        self, model: PreTrainedModel, encoder: CausalPromptEncoder, slice_: Sequence[QAExample]
+    ) -> Any:
+        from datasets import Dataset
+        from trl import SFTConfig
+
+        from rl_qg.training.trl_trainers import CrossEntropyTrainer, StageFiles
+
+        gold, patience = self.splits.gold, self.settings.ce.early_stopping_patience
+        stops = [HeldOutStopping("loss", patience)] if patience and self.settings.stages == "ce" else []
+        trainer = CrossEntropyTrainer(
+            model=model,
+            args=SFTConfig(**cross_entropy_arguments(self.settings, str(self.work))),
+            train_dataset=Dataset.from_dict({"row": range(len(gold))}),
+            eval_dataset=Dataset.from_dict({"row": range(len(slice_))}),
+            data_collator=_Rows(encoder, gold),
+            processing_class=encoder.tokenizer,
+            callbacks=stops,
+            peft_config=self._adapters(model, encoder.tokenizer),
+        )
+        questions = None if self.reward is None else HeldOutQuestions(Judge(self.reward), self.held_out)
+        files = StageFiles(self.folder, "ce")
+        longest = self.settings.scst.max_new_tokens
+        trainer.watch(encoder, slice_, questions, Measurements(), files, max_new_tokens=longest)
+        return trainer
+
+    def _reward_trainer(
+        self, model: PreTrainedModel, encoder: CausalPromptEncoder, slice_: Sequence[QAExample]
+    ) -> Any:
+        from datasets import Dataset
+        from trl import GRPOConfig, RLOOConfig
+
+        from rl_qg.training.trl_reward import RewardFunction
+        from rl_qg.training.trl_trainers import GroupRelativeTrainer, LeaveOneOutTrainer, StageFiles
+
+        assert self.reward is not None
+        gold, scst, measured = self.splits.gold, self.settings.scst, Measurements()
+        failed = FailedRewards(self.folder / "samples.jsonl", scst.on_bad_reward)
+        judge = RewardFunction(self.reward, gold, failed, measured, first_step=self.first_step)
+        leaves_out = self.settings.algorithm == "rloo"
+        config, kind = (RLOOConfig, LeaveOneOutTrainer) if leaves_out else (GRPOConfig, GroupRelativeTrainer)
+        arguments = config(**reward_arguments(self.settings, str(self.work)))
+        self._report_left_out(len(gold), arguments.generation_batch_size // arguments.num_generations)
+        trainer = kind(
+            model=model,
+            args=arguments,
+            reward_funcs=judge,
+            train_dataset=Dataset.from_dict({"prompt": encoder.texts(gold), "row": range(len(gold))}),
+            eval_dataset=Dataset.from_dict({"prompt": [""] * len(slice_), "row": range(len(slice_))}),
+            processing_class=encoder.tokenizer,
+            peft_config=self._adapters(model, encoder.tokenizer),
+        )
+        before = self.settings.ce.epochs if self.first_step else 0.0
+        files = StageFiles(self.folder, "scst", first_step=self.first_step, first_epoch=before, reward_function=judge)
+        questions, longest = HeldOutQuestions(judge.judge, self.held_out), scst.max_new_tokens
+        trainer.watch(
+            encoder, slice_, questions, measured, files,
+            max_new_tokens=longest, reward_function=judge, watch_kl=scst.watch_kl,
+        )  # fmt: skip
+        if scst.stop_on is not None:
+            keep = self.work / "best"
+            trainer.add_callback(
+                HeldOutStopping(
+                    scst.stop_on, scst.patience, boundary=lambda: 0, keep=lambda: save_whole(trainer, keep)
+                )
+            )
+        return trainer
+
+    def _adapters(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Any:
+        if self.settings.peft.method == "none":
+            return None
+        return lora_config(self.settings.peft, model, [tokenizer.convert_tokens_to_ids(HIGHLIGHT)])
+
+    def _report_cuts(self, encoder: CausalPromptEncoder) -> None:
+        """Say how many contexts had to be windowed, and keep the count for the run record."""
+        if self.state.is_main_process:
+            cuts = encoder.count_cuts(self.splits.gold)
+            write_json(self.folder / "windows.json", cuts)
+            log.info("inputs: %s", json.dumps(cuts))
+
+    def _report_left_out(self, examples: int, contexts: int) -> None:
+        """TRL takes whole updates only: what is left at the end of a pass waits for another pass."""
+        if examples < contexts:
+            raise InputError(
+                f"training.batch_size: an update of algorithm={self.settings.algorithm} takes {contexts} contexts, "
+                f"and there are {examples}; lower training.batch_size"
+            )
+        if examples % contexts:
+            log.info("each pass leaves out %d of %d examples, others each time", examples % contexts, examples)
+
+
+class _Rows:
+    """Collates rows of the data set, which only say which example they are."""
+
+    def __init__(self, encoder: CausalPromptEncoder, examples: Sequence[QAExample]) -> None:
+        self.encoder = encoder
+        self.examples = examples
+
+    def __call__(self, rows: Sequence[dict[str, int]]) -> dict[str, Any]:
+        batch = self.encoder([self.examples[row["row"]] for row in rows])
+        del batch["examples"]
+        return batch

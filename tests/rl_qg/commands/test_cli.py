@@ -1,0 +1,228 @@
+"""The real entry commands, run as a user runs them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+RL_QG = [sys.executable, "-c", "from rl_qg.commands.cli import main; main()"]
+SMOKE = ["preset=smoke"]
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment with an empty home and no hub."""
+    folder = tmp_path_factory.mktemp("home")
+    return {**os.environ, "HOME": str(folder), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def rl_qg(home: dict[str, str], *arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*RL_QG, *arguments], env=home, cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="session")
+def run(home: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One finished smoke pipeline."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    done = rl_qg(home, "pipeline", *SMOKE, f"output_dir={folder}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """What a run must reproduce: everything but times, machines and checkpoints."""
+    names = ["augmented.json", "questions.jsonl", "evaluation.json", "windows.json"]
+    names += [
+        f"qa/{kind}/{name}" for kind in ("gold", "augmented") for name in ("predictions.json", "model.safetensors")
+    ]
+    names += ["ce/model.safetensors", "scst/model.safetensors", "samples.jsonl"]
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def test_the_pipeline_leaves_every_file_of_the_contract(run: Path) -> None:
+    for name in (
+        "config.yaml run.json ce/config.json scst/config.json metrics.jsonl samples.jsonl questions.jsonl "
+        "augmented.json augmented.report.json qa/gold/qa_metrics.json qa/augmented/qa_metrics.json "
+        "qa/augmented/predictions.json qa/comparison.json evaluation.json summary.json report.html"
+    ).split():
+        assert (run / name).exists(), name
+    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    logged = [line for line in steps if "loss" in line]
+    assert {line["stage"] for line in logged} == {"ce", "scst"}
+    last = logged[-1]
+    assert last["lambda"] == 1.0
+    wanted = "step epoch stage loss loss_ce loss_scst lambda reward_sample reward_greedy advantage grad_norm".split()
+    assert set(wanted) <= last.keys()
+    assert {"length_sample", "length_greedy", "seconds_rollout", "seconds_reward", "seconds_update"} <= last.keys()
+    candidate = json.loads((run / "questions.jsonl").read_text().splitlines()[0])
+    assert list(candidate) == ["id", "candidate", "title", "context", "answer", "answer_start", "question", "logprob"]
+    augmented = json.loads((run / "augmented.json").read_text())
+    ids = [qa["id"] for article in augmented["data"] for p in article["paragraphs"] for qa in p["qas"]]
+    synthetic = [identity.startswith("synthetic-") for identity in ids]
+    assert synthetic == sorted(synthetic) and any(synthetic) and not all(synthetic)  # gold first
+
+
+def test_models_load_with_the_auto_classes(run: Path) -> None:
+    from transformers import AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM, AutoTokenizer
+
+    for stage in ("ce", "scst"):
+        AutoModelForSeq2SeqLM.from_pretrained(run / stage)
+        assert "<hl>" in AutoTokenizer.from_pretrained(run / stage).get_vocab()
+    AutoModelForQuestionAnswering.from_pretrained(run / "qa" / "augmented")
+
+
+def test_the_same_command_does_nothing_twice(run: Path, home: dict[str, str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*.safetensors")}
+    lines = (run / "metrics.jsonl").read_bytes()
+    done = rl_qg(home, "pipeline", *SMOKE, f"output_dir={run}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert before == {path: path.stat().st_mtime_ns for path in run.rglob("*.safetensors")}
+    assert (run / "metrics.jsonl").read_bytes() == lines
+
+
+@pytest.mark.parametrize("landmark", ["checkpoint-2", "scst", "augmented.json"])
+def test_a_killed_pipeline_goes_on_where_it_stood(
+    run: Path, home: dict[str, str], tmp_path: Path, landmark: str
+) -> None:
+    folder = tmp_path / "killed"
+    process = subprocess.Popen(
+        [*RL_QG, "pipeline", *SMOKE, f"output_dir={folder}"],
+        env=home,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while not (folder / landmark).exists():
+        assert process.poll() is None, "ended before it could be killed"
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    done = rl_qg(home, "pipeline", *SMOKE, f"output_dir={folder}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert contents(folder) == contents(run)
+    steps = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    whole = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert steps == whole
+
+
+def test_each_stage_runs_by_its_own_command(run: Path, home: dict[str, str], tmp_path: Path) -> None:
+    gold = tmp_path / "gold.json"
+    gold.write_text((run / "augmented.json").read_text().replace('"synthetic-', '"s-'))
+    small = ["preset=smoke", f"data.train={gold}", f"data.validation={gold}"]
+    questions, scored = tmp_path / "questions.jsonl", tmp_path / "scored.jsonl"
+    commands = [
+        [
+            "generate",
+            "preset=smoke",
+            f"model.path={run}/scst",
+            f"data.train={gold}",
+            f"output={questions}",
+            "num_beams=2",
+        ],
+        ["augment", f"questions={questions}", f"gold={gold}", f"output={tmp_path}/augmented.json", "num_samples=5"],
+        ["qa", *small, f"output_dir={tmp_path}/qa"],
+        [
+            "score",
+            "reward=bartscore",
+            f"reward.model={run}/ce",
+            f"input={questions}",
+            f"output={scored}",
+            "training.use_cpu=true",
+        ],
+        ["report", str(run), "--output", f"{tmp_path}/report.html"],
+    ]
+    for command in commands:
+        done = rl_qg(home, *command)
+        assert done.returncode == 0, (command, done.stderr[-3000:])
+    assert len(scored.read_text().splitlines()) == len(questions.read_text().splitlines())
+    assert json.loads((tmp_path / "scored.summary.json").read_text())["signature"].startswith("bartscore|")
+    assert (tmp_path / "report.html").exists()
+    assert json.loads((tmp_path / "qa" / "qa_metrics.json").read_text())["total"] > 0
+
+
+def test_one_stage_alone_and_a_reward_of_ones_own(run: Path, home: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "my_reward.py").write_text(
+        "class Short:\n"
+        "    signature = 'short'\n"
+        "    def score(self, questions, contexts, *, answers=None, references=None):\n"
+        "        return type('Result', (), {'scores': [-float(len(q)) for q in questions]})\n"
+    )
+    here = {**home, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    ce = rl_qg(here, "train", *SMOKE, "stages=ce", f"output_dir={tmp_path}/ce-run", "ce.early_stopping_patience=2")
+    assert ce.returncode == 0, ce.stderr[-3000:]
+    assert not (tmp_path / "ce-run" / "scst").exists()
+    scst = rl_qg(
+        here,
+        "train",
+        *SMOKE,
+        "stages=scst",
+        f"model.path={tmp_path}/ce-run/ce",
+        f"output_dir={tmp_path}/scst-run",
+        "reward._target_=my_reward.Short",
+    )
+    assert scst.returncode == 0, scst.stderr[-3000:]
+    assert (tmp_path / "scst-run" / "scst" / "model.safetensors").exists()
+    assert not (tmp_path / "scst-run" / "ce").exists()
+
+
+def test_t5_goes_the_same_way(home: dict[str, str], tmp_path: Path) -> None:
+    done = rl_qg(home, "train", *SMOKE, "model=miniature-t5", f"output_dir={tmp_path}/t5")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads((tmp_path / "t5" / "scst" / "prompt.json").read_text())["prefix"] == "generate question: "
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nope"], "no such command; choose one of"),
+        (["train", "rewrd=x"], "no key or group 'rewrd'"),
+        (["train", "data.train=missing.json", *SMOKE], "missing.json"),
+        (["train", "data.train=broken.json", *SMOKE], "broken.json.*line 2"),
+        (["train", "data.train=empty.jsonl", *SMOKE], "empty.jsonl"),
+        (["train", *SMOKE, "output_dir=full"], "full: not empty and no run folder"),
+        (["train", *SMOKE, "output_dir=empty.jsonl/run"], "cannot be written"),
+        (["train", *SMOKE, "model.path=full"], "no model folder"),
+        (["train", *SMOKE, "reward._target_=no_such.Thing"], "no_such"),
+        (["train", *SMOKE, "reward._target_=rewards.QRelScore", "+reward.depth=3"], "depth"),
+        (["generate", "data=world"], "output has no value"),
+        (["score", "output=x"], "input has no value"),
+        (["report"], "give run folders"),
+        (["train", "reward=qrelscore"], "rajpurkar/squad.*offline|could not be reached"),
+    ],
+)
+def test_bad_input_is_one_line_with_exit_code_2(
+    home: dict[str, str], tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    import re
+
+    (tmp_path / "broken.json").write_text('{"data":\n [}')
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("mine")
+    if "output_dir" not in " ".join(arguments) and arguments[0] == "train":
+        arguments = [*arguments, "output_dir=run"]
+    done = rl_qg(home, *arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert "Traceback" not in done.stderr
+    errors = [line for line in done.stderr.splitlines() if "error:" in line]
+    assert len(errors) == 1 and re.search(message, errors[0]), done.stderr[-2000:]
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.tex"]
+
+
+def test_a_run_folder_of_other_settings_is_refused(run: Path, home: dict[str, str]) -> None:
+    done = rl_qg(home, "pipeline", *SMOKE, f"output_dir={run}", "ce.epochs=2")
+    assert done.returncode == 2
+    assert "ce.epochs: 1.0 -> 2.0" in done.stderr
+
+
+def test_help_needs_no_models(home: dict[str, str]) -> None:
+    done = rl_qg(home, "train", "--help")
+    assert done.returncode == 0
+    assert "ce.epochs" in done.stdout and "qrelscore" in done.stdout

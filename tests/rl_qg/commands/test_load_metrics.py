@@ -1,0 +1,102 @@
+"""Lists of metrics in the settings."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from accelerate import PartialState
+
+import rewards
+from rl_qg.commands.cli import compose
+from rl_qg.commands.load_metrics import PartOf, load_metrics, metric_options
+from rl_qg.evaluation.metric_scores import signature_of
+from rl_qg.runtime.errors import InputError
+
+MODELS = {"bert": "my-bert", "gpt2": "my-gpt2", "roberta": "r", "bart": "b"}
+
+
+def test_names_mappings_and_paths() -> None:
+    entries = ["bleu4", {"metric": "bleu4", "variant": "coco", "label": "coco"}, "my.package.Metric"]
+    entries += [{"_target_": "a.B", "x": 1}, {"metric": "qrelscore", "decoder": "mine"}]
+    found = metric_options(entries, MODELS)
+    assert list(found) == ["bleu4", "coco", "Metric", "B", "qrelscore"]
+    assert found["bleu4"] == {"_target_": "bleu4"}
+    assert found["coco"] == {"_target_": "bleu4", "variant": "coco"}
+    assert found["Metric"] == {"_target_": "my.package.Metric"} and found["B"] == {"_target_": "a.B", "x": 1}
+    own = compose("score", ["reward=qrelscore"]).reward
+    assert found["qrelscore"] == {**own, "encoder": "my-bert", "decoder": "mine"}
+
+
+def test_names_in_the_spelling_of_papers() -> None:
+    assert metric_options(["ROUGE-L", "Q-BLEU1"], MODELS) == {
+        "ROUGE-L": {"_target_": "rouge_l"},
+        "Q-BLEU1": {"_target_": "q_bleu1"},
+    }
+    own = metric_options(["QRelScore"], MODELS)["QRelScore"]  # with its own file's options
+    assert own == metric_options(["qrelscore"], MODELS)["qrelscore"]
+
+
+def test_one_metric_needs_no_list() -> None:
+    assert metric_options("bleu4", MODELS) == metric_options(["bleu4"], MODELS)
+    mine = {"metric": "bleu4", "label": "mine"}
+    assert metric_options(mine, MODELS) == metric_options([mine], MODELS) == {"mine": {"_target_": "bleu4"}}
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        *((nothing, "metrics has no value") for nothing in ([], "", None, {})),
+        (3, "metrics is 3; name some"),
+        (["bleu9"], r"metrics\[0\]: unknown metric 'bleu9'; known are qrelscore"),
+        (["bleu4", "bleu4"], r"metrics\[1\]: there is a metric 'bleu4' already"),
+        ([3], r"metrics\[0\] is 3; give a name"),
+        ([{"label": "x"}], "give either metric"),
+        ([{"metric": "bleu4", "_target_": "a.B"}], "give either metric"),
+        ([{"metric": "bleu4", "label": "a/b"}], "label 'a/b' would name a file"),
+    ],
+)
+def test_wrong_entries(entries: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        metric_options(entries, MODELS)
+
+
+def test_a_part_in_the_place_of_the_score() -> None:
+    class Two:
+        part_names, needs, signature = ("lrm", "tokens"), frozenset({"contexts"}), "two"
+
+        def score(self, *columns: Any, **named: Any) -> Any:
+            return SimpleNamespace(scores=[9.0], parts={"lrm": [0.25], "tokens": [[1.0]]})
+
+    part = PartOf(Two(), "lrm", "two_lrm")
+    assert part.score(["q"], ["c"]).scores == [0.25]
+    assert (part.signature, part.needs) == ("two|part:lrm", {"contexts"})
+    with pytest.raises(InputError, match="score=grg is no part of it; it has lrm, tokens"):
+        PartOf(Two(), "grg", "x")
+    with pytest.raises(InputError, match="part 'tokens' is no single number"):
+        PartOf(Two(), "tokens", "x").score(["q"])
+
+
+class Unsigned:
+    """Somebody's metric that says nothing of itself."""
+
+    def __init__(self, x: int = 0) -> None:
+        self.x = x
+
+    def score(self, questions: Any, contexts: Any, **columns: Any) -> Any:
+        return SimpleNamespace(scores=[self.x] * len(questions), parts={})
+
+
+def test_a_metric_without_signature_is_known_by_its_options() -> None:
+    entries = [{"_target_": f"{__name__}.Unsigned", "x": x, "label": f"x{x}"} for x in (1, 2)]
+    settings = compose("correlate", ["training.use_cpu=true"])
+    loaded = load_metrics(entries, settings, PartialState(cpu=True))
+    one, two = (signature_of(metric) for metric in loaded.values())
+    assert one != two and "Unsigned" in one and '"x": 1' in one
+    assert (
+        "Words"
+        in signature_of(load_metrics(["tests.judging.Words"], settings, PartialState(cpu=True))["Words"]).title()
+    )
+
+
+def test_every_short_name_makes_an_entry() -> None:
+    assert len(metric_options(list(rewards.METRICS), MODELS)) == len(rewards.METRICS)

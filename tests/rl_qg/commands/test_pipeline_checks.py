@@ -1,0 +1,72 @@
+"""What a late stage of the pipeline would stumble over is said before the first one begins."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from accelerate import PartialState
+
+from rl_qg.commands.cli import run_command
+from rl_qg.commands.pipeline_stage import check_late_stages
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings import Settings
+
+TEXT = "Ada met Charles in 1833.\n"
+ANSWERED = {"context": TEXT, "answers": {"text": ["1833"], "answer_start": [19]}}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "plain.txt").write_text(TEXT)
+    (tmp_path / "latin.txt").write_bytes("é\n".encode("latin-1"))
+    (tmp_path / "good.jsonl").write_text(json.dumps(ANSWERED))
+    (tmp_path / "torn.jsonl").write_text(f"{json.dumps(ANSWERED)}\n" + '{"context": "Ada')
+    return tmp_path
+
+
+def check(files: Path, unlabelled: list[str], **changes: Any) -> None:
+    """Check the default settings with some sections changed."""
+    settings = Settings()
+    settings.data.unlabelled = [str(files / name) for name in unlabelled]
+    sections = {name: replace(getattr(settings, name), **values) for name, values in changes.items()}
+    settings = replace(settings, **sections)
+    settings.check()
+    check_late_stages(settings, PartialState(cpu=True))
+
+
+@pytest.mark.parametrize(
+    ("unlabelled", "changes", "message"),
+    [
+        ([], {"answers": {"method": "spcay"}}, r"answers\.method=spcay is not one of rules, spacy, extractor"),
+        ([], {"answers": {"passages": "lines"}}, r"answers\.passages=lines is not one of line, paragraph"),
+        ([], {"answers": {"min_probability": 7.0}}, r"answers\.min_probability=7.0 is not in \[0, 1\]"),
+        ([], {"augment": {"sample_relevance": 7.0}}, r"augment\.sample_relevance=7.0 is not in \[0, 1\]"),
+        ([], {"train_answers": {"batch_size": 0}}, r"train_answers\.batch_size=0 must be at least 1"),
+        ([], {"augment": {"sampling": "reward", "sample_by": "logprop"}}, r"augment\.sample_by=logprop"),
+        ([], {"augment": {"hub_dataset": "a/b/c"}}, r"augment\.hub_dataset=a/b/c: no name of a Hub repository"),
+        ([], {"augment": {"filters": {"reward": {"metric": "qascor"}}}}, r"reward\.metric=qascor: no such metric"),
+        ([], {"augment": {"filters": {"lenght": {}}}}, r"lenght: no such filter"),
+        (["nothing.txt"], {}, r"nothing\.txt: no such file"),
+        (["latin.txt"], {}, r"latin\.txt: line 1: not UTF-8 text"),
+        (["plain.txt", "torn.jsonl"], {}, r"torn\.jsonl: line 2: malformed JSON"),
+        (["plain.txt"], {"answers": {"method": "spacy", "spacy_model": "no_such"}}, r"or use method=rules"),
+        (["plain.txt"], {"answers": {"method": "extractor"}}, r"answers\.extractor has no value"),
+    ],
+)
+def test_it_is_said_at_once(files: Path, unlabelled: list[str], changes: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check(files, unlabelled, **changes)
+
+
+@pytest.mark.parametrize("unlabelled", [[], ["good.jsonl"]])
+def test_nothing_is_said_of_what_is_not_used(files: Path, unlabelled: list[str]) -> None:
+    check(files, unlabelled, answers={"method": "extractor"}, augment={"sample_by": "logprop"})
+
+
+def test_the_command_asks_before_it_claims_a_folder(files: Path) -> None:
+    given = ["preset=smoke", f"output_dir={files}/run", f"data.unlabelled={files}/torn.jsonl"]
+    with pytest.raises(InputError, match=r"torn\.jsonl: line 2"):
+        run_command("pipeline", given)
+    assert not (files / "run").exists()

@@ -1,0 +1,331 @@
+"""Every accepted form of QA data gives the same examples; every broken file gives one clear line."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from rl_qg.data.examples import Answer, QAExample, read_examples
+from rl_qg.runtime.errors import InputError
+
+CONTEXT = "Ada lived in Älvdalen. Ada wrote to Max in 1843."
+EXPECTED = [
+    QAExample("a", "Ada", CONTEXT, "Where did Ada live?", (Answer("Älvdalen", 13),)),
+    QAExample("b", "Ada", CONTEXT, "Who wrote?", (Answer("Ada", 23), Answer("Ada", 0))),
+]
+LIST_ROWS = [
+    {
+        "id": example.id,
+        "title": example.title,
+        "context": example.context,
+        "question": example.question,
+        "answers": [{"text": answer.text, "answer_start": answer.start} for answer in example.answers],
+    }
+    for example in EXPECTED
+]
+DICT_ROWS = [
+    {**row, "answers": {key: [answer[key] for answer in row["answers"]] for key in ("text", "answer_start")}}
+    for row in LIST_ROWS
+]
+SQUAD = {
+    "version": "1.1",
+    "data": [
+        {
+            "title": "Ada",
+            "paragraphs": [
+                {
+                    "context": CONTEXT,
+                    "qas": [{key: row[key] for key in ("id", "question", "answers")} for row in LIST_ROWS],
+                }
+            ],
+        }
+    ],
+}
+
+
+def write(path: Path, content: Any) -> Path:
+    """Write text, JSON, JSON lines, Parquet or bytes, gzipped when the name says so."""
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(content), path)
+        return path
+    if isinstance(content, list) and ".jsonl" in path.name:
+        content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in content)
+    if not isinstance(content, str | bytes):
+        content = json.dumps(content, ensure_ascii=False)
+    data = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.json", SQUAD),
+        ("x.json.gz", SQUAD),
+        ("x.JSON", SQUAD),
+        ("x.jsonl", LIST_ROWS),
+        ("x.jsonl", DICT_ROWS),
+        ("x.jsonl.gz", DICT_ROWS),
+        ("x.parquet", LIST_ROWS),
+        ("x.parquet", DICT_ROWS),
+        ("two.dots.jsonl", LIST_ROWS),
+        ("x.json", b"\xef\xbb\xbf" + json.dumps(SQUAD).encode()),
+        ("x.jsonl", "\n\n" + "\r\n\n".join(json.dumps(row) for row in LIST_ROWS)),
+        ("x.jsonl", [{**row, "extra": [1, {"a": None}]} for row in DICT_ROWS]),
+    ],
+)
+def test_every_form_gives_the_same_examples(tmp_path: Path, name: str, content: Any) -> None:
+    data = read_examples(write(tmp_path / name, content), role="train")
+    assert data.examples == EXPECTED
+    assert (data.report["read"], data.report["kept"], data.report["dropped"]) == (2, 2, {})
+
+
+@pytest.mark.parametrize("form", [LIST_ROWS, DICT_ROWS])
+def test_a_hub_data_set_is_read_by_role(monkeypatch: pytest.MonkeyPatch, form: list[dict[str, Any]]) -> None:
+    asked = []
+
+    def load(name: str, *, split: str) -> datasets.Dataset:
+        asked.append((name, split))
+        return datasets.Dataset.from_list(form)
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    data = read_examples("someone/some_squad", role="validation")
+    assert data.examples == EXPECTED
+    assert asked == [("someone/some_squad", "validation")]
+    assert len(data.hashes["someone/some_squad"]) == 64
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionError("Couldn't reach 'rajpurkar/squad' on the Hub (LocalEntryNotFoundError)\nmore\nlines"),
+        datasets.exceptions.DatasetNotFoundError("Dataset 'rajpurkar/squad' doesn't exist on the Hub"),
+        ValueError("Unknown split \"train\". Should be one of ['test']."),
+        RuntimeError("Dataset scripts are no longer supported, but found squad.py"),
+        OSError(),
+    ],
+)
+def test_an_unreachable_hub_is_one_line_that_says_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def load(name: str, *, split: str) -> datasets.Dataset:
+        raise error
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    with pytest.raises(InputError) as caught:
+        read_examples("rajpurkar/squad", role="train")
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith("rajpurkar/squad: ")
+    assert (str(error).splitlines() or ["OSError"])[0] in message
+    assert "data.train=FILE" in message
+    assert "preset=quickstart" in message
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    return {**LIST_ROWS[0], **changes}
+
+
+def without(name: str) -> dict[str, Any]:
+    return {key: value for key, value in LIST_ROWS[0].items() if key != name}
+
+
+def squad(qa: Any = None, *, paragraph: Any = None, article: Any = None) -> dict[str, Any]:
+    paragraph = paragraph or {"context": CONTEXT, "qas": [SQUAD["data"][0]["paragraphs"][0]["qas"][0], qa]}  # type: ignore[index]
+    return {"data": [article or {"title": "t", "paragraphs": [paragraph]}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        # Files that are no such thing
+        ("x.json", "", "x.json: malformed JSON at column 1"),
+        (
+            "x.json",
+            '{"data": [\n  {"title" 3}\n]}',
+            "x.json: malformed JSON at line 2, column 12: Expecting ':' delimiter",
+        ),
+        ("x.json", '{"data": [', "x.json: malformed JSON at column 11"),
+        ("x.json", b'{"data": "\xff"}', r"x.json: not UTF-8 text \(byte 10\)"),
+        ("x.json", "[" * 100_000, "x.json: unusable JSON"),
+        ("x.json", '{"data": ' + "9" * 5000 + "}", "x.json: unusable JSON"),
+        ("x.jsonl", LIST_ROWS[:1], None),
+        ("x.jsonl", json.dumps(LIST_ROWS[0]) + '\n{"id": ', r"x.jsonl: line 2: malformed JSON at column"),
+        ("x.jsonl", json.dumps(LIST_ROWS[0]) + "\n[]", "x.jsonl: line 2: expected a JSON object, got list"),
+        ("x.jsonl", b'{"id": "\xff"}\n', "x.jsonl: line 1: not UTF-8"),
+        ("x.csv", "a,b", "x.csv: unknown kind of file; use .json"),
+        # Wrong shapes of SQuAD JSON
+        ("x.json", LIST_ROWS, "x.json: expected a JSON object, got list"),
+        ("x.json", "null", "x.json: expected a JSON object, got NoneType"),
+        ("x.json", LIST_ROWS[0], "x.json: field 'data' is missing; there is 'id', 'title'"),
+        ("x.json", {"data": {}}, "x.json: field 'data' must be a list, got dict"),
+        ("x.json", {"data": [7]}, r"x.json: data\[0\]: expected an object, got int"),
+        ("x.json", {"data": [row()]}, r"x.json: data\[0\]: field 'paragraphs' is missing"),
+        ("x.json", squad(article={"title": 3, "paragraphs": []}), r"data\[0\]: field 'title' must be text, got int"),
+        ("x.json", squad(paragraph={"qas": []}), r"data\[0\].paragraphs\[0\]: field 'context' is missing"),
+        ("x.json", squad(paragraph={"context": "c"}), r"paragraphs\[0\]: field 'qas' is missing"),
+        ("x.json", squad("qa"), r"data\[0\].paragraphs\[0\].qas\[1\]: expected an object, got str"),
+        ("x.json", squad({"question": "q"}), r"qas\[1\]: field 'answers' is missing"),
+        ("x.json", squad({"answers": []}), r"qas\[1\]: field 'question' is missing"),
+        ("x.json", squad({"question": ["q"], "answers": []}), r"qas\[1\]: field 'question' must be text, got list"),
+        ("x.json", squad({"question": "q", "answers": "a"}), r"qas\[1\]: answers: must be a list of objects"),
+        ("x.json", squad({"question": "q", "answers": [{"text": "a"}]}), "answers: field 'answer_start' is missing"),
+        # Flat rows
+        *[
+            ("x.jsonl", [row(), without(name)], f"x.jsonl: line 2: field '{name}' is missing")
+            for name in ("context", "question", "answers")
+        ],
+        ("x.jsonl", [row(id=[1])], "line 1: field 'id' must be text, got list"),
+        ("x.jsonl", [row(answers=["Ada"])], "line 1: answers: expected an object, got str"),
+        ("x.jsonl", [row(answers=[{"text": 3, "answer_start": 0}])], "field 'text' must be text, got int"),
+        (
+            "x.jsonl",
+            [row(answers=[{"text": "a", "answer_start": "0"}])],
+            "'answer_start' must be a whole number, got '0'",
+        ),
+        ("x.jsonl", [row(answers=[{"text": "a", "answer_start": True}])], "must be a whole number, got True"),
+        ("x.jsonl", [row(answers=[{"text": "a", "answer_start": 1.5}])], "must be a whole number, got 1.5"),
+        (
+            "x.jsonl",
+            [row(answers={"text": ["a", "b"], "answer_start": [0]})],
+            "line 1: answers: 2 texts but 1 offsets",
+        ),
+        ("x.jsonl", [row(answers={"text": "a", "answer_start": 0})], "answers: field 'text' must be a list, got str"),
+        # QG-Bench rows
+        ("x.jsonl", [{"paragraph": "p", "question": "q", "answer": "p"}], "line 1: field 'sentence' is missing"),
+        ("x.jsonl", [{"paragraph": "p", "question": "q", "sentence": "p"}], "line 1: field 'answer' is missing"),
+        # Parquet
+        ("x.parquet", [without("context")], "x.parquet: row 1: field 'context' is missing"),
+        ("x.parquet", [row(question=5)], "x.parquet: row 1: field 'question' must be text, got int"),
+        # Nothing inside
+        ("x.json", {"data": []}, "x.json: no usable record: 0 read; check the file"),
+        ("x.jsonl", "", "x.jsonl: no usable record: 0 read"),
+        (
+            "x.jsonl",
+            [row(question=""), row(context=None)],
+            r"2 read; 1 dropped \(no question\); 1 dropped \(no context\)",
+        ),
+    ],
+)
+def test_broken_input_is_one_clear_line(tmp_path: Path, name: str, content: Any, message: str | None) -> None:
+    path = write(tmp_path / name, content)
+    if message is None:  # the good file beside the broken ones: what is refused below is the fault, not the form
+        assert read_examples(path, role="train").examples == EXPECTED[:1]
+        return
+    with pytest.raises(InputError, match=message) as caught:
+        read_examples(path, role="train")
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("x.parquet", b"PAR1 not parquet", "cannot be read as Parquet"),
+        ("x.parquet", b"", "cannot be read as Parquet"),
+        ("x.json.gz", b"not gzip", "cannot be read to its end"),
+        ("x.json.gz", gzip.compress(b"[1]", mtime=0)[:10] + b"\xff" * 20, "cannot be read to its end"),
+        ("x.jsonl.gz", gzip.compress(json.dumps(LIST_ROWS[0]).encode())[:-6], "cannot be read to its end"),
+    ],
+)
+def test_a_file_of_another_kind_than_its_name(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=message) as caught:
+        read_examples(path, role="train")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cut_parquet_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.parquet", LIST_ROWS)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match="cannot be read as Parquet"):
+        read_examples(path, role="train")
+
+
+@pytest.mark.parametrize(
+    "name", ["missing.json", "./missing", "/nowhere/missing.parquet", "../a/b/c", "~/nowhere/x.json"]
+)
+def test_a_missing_file_never_asks_the_hub(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: pytest.fail("asked the Hub"))
+    with pytest.raises(InputError, match="no such file: check the path"):
+        read_examples(name, role="train")
+
+
+def test_a_path_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path / "x.json", SQUAD)
+    data = read_examples("~/x.json", role="train")
+    assert data.examples == EXPECTED
+    assert len(data.hashes["~/x.json"]) == 64
+
+
+def test_a_folder_is_no_source(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder: name the files in it"):
+        read_examples(tmp_path, role="train")
+
+
+def test_no_source_at_all() -> None:
+    with pytest.raises(InputError, match=r"no validation data given: set data\.validation=FILE"):
+        read_examples([], role="validation")
+
+
+SENTENCES = "Max met Ada in Rome. Ada met Max in Oslo, and Max left Oslo."
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence", "start"),
+    [
+        ("Rome", "Max met Ada in Rome.", 15),  # once in the paragraph
+        ("Rome", "no such sentence", 15),
+        ("Ada", "Ada met Max in Oslo, and Max left Oslo.", 21),  # twice in the paragraph, once in the sentence
+        ("Max", "Ada met Max in Oslo, and Max left Oslo.", 29),  # twice in the sentence: the first there
+        ("Max", "no such sentence", None),
+        ("Max", "M", None),  # the sentence itself has no single place
+        ("Max", "", None),
+        ("Ada", "Max left Oslo.", None),
+        ("Lima", "Max met Ada in Rome.", None),
+        ("", "Max met Ada in Rome.", None),
+    ],
+)
+def test_a_qg_bench_answer_is_found_in_its_sentence(
+    tmp_path: Path, answer: str, sentence: str, start: int | None
+) -> None:
+    good = {"paragraph": "Good.", "sentence": "Good.", "question": "q?", "answer": "Good"}
+    bad = {"paragraph": SENTENCES, "sentence": sentence, "question": "q?", "answer": answer}
+    data = read_examples(write(tmp_path / "bench.jsonl", [good, bad]), role="train")
+    assert data.examples[0] == QAExample("bench-1", "", "Good.", "q?", (Answer("Good", 0),))
+    if start is None:
+        assert len(data.examples) == 1
+        assert [part["ids"] for part in data.report["dropped"].values()] == [["bench-2"]]
+    else:
+        assert data.examples[1].answers == (Answer(answer, start),)
+        assert data.report["repaired"]["count"] == 0
+
+
+def test_parquet_of_qg_bench(tmp_path: Path) -> None:
+    rows = [
+        {"paragraph": SENTENCES, "sentence": SENTENCES[:20], "question": "q?", "answer": "Rome", "paragraph_id": "p1"}
+    ]
+    assert read_examples(write(tmp_path / "b.parquet", rows), role="train").examples[0].answers == (
+        Answer("Rome", 15),
+    )
+
+
+def test_missing_ids_and_titles_are_filled_in(tmp_path: Path) -> None:
+    rows = [
+        {key: value for key, value in row().items() if key not in ("id", "title")},
+        row(id=None, title=None),
+        row(id="", title=""),
+        row(id=12),
+    ]
+    examples = read_examples(write(tmp_path / "my.data.jsonl.gz", rows), role="train").examples
+    assert [example.id for example in examples] == ["my.data-1", "my.data-2", "my.data-3", "12"]
+    assert {example.title for example in examples[:3]} == {""}
+    nameless = squad({"question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}]})
+    assert [e.id for e in read_examples(write(tmp_path / "s.json", nameless), role="train").examples] == ["a", "s-2"]

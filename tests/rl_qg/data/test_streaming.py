@@ -1,0 +1,120 @@
+"""A stream of examples is the list that the same files give, at any moment and without holding it."""
+
+import gzip
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from rl_qg.data import synthetic_corpus as world
+from rl_qg.data.examples import QAExample, read_examples, take, write_squad
+from rl_qg.data.formats import FoundRecord
+from rl_qg.data.splits import answer_spans, load_training, training_spans
+from rl_qg.data.streaming import ExampleStream, Source, as_found, stream_examples
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings import DataSettings, WorldSettings
+
+
+def flat(example: QAExample, **changes: Any) -> dict[str, Any]:
+    answers = {"text": [a.text for a in example.answers], "answer_start": [a.start for a in example.answers]}
+    row = {"id": example.id, "title": example.title, "context": example.context, "question": example.question}
+    return {**row, "answers": answers, **changes}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The same spans, asked about under ids that repeat, in every form; some records cannot be used."""
+    folder = tmp_path_factory.mktemp("data")
+    examples = list(world.examples(12, seed=0))
+    rows = [flat(example, id=f"q{number % 20}") for number, example in enumerate(examples)]
+    rows[3]["answers"] = {"text": ["nowhere to be found"], "answer_start": [0]}
+    rows[5]["question"] = ""
+    rows[7]["answers"]["answer_start"] = [len(rows[7]["context"])]  # moved where the answer occurs once
+    with gzip.open(folder / "a.jsonl.gz", "wt") as stream:
+        stream.writelines(json.dumps(row) + "\n" for row in rows)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows[:30]), folder / "b.parquet")
+    write_squad(folder / "c.json", examples[10:50])
+    return [str(folder / name) for name in ("a.jsonl.gz", "b.parquet", "c.json")]
+
+
+@pytest.mark.parametrize("unlabelled", [False, True])
+def test_a_stream_is_what_read_examples_returns(files: list[str], unlabelled: bool) -> None:
+    listed = read_examples(files, role="train", allow_unlabelled=unlabelled)
+    stream = stream_examples(files, role="train", allow_unlabelled=unlabelled)
+    assert len(stream) == len(listed.examples) > 60
+    assert list(stream) == list(stream) == listed.examples
+    assert len({example.id for example in stream}) == len(stream)
+    assert stream.report == listed.report and listed.report["duplicate_ids"]["count"] > 30
+    assert sum(part["count"] for part in listed.report["dropped"].values()) >= 2
+    assert stream.hashes == listed.hashes
+
+
+@pytest.mark.parametrize("limit", [None, 1, 17, 1000])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_choice_is_that_of_the_lists(files: list[str], limit: int | None, seed: int) -> None:
+    settings = DataSettings(train=files, max_train=limit, seed=seed)
+    assert list(training_spans(settings)) == answer_spans(load_training(settings))
+    listed = take(read_examples(files, role="train").examples, limit, seed)
+    assert list(stream_examples(files, role="train", limit=limit, seed=seed)) == listed
+    assert len(answer_spans(load_training(DataSettings(train=files)))) < len(
+        list(stream_examples(files, role="train"))
+    )
+
+
+def test_the_embedded_corpus_and_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    settings = DataSettings(train="world", world=WorldSettings(15, 3), max_train=40)
+    with caplog.at_level(logging.INFO):
+        listed = load_training(settings)
+        said = caplog.messages[:]
+        stream = training_spans(settings)
+    assert list(stream) == answer_spans(listed)
+    assert caplog.messages[len(said) :] == said
+    other = training_spans(DataSettings(train="world", world=WorldSettings(15, 3, seed=1)))
+    assert stream.hashes != other.hashes and list(stream.hashes) == list(other.hashes) == ["world (train)"]
+
+
+def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    lines = [json.dumps(flat(example)) + "\n" for example in world.examples(3, seed=0)]
+    path.write_text("".join(lines[:-1]))
+    stream = stream_examples(path, role="train")
+    for changed in (lines, lines[:-2]):
+        path.write_text("".join(changed))
+        with pytest.raises(InputError, match=r"train\.jsonl: has changed while it was read"):
+            list(stream)
+
+
+def test_faults_are_those_of_a_list(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_text(json.dumps({"id": "a", "context": "c", "question": "?", "answers": []}) + "\n")
+    for read in (read_examples, stream_examples):
+        with pytest.raises(InputError, match=r"no usable record: 1 read; 1 dropped \(no answer\)"):
+            read(path, role="train")
+        with pytest.raises(InputError, match="no train data given"):
+            read([], role="train")
+    with pytest.raises(InputError, match="a limit of 0 examples"):
+        stream_examples(path, role="train", limit=0)
+
+
+def test_no_more_than_one_record_is_held() -> None:
+    alive: WeakSet[FoundRecord] = WeakSet()
+
+    class Tracked(FoundRecord):
+        __hash__ = object.__hash__
+
+    def records() -> Iterator[FoundRecord]:
+        for example in world.examples(20, seed=0):
+            record = Tracked(**vars(as_found(example)))
+            alive.add(record)
+            assert len(alive) <= 2  # the one before is let go when the next one comes
+            yield record
+            del record
+
+    stream = ExampleStream([Source("tracked", records)], role="train", limit=30, spans=True)
+    assert sum(1 for _ in stream) == len(stream) == 30

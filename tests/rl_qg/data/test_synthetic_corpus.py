@@ -1,0 +1,50 @@
+"""The embedded corpus: the same every time, right about its answers, and not solvable by one fixed question."""
+
+import re
+from collections import defaultdict
+
+from rl_qg.data.synthetic_corpus import examples
+
+
+def test_same_arguments_give_the_same_text_and_others_do_not() -> None:
+    first = list(examples(30, seed=1))
+    assert first == list(examples(30, seed=1))
+    assert {e.context for e in first}.isdisjoint(e.context for e in examples(30, seed=2))
+    assert {e.context for e in first}.isdisjoint(e.context for e in examples(30, seed=1, prefix="validation"))
+
+
+def test_more_passages_begin_with_the_same_ones() -> None:
+    many, few = list(examples(30, seed=1)), list(examples(10, seed=1))
+    assert many[: len(few)] == few
+
+
+def test_every_answer_is_at_its_offset_and_every_id_is_its_own() -> None:
+    found = list(examples(300, seed=0))
+    for item in found:
+        answer = item.answers[0]
+        assert item.context[answer.start : answer.start + len(answer.text)] == answer.text
+    assert len({item.id for item in found}) == len(found) > 1200
+
+
+def test_questions_end_as_questions_and_never_hold_their_answer() -> None:
+    for item in examples(300, seed=0):
+        assert item.question.endswith("?")
+        assert not re.search(rf"\b{re.escape(item.answers[0].text)}\b", item.question)
+        assert item.question[0].isupper()
+        assert "{" not in item.question + item.context
+
+
+def test_a_question_must_name_its_own_subject() -> None:
+    """Most passages state one kind of fact about both of their subjects, so the relation alone does not decide the
+    answer.
+    """
+    passages = defaultdict(list)
+    for item in examples(200, seed=0):
+        passages[item.context].append(item)
+    doubled = 0
+    for items in passages.values():
+        starts = [item.question.split()[0] for item in items]
+        doubled += len(set(starts)) < len(starts)
+    assert doubled > 0.8 * len(passages)
+    kinds = {item.question.split()[0] for items in passages.values() for item in items}
+    assert {"When", "Who", "Where", "What", "Which", "How", "In"} <= kinds

@@ -1,0 +1,110 @@
+"""Files of rated questions: what may be missing, and what is wrong, by line and field."""
+
+import csv
+import gzip
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_qg.evaluation.meta.judgements import criteria_of, read_judgements
+from rl_qg.runtime.errors import InputError
+from tests.judging import rated, write_lines
+
+
+def test_what_is_missing_is_filled_in(tmp_path: Path) -> None:
+    rows = [
+        {"question": "a?", "context": "c  d", "answer": "x", "ratings": {"ok": [1, None, 2]}, "system": ["s", "t"]},
+        {"question": "b?", "context": "c d", "answer": "x", "human": {"ok": 3, "not": None}, "ratings": {"ok": [9]}},
+        {"question": "c?", "human": {}, "references": None, "system": 4, "item": 7},
+        {"question": ""},
+    ]
+    path = tmp_path / "h.jsonl.gz"
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    first, second, third, fourth = read_judgements(path)
+    assert first.human == {"ok": 1.5} and second.human == {"ok": 3.0}
+    assert first.systems == ("s", "t") and third.systems == ("4",) and second.systems == ()
+    assert first.group == second.group and first.item == second.item  # white space of a passage does not count
+    assert (third.item, third.group) == ("7", "7") and len({third.group, fourth.group, first.group}) == 3
+    assert criteria_of([first, second, third]) == ["ok"]
+
+
+def test_the_type_of_the_question_asked(tmp_path: Path) -> None:
+    rows = [{"question": "It did.", "type": "yes/no"}, {"question": "Who?", "type": None}, {"question": "Who?"}]
+    found = read_judgements(write_lines(tmp_path / "h.jsonl", rows))
+    assert [one.type for one in found] == ["yes/no", None, None]
+
+
+def test_answers_are_sorted_by_the_question_that_they_answer(tmp_path: Path) -> None:
+    with (tmp_path / "small_all.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows(
+            [
+                ["question", "answer", "reference1", "scores"],
+                ["when did it end ?", "in may", "may", "4.5"],
+                ["did it end ?", "who knows", "yes", "1"],
+            ]
+        )
+    script = Path(__file__).parents[4] / "experiments" / "meta-evaluation" / "prepare.py"
+    rows = list(runpy.run_path(str(script))["kpqa"]("small")(tmp_path))
+    found = read_judgements(write_lines(tmp_path / "h.jsonl", rows))
+    assert [(one.row.question, one.type) for one in found] == [("in may", "when"), ("who knows", "yes/no")]
+
+
+def test_an_item_is_the_passage_and_the_answer_whatever_the_group(tmp_path: Path) -> None:
+    rows = [
+        {"question": "a?", "context": "c", "answer": "x", "group": "one", "human": {"ok": 1}},
+        {"question": "b?", "context": "c", "answer": "x", "group": "two", "human": {"ok": 2}},
+        {"question": "c?", "context": "d", "answer": "x", "group": "two", "human": {"ok": 2}},
+        {"question": "d?", "group": "two", "human": {"ok": 2}},
+    ]
+    first, second, third, fourth = read_judgements(write_lines(tmp_path / "h.jsonl", rows))
+    assert first.item == second.item != third.item and first.group != second.group
+    assert fourth.item == "two"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"question": None}, "field 'question' is missing"),
+        ({"question": 3}, "field 'question' is int, not text: 3"),
+        ({"context": ["c"]}, "field 'context' is list, not text"),
+        ({"references": "r"}, "field 'references' is no list of texts"),
+        ({"references": ["r", None]}, "field 'references' is no list of texts"),
+        ({"human": 4}, "field 'human' is int; give an object"),
+        ({"human": {"good": "4"}}, "human.good is '4', not a finite number"),
+        ({"human": {"good": float("nan")}}, "human.good is nan, not a finite number"),
+        ({"ratings": {"good": 4}}, "ratings.good is no list"),
+        ({"ratings": {"good": [1, "x"]}}, "ratings.good is 'x', not a finite number"),
+        ({"metrics": {"m": "high"}}, "metrics.m is 'high', not a finite number"),
+        ({"human": {"good": 10**400}}, "human.good is 1000.*, not a finite number"),
+        ({"ratings": {"good": [-(10**400)]}}, "ratings.good is -1000.*, not a finite number"),
+        ({"human": {"\ud800": 4}}, r"field 'human' has the name '.ud800', which is no text"),
+        ({"metrics": {"\ud800": 4}}, r"field 'metrics' has the name '.ud800', which is no text"),
+        ({"system": "\ud800"}, "field 'system' is str, not text"),
+        ({"system": ["\ud800"]}, "field 'system' is list, not text"),
+        ({"type": 3}, "field 'type' is int, not text: 3"),
+        ({"type": "Who"}, "field 'type' is 'Who'; give one of what, who, when, .*other$"),
+    ],
+)
+def test_bad_lines_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    rows = rated(1)
+    path = tmp_path / "h.jsonl"
+    path.write_text("\n".join(map(json.dumps, [rows[0], {**rows[1], **change}])))
+    with pytest.raises(InputError, match=rf"h\.jsonl: line 2: {message}") as error:
+        read_judgements(path)
+    assert "\n" not in str(error.value)
+
+
+def test_files_and_criteria_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"human=.*no\.jsonl: no such file"):
+        read_judgements(tmp_path / "no.jsonl")
+    with pytest.raises(InputError, match="holds no question"):
+        read_judgements(write_lines(tmp_path / "empty.jsonl", []))
+    judgements = read_judgements(write_lines(tmp_path / "h.jsonl", rated(1)))
+    with pytest.raises(InputError, match="nobody rated 'fluency'; the file has good, same"):
+        criteria_of(judgements, ["fluency"])
+    unrated = read_judgements(write_lines(tmp_path / "u.jsonl", [{"question": "q"}]))
+    with pytest.raises(InputError, match="no question has a rating"):
+        criteria_of(unrated)

@@ -1,0 +1,144 @@
+"""Questions made wrong: what is changed, what stays, and what no rule applies to."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_qg.evaluation.meta.perturbations import (
+    entities_by_kind,
+    negate,
+    rule_finder,
+    swap_entity,
+    swap_pronoun,
+)
+
+PASSAGE = "Ada Bell was born in Lorn in 1906. She met Carl Foss in Tessel. Her novel Grey Water came out in 1931."
+
+
+def entity(question: str, answer: str = "", context: str = PASSAGE, seed: int = 0, others=None):
+    return swap_entity(question, context, answer, rule_finder, others or {}, random.Random(seed))
+
+
+def test_an_entity_gives_way_to_another_of_the_passage() -> None:
+    for seed in range(8):
+        change = entity("Where was Ada Bell born?", seed=seed)
+        assert change is not None and change.rule == "passage" and change.before == "Ada Bell"
+        assert change.after in PASSAGE and change.after != "Ada Bell"
+        assert change.question == f"Where was {change.after} born?"
+        year = entity("What happened in 1906?", seed=seed)
+        assert year is not None and year.question == "What happened in 1931?"
+
+
+def test_neither_the_answer_nor_a_word_of_the_question_takes_its_place() -> None:
+    assert entity("What happened in 1906?", answer="in 1931") is None
+    context = "The war of 1906 and the peace of 1931."
+    assert entity("Was 1931 after 1906?", context=context) is None
+    change = entity("What happened in 1906?", "1931", others={"0 date": ["1906", "1931", "1800"]})
+    assert change is not None and (change.after, change.rule) == ("1800", "other passage")
+    assert entity("Who was that?") is None
+
+
+@pytest.mark.parametrize(
+    ("question", "context"),
+    [
+        ("Where was he, living from 1973–1948?", "He came in 1931."),  # half a span of years
+        ("Which two streets meet?", "It fell fifty times."),  # a word is no share
+        ("Who saved the Amazon forest?", "The Amazonian forest."),  # the same in another form
+        ("Who left the United States?", "They left the USA."),
+        ("Who was born in Lorn?", "There was Carl Foss."),  # no place
+        ("Name a river.", "Carl Foss swam."),
+    ],
+)
+def test_what_no_entity_takes_the_place_of(question: str, context: str) -> None:
+    assert all(entity(question, context=context, seed=seed) is None for seed in range(4))
+
+
+def test_entities_of_all_passages() -> None:
+    found = entities_by_kind([PASSAGE, "In 1800 Carl Foss slept."], rule_finder)
+    assert found["0 date"] == ["1906", "1931", "1800"]
+    assert found["name"].count("Carl Foss") == 1 and set(found["in name"]) == {"Lorn", "Tessel"}
+
+
+@pytest.mark.parametrize(
+    ("question", "changed"),
+    [
+        ("When did he arrive?", "When did she arrive?"),
+        ("Her novel was what?", "His novel was what?"),
+        ("Who met her?", "Who met him?"),
+        ("Who met her in Lorn?", "Who met him in Lorn?"),
+        ("What is its name?", "What is his name?"),
+        ("Who sold it?", "Who sold him?"),
+        ("When did it end?", "When did he end?"),
+        ("What does it mean?", None),
+        ("In the US, who decides?", None),
+        ("What caused World War I to end?", None),
+        ("Who succeeded Elizabeth I of England?", None),
+        ("What may I do?", "What may you do?"),
+        ("Who sang in the film It?", None),
+        ("What did the IT firm sell?", None),
+        ("Where was Ada born?", None),
+    ],
+)
+def test_pronouns(question: str, changed: str | None) -> None:
+    found = swap_pronoun(question, random.Random(0))
+    assert (found and found.question) == changed
+
+
+@pytest.mark.parametrize(
+    ("question", "changed", "rule"),
+    [
+        ("Where was Ada Bell born?", "Where wasn't Ada Bell born?", "negated"),
+        ("Is it true?", "Isn't it true?", "negated"),
+        ("When did she not write?", "When did she not write?", None),
+        ("Who did not come?", "Who did come?", "affirmed"),
+        ("Who didn't come?", "Who did come?", "affirmed"),
+        ("Why cannot it fly?", "Why can it fly?", "affirmed"),
+        ("what can n't fly ?", "what can fly ?", "affirmed"),
+        ("Name the river.", None, None),
+        ("What kind of music?", None, None),
+        ("What is not sold?", "What is sold?", "affirmed"),
+        ("What did he NOT do?", "What did he do?", "affirmed"),
+        ("What are in May 2010 the costs?", "What aren't in May 2010 the costs?", "negated"),
+        ("The feast in May 2010 was called what?", "The feast in May 2010 wasn't called what?", "negated"),
+        ("Where can he sell the will?", "Where can't he sell the will?", "negated"),
+        ("The will of whom was read?", "The will of whom wasn't read?", "negated"),
+        ("What may a school ask?", "What can't a school ask?", "negated"),
+        ("What has a wing?", "What does not have a wing?", "negated"),
+    ],
+)
+def test_negation(question: str, changed: str | None, rule: str | None) -> None:
+    found = negate(question)
+    if rule is None and changed is not None:
+        assert found is not None and found.question != question
+    else:
+        assert (found and (found.question, found.rule)) == (changed and (changed, rule))
+
+
+def test_a_verb_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_qg.evaluation.meta.perturbations._base_form", lambda verb: None)  # as without WordNet
+    for question, changed in {
+        "Who wrote Grey Water?": "Who never wrote Grey Water?",
+        "What company invented it?": "What company never invented it?",
+        "Who married Will Smith?": "Who never married Will Smith?",
+        "Which United States president signed it?": "Which United States president never signed it?",
+        "How many hundred men fought?": "How many hundred men never fought?",
+        "What work of Luther's became popular?": "What work of Luther's never became popular?",
+        "Which of armed gangs won?": "Which of armed gangs never won?",
+        "What speed limits apply?": None,
+        "Which armed forces?": None,
+    }.items():
+        found = negate(question)
+        assert (found and found.question) == changed
+    forms = {"wrote": "write", "owns": "own"}
+    monkeypatch.setattr("rl_qg.evaluation.meta.perturbations._base_form", forms.get)
+    found = negate("Who wrote Grey Water?")
+    assert found is not None and found.question == "Who did not write Grey Water?"
+
+
+@given(st.text(max_size=60), st.integers(0, 3))
+def test_any_text_survives(text: str, seed: int) -> None:
+    for found in (entity(text, context=text, seed=seed), swap_pronoun(text, random.Random(seed)), negate(text)):
+        if found is not None:
+            assert found.question != text and found.before in text and found.after in found.question

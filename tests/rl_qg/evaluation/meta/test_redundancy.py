@@ -1,0 +1,55 @@
+"""Forward selection against least squares written out."""
+
+import numpy as np
+import pytest
+
+from rl_qg.evaluation.meta.redundancy import folds_of, forward_selection
+
+
+def slow_error(table: np.ndarray, y: np.ndarray, fold: list[int]) -> float:
+    x, places = np.column_stack([np.ones(len(y)), table]), np.array(fold)
+    squares = 0.0
+    for one in set(fold):
+        weights = np.linalg.lstsq(x[places != one], y[places != one], rcond=None)[0]
+        squares += float(((y[places == one] - x[places == one] @ weights) ** 2).sum())
+    return squares / len(y)
+
+
+def test_steps_are_those_of_least_squares_on_held_out_folds() -> None:
+    rng = np.random.default_rng(2)
+    table = rng.normal(size=(90, 4)) * [1, 10, 0.1, 1] + [0, 5, 100, 0]
+    y = table[:, 1] * 0.2 + table[:, 0] + rng.normal(size=90)
+    fold = folds_of([str(k // 3) for k in range(90)], 5, 0)
+    rows = forward_selection(table, y, ["a", "b", "c", "d"], fold, 4)
+    assert [row["metric"] for row in rows[:2]] == ["b", "a"] and len(rows) == 4
+    base, chosen = slow_error(table[:, :0], y, fold), []
+    for row in rows:
+        chosen.append("abcd".index(row["metric"]))
+        assert row["mse"] == pytest.approx(slow_error(table[:, chosen], y, fold))
+        assert row["r2"] == pytest.approx(1 - row["mse"] / base)
+        others = [slow_error(table[:, [*chosen[:-1], k]], y, fold) for k in range(4) if k not in chosen[:-1]]
+        assert row["mse"] == pytest.approx(min(others))
+    whole = np.column_stack([np.ones(90), table])
+    left = y - whole @ np.linalg.lstsq(whole, y, rcond=None)[0]
+    assert rows[-1]["r2_fitted"] == pytest.approx(1 - left @ left / ((y - y.mean()) @ (y - y.mean())))
+
+
+def test_a_copy_adds_nothing_and_a_constant_never_joins() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=60)
+    rows = forward_selection(
+        np.column_stack([x, 3 * x + 1, np.full(60, 7.0)]),
+        x + rng.normal(size=60),
+        ["x", "copy", "same"],
+        [k % 4 for k in range(60)],
+        3,
+    )
+    assert [row["step"] for row in rows] == [1, 2]
+    assert rows[1]["gain_r2"] == pytest.approx(0, abs=1e-9)
+
+
+def test_a_passage_is_in_one_fold() -> None:
+    groups = [str(k % 7) for k in range(40)]
+    fold = folds_of(groups, 3, 1)
+    assert len(set(zip(groups, fold, strict=True))) == 7 and set(fold) == {0, 1, 2}
+    assert len(set(folds_of(["a", "b"], 10, 0))) == 2

@@ -1,0 +1,124 @@
+"""Generators side by side: the same examples, the same reward, paired."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import sacrebleu
+import torch
+
+from rl_qg.confidence_intervals import paired_interval
+from rl_qg.evaluation.compare_generators import evaluate_generators
+from rl_qg.evaluation.text_measures import held_out_measures
+from rl_qg.generation.generator import Policy
+from rl_qg.runtime.errors import InputError
+from tests.tiny import example, tiny_bart, word_tokenizer
+
+WORDS = " ".join(f"w{k}" for k in range(20))
+
+
+class Length:
+    signature = "length"
+
+    def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+        return SimpleNamespace(scores=[float(len(question)) for question in questions])
+
+
+class Picky:
+    """Gives no reward to a question that begins with what it dislikes."""
+
+    signature = "picky"
+
+    def __init__(self, *dislikes: str) -> None:
+        self.dislikes = dislikes
+
+    def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+        scores = [None if question.startswith(self.dislikes) else float(len(question) % 7) for question in questions]
+        parts = {"half": [float("nan") if score is None else score / 2 for score in scores], "text": list(questions)}
+        return SimpleNamespace(scores=scores, parts=parts)
+
+
+ROWS = [example(f"w{k} w{k + 1} w{k + 2}", f"w{k + 1}", f"w{k} w3", id=str(k)) for k in range(10)]
+OPTIONS: dict[str, Any] = {"max_new_tokens": 6, "batch_size": 3, "device": torch.device("cpu")}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("models")
+    for name, seed in (("ce", 1), ("scst", 2)):
+        tokenizer = word_tokenizer(WORDS)
+        tiny_bart(len(tokenizer), seed=seed).save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    return {name: folder / name for name in ("ce", "scst")}
+
+
+@pytest.fixture(scope="module")
+def texts(models: dict[str, Path]) -> dict[str, list[str]]:
+    return {
+        name: Policy(path, device=torch.device("cpu")).greedy(ROWS, max_new_tokens=6) for name, path in models.items()
+    }
+
+
+def test_numbers_are_those_of_the_models_and_pairs_are_kept(
+    models: dict[str, Path], texts: dict[str, list[str]], tmp_path: Path
+) -> None:
+    result = evaluate_generators(models, ROWS, Length(), tmp_path / "evaluation.json", **OPTIONS)
+    lengths = {name: [len(text) for text in found] for name, found in texts.items()}
+    for name in models:
+        part = result["models"][name]
+        assert part["reward"]["mean"] == pytest.approx(sum(lengths[name]) / 10)
+        gold = [[row.question for row in ROWS]]
+        assert part["bleu4"]["mean"] == pytest.approx(sacrebleu.corpus_bleu(texts[name], gold).score)
+    paired = [b - a for a, b in zip(lengths["ce"], lengths["scst"], strict=True)]
+    assert result["difference"]["reward"]["mean"] == pytest.approx(sum(paired) / 10)
+    assert result["models"]["gold"]["reward"]["mean"] == pytest.approx(5.0)
+    for sample, row in zip(result["samples"], ROWS, strict=True):
+        assert sample["id"] == row.id and sample["gold"] == row.question
+        assert sample["reward_scst"] == len(sample["scst"])
+    assert "held_out" not in result["difference"] and "held_out" not in result["models"]["ce"]
+    assert json.loads((tmp_path / "evaluation.json").read_text()) == result
+
+
+def test_every_model_is_measured_by_what_the_reward_does_not_see(
+    models: dict[str, Path], texts: dict[str, list[str]], tmp_path: Path
+) -> None:
+    found = evaluate_generators(models, ROWS, Length(), tmp_path / "evaluation.json", **OPTIONS)["models"]
+    gold, contexts = [row.question for row in ROWS], [row.context for row in ROWS]
+    for name, written in {**texts, "gold": gold}.items():
+        for measure, value in held_out_measures(written, gold, contexts).items():
+            if measure == "bleu4" and name != "gold":
+                assert found[name]["bleu4"]["mean"] == pytest.approx(value)
+            elif name != "gold" or measure not in ("bleu4", "rouge_l"):  # gold against itself says nothing
+                assert found[name][measure] == value
+    assert not {"bleu4", "rouge_l"} & set(found["gold"])
+
+
+def test_a_second_reward_is_reported_beside_the_first(
+    models: dict[str, Path], texts: dict[str, list[str]], tmp_path: Path
+) -> None:
+    unwanted = texts["scst"][0].split()[0]
+    output = tmp_path / "evaluation.json"
+    result = evaluate_generators(models, ROWS, Length(), output, **OPTIONS, held_out=Picky(unwanted))
+    scores = {name: [None if t.startswith(unwanted) else len(t) % 7 for t in found] for name, found in texts.items()}
+    judged = [score for score in scores["scst"] if score is not None]
+    assert 0 < len(judged) < 10
+    part = result["models"]["scst"]
+    assert (part["held_out"]["mean"], part["held_out"]["n"]) == (pytest.approx(sum(judged) / len(judged)), len(judged))
+    assert part["held_out_parts"]["half"]["mean"] == pytest.approx(part["held_out"]["mean"] / 2)
+    assert set(part["held_out_parts"]) == {"half"}  # a part that holds no numbers has no mean
+    both = [(b, a) for a, b in zip(scores["ce"], scores["scst"], strict=True) if a is not None and b is not None]
+    expected = paired_interval([b for b, _ in both], [a for _, a in both])
+    assert result["difference"]["held_out"] == vars(expected)
+    assert result["held_out_signature"] == "picky" and result["reward_signature"] == "length"
+    assert result["samples"][0]["held_out_scst"] is None
+    assert json.loads(output.read_text()) == result
+
+
+def test_a_reward_that_never_works_ends_the_evaluation_with_its_words(models: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="held_out: it fails on every question: the reward is None"):
+        evaluate_generators(models, ROWS, Length(), tmp_path / "e.json", **OPTIONS, held_out=Picky(""))
+    with pytest.raises(InputError, match="no held-out examples"):
+        evaluate_generators(models, [], Length(), tmp_path / "e.json", **OPTIONS)
+    assert not (tmp_path / "e.json").exists()

@@ -1,0 +1,238 @@
+"""`rl-qg evaluate`: means and corpus scores, their slices and tests, against sums written out and sacrebleu."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sacrebleu
+
+import rewards
+from rl_qg.commands.cli import run_command
+from rl_qg.evaluation.evaluate import evaluate
+from rl_qg.evaluation.passage_draws import Draws
+from rl_qg.evaluation.prediction_analysis import CORPUS, MEAN, length_of, passage_groups
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings import EvaluateSettings
+from tests.judging import Shared, Words, write_lines
+
+
+def questions(passages: int = 10, extra: int = 0, seed: int = 0) -> list[dict[str, Any]]:
+    rng, more = np.random.default_rng(seed), np.random.default_rng(seed + 1)
+    words = "who when what is was the a man town river built long".split()
+    rows = []
+    for place in range(2 * passages):
+        gold = " ".join(rng.choice(words, 6)) + "?"
+        said = " ".join([*gold[:-1].split()[: int(rng.integers(1, 6))], *more.choice(words, extra + 1)]) + "?"
+        rows.append({"question": said, "context": f"c{place // 2}", "answer": "a", "references": [gold]})
+    return rows
+
+
+def run(tmp_path: Path, files: dict[str, list[dict[str, Any]]], metrics: Any = None, **options: Any) -> dict[str, Any]:
+    tmp_path.mkdir(exist_ok=True)
+    paths = {name: str(write_lines(tmp_path / f"{name}.jsonl", rows)) for name, rows in files.items()}
+    settings = EvaluateSettings(predictions=paths, **{"resamples": 80, **options})
+    return evaluate({"words": Words(), "shared": Shared()} if metrics is None else metrics, settings, tmp_path / "out")
+
+
+def pick(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
+    (row,) = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+    return row
+
+
+def test_mean_and_corpus_score_with_intervals_over_passages(tmp_path: Path) -> None:
+    rows = questions()
+    record = run(tmp_path, {"one": rows})
+    counts = Shared().statistics([row["question"] for row in rows], [row["references"] for row in rows])
+    weights = np.concatenate(list(Draws([row["context"] for row in rows], resamples=80).blocks()))
+    times = np.repeat(weights, 2, axis=1)  # two questions a passage
+    slow = {
+        MEAN: (times * (counts[:, 0] / counts[:, 1])).sum(axis=1) / times.sum(axis=1),
+        CORPUS: (times * counts[:, 0]).sum(axis=1) / (times * counts[:, 1]).sum(axis=1),
+    }
+    for form, values in slow.items():
+        found = pick(record["scores"], by="all", metric="shared", form=form)
+        assert found["value"] == pytest.approx(values[0])
+        assert [found["low"], found["high"]] == pytest.approx(np.quantile(values[1:], [0.025, 0.975]).tolist())
+    assert slow[MEAN][0] != pytest.approx(slow[CORPUS][0], abs=1e-3)
+    assert [row["form"] for row in record["scores"] if row["by"] == "all" and row["metric"] == "words"] == [MEAN]
+
+
+def test_scores_come_from_the_counts_where_a_metric_can_take_them(tmp_path: Path) -> None:
+    class Counted(Shared):
+        def score(self, questions, contexts, **columns) -> Any:
+            raise AssertionError("the counts are there")
+
+        def sentence(self, counts: np.ndarray) -> np.ndarray:
+            return counts[:, 0] / counts[:, 1]
+
+    rows = questions()
+    found, want = (
+        run(tmp_path / name, {"one": rows}, {"shared": metric()}) for name, metric in (("a", Counted), ("b", Shared))
+    )
+    assert found["scores"] == want["scores"]
+    kept = [(tmp_path / name / "out" / "scores" / "one" / "shared.jsonl").read_text() for name in "ab"]
+    assert kept[0] == kept[1]
+
+
+def test_types_and_lengths_divide_the_questions(tmp_path: Path) -> None:
+    rows = questions(20)
+    record = run(tmp_path, {"one": rows}, lengths=[4, 6])
+    for by in ("type", "length"):
+        own = [row for row in record["scores"] if row["by"] == by and row["metric"] == "words"]
+        assert sum(row["n"] for row in own) == 40
+        total = sum(row["n"] * row["value"] for row in own)
+        assert total / 40 == pytest.approx(np.mean([len(row["question"].split()) for row in rows]))
+    short = [len(row["question"].split()) for row in rows if len(row["question"].split()) < 4]
+    assert pick(record["scores"], kind="0-3 words", metric="words")["value"] == pytest.approx(np.mean(short))
+    assert {row["kind"] for row in record["scores"] if row["by"] == "length"} == {
+        *("0-3 words", "4-5 words", "6 words or more"),
+    }
+
+
+def test_a_language_without_question_words_has_no_types(tmp_path: Path) -> None:
+    record = run(tmp_path, {"one": questions()}, language="other")
+    assert {row["by"] for row in record["scores"]} == {"all", "length"}
+    assert "By type" not in (tmp_path / "out" / "evaluate.txt").read_text(encoding="utf-8")
+    assert {row["by"] for row in run(tmp_path, {"one": questions()}, language="EN")["scores"]} == {
+        "all",
+        "type",
+        "length",
+    }
+
+
+def test_length_of_any_script() -> None:
+    assert length_of("Who's O'Neill, the so-called 1,000.5?") == 5
+    assert length_of("誰が書いたか？") == 6 and length_of("") == 0
+
+
+def test_bleu_of_the_corpus_is_that_of_sacrebleu(tmp_path: Path) -> None:
+    rows = questions(15)
+    record = run(tmp_path, {"one": rows}, {"bleu4": rewards.load("bleu4")})
+    found = pick(record["scores"], by="all", metric="bleu4", form=CORPUS)
+    want = sacrebleu.corpus_bleu([row["question"] for row in rows], [[row["references"][0] for row in rows]])
+    assert found["value"] == pytest.approx(want.score / 100)
+    assert record["signatures"]["bleu4"].startswith("bleu|order:4")
+
+
+def test_files_side_by_side_are_tested_question_by_question(tmp_path: Path) -> None:
+    near, far = questions(30), questions(30, extra=4)
+    again = [dict(row) for row in near]
+    record = run(tmp_path, {"near": near, "far": far, "again": again}, resamples=300)
+    row = pick(record["tests"], metric="words", predictions="near", against="far")
+    gaps = [len(a["question"].split()) - len(b["question"].split()) for a, b in zip(near, far, strict=True)]
+    assert row["value"] == pytest.approx(np.mean(gaps)) and row["better"] == "far"
+    same = pick(record["tests"], metric="shared", form=CORPUS, predictions="near", against="again")
+    assert (same["value"], same["p"], same["better"]) == (0, 1, None)
+    assert {row["family"] for row in record["tests"]} == {9}  # three pairs; words once, shared in two forms
+    assert all(row["p_holm"] >= row["p"] for row in record["tests"])
+
+
+def test_the_better_file_of_a_metric_that_should_be_low(tmp_path: Path) -> None:
+    class Errors(Words):
+        higher_is_better = False
+
+    record = run(tmp_path, {"near": questions(30), "far": questions(30, extra=4)}, {"errors": Errors()})
+    assert record["tests"][0]["better"] == "near" and record["lower_is_better"] == ["errors"]
+
+
+def test_files_about_other_things_are_not_paired(tmp_path: Path) -> None:
+    rows = questions()
+    record = run(tmp_path, {"one": rows, "two": [*rows[:-1], {**rows[-1], "answer": "b"}]})
+    assert record["tests"] == [] and "line 20" in record["not_paired"]
+    record = run(tmp_path, {"one": rows, "two": rows[:-1]})
+    assert record["not_paired"] == "one has 20 questions and two 19"
+    assert "Not compared question by question" in (tmp_path / "out" / "evaluate.txt").read_text(encoding="utf-8")
+
+
+def test_questions_without_a_score_are_counted(tmp_path: Path) -> None:
+    class Sparse(Words):
+        def score(self, questions, contexts, **columns) -> Any:
+            found = super().score(questions, contexts, **columns)
+            found.scores[0] = None
+            return found
+
+    record = run(tmp_path, {"one": questions()}, {"sparse": Sparse()})
+    found = pick(record["scores"], by="all")
+    assert (found["n"], found["without_score"]) == (19, 1)
+    assert "Questions without a score: sparse (one) 1" in (tmp_path / "out" / "evaluate.html").read_text()
+
+
+def test_one_passage_and_few(tmp_path: Path) -> None:
+    near = [{**row, "context": "p"} for row in questions(5)]
+    record = run(tmp_path, {"near": near, "far": [{**row, "question": row["question"] + " so"} for row in near]})
+    assert all(row["low"] is None and "one passage" in row["why"] for row in record["scores"])
+    assert [(row["p"], row.get("better")) for row in record["tests"]] == [(None, None)] * len(record["tests"])
+    assert "One passage alone" in (tmp_path / "out" / "evaluate.txt").read_text(encoding="utf-8")
+    near = questions(2)
+    record = run(tmp_path, {"near": near, "far": [{**row, "question": row["question"] + " so"} for row in near]})
+    assert record["tests"] and all(row["p"] >= 0.5 and not row["better"] for row in record["tests"])
+    assert "Only 2 passages" in (tmp_path / "out" / "evaluate.txt").read_text(encoding="utf-8")
+
+
+def test_text_files_by_column_are_one_input(tmp_path: Path) -> None:
+    rows = questions(3)
+    for name, column in (("q", [row["question"] for row in rows]), ("r", [row["references"][0] for row in rows])):
+        (tmp_path / f"{name}.txt").write_text("\n".join(column) + "\n")
+    predictions = {"question": str(tmp_path / "q.txt"), "references": str(tmp_path / "r.txt")}
+    settings = EvaluateSettings(predictions=predictions, resamples=20)
+    record = evaluate({"shared": Shared()}, settings, tmp_path / "out")
+    assert record["counts"] == {"q": {"questions": 6, "passages": 6}}
+    want = run(tmp_path, {"one": rows})
+    assert pick(record["scores"], by="all", form=MEAN)["value"] == pytest.approx(
+        pick(want["scores"], by="all", form=MEAN, metric="shared")["value"]
+    )
+
+
+def test_bad_files_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.jsonl: line 1: field 'question' is missing or no text; the row has"):
+        run(tmp_path, {"a": [{"context": "c"}]})
+    with pytest.raises(InputError, match=r"a\.jsonl: line 2: 'references' is missing or no list .* references=train"):
+        run(tmp_path, {"a": [*questions(1)[:1], {"question": "q"}]})
+    with pytest.raises(InputError, match="holds no question"):
+        run(tmp_path, {"a": []})
+    for predictions in ("", [], [3], {}):
+        with pytest.raises(InputError, match="predictions has no value"):
+            evaluate({}, EvaluateSettings(predictions=predictions), tmp_path)
+    with pytest.raises(InputError, match="x is named twice"):
+        evaluate({}, EvaluateSettings(predictions=["x", "x"]), tmp_path)
+
+
+def test_scores_of_files_of_like_names_are_kept_apart(tmp_path: Path) -> None:
+    paths = {
+        name: str(write_lines(tmp_path / f"{seed}.jsonl", questions(3, seed=seed)))
+        for seed, name in enumerate(("a/b", "a_b"))
+    }
+    for _ in range(2):
+        words = Words()
+        evaluate({"words": words}, EvaluateSettings(predictions=paths, resamples=20), tmp_path / "out")
+    assert words.seen == 0  # the second time every score is there
+
+
+def test_without_passages_the_references_are_drawn() -> None:
+    from rl_qg.evaluation.metric_scores import JudgedRow
+
+    rows = [JudgedRow("w", "q", None, None, ("r",)), JudgedRow("w", "p", None, None, ("r",)), JudgedRow("w", "q")]
+    first, second, third = passage_groups([*rows])
+    assert first == second != third
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_qg.commands.cli._stay_offline_without_a_hub", lambda: None)
+    for name in ("ce", "scst"):
+        rows = [{("paragraph" if key == "context" else key): row[key] for key in row} for row in questions(3)]
+        write_lines(tmp_path / f"{name}.jsonl", rows)
+    files = f"predictions=[{tmp_path}/ce.jsonl,{tmp_path}/scst.jsonl]"
+    arguments = [files, "metrics=[tests.judging.Shared]", f"output={tmp_path}/out", "resamples=20"]
+    run_command("evaluate", [*arguments, "training.use_cpu=true"])
+    record = json.loads((tmp_path / "out" / "evaluate.json").read_text())
+    assert list(record["counts"]) == ["ce", "scst"] and record["counts"]["ce"]["passages"] == 3
+    assert (tmp_path / "out" / "tables" / "tests.csv").exists()
+    assert sorted(path.name for path in (tmp_path / "out" / "scores").iterdir()) == ["ce", "scst"]
+    for metrics in ("metrics=tests.judging.Shared", "metrics={_target_: tests.judging.Shared, label: mine}"):
+        run_command("evaluate", [files, metrics, f"output={tmp_path}/other", "resamples=20", "training.use_cpu=true"])
+    with pytest.raises(InputError, match="references=True: give a file"):
+        run_command("evaluate", [*arguments, "references=true"])
+    with pytest.raises(InputError, match=r"evaluate\.lengths=\[3, 2\] must rise"):
+        run_command("evaluate", [*arguments, "lengths=[3,2]"])

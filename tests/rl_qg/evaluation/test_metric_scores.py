@@ -1,0 +1,96 @@
+"""Scores of a metric are computed once, and only for what they are of."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rewards import MetricInputError
+from rl_qg.evaluation.metric_scores import JudgedRow, check_rows, scores_of
+from rl_qg.runtime.errors import InputError
+from tests.judging import Words
+
+ROWS = [JudgedRow(f"f: line {k}", "w " * k, f"c{k}", None, (f"r{k}",)) for k in range(1, 8)]
+
+
+def score(metric: Any, folder: Path, rows: list[JudgedRow] = ROWS) -> list[float | None]:
+    return scores_of("words", metric, rows, folder, batch_size=3)
+
+
+def test_a_killed_run_goes_on_behind_the_last_whole_line(tmp_path: Path) -> None:
+    class Dies(Words):
+        def score(self, questions, contexts, **columns) -> Any:
+            if self.seen == 6:
+                raise KeyboardInterrupt
+            return super().score(questions, contexts, **columns)
+
+    with pytest.raises(KeyboardInterrupt):
+        score(Dies(), tmp_path)
+    path = tmp_path / "words.jsonl"
+    path.write_text(path.read_text() + '{"scores": [7.')  # as a kill in the midst of a line leaves it
+    metric = Words()
+    assert score(metric, tmp_path) == [1, 2, 3, 4, 5, 6, 7]
+    assert metric.seen == 1
+    assert score(metric, tmp_path) == [1, 2, 3, 4, 5, 6, 7] and metric.seen == 1
+
+
+def test_another_metric_or_other_texts_are_computed_anew(tmp_path: Path) -> None:
+    score(Words(), tmp_path)
+    other = Words(sign=-1)
+    assert score(other, tmp_path) == [-1, -2, -3, -4, -5, -6, -7] and other.seen == 7
+    changed = Words(sign=-1)
+    assert score(changed, tmp_path, [*ROWS[:-1], JudgedRow("f", "one")])[-1] == -1 and changed.seen == 7
+    unread = Words(sign=-1)  # reads no context: another one changes nothing
+    score(unread, tmp_path, [*ROWS[:-1], JudgedRow("f", "one", "another")])
+    assert unread.seen == 0
+
+
+def test_scores_of_a_metric_without_signature_are_computed_anew(tmp_path: Path) -> None:
+    class Unsigned(Words):
+        def __init__(self, sign: int) -> None:
+            super().__init__(sign)
+            del self.signature
+
+    score(Unsigned(1), tmp_path)
+    other = Unsigned(-1)
+    assert score(other, tmp_path) == [-1, -2, -3, -4, -5, -6, -7] and other.seen == 7
+
+
+def test_scores_that_are_none_or_not_finite(tmp_path: Path) -> None:
+    class Odd(Words):
+        def score(self, questions, contexts, **columns) -> Any:
+            return SimpleNamespace(scores=[None, float("nan"), float("-inf")][: len(questions)])
+
+    assert score(Odd(), tmp_path) == [None] * 7
+
+
+def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
+    class Refuses(Words):
+        def score(self, questions, contexts, **columns) -> Any:
+            raise MetricInputError("answers[1] is empty")
+
+    class Short(Words):
+        def score(self, questions, contexts, **columns) -> Any:
+            return SimpleNamespace(scores=[1.0])
+
+    with pytest.raises(InputError, match=r"f: line 1 to f: line 3: metric words: answers\[1\] is empty"):
+        score(Refuses(), tmp_path)
+    with pytest.raises(InputError, match="metric words: returned 1 scores for 3 questions"):
+        score(Short(), tmp_path)
+    with pytest.raises(InputError, match="f: line 1: 'answer' is missing or no text, and metric m needs it"):
+        check_rows("m", Words(needs=("answers",)), ROWS)
+    check_rows("m", Words(needs=("contexts", "references")), ROWS)
+
+
+def test_a_metric_that_says_nothing_of_its_needs_gets_what_every_row_has(tmp_path: Path) -> None:
+    class Free:
+        given: Any = None
+
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            self.given = contexts, answers, references
+            return SimpleNamespace(scores=[0.0] * len(questions))
+
+    metric = Free()
+    scores_of("free", metric, ROWS[:2], tmp_path, batch_size=9)
+    assert metric.given == (["c1", "c2"], None, [("r1",), ("r2",)])

@@ -1,0 +1,21 @@
+"""Tables as Markdown and HTML, whatever stands in their cells."""
+
+from rl_qg.evaluation.result_pages import Page, Table, as_html, as_text
+
+
+def test_cells_and_headings_stay_on_their_line() -> None:
+    rows = [{"me|tric": "a\nb|c", "x\ny": "1"}, {"me|tric": "d", "x\ny": "2\r\n3"}]
+    text = as_text(Page("evaluate", "one\ntwo", ["fact"], [Table("ta\nble", rows, "note")], {}))
+    assert text.splitlines() == [
+        *("# one two", "", "fact", "", "## ta ble", "", "note", ""),
+        "| me\\|tric | x y |",
+        "| -------- | --: |",
+        "| a b\\|c   |   1 |",
+        "| d        | 2 3 |",
+    ]
+
+
+def test_a_page_escapes_what_it_is_given() -> None:
+    rows = [{"<b>": "<script>"}]
+    html = as_html(Page("evaluate", "<t>", ["<f>"], [Table("<h>", rows, "<n>")], {"<m>": "<s>"}))
+    assert "<script>" not in html and "&lt;script&gt;" in html and "<b>" not in html

@@ -1,0 +1,79 @@
+"""Summaries of scores against numpy, and the interval of very many against the bootstrap."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rl_qg.confidence_intervals import mean_interval
+from rl_qg.evaluation import score_summary
+from rl_qg.evaluation.score_summary import Moments, normal_interval, summarise_scores, summary_text
+
+
+def written(path: Path, scores: list[float | None]) -> Path:
+    rows = [{"question": "q", "score": score, "parts": {"p": score, "list": [1.0], "text": "t"}} for score in scores]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def skewed(n: int, seed: int = 0) -> list[float]:
+    return (np.random.default_rng(seed).exponential(2.0, n) - 1e4).tolist()  # far from zero: sums of squares cancel
+
+
+def test_figures_agree_with_numpy(tmp_path: Path) -> None:
+    values = skewed(501)
+    summary = summarise_scores(written(tmp_path / "s.jsonl", [*values[:250], None, *values[250:], None]))
+    score, array = summary["score"], np.array(values)
+    assert (summary["rows"], summary["without_score"], score["n"]) == (503, 2, 501)
+    assert (score["min"], score["max"]) == (array.min(), array.max())
+    assert score["std"] == pytest.approx(array.std(ddof=1))
+    for name, share in {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}.items():
+        assert score[name] == np.quantile(array, share)
+    found = mean_interval(values)
+    assert (score["mean"], score["low"], score["high"]) == (found.mean, found.low, found.high)
+    assert score["interval"] == "95 %, percentile bootstrap over rows"
+    assert summary["parts"] == {"p": {"mean": pytest.approx(array.mean()), "n": 501}}
+
+
+def test_very_many_scores_are_summed_up_in_fixed_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the sample's size: exact moments, an interval close to the bootstrap's, quantiles nearly right."""
+    values = sorted(skewed(6000))  # in order: a sample of the first ones alone would be far off
+    path = written(tmp_path / "s.jsonl", [*values])
+    exact = summarise_scores(path)["score"]
+    monkeypatch.setattr(score_summary, "SAMPLE", 1500)
+    asked: list[int] = []
+    quantile = np.quantile
+    monkeypatch.setattr(np, "quantile", lambda sample, *rest: asked.append(len(sample)) or quantile(sample, *rest))
+    score = summarise_scores(path)["score"]
+    assert asked == [1500]
+    assert score["interval"] == "95 %, normal approximation over rows" and score["n"] == 6000
+    assert score["mean"] == pytest.approx(exact["mean"], rel=1e-12)
+    assert (score["std"], score["min"], score["max"]) == (exact["std"], exact["min"], exact["max"])
+    half = (exact["high"] - exact["low"]) / 2
+    assert score["low"] == pytest.approx(exact["low"], abs=0.06 * half)
+    assert score["high"] == pytest.approx(exact["high"], abs=0.06 * half)
+    ranks = np.searchsorted(values, [score[name] for name in ("q05", "q25", "median", "q75", "q95")]) / 6000
+    assert ranks == pytest.approx([0.05, 0.25, 0.5, 0.75, 0.95], abs=0.06)  # above 4 standard errors
+    assert summarise_scores(path)["score"] == score  # the same file, the same summary
+
+
+def test_the_normal_interval_is_that_of_the_textbook() -> None:
+    moments = Moments()
+    for value in (2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0):  # mean 5, squares 32
+        moments.add(value)
+    found = normal_interval(moments)
+    half = 1.959964 * (32 / 7) ** 0.5 / 8**0.5
+    assert (found.mean, found.n) == (5.0, 8)
+    assert (found.low, found.high) == (pytest.approx(5 - half), pytest.approx(5 + half))
+
+
+def test_a_single_score_and_none(tmp_path: Path) -> None:
+    one = summarise_scores(written(tmp_path / "one.jsonl", [0.25]))
+    assert (one["score"]["mean"], one["score"]["std"], one["score"]["median"]) == (0.25, 0.0, 0.25)
+    none = summarise_scores(written(tmp_path / "none.jsonl", [None]))
+    assert none == {"rows": 1, "without_score": 1, "score": None, "parts": {}}
+    assert summary_text({"signature": "m|v:1", **none}) == "signature  m|v:1\nrows       1, 1 of them without a score"
+    text = summary_text({"signature": "m|v:1", **one}).split("\n")
+    assert text[2] == "mean       0.25  [0.25, 0.25]  (95 %, percentile bootstrap over rows)"
+    assert text[-1] == "parts      p 0.25"

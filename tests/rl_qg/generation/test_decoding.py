@@ -1,0 +1,182 @@
+"""Rollouts against `generate`, and sampling against the distribution it must have."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from transformers import PreTrainedModel
+
+from rl_qg.generation.decoding import DecodingRules, choose, decode, uniforms
+from tests.tiny import tiny_bart, tiny_t5
+
+VOCAB = 12
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    ids = torch.randint(5, VOCAB, (6, 7), generator=torch.Generator().manual_seed(0))
+    mask = (torch.arange(7) < torch.tensor([7, 3, 5, 7, 2, 6])[:, None]).long()
+    return ids.masked_fill(mask == 0, 1), mask
+
+
+def states(model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
+
+
+RULES = [
+    ({}, {}),
+    ({"min_new_tokens": 6}, {"min_new_tokens": 6}),
+    ({"no_repeat_ngram": 2}, {"no_repeat_ngram_size": 2}),
+    ({"min_new_tokens": 5, "no_repeat_ngram": 1}, {"min_new_tokens": 5, "no_repeat_ngram_size": 1}),
+]
+
+
+@pytest.mark.parametrize("build", [tiny_bart, tiny_t5])
+@pytest.mark.parametrize(("rules", "theirs"), RULES)
+def test_greedy_half_equals_generate_token_for_token(build: Any, rules: Any, theirs: Any) -> None:
+    """Beside three samples or alone, with rows that end at different times and leave the batch."""
+    model = build(VOCAB)
+    ids, mask = batch()
+    encoded, given = states(model, ids, mask), DecodingRules(9, **rules)
+    both = decode(model, encoded, mask, given, draws=uniforms("abcdef", 3, 9, seed=0, step=0))
+    alone = decode(model, encoded, mask, given)
+    expected = model.generate(
+        input_ids=ids, attention_mask=mask, max_new_tokens=9, do_sample=False, num_beams=1, **theirs
+    )[:, 1:]
+    assert both.greedy is not None and alone.greedy is not None
+    assert both.greedy.tokens.tolist() == expected.tolist() == alone.greedy.tokens.tolist()
+    assert alone.samples is None and both.samples is not None
+    assert len(both.samples.tokens) == 18
+
+
+def test_mask_holds_the_end_token_and_nothing_behind_it() -> None:
+    model = tiny_bart(VOCAB)
+    ids, mask = batch()
+    draws = uniforms([str(k) for k in range(6)], 2, 30, seed=1, step=0)
+    sample = decode(model, states(model, ids, mask), mask, DecodingRules(30), draws=draws).samples
+    assert sample is not None
+    ended = 0
+    for tokens, real in zip(sample.tokens.tolist(), sample.mask.tolist(), strict=True):
+        length = tokens.index(2) + 1 if 2 in tokens else len(tokens)
+        ended += 2 in tokens
+        assert real == [position < length for position in range(len(tokens))]
+        assert set(tokens[length:]) <= {1}
+    assert ended  # else the test saw no end at all
+
+
+@pytest.mark.parametrize("build", [tiny_bart, tiny_t5])
+def test_samples_are_what_the_models_own_distribution_gives_for_the_same_draws(build: Any) -> None:
+    """Token by token without a cache and without neighbours; rows that left the batch early must not disturb."""
+    model = build(VOCAB)
+    ids, mask = batch()
+    draws = uniforms("abcdef", 2, 8, seed=4, step=0)
+    samples = decode(model, states(model, ids, mask), mask, DecodingRules(8), draws=draws, greedy=False).samples
+    assert samples is not None
+    start = model.generation_config.decoder_start_token_id
+    for row in range(12):
+        context, tokens = row // 2, [start]
+        one = slice(context, context + 1)
+        for position in range(8):
+            with torch.no_grad():
+                logits = model(
+                    input_ids=ids[one], attention_mask=mask[one], decoder_input_ids=torch.tensor([tokens])
+                ).logits[0, -1]
+            bounds = logits.double().softmax(-1).cumsum(-1)
+            tokens.append(int((bounds < draws[context, row % 2, position]).sum()))
+            if tokens[-1] == 2:
+                break
+        assert samples.tokens[row][samples.mask[row]].tolist() == tokens[1:]
+
+
+SAMPLING = [
+    ({}, {}),
+    ({"temperature": 0.5}, {"temperature": 0.5}),
+    ({"top_k": 4}, {"top_k": 4}),
+    ({"top_p": 0.7}, {"top_p": 0.7}),
+    ({"temperature": 2.0, "top_k": 6, "top_p": 0.9}, {"temperature": 2.0, "top_k": 6, "top_p": 0.9}),
+    ({"min_new_tokens": 3}, {"min_new_tokens": 3}),
+]
+
+
+@pytest.mark.parametrize(("rules", "theirs"), SAMPLING)
+def test_sampled_half_has_the_distribution_of_generate(rules: Any, theirs: Any) -> None:
+    """Frequencies of whole two-token questions, ours against theirs (two-sample chi-square)."""
+    count, model = 4000, tiny_bart(VOCAB)
+    ids, mask = batch()
+    one_ids, one_mask = ids[:1], mask[:1]
+    draws = uniforms(["x"], count, 3, seed=0, step=0)
+    ours = decode(
+        model, states(model, one_ids, one_mask), one_mask, DecodingRules(3, **rules), draws=draws, greedy=False
+    ).samples
+    torch.manual_seed(0)
+    sampled = {"top_k": 0, "top_p": 1.0, "temperature": 1.0, **theirs}
+    their = model.generate(
+        input_ids=one_ids.repeat(count, 1),
+        attention_mask=one_mask.repeat(count, 1),
+        do_sample=True,
+        max_new_tokens=3,
+        **sampled,
+    )[:, 1:]
+    assert ours is not None
+    first, second = (Counter(map(tuple, rows[:, :2].tolist())) for rows in (ours.tokens, their))
+    frequent = [pair for pair in first | second if first[pair] + second[pair] >= 20]
+    rest = [sum(counts.values()) - sum(counts[pair] for pair in frequent) for counts in (first, second)]
+    cells = [*((first[pair], second[pair]) for pair in frequent), *([rest] if sum(rest) else [])]
+    assert len(frequent) > 3
+    table = np.array(cells)
+    assert scipy.stats.chi2_contingency(table).pvalue > 1e-3
+    # The same test tells a different distribution: the rules are not idle.
+    if rules:
+        plain = decode(model, states(model, one_ids, one_mask), one_mask, DecodingRules(3), draws=draws, greedy=False)
+        assert plain.samples is not None and not plain.samples.tokens.equal(ours.tokens)
+
+
+def test_a_checkpoints_generation_rules_do_not_act() -> None:
+    model = tiny_bart(VOCAB)
+    ids, mask = batch()
+    draws = uniforms("abcdef", 2, 5, seed=0, step=0)
+    plain = decode(model, states(model, ids, mask), mask, DecodingRules(5), draws=draws)
+    rules = {"top_k": 1, "forced_bos_token_id": 5, "no_repeat_ngram_size": 1, "num_beams": 4}
+    for name, value in rules.items():
+        setattr(model.generation_config, name, value)
+    ruled = decode(model, states(model, ids, mask), mask, DecodingRules(5), draws=draws)
+    for first, second in ((plain.greedy, ruled.greedy), (plain.samples, ruled.samples)):
+        assert first is not None and second is not None and first.tokens.equal(second.tokens)
+
+
+def test_ended_rows_leave_the_batch() -> None:
+    model = tiny_bart(VOCAB)
+    ids, mask = batch()
+    sizes: list[int] = []
+    forward = model.forward
+    model.forward = lambda *a, **k: sizes.append(len(k["decoder_input_ids"])) or forward(*a, **k)
+    rollout = decode(
+        model, states(model, ids, mask), mask, DecodingRules(30), draws=uniforms("abcdef", 3, 30, seed=1, step=0)
+    )
+    assert rollout.greedy is not None and rollout.samples is not None
+    assert sizes[0] == 6 and sizes[1] == 24  # the first step once per context
+    still_open = sum(
+        torch.nn.functional.pad(part.mask, (0, 30 - part.mask.shape[1])).sum(0)
+        for part in (rollout.greedy, rollout.samples)
+    )
+    for position, size in enumerate(sizes[1:], 1):
+        assert still_open[position] <= size <= max(2, still_open[position] / 0.75)
+    assert sizes[-1] < 24
+
+
+def test_choose_never_takes_an_impossible_token() -> None:
+    logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 1.0, -torch.inf]]).repeat(3, 1)
+    assert set(choose(logits, torch.tensor([0.0, 0.5, 1.0 - 2**-24])).tolist()) <= {1, 3}
+
+
+def test_draws_hang_on_seed_step_and_key_alone() -> None:
+    both = uniforms(["a", "b"], 2, 5, seed=3, step=7)
+    assert both[1].equal(uniforms(["b"], 2, 5, seed=3, step=7)[0])
+    assert both[:, :1].equal(uniforms(["a", "b"], 1, 5, seed=3, step=7))  # more samples leave the first as it was
+    others = [uniforms(["b"], 2, 5, seed=4, step=7), uniforms(["b"], 2, 5, seed=3, step=8), both[:1]]
+    assert all(not both[1].equal(other[0]) for other in others)
+    assert not both[0, 0].equal(both[0, 1])
+    assert ((both >= 0) & (both < 1)).all()

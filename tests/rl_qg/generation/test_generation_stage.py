@@ -1,0 +1,361 @@
+"""Generation: every output kept, by the length of the passages, and the same file after a kill."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+import torch
+from accelerate import PartialState
+
+from rl_qg.data.examples import QAExample
+from rl_qg.generation import stage as module
+from rl_qg.generation.generator import Policy, load_seq2seq
+from rl_qg.generation.stage import ByLength, generate
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.run_folder import read_json, write_json
+from rl_qg.settings import GenerateSettings, Settings
+from tests.full_disk import room_for
+from tests.tiny import example, tiny_bart, word_tokenizer
+
+WORDS = " ".join(f"w{k}" for k in range(20))
+BEAMS = GenerateSettings(num_beams=3, max_new_tokens=6, batch_size=2)
+SAMPLES = replace(BEAMS, do_sample=True, num_samples=4)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = word_tokenizer(WORDS)
+    bart = tiny_bart(len(tokenizer))
+    bart.generation_config.no_repeat_ngram_size = 2  # rules that a checkpoint may ship, which must not act here
+    bart.generation_config.forced_bos_token_id = 7
+    bart.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def data(count: int = 7) -> list[QAExample]:
+    return [
+        example(" ".join(f"w{(k + j) % 20}" for j in range(3 + k)), f"w{(k + 1) % 20}", "", id=f"e{k}")
+        for k in range(count)
+    ]
+
+
+def run(  # type: ignore[no-untyped-def]
+    model: str, output: Path, settings: GenerateSettings = BEAMS, seed: int = 0, examples=None, **options: Any
+) -> list[dict[str, Any]]:
+    generate(
+        model,
+        data() if examples is None else examples,
+        output,
+        settings=settings,
+        seed=seed,
+        state=PartialState(cpu=True),
+        **options,
+    )
+    return [json.loads(line) for line in output.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("settings", "count"), [(BEAMS, 3), (SAMPLES, 4)])
+def test_every_output_is_kept_longest_passages_first(
+    model: str, tmp_path: Path, settings: GenerateSettings, count: int
+) -> None:
+    rows = run(model, tmp_path / "q.jsonl", settings)
+    longest_first = reversed(range(7))  # `data` grow longer
+    assert [(row["id"], row["candidate"]) for row in rows] == [
+        (f"e{k}", c) for k in longest_first for c in range(count)
+    ]
+    for row in rows:
+        assert row["context"][row["answer_start"] :].startswith(row["answer"])
+        assert row["logprob"] < 0
+    by_example = [[row["logprob"] for row in rows if row["id"] == f"e{k}"] for k in range(7)]
+    if settings.do_sample:
+        assert all(group == sorted(group, reverse=True) for group in by_example)
+
+
+def test_the_order_is_by_length_in_windows_and_else_that_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WINDOW", 5)
+    contexts = ["bb", "dddd", "bb", "a", "ccc", "a", "EEEEE", "BB"]
+    items = [example(text, text, "", id=str(k)) for k, text in enumerate(contexts)]
+    ordered = ByLength(items)
+    assert [item.id for item in ordered] == ["1", "4", "0", "2", "3", "6", "7", "5"]
+    assert list(ordered) == list(ordered) and len(ordered) == 8
+    assert list(ByLength([])) == []
+
+
+def test_questions_in_another_order_are_refused(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(model, tmp_path / "q.jsonl")
+    monkeypatch.setattr(module, "WINDOW", 4)
+    with pytest.raises(InputError, match=r"made with other settings \(order, data\)"):
+        run(model, tmp_path / "q.jsonl")
+
+
+@pytest.mark.parametrize("settings", [BEAMS, SAMPLES])
+def test_log_probabilities_are_those_of_a_second_pass(
+    model: str, settings: GenerateSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decoding adds them up on its way; the model reads the whole questions once more."""
+    policy = Policy(model, device=torch.device("cpu"))
+    seen: list[torch.Tensor] = []
+    original = policy._texts
+
+    def texts(tokens: torch.Tensor) -> list[str]:
+        seen.append(tokens)
+        return original(tokens)
+
+    monkeypatch.setattr(policy, "_texts", texts)
+    top_p = 0.8 if settings.do_sample else None
+    groups = policy.candidates(data(), 4, max_new_tokens=6, top_p=top_p, temperature=1.5)
+    batch = policy._batch(data())
+    with torch.inference_mode():
+        states = policy.model.get_encoder()(**batch).last_hidden_state
+        decoder: Any = policy.decoder
+        expected = decoder._logprobs(states, batch["attention_mask"], seen[0]).view(7, 4).tolist()
+    for group, values in zip(groups, expected, strict=True):
+        wanted = sorted(values, reverse=True) if top_p else values
+        assert [candidate.logprob for candidate in group] == pytest.approx(wanted, rel=1e-5, abs=1e-5)
+
+
+def test_packed_layers_and_bf16_find_what_float32_finds(model: str, tmp_path: Path) -> None:
+    """`tiny_bart` is sure of itself: neither moves a beam, and only bf16 moves a number visibly."""
+    plain = run(model, tmp_path / "plain.jsonl")
+    packed = run(model, tmp_path / "packed.jsonl", replace(BEAMS, batch_size=22))  # 66 rows
+    assert [row["question"] for row in packed] == [row["question"] for row in plain]
+    assert [row["logprob"] for row in packed] == pytest.approx([row["logprob"] for row in plain], rel=1e-5)
+    rough = run(model, tmp_path / "rough.jsonl", replace(BEAMS, precision="bf16"))
+    assert [row["id"] for row in rough] == [row["id"] for row in plain]
+    assert [row["logprob"] for row in rough] != [row["logprob"] for row in plain]
+    best = [[row["logprob"] for row in rows if row["candidate"] == 0] for rows in (rough, plain)]
+    assert best[0] == pytest.approx(best[1], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"precision": "fp16"}, r"precision=fp16 is not one of no, bf16"),
+        ({"batch_size": 0}, r"batch_size=0 must be at least 1"),
+        ({"num_samples": 0}, r"num_samples=0 must be at least 1"),
+        ({"max_new_tokens": 0}, r"max_new_tokens=0 must be at least 1"),
+        ({"temperature": 0.0}, r"temperature=0.0 must be above 0"),
+        ({"top_p": 0.0}, r"top_p=0.0 is not in \(0, 1\]"),
+        ({"top_p": 2.0}, r"top_p=2.0 is not in \(0, 1\]"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=rf"generate\.{message}"):
+        Settings(generate=replace(BEAMS, **changes)).check()
+    Settings(generate=replace(BEAMS, top_p=1.0)).check()
+
+
+def test_more_beams_than_words_are_one_line(model: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"generate\.num_beams=3000 is above the \d+ tokens that .* knows: lower it"):
+        run(model, tmp_path / "q.jsonl", replace(BEAMS, num_beams=3000))
+
+
+def test_logprob_is_that_of_the_sequence(model: str) -> None:
+    """The best beam's value against the library's own score of it (a sum over its tokens when length is not
+    rewarded).
+    """
+    policy = Policy(model, device=torch.device("cpu"))
+    (found,) = policy.candidates(data(1), 3, max_new_tokens=6, top_p=None, temperature=1.0)
+    batch = policy.encoder.batch(data(1))
+    output = policy.model.generate(
+        **batch,
+        num_beams=3,
+        num_return_sequences=3,
+        do_sample=False,
+        length_penalty=1.0,
+        early_stopping=False,
+        max_new_tokens=6,
+        no_repeat_ngram_size=0,
+        forced_bos_token_id=None,
+        forced_eos_token_id=None,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    lengths = [(row != policy.tokenizer.pad_token_id).sum().item() - 1 for row in output.sequences]
+    expected = [score.item() * length for score, length in zip(output.sequences_scores, lengths, strict=True)]
+    assert [candidate.logprob for candidate in found] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("settings", [BEAMS, SAMPLES])
+@pytest.mark.parametrize("cut", [1, 0.3, 0.5, 0.77, 0.999])
+def test_a_killed_run_goes_on_without_gap_or_double(
+    model: str, tmp_path: Path, settings: GenerateSettings, cut: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = tmp_path / "whole.jsonl"
+    run(model, whole, settings)
+    killed = tmp_path / "killed.jsonl"
+    run(model, killed, settings)
+    size = killed.stat().st_size
+    with killed.open("rb+") as stream:
+        stream.truncate(int(size * cut) if cut != 1 else size)
+    decoded = []
+    original = Policy.candidates
+    monkeypatch.setattr(Policy, "candidates", lambda *a, **k: decoded.append(1) or original(*a, **k))
+    run(model, killed, settings)
+    assert killed.read_bytes() == whole.read_bytes()
+    if cut == 1:
+        assert not decoded  # nothing was done twice
+
+
+def test_other_settings_data_or_a_foreign_file_are_refused(model: str, tmp_path: Path) -> None:
+    output = tmp_path / "q.jsonl"
+    run(model, output)
+    before = output.read_bytes()
+    with pytest.raises(InputError, match=r"made with other settings \(num_beams\)"):
+        run(model, output, replace(BEAMS, num_beams=2))
+    with pytest.raises(InputError, match=r"made with other settings \(data\)"):
+        run(model, output, examples=data(3))
+    assert output.read_bytes() == before
+    foreign = tmp_path / "notes.jsonl"
+    foreign.write_text("mine\n")
+    with pytest.raises(InputError, match="was not made by this command"):
+        run(model, foreign)
+    assert foreign.read_text() == "mine\n"
+
+
+def test_samples_hang_on_the_seed(model: str, tmp_path: Path) -> None:
+    one, again, other = (run(model, tmp_path / f"{k}.jsonl", SAMPLES, seed=s) for k, s in enumerate((0, 0, 1)))
+    assert one == again != other
+
+
+def test_samples_do_not_hang_on_the_batch(model: str, tmp_path: Path) -> None:
+    one, four = (run(model, tmp_path / f"{size}.jsonl", replace(SAMPLES, batch_size=size)) for size in (1, 4))
+    assert len({row["question"] for row in one}) > 10
+    assert [row["question"] for row in one] == [row["question"] for row in four]
+    assert [row["logprob"] for row in one] == pytest.approx([row["logprob"] for row in four], rel=1e-5)
+
+
+@pytest.mark.parametrize("settings", [BEAMS, SAMPLES])
+def test_a_batch_that_does_not_fit_into_memory_is_decoded_in_parts(
+    model: str,
+    tmp_path: Path,
+    settings: GenerateSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = replace(settings, batch_size=7)
+    whole = run(model, tmp_path / "whole.jsonl", settings)
+    original, room = Policy.candidates, 2
+
+    def short_of_memory(self: Policy, examples: list[QAExample], *args: Any, **options: Any) -> Any:
+        if len(examples) > room:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return original(self, examples, *args, **options)
+
+    monkeypatch.setattr(Policy, "candidates", short_of_memory)
+    parts = run(model, tmp_path / "parts.jsonl", settings)
+    assert [row["question"] for row in parts] == [row["question"] for row in whole]
+    assert [row["logprob"] for row in parts] == pytest.approx([row["logprob"] for row in whole], rel=1e-5)
+    assert caplog.text.count("do not fit into memory") == 1
+    room = 0
+    with pytest.raises(InputError, match=r"a single row does not fit into memory; ask for fewer candidates"):
+        run(model, tmp_path / "none.jsonl", settings)
+
+
+def test_a_source_that_has_changed_is_refused_unless_that_is_known(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WINDOW", 4)  # what is added to the data stands in a window of its own
+    output, whole = tmp_path / "q.jsonl", tmp_path / "whole.jsonl"
+    before, now = {"train.json": "0123456789"}, {"train.json": "abcdefghij"}
+    run(model, output, examples=data(4), sources=before)
+    text = output.read_bytes()
+    with pytest.raises(
+        InputError,
+        match=r"train\.json: has changed since .* \(SHA-256 01234567, now abcdefgh\).*accept_changed_data=true",
+    ):
+        run(model, output, sources=now)
+    assert output.read_bytes() == text
+    run(model, output, sources=now, accept_changed_data=True)  # more examples: goes on behind those that are there
+    run(model, whole)
+    assert output.read_bytes() == whole.read_bytes()
+    run(model, output, sources=now)  # and from here on these are its data
+    with pytest.raises(InputError, match=r"line 1 is not about the example in its place"):
+        run(model, output, examples=data()[1:], sources=before, accept_changed_data=True)
+    with pytest.raises(InputError, match=r"line 13 is not about the example in its place"):
+        run(model, output, examples=data(4), sources=before, accept_changed_data=True)
+    assert output.read_bytes() == whole.read_bytes()
+
+
+def test_lines_of_someone_else_are_not_cut_away(model: str, tmp_path: Path) -> None:
+    output = tmp_path / "q.jsonl"
+    rows = run(model, output)
+    rows[4]["context"] = "mine"
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    output.write_text(text)
+    with pytest.raises(InputError, match=r"line 5 is not about the example in its place"):
+        run(model, output)
+    assert output.read_text() == text
+
+
+def test_a_full_disk_is_one_line_and_the_same_command_goes_on(model: str, tmp_path: Path) -> None:
+    output, whole = tmp_path / "q.jsonl", tmp_path / "whole.jsonl"
+    run(model, whole)
+    with (
+        room_for(whole.stat().st_size * 2 // 3),
+        pytest.raises(InputError, match=r"q\.jsonl: cannot be written further .* make room, and the same command"),
+    ):
+        run(model, output)
+    batch = 2 * BEAMS.num_beams
+    assert output.read_bytes() == b"".join(whole.read_bytes().splitlines(keepends=True)[: 2 * batch])
+    assert sorted(path.name for path in tmp_path.iterdir() if "whole" not in path.name) == [
+        "q.jsonl",
+        "q.jsonl.settings.json",
+    ]
+    run(model, output)
+    assert output.read_bytes() == whole.read_bytes()
+
+
+def test_no_more_examples_are_held_than_a_window_and_a_round_have(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WINDOW", 3)
+    most = 3 + BEAMS.batch_size
+    alive: WeakSet[QAExample] = WeakSet()
+
+    class Tracked(QAExample):
+        __hash__ = object.__hash__
+
+    class Stream:
+        def __len__(self) -> int:
+            return 7
+
+        def __iter__(self) -> Iterator[QAExample]:
+            for item in data():
+                found = Tracked(**vars(item))
+                alive.add(found)
+                assert len(alive) <= most + 1  # and the one on its way
+                yield found
+                del found
+
+    assert run(model, tmp_path / "stream.jsonl", examples=Stream()) == run(model, tmp_path / "list.jsonl")
+
+
+def test_a_folder_that_is_no_model_or_no_seq2seq_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no model folder"):
+        load_seq2seq(str(tmp_path))
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    tokenizer = word_tokenizer(WORDS)
+    GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=len(tokenizer))).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="a gpt2 model is no seq2seq model"):
+        load_seq2seq(str(tmp_path))
+
+
+def test_the_note_names_the_generator_and_what_it_learned_from(model: str, tmp_path: Path) -> None:
+    for stage in ("ce", "scst"):
+        shutil.copytree(model, tmp_path / "run" / stage)
+    write_json(tmp_path / "run" / "trained.json", {"model": "scst", "steps": 9, "reward": "length|version:1"})
+    for stage, reward in (("ce", None), ("scst", "length|version:1")):
+        path = str(tmp_path / "run" / stage)
+        run(path, tmp_path / f"{stage}.jsonl")
+        note = read_json(tmp_path / f"{stage}.jsonl.settings.json")
+        assert (note["model_path"], note["reward"]) == (path, reward)

@@ -1,0 +1,121 @@
+"""Model inputs: the answer marked at its offset, and never cut away."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_qg.data.examples import Answer, QAExample
+from rl_qg.generation.prompts import HIGHLIGHT, Prompt, PromptEncoder, add_highlight, default_prefix, highlight
+from rl_qg.runtime.errors import InputError
+from tests.tiny import example, tiny_bart, tiny_t5, word_tokenizer
+
+WORDS = " ".join(f"w{k}" for k in range(40))
+
+
+def encoder(max_source_length: int = 512, prefix: str = "", template: str = "<s> $A </s>") -> PromptEncoder:
+    tokenizer = word_tokenizer(WORDS + " generate question:", template)
+    add_highlight(tokenizer, tiny_bart(len(tokenizer)))
+    return PromptEncoder(tokenizer, Prompt(prefix, max_source_length, 6))
+
+
+def text(ids: list[int], of: PromptEncoder) -> str:
+    return of.tokenizer.decode(ids)
+
+
+def test_the_answer_is_marked_at_its_offset_not_at_its_first_occurrence() -> None:
+    marked = highlight(example("w1 w2 w1 w3", "w1", "?", start=6))
+    assert marked == f"w1 w2 {HIGHLIGHT} w1 {HIGHLIGHT} w3"
+
+
+def test_an_answer_that_is_not_at_its_offset_is_named() -> None:
+    with pytest.raises(InputError, match="example q7: answer 'w2' is not at offset 0"):
+        highlight(QAExample("q7", "", "w1 w2", "?", (Answer("w2", 0),)))
+
+
+def test_highlight_is_one_token_with_a_row_of_its_own_and_is_added_once() -> None:
+    tokenizer = word_tokenizer(WORDS)
+    model = tiny_bart(len(tokenizer))
+    rows = len(tokenizer)
+    for _ in range(2):
+        add_highlight(tokenizer, model)
+        assert len(tokenizer) == rows + 1 == model.get_input_embeddings().weight.shape[0]
+    assert tokenizer.tokenize(f"w1 {HIGHLIGHT} w2") == ["w1", HIGHLIGHT, "w2"]
+
+
+def test_the_new_row_does_not_hang_on_the_state_of_any_generator() -> None:
+    rows = []
+    for seed in (0, 1):
+        tokenizer = word_tokenizer(WORDS)
+        model = tiny_bart(len(tokenizer))
+        torch.manual_seed(seed)
+        add_highlight(tokenizer, model)
+        rows.append(model.get_input_embeddings().weight[-1].detach())
+    assert rows[0].equal(rows[1])
+    assert rows[0].abs().sum() > 0
+
+
+def test_spare_rows_of_the_embedding_matrix_are_kept() -> None:
+    tokenizer = word_tokenizer(WORDS)
+    model = tiny_bart(128)
+    add_highlight(tokenizer, model)
+    assert model.get_input_embeddings().weight.shape[0] == 128
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    length=st.integers(1, 40),
+    data=st.data(),
+    room=st.integers(12, 30),
+    prefix=st.sampled_from(["", "generate question: "]),
+    template=st.sampled_from(["<s> $A </s>", "$A </s>"]),
+)
+def test_a_window_fits_keeps_prefix_and_answer_and_as_much_context_as_it_can(
+    length, data, room, prefix, template
+) -> None:
+    words = [f"w{k}" for k in range(length)]
+    first = data.draw(st.integers(0, length - 1))
+    last = data.draw(st.integers(first, min(length - 1, first + 3)))
+    answer = " ".join(words[first : last + 1])
+    start = len(" ".join(words[:first])) + (first > 0)
+    of = encoder(room, prefix, template)
+    source = of.sources([example(" ".join(words), answer, "?", start=start)])[0]
+    whole = encoder(512, prefix, template).sources([example(" ".join(words), answer, "?", start=start)])[0]
+    shown = text(source.ids, of)
+    assert f"{HIGHLIGHT} {answer} {HIGHLIGHT}" in shown
+    assert len(source.ids) == min(room, len(whole.ids))
+    assert source.tokens_cut == len(whole.ids) - len(source.ids)
+    assert not source.answer_cut
+    assert shown.startswith(("<s> " if template[0] == "<" else "") + prefix.strip()) and shown.endswith("</s>")
+    kept = [word for word in shown.split() if word.startswith("w")]
+    assert " ".join(kept) in " ".join(words)  # one contiguous window
+
+
+def test_an_answer_longer_than_the_window_is_counted() -> None:
+    words = " ".join(f"w{k}" for k in range(30))
+    of = encoder(10)
+    counts = of.count_cuts([example(words, words, "?"), example("w1 w2", "w1", "?")])
+    assert counts == {"inputs": 2, "windowed": 1, "tokens_cut": 24, "answers_cut": 1}
+
+
+def test_a_batch_is_padded_masked_and_carries_its_examples() -> None:
+    of = encoder()
+    rows = [example("w1 w2 w3", "w2", "w4 w5"), example("w1", "w1", "w1 w2 w3 w4 w5 w6 w7")]
+    batch = of(rows)
+    assert batch["examples"] == rows
+    assert batch["attention_mask"].sum(1).tolist() == [7, 5]  # type: ignore[union-attr]
+    labels = batch["labels"]
+    assert labels[0].tolist().count(-100) == 2  # type: ignore[index]
+    assert labels.shape == (2, 6)  # type: ignore[union-attr]  # cut to max_target_length, end token kept
+    assert labels[1, -1] == of.tokenizer.eos_token_id  # type: ignore[index]
+
+
+def test_prompt_settings_travel_with_the_model(tmp_path) -> None:
+    prompt = Prompt("ask: ", 100, 20)
+    prompt.save(tmp_path)
+    assert Prompt.of(tmp_path, tiny_bart(10)) == prompt
+
+
+def test_only_t5_has_a_prefix_of_its_own(tmp_path) -> None:
+    assert default_prefix(tiny_t5(20)) == "generate question: "
+    assert Prompt.of(tmp_path, tiny_bart(10)).prefix == ""

@@ -1,0 +1,151 @@
+"""Miniatures: every kind is built, loads as its big sibling does, is cached whole, and learns."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+)
+
+from rl_qg.data.synthetic_corpus import examples
+from rl_qg.miniatures import cache as miniature
+from rl_qg.miniatures.recipes import RECIPES, Passage, sentences
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings import MiniatureSettings
+
+TINY = MiniatureSettings(
+    steps=3, metric_steps=3, batch_size=4, hidden_size=16, layers=1, vocab_size=400, max_tokens=64, cache_dir=""
+)
+CLASSES = {
+    "bart": AutoModelForSeq2SeqLM,
+    "t5": AutoModelForSeq2SeqLM,
+    "bert": AutoModel,
+    "distilbert": AutoModelForQuestionAnswering,
+    "roberta": AutoModelForMaskedLM,
+    "gpt2": AutoModelForCausalLM,
+}
+
+
+def passages(count: int = 20) -> list[Passage]:
+    texts: dict[str, list[str]] = {}
+    for item in examples(count, seed=0):
+        texts.setdefault(item.context, []).append(item.question)
+    return [Passage(context, tuple(questions)) for context, questions in texts.items()]
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_each_kind_loads_as_its_big_sibling_does(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / kind
+    miniature.pretrain(kind, passages(), TINY, folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = CLASSES[kind].from_pretrained(folder)
+    assert (folder / "model.safetensors").exists()
+    text = passages()[0].context
+    decoded = tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True)
+    assert decoded.replace(" ", "") == text.replace(" ", "")  # nothing of the training text is unknown
+    inputs = tokenizer(text, return_tensors="pt", truncation=True, max_length=64)
+    if kind in ("bart", "t5"):
+        inputs["decoder_input_ids"] = inputs["input_ids"][:, :4]
+    with torch.no_grad():
+        output = model(**inputs)
+    assert all(torch.isfinite(value).all() for value in output.values() if isinstance(value, torch.Tensor))
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_each_objective_marks_real_tokens_only(kind: str) -> None:
+    recipe = RECIPES[kind]
+    rows = passages(8)
+    tokenizer = recipe.tokenizer((text for row in rows for text in (row.context, *row.questions)), TINY)
+    torch.manual_seed(0)
+    batch = recipe.objective(tokenizer, 64)(rows)
+    labels = batch["labels"]
+    assert (labels != -100).any(1).all()
+    if kind in ("bert", "distilbert", "roberta"):
+        chosen = labels != -100
+        assert batch["attention_mask"][chosen].all()
+        kept = batch["input_ids"] == labels
+        assert (batch["input_ids"][chosen & ~kept] == tokenizer.mask_token_id).all()
+        assert 0.05 < chosen.sum() / batch["attention_mask"].sum() < 0.4
+    if kind == "gpt2":
+        real = labels != -100
+        assert batch["input_ids"][real].equal(labels[real])
+        assert (labels[:, 0] == tokenizer.bos_token_id).all()
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_a_sentence_longer_than_an_input_is_cut(kind: str) -> None:
+    """Real text has sentences of hundreds of tokens; the corpus here has none."""
+    rows = [Passage("word " * 300 + "end.", ("what " * 200 + "?",)), *passages(3)]
+    recipe = RECIPES[kind]
+    tokenizer = recipe.tokenizer((row.context for row in rows), TINY)
+    for _ in range(4):
+        batch = recipe.objective(tokenizer, 32)(rows)
+        assert all(tensor.shape[1] <= 32 for tensor in batch.values())
+
+
+def test_a_cloze_marks_the_words_that_its_target_masks() -> None:
+    rows = passages(8)
+    recipe = RECIPES["bart"]
+    tokenizer = recipe.tokenizer((row.context for row in rows), replace(TINY, vocab_size=3000))
+    seen = 0
+    for _ in range(5):
+        batch = recipe.objective(tokenizer, 512)(rows)
+        for source_ids, label_ids in zip(batch["input_ids"], batch["labels"], strict=True):
+            source = tokenizer.decode(source_ids, skip_special_tokens=False)
+            target = tokenizer.decode(label_ids[label_ids != -100], skip_special_tokens=False)
+            if source.count("<hl>") == 2:
+                seen += 1
+                answer = source.split("<hl>")[1].strip()
+                restored = target.replace("<s>", "").replace("</s>", "").replace("<mask>", answer).strip()
+                assert restored in source.replace("<hl> ", "").replace(" <hl>", "")
+    assert seen > 10
+
+
+def test_the_cache_is_keyed_by_text_and_settings_and_never_holds_half_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = replace(TINY, cache_dir=str(tmp_path))
+    built: list[Path] = []
+
+    def pretrain(kind: str, text: object, settings: object, folder: Path, row: int = 0) -> None:
+        built.append(folder)
+        folder.mkdir(parents=True)
+
+    class Inline:
+        def __init__(self, *args: object) -> None: ...
+        def __enter__(self) -> "Inline":
+            return self
+
+        def __exit__(self, *args: object) -> None: ...
+        def submit(self, function, *args):  # type: ignore[no-untyped-def]
+            function(*args)
+            return type("Job", (), {"result": staticmethod(lambda: None)})
+
+    monkeypatch.setattr(miniature, "pretrain", pretrain)
+    monkeypatch.setattr(miniature, "ProcessPoolExecutor", Inline)
+    first = miniature.ensure(["miniature:bart"], passages(3), here)
+    assert miniature.ensure(["miniature:bart"], passages(3), here) == first
+    miniature.ensure(["miniature:bart"], passages(4), here)
+    miniature.ensure(["miniature:bart"], passages(3), replace(here, steps=4))
+    miniature.ensure(["miniature:bart"], passages(3), replace(here, cache_dir=str(tmp_path / "other")))
+    assert len(built) == len(set(built)) == 4
+    assert len({folder.name for folder in built}) == 3  # the place of the cache is no part of the key
+
+
+def test_unknown_kinds_and_missing_text_are_one_line() -> None:
+    with pytest.raises(InputError, match="miniature:gpt5: no such miniature; choose one of miniature:bart"):
+        miniature.ensure(["miniature:gpt5"], passages(2), TINY)
+    with pytest.raises(InputError, match="no training passages"):
+        miniature.ensure(["miniature:bart"], [], TINY)
+
+
+def test_sentences_lose_nothing() -> None:
+    text = 'One. "Two!" said X. Three? Four'
+    assert " ".join(sentences(text)) == text

@@ -1,0 +1,53 @@
+"""Two readers, question by question."""
+
+from pathlib import Path
+
+import pytest
+
+from rl_qg.readers.stage import compare
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.run_folder import read_json, write_json
+
+
+def write_folder(folder: Path, rows: dict[str, tuple[float, float]], *, data: str = "d") -> Path:
+    means = {
+        name: 100 * sum(row[i] for row in rows.values()) / len(rows) for i, name in enumerate(("exact_match", "f1"))
+    }
+    metrics = {**means, "seeds": [{"seed": 0, **means}], "intervals": {}, "model": "m", "data": {"validation": data}}
+    write_json(folder / "qa_metrics.json", metrics)
+    scores = {key: {"exact_match": em, "f1": f1} for key, (em, f1) in rows.items()}
+    write_json(folder / "question_scores.json", scores)
+    return folder
+
+
+def test_compare_pairs_by_question_whatever_their_order(tmp_path) -> None:
+    gold = {f"q{i}": (float(i % 2), 0.5) for i in range(40)}
+    # Ten of forty questions get better by one whole match; F1 rises by 0.25 on each question.
+    augmented = {key: (1.0 if i < 20 else em, f1 + 0.25) for i, (key, (em, f1)) in enumerate(gold.items())}
+    shuffled = dict(reversed(augmented.items()))
+    baseline_dir, augmented_dir = write_folder(tmp_path / "a", gold), write_folder(tmp_path / "b", shuffled)
+    result = compare(baseline_dir, augmented_dir, tmp_path / "compare.json")
+    assert result == read_json(tmp_path / "compare.json")
+    assert result["difference"]["f1"] == {"mean": 25.0, "low": 25.0, "high": 25.0, "n": 40}
+    matches = result["difference"]["exact_match"]
+    # 95 % of the means of 40 draws with chance 1/4 lie within 25 ± 1.96 * sqrt(0.25 * 0.75 / 40) * 100 = 25 ± 13.4.
+    assert matches["mean"] == 25.0
+    assert matches["low"] == pytest.approx(25 - 13.4, abs=2.6) and matches["high"] == pytest.approx(25 + 13.4, abs=2.6)
+    assert (result["baseline"]["exact_match"], result["augmented"]["exact_match"]) == (50.0, 75.0)
+    assert result["augmented"]["seeds"] == [{"seed": 0, "exact_match": 75.0, "f1": 75.0}]
+    backwards = compare(augmented_dir, baseline_dir, tmp_path / "backwards.json")
+    assert backwards["difference"]["f1"]["mean"] == -25.0
+
+
+def test_compare_refuses_other_questions(tmp_path) -> None:
+    first = write_folder(tmp_path / "a", {"q1": (1.0, 1.0), "q2": (0.0, 0.0)})
+    second = write_folder(tmp_path / "b", {"q1": (1.0, 1.0), "q3": (0.0, 0.0), "q4": (0.0, 0.0)})
+    text = r"other questions \(1 only in the first, 2 only in the second, such as q2\): score both on the same"
+    with pytest.raises(InputError, match=text):
+        compare(first, second, tmp_path / "compare.json")
+    edited = write_folder(tmp_path / "c", {"q1": (1.0, 1.0), "q2": (0.0, 0.0)}, data="edited")
+    with pytest.raises(InputError, match="questions of the same ids, but other content"):
+        compare(first, edited, tmp_path / "compare.json")
+    with pytest.raises(InputError, match=r"nothing/qa_metrics\.json: cannot be read"):
+        compare(tmp_path / "nothing", first, tmp_path / "compare.json")
+    assert not (tmp_path / "compare.json").exists()

@@ -1,0 +1,218 @@
+"""The QA stage end to end on a toy task: it learns, and refuses what it cannot do."""
+
+import gc
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from transformers import (
+    AutoModelForQuestionAnswering,
+    AutoTokenizer,
+    BartConfig,
+    BartForConditionalGeneration,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+)
+
+from rl_qg.readers.features import encode
+from rl_qg.readers.model import load_model, load_tokenizer
+from rl_qg.readers.squad_scores import score_predictions
+from rl_qg.readers.stage import train_reader
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.run_folder import read_json, write_json
+from tests.toy_reader import run, save_bert, save_distilbert, toy_examples, toy_settings, toy_tokenizer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collected_once() -> Iterator[None]:
+    """The library collects garbage whenever training begins; what is loaded by now need not be looked at each time."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def test_a_toy_task_is_learned_and_the_files_agree(tmp_path) -> None:
+    model = save_distilbert(tmp_path / "model")
+    train, validation = toy_examples(960, 1), toy_examples(150, 2)
+    output = tmp_path / "qa"
+    result = run(output, toy_settings(model, seeds=[0, 1]), train, validation)
+
+    assert result["exact_match"] > 90 and result["f1"] >= result["exact_match"]
+    assert result == read_json(output / "qa_metrics.json")
+    assert result["total"] == 150 and result["missing"] == 0
+    assert [row["seed"] for row in result["seeds"]] == [0, 1]
+    for name in ("exact_match", "f1"):
+        assert result[name] == pytest.approx(sum(row[name] for row in result["seeds"]) / 2)
+        low, high = result["intervals"][name]
+        assert low <= result[name] <= high
+    assert result["features"]["train"] == {
+        "examples": 960,
+        "windows": 960,
+        "questions_cut": 0,
+        "answers_in_no_window": 0,
+    }
+
+    # The predictions are those of the first seed, and give its scores.
+    predictions = read_json(output / "predictions.json")
+    assert list(predictions) == [example.id for example in validation]
+    scores = score_predictions(predictions, validation)
+    assert (scores.exact_match, scores.f1) == (result["seeds"][0]["exact_match"], result["seeds"][0]["f1"])
+
+    # Scores of the questions are means over the seeds.
+    tables = [read_json(output / f"seed-{seed}" / "question_scores.json") for seed in (0, 1)]
+    for key, row in read_json(output / "question_scores.json").items():
+        for name in row:
+            assert row[name] == (tables[0][key][name] + tables[1][key][name]) / 2
+
+    # The model in the folder is the first seed's reader.
+    reader, tokenizer = AutoModelForQuestionAnswering.from_pretrained(output), AutoTokenizer.from_pretrained(output)
+    for example in validation[:10]:
+        encoded = tokenizer(example.question, example.context, return_tensors="pt")
+        logits = reader(**encoded)
+        first, last = int(logits.start_logits.argmax()), int(logits.end_logits.argmax())
+        assert tokenizer.decode(encoded["input_ids"][0, first : last + 1]) == predictions[example.id]
+    left = {path.name for path in output.rglob("*") if path.is_file()}
+    assert "model.safetensors" in left and not any(name.endswith((".bin", ".pt", ".pth", ".part")) for name in left)
+
+
+def test_bert_reads_question_and_passage_as_different_types(tmp_path) -> None:
+    model = save_bert(tmp_path / "bert")
+    tokenizer, token_types = load_tokenizer(str(model), max_length=32)
+    assert token_types
+    windows = encode(toy_examples(2, 1), tokenizer, max_length=32, doc_stride=8, token_types=token_types)
+    assert sorted(set(windows[0]["token_type_ids"].tolist())) == [0, 1]
+    result = run(tmp_path / "qa", toy_settings(model), toy_examples(960, 1), toy_examples(60, 2))
+    assert result["exact_match"] > 60  # one in three is what blind guessing of the kind gives
+    assert load_model(str(tmp_path / "qa")).config.num_labels == 2
+
+
+def test_distilbert_takes_no_token_types_even_from_a_tokenizer_that_has_them(distilbert, tmp_path) -> None:
+    load_tokenizer(str(distilbert), max_length=32)[0].save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_bytes((distilbert / "config.json").read_bytes())
+    config = read_json(tmp_path / "tokenizer_config.json")
+    write_json(
+        tmp_path / "tokenizer_config.json",
+        {**config, "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]},
+    )
+    tokenizer, token_types = load_tokenizer(str(tmp_path), max_length=32)
+    assert "token_type_ids" in tokenizer.model_input_names
+    assert not token_types
+
+
+def test_long_passages_and_an_exact_number_of_steps(distilbert, tmp_path) -> None:
+    examples = toy_examples(12, 1)
+    long = [replace(e, context=" ".join([e.context] + ["the"] * 60)) for e in examples]
+    result = run(tmp_path / "qa", toy_settings(distilbert, max_steps=2), long, long)
+    assert result["features"]["validation"]["windows"] > 3 * result["features"]["validation"]["examples"]
+    assert len(read_json(tmp_path / "qa" / "predictions.json")) == 12
+
+
+def test_a_new_span_head_is_no_news_but_other_missing_weights_are(distilbert, tmp_path, caplog) -> None:
+    transformers_logger = logging.getLogger("transformers")
+    propagates, transformers_logger.propagate = transformers_logger.propagate, True
+    try:
+        load_model(str(distilbert))
+        assert not caplog.records
+        config = read_json(distilbert / "config.json")
+        (tmp_path / "model.safetensors").write_bytes((distilbert / "model.safetensors").read_bytes())
+        write_json(tmp_path / "config.json", {**config, "n_layers": 3})
+        load_model(str(tmp_path))
+    finally:
+        transformers_logger.propagate = propagates
+    assert [record.name for record in caplog.records] == ["rl_qg.readers.model"]
+    assert "weights besides the span head start at random, such as distilbert.transformer.layer.2" in caplog.text
+
+
+def test_files_are_json_that_other_programs_read(distilbert, tmp_path) -> None:
+    run(tmp_path / "qa", toy_settings(distilbert, epochs=1))
+    for name in ("predictions.json", "qa_metrics.json", "question_scores.json"):
+        json.loads((tmp_path / "qa" / name).read_text(encoding="utf-8"), parse_constant=pytest.fail)
+
+
+# --- It refuses ---
+
+
+def test_unusable_examples_and_settings_are_refused(distilbert, tmp_path) -> None:
+    settings, examples = toy_settings(distilbert), toy_examples(3, 1)
+
+    def refused(text: str, train=examples, validation=examples, precision="no", **changes) -> None:
+        with pytest.raises(InputError, match=text):
+            train_reader(
+                train,
+                validation,
+                settings=replace(settings, **changes),
+                output_dir=tmp_path / "qa",
+                use_cpu=True,
+                precision=precision,
+            )
+
+    refused("data.train: no examples for the reader", train=[])
+    refused("data.validation: no examples for the reader", validation=[])
+    refused("data.train: example q1 has no question", train=[examples[0], replace(examples[1], question=" ")])
+    refused("some ids occur twice", validation=[examples[0], examples[0]])
+    refused(r"qa.seeds=\[1, 1\]: name each seed once", seeds=[1, 1])
+    refused(r"qa.warmup_fraction=1.0 is not in \[0, 1\)", warmup_fraction=1.0)
+    refused("precision 'half' is not one of no, bf16, fp16", precision="half")
+    refused("precision 'fp16' needs a GPU: use bf16 or no", precision="fp16")
+    refused("qa.max_length=65 is above the 64 tokens", max_length=65)
+    assert not (tmp_path / "qa").exists()
+    with pytest.raises(InputError, match="is the model to start from"):
+        run(distilbert, settings)
+
+
+def test_folders_that_hold_no_reader_are_refused(distilbert, tmp_path, monkeypatch) -> None:
+    def refused(text: str, folder: Path | str) -> None:
+        with pytest.raises(InputError, match=text) as caught:
+            load_tokenizer(str(folder), max_length=32)
+            load_model(str(folder))
+        assert "\n" not in str(caught.value)
+
+    refused("qa.model.path=/no/such/place: no such folder", "/no/such/place")
+    refused("no such folder", "runs/qa/model")
+    (tmp_path / "empty").mkdir()
+    refused("no reader in this folder can be loaded", tmp_path / "empty")
+
+    tokenizer = toy_tokenizer()
+    bart = BartConfig(
+        vocab_size=len(tokenizer), d_model=16, encoder_layers=1, decoder_layers=1, decoder_attention_heads=2
+    )
+    bart.encoder_attention_heads = 2
+    BartForConditionalGeneration(bart).save_pretrained(tmp_path / "bart")
+    refused("a model of type 'bart' is no extractive reader: give an encoder", tmp_path / "bart")
+
+    GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_embd=16, n_layer=1, n_head=2)).save_pretrained(
+        tmp_path / "gpt2"
+    )
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend_tokenizer, unk_token="[UNK]", model_max_length=64
+    ).save_pretrained(tmp_path / "gpt2")
+    refused("its tokenizer has no padding token", tmp_path / "gpt2")
+
+    def copy_of(name: str, left_out: str = "") -> Path:
+        (tmp_path / name).mkdir()
+        for path in distilbert.iterdir():
+            if path.name != left_out:
+                (tmp_path / name / path.name).write_bytes(path.read_bytes())
+        return tmp_path / name
+
+    refused("no reader in this folder can be loaded", copy_of("no-weights", "model.safetensors"))
+    torn = copy_of("torn")
+    (torn / "model.safetensors").write_bytes((torn / "model.safetensors").read_bytes()[:1000])
+    refused("no reader in this folder can be loaded", torn)
+    mixed = copy_of("mixed")
+    write_json(mixed / "config.json", {**read_json(mixed / "config.json"), "vocab_size": 10})
+    refused("tokens in the tokenizer do not fit 10 in the model", mixed)
+    refused("qa.model.path=.*no-tokenizer", copy_of("no-tokenizer", "tokenizer.json"))
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    refused("could not be reached .*: give a local folder with qa.model.path=FOLDER", "no-such-user/no-such-reader")
+
+
+def test_a_tokenizer_without_offsets_is_refused(distilbert, monkeypatch) -> None:
+    monkeypatch.setattr(PreTrainedTokenizerFast, "is_fast", property(lambda self: False))
+    with pytest.raises(InputError, match="its tokenizer gives no character offsets"):
+        load_tokenizer(str(distilbert), max_length=32)

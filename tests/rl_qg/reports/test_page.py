@@ -1,0 +1,401 @@
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from rl_qg.reports.page import write_report, write_summary
+from rl_qg.reports.plots import interval_plot, moving_mean
+from rl_qg.reports.run_files import Estimate, Metrics, Record
+from rl_qg.runtime.errors import InputError
+
+SECTIONS = ("headline", "curves", "samples", "funnel", "qa", "data", "record")
+NASTY = "Who wrote <script>alert('x')</script> & \"Hamlet\"?"
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """What a browser would see: ids, addresses, tags, visible text, and tags that were never closed."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.source, self.ids, self.addresses, self.tags, self.words, self.open = text, [], [], [], [], []
+        self.feed(text)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.open += [] if tag in VOID else [tag]
+        self._note(attrs)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self._note(attrs)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] != "style":
+            self.words.append(data)
+
+    def _note(self, attrs):
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("src", "href", "xlink:href", "action", "data", "srcset"):
+                self.addresses.append(value)
+
+
+def interval(mean, half, n=50):
+    return {"mean": mean, "low": mean - half, "high": mean + half, "n": n}
+
+
+def evaluation():
+    sample = {
+        "id": "q1",
+        "context": "Before it. " * 40 + "The play was written by Shakespeare in London." + " After it." * 40,
+        "answer": "Shakespeare",
+        "answer_start": 464,
+        "gold": "Who wrote the play?",
+        "ce": NASTY,
+        "scst": "Who was it that wrote the play in London?",
+        "reward_gold": 0.31,
+        "reward_ce": 0.2213,
+        "reward_scst": 0.4567,
+    }
+    return {
+        "examples": 50,
+        "passages": 20,
+        "reward_signature": "qrelscore|variant:official|version:0.1.0",
+        "models": {
+            "ce": {"bleu4": interval(17.43, 1.5), "bleu_signature": "nrefs:1|tok:13a", "reward": interval(0.31, 0.02)},
+            "scst": {"bleu4": 18.0, "reward": interval(0.36, 0.02), "length_words": 11.25, "distinct_questions": 0.96},
+            "gold": {"reward": interval(0.33, 0.02)},
+        },
+        "difference": {"of": "scst - ce", "reward": interval(0.05, 0.01)},
+        "samples": [sample],
+    }
+
+
+def metrics(ce=30, scst=30):
+    lines = []
+    for step in range(1, ce + scst + 1):
+        line = {"step": step, "epoch": step / 30, "stage": "ce" if step <= ce else "scst", "loss": 3 / step}
+        line |= {"loss_ce": 3 / step, "lambda": 0.0, "grad_norm": 1.0, "learning_rate": 1e-4, "seconds_update": 0.5}
+        if step > ce:
+            line |= {"lambda": (step - ce) / scst, "loss_scst": -0.1, "reward_sample": 0.2, "reward_greedy": 0.3}
+            line |= {"advantage": -0.1, "length_gold": 9.0, "length_sample": 10.0, "length_greedy": 8.0}
+            line |= {"seconds_rollout": 0.25, "seconds_reward": 0.125}
+        lines.append(line)
+        if step % 10 == 0:
+            head = {key: line[key] for key in ("step", "epoch", "stage")}
+            lines.append({**head, "eval_loss": 1.0, "eval_reward_greedy": 0.25})
+    return lines
+
+
+def reader(em, f1, total=80):
+    return {
+        "exact_match": em,
+        "f1": f1,
+        "total": total,
+        "seeds": [{"seed": k, "exact_match": em + k - 1, "f1": f1 + k - 1} for k in range(3)],
+        "intervals": {"exact_match": [em - 4, em + 4], "f1": [f1 - 3, f1 + 3]},
+    }
+
+
+FILES = {
+    "run.json": {
+        "command": ["rl-qg", "pipeline", "output_dir=runs/my run"],
+        "started": "2026-01-02T03:04:05+00:00",
+        "code": {"commit": "0123456789abcdef", "dirty": True},
+        "seed": 13,
+        "versions": {"torch": "2.13.0"},
+        "hardware": {"accelerators": []},
+        "data": {"train.json": "ab" * 32},
+        "leakage": {
+            "train_passages": 61,
+            "validation_passages": 20,
+            "shared_passages": 0,
+            "train_examples_dropped": 0,
+        },
+        "data_report": {"train": {"read": 1300, "kept": 1288, "dropped": {"no answer": {"count": 12, "ids": ["a"]}}}},
+    },
+    "evaluation.json": evaluation(),
+    "augmented.report.json": {
+        "gold": 1200,
+        "candidates": 9600,
+        "dropped": {"no question mark": 2400, "question repeats human data": 1200},
+        "kept": 6000,
+        "sampled": 4000,
+        "requested": 4000,
+    },
+    "qa/gold/qa_metrics.json": reader(51.5, 61.8),
+    "qa/augmented/qa_metrics.json": reader(55.0, 65.2),
+    "qa/comparison.json": {"difference": {"exact_match": interval(3.5, 4.0), "f1": interval(3.4, 1.6)}},
+}
+
+
+def write(folder, **changes):
+    """A run folder; `changes` maps a file name to other content, or to None to leave the file out."""
+    texts = {name: json.dumps(value) for name, value in FILES.items()}
+    texts["metrics.jsonl"] = "".join(json.dumps(line) + "\n" for line in metrics())
+    texts["config.yaml"] = "seed: 13\nmodel:\n  path: miniature:bart\n"
+    texts["questions.jsonl"] = '{"id": "q1"}\n' * 9600
+    texts |= {name: json.dumps(value) if isinstance(value, dict) else value for name, value in changes.items()}
+    for name, text in texts.items():
+        if text is not None:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def page_of(*folders, output):
+    write_report(folders, output)
+    return Page(output.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = write(tmp_path_factory.mktemp("runs") / "first")
+    return folder, page_of(folder, output=folder / "report.html")
+
+
+def test_the_page_loads_nothing_and_runs_nothing(whole):
+    _, page = whole
+    assert page.addresses
+    assert [address for address in page.addresses if not address.startswith("#")] == []
+    assert re.search(r"https?:|url\((?!#)|@import", page.source) is None
+    assert not {"script", "iframe", "object", "link", "img"} & set(page.tags)
+
+
+def test_the_page_is_well_formed(whole):
+    _, page = whole
+    assert page.open == []
+    assert len(set(page.ids)) == len(page.ids)
+    assert {address[1:] for address in page.addresses} <= set(page.ids)
+
+
+def test_every_section_is_there(whole):
+    _, page = whole
+    assert {f"run-1-{section}" for section in SECTIONS} <= set(page.ids)
+    assert page.tags.count("figure") == 10
+    assert "metrics.jsonl in this run folder" not in page.text
+    for title in ("Loss", "Reward", "Advantage", "λ", "Question length", "Gradient norm", "Learning rate", "Time"):
+        assert title in page.words
+
+
+def test_numbers_stand_with_their_intervals_signatures_and_counts(whole):
+    _, page = whole
+    for text in (
+        "0.31 → 0.36",
+        "+0.05 [+0.04, +0.06]",
+        "interval above 0",
+        "17.4 → 18.0",
+        "CE [15.9, 18.9]",
+        "qrelscore|variant:official|version:0.1.0",
+        "nrefs:1|tok:13a",
+        "61.8 → 65.2",
+        "+3.4 points [+1.8, +5.0]",
+        "EM: interval includes 0",
+        "3 reader seeds",
+        "seed 2: 52.5 / 62.8",
+        "50 held-out questions, 20 passages",
+        "6,000",
+        "of 9,600 candidates (62 %)",
+        "− no question mark",
+        "2,400 · 25.0 %",
+        "4,000 added to 1,200 human ones",
+        "no shared passage",
+        "12 dropped (no answer)",
+        "ab" * 32,
+        "commit 0123456789 with uncommitted changes",
+        "rl-qg pipeline 'output_dir=runs/my run'",
+        "path: miniature:bart",
+    ):
+        assert text in page.text, text
+
+
+def test_text_from_files_is_escaped(whole):
+    _, page = whole
+    assert NASTY in page.text
+    assert "<script" not in page.source
+
+
+def test_the_answer_is_marked_inside_a_shortened_passage(whole):
+    _, page = whole
+    summary = re.search(r"<summary>(… .*?<mark>Shakespeare</mark>.*?…)</summary>", page.source)
+    assert summary and summary[1].count("Before it.") < 40
+    assert page.source.count("<mark>Shakespeare</mark>") == 2  # once in the excerpt, once in the whole passage
+
+
+def test_the_highest_reward_is_marked_best(whole):
+    _, page = whole
+    cells = re.findall(r'<td( class="winner")?>\s*<div class="question">(.*?)</div>', page.source, re.DOTALL)
+    assert [text for winner, text in cells if winner] == ["Who was it that wrote the play in London?"]
+
+
+def test_summary_holds_the_headline_numbers(whole):
+    folder, _ = whole
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary == write_summary(folder)
+    assert summary["reward"]["difference"] == {**interval(0.05, 0.01), "excludes_zero": True}
+    assert summary["reward"]["signature"] == "qrelscore|variant:official|version:0.1.0"
+    assert summary["bleu4"]["ce"] == interval(17.43, 1.5)
+    assert summary["bleu4"]["scst"]["mean"] == 18.0
+    assert summary["qa"]["gold"]["f1"] == {"mean": 61.8, "low": 58.8, "high": 64.8, "n": 80}
+    assert summary["qa"]["augmented"]["seeds"] == [0, 1, 2]
+    assert summary["qa"]["difference"]["exact_match"]["excludes_zero"] is False
+    assert summary["questions"]["kept"] == 6000
+    assert summary["training"] == {
+        "steps": 60,
+        "boundary": 30,
+        "seconds_rollout": 7.5,
+        "seconds_reward": 3.8,
+        "seconds_update": 30.0,
+    }
+
+
+@pytest.mark.parametrize("missing", [*FILES, "metrics.jsonl", "config.yaml", "questions.jsonl"])
+def test_any_one_file_may_be_missing(tmp_path, missing):
+    folder = write(tmp_path / "run", **{missing: None})
+    page = page_of(folder, output=tmp_path / "report.html")
+    assert {f"run-1-{section}" for section in SECTIONS} <= set(page.ids)
+
+
+@pytest.mark.parametrize("only", [*FILES, "metrics.jsonl"])
+def test_all_other_files_may_be_missing(tmp_path, only):
+    names = [*FILES, "metrics.jsonl", "config.yaml", "questions.jsonl"]
+    folder = write(tmp_path / "run", **{name: None for name in names if name != only})
+    page = page_of(folder, output=tmp_path / "report.html")
+    assert page.text.count("in this run folder") >= 4
+    assert "None" not in page.text
+
+
+def test_a_run_of_cross_entropy_alone(tmp_path):
+    judged = evaluation()
+    del judged["models"]["scst"], judged["difference"], judged["samples"][0]["scst"]
+    lines = "".join(json.dumps(line) + "\n" for line in metrics(ce=40, scst=0))
+    folder = write(tmp_path / "run", **{"evaluation.json": judged, "metrics.jsonl": lines})
+    page = page_of(folder, output=tmp_path / "report.html")
+    assert "Advantage" not in page.words
+    assert "BLEU-4, CE" in page.text and "BLEU-4, CE → SCST" not in page.text
+    assert write_summary(folder)["reward"]["difference"] is None
+
+
+def test_what_was_not_measured_is_not_called_clean(tmp_path):
+    record = {**FILES["run.json"], "leakage": {"train_passages": 61}}
+    page = page_of(write(tmp_path / "run", **{"run.json": record}), output=tmp_path / "report.html")
+    assert "no shared passage" not in page.text
+
+
+def test_shared_passages_that_stayed_in_training_are_called_so(tmp_path):
+    leakage = {"shared_passages": 3, "train_examples_dropped": 0}
+    page = page_of(
+        write(tmp_path / "run", **{"run.json": {**FILES["run.json"], "leakage": leakage}}),
+        output=tmp_path / "report.html",
+    )
+    assert "shared passages in both sets" in page.text
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "where"),
+    [
+        ("evaluation.json", '{"models": ', "malformed JSON at line 1"),
+        ("evaluation.json", "[1, 2]", "expected a JSON object, got list"),
+        ("evaluation.json", '{"models": {"ce": {"reward": "high"}}}', "field models.ce.reward: expected a number or"),
+        ("evaluation.json", '{"samples": ["a"]}', "field samples: expected a list of objects"),
+        ("run.json", "{'seed': 13}", "malformed JSON"),
+        ("metrics.jsonl", '{"step": 1, "loss": 1.0}\n{"step": 2, "lo', "line 2: malformed JSON"),
+        ("metrics.jsonl", '{"step": 1, "loss": "low"}\n', "line 1: field loss: expected a number, got str"),
+        ("augmented.report.json", '{"candidates": 5, "dropped": {"a": "b"}}', "field dropped.a: expected a number"),
+        ("qa/gold/qa_metrics.json", '{"f1": 5, "intervals": {"f1": [1]}}', "field intervals.f1: expected [low, high]"),
+        ("config.yaml", "a: [1", "not readable as YAML"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path, name, text, where):
+    folder = write(tmp_path / "run", **{name: text})
+    with pytest.raises(InputError) as caught:
+        write_report([folder], tmp_path / "report.html")
+    assert str(folder / name) in str(caught.value)
+    assert where in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_folder_that_holds_no_run_is_an_input_error(tmp_path):
+    with pytest.raises(InputError, match="no such folder"):
+        write_report([tmp_path / "absent"], tmp_path / "report.html")
+    with pytest.raises(InputError, match="none of the files of a run"):
+        write_report([tmp_path], tmp_path / "report.html")
+    with pytest.raises(InputError, match="no run folder given"):
+        write_report([], tmp_path / "report.html")
+
+
+def test_several_runs_are_compared(tmp_path):
+    first, second = write(tmp_path / "a"), write(tmp_path / "b")
+    page = page_of(first, second, output=tmp_path / "report.html")
+    assert {"comparison", "run-1", "run-2", "run-2-curves"} <= set(page.ids)
+    assert page.open == [] and len(set(page.ids)) == len(page.ids)
+    assert "2 runs compared" in page.text
+    assert "cannot be compared" not in page.text
+    assert page.words.count("Greedy reward") == 1
+    assert not (first / "summary.json").exists()
+
+
+def test_rewards_of_different_metrics_are_kept_apart(tmp_path):
+    other = {**evaluation(), "reward_signature": "qascore|variant:paper"}
+    runs = write(tmp_path / "a"), write(tmp_path / "b", **{"evaluation.json": other})
+    page = page_of(*runs, output=tmp_path / "report.html")
+    assert "Rewards cannot be compared across all rows" in page.text
+    assert "A qrelscore|variant:official|version:0.1.0 B qascore|variant:paper" in page.text
+    assert page.words.count("Greedy reward A") == page.words.count("Greedy reward B") == 1
+
+
+def test_runs_on_different_data_are_called_so(tmp_path):
+    other = {**FILES["run.json"], "data": {"train.json": "cd" * 32}}
+    bare = {"metrics.jsonl": None}
+    runs = write(tmp_path / "a", **bare), write(tmp_path / "b", **{"run.json": other}, **bare)
+    assert "These runs read different data" in page_of(*runs, output=tmp_path / "report.html").text
+
+
+def test_runs_of_the_same_name_are_told_apart(tmp_path):
+    bare = {"metrics.jsonl": None}
+    runs = write(tmp_path / "a" / "run", **bare), write(tmp_path / "b" / "run", **bare)
+    page = page_of(*runs, output=tmp_path / "report.html")
+    assert str(runs[0]) in page.text and str(runs[1]) in page.text
+
+
+def test_the_same_files_give_the_same_page(tmp_path):
+    folder = write(tmp_path / "run")
+    pages = [page_of(folder, output=tmp_path / f"{name}.html").source for name in "ab"]
+    assert pages[0] == pages[1]
+
+
+def test_moving_mean_against_the_slow_way():
+    values = np.random.default_rng(0).normal(size=50).tolist()
+    slow = [np.mean(values[max(0, i - 3) : i + 4]) for i in range(50)]
+    assert moving_mean(values, 7) == pytest.approx(slow)
+    assert moving_mean(values, 1) == pytest.approx(values)
+
+
+def test_series_leave_out_what_is_missing_or_not_finite(tmp_path):
+    lines = [{"step": 1, "a": 1.0}, {"step": 2}, {"step": 3, "a": float("nan")}, {"step": 4, "a": 4}]
+    found = Metrics(tuple(Record(tmp_path, line) for line in lines)).series("a")
+    assert found == ([1, 4], [1.0, 4])
+
+
+def test_plots_keep_text_as_text_and_take_the_colours_of_the_page():
+    svg = interval_plot([("F1 & EM", "ce", Estimate(3.0, 1.0, 5.0, 9), [2.0, 4.0])], "salt", zero=True)
+    assert "F1 &amp; EM" in svg and "percentage points" in svg
+    assert "var(--ce)" in svg and "#0072b2" not in svg
+    assert len(svg) < 20_000
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"), [(0.1, 0.3, True), (-0.3, -0.1, True), (-0.1, 0.3, False), (0.0, 0.3, False)]
+)
+def test_an_interval_excludes_zero_only_when_zero_lies_outside(low, high, expected):
+    assert Estimate((low + high) / 2, low, high).excludes_zero is expected
+    assert Estimate(0.1).excludes_zero is None

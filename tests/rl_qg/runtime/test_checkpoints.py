@@ -1,0 +1,106 @@
+"""A checkpoint is whole or it is not taken, and the last whole one is never deleted."""
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from rl_qg.runtime import checkpoints
+from rl_qg.runtime.checkpoints import MANIFEST, delete_all_but, last_checkpoint, seal
+from rl_qg.runtime.errors import InputError
+from tests.rl_qg.training.test_trainer import data, trainer
+
+
+def checkpoint(folder: Path, step: int, *, sealed: bool = True) -> Path:
+    path = folder / f"checkpoint-{step}"
+    (path / "global_step").mkdir(parents=True)
+    (path / "model.safetensors").write_bytes(b"w" * 1000)
+    (path / "global_step" / "shard.pt").write_bytes(b"s" * 50)
+    if sealed:
+        seal(path)
+    return path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted((path.name for path in folder.glob("checkpoint-*")), key=lambda name: int(name.split("-")[1]))
+
+
+def test_the_newest_whole_checkpoint_is_taken(tmp_path: Path) -> None:
+    assert last_checkpoint(tmp_path) is None
+    for step, sealed in ((2, True), (10, True), (12, False)):
+        checkpoint(tmp_path, step, sealed=sealed)
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "global_step/shard.pt"])
+def test_a_truncated_or_missing_file_is_named_and_the_one_before_taken(tmp_path: Path, name: str, caplog) -> None:
+    checkpoint(tmp_path, 2)
+    broken = checkpoint(tmp_path, 4) / name
+    size = broken.stat().st_size
+    broken.write_bytes(broken.read_bytes()[:-1])
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+    assert f"{broken}: has {size - 1:,} bytes instead of {size:,}" in caplog.text
+    broken.unlink()
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+    assert f"{broken}: is missing" in caplog.text
+
+
+def test_a_torn_manifest_is_no_manifest(tmp_path: Path) -> None:
+    (checkpoint(tmp_path, 2) / MANIFEST).write_text('{"files": {')
+    assert last_checkpoint(tmp_path) is None
+
+
+def test_only_older_ones_than_enough_whole_ones_are_deleted(tmp_path: Path) -> None:
+    for step, sealed in ((2, True), (4, True), (6, False), (8, True), (10, True), (12, False)):
+        checkpoint(tmp_path, step, sealed=sealed)
+    delete_all_but(tmp_path, 2, best=tmp_path / "checkpoint-2")
+    assert names(tmp_path) == ["checkpoint-2", "checkpoint-8", "checkpoint-10", "checkpoint-12"]
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
+
+
+def test_nothing_is_deleted_where_nothing_is_whole(tmp_path: Path) -> None:
+    for step in (2, 4):
+        checkpoint(tmp_path, step, sealed=False)
+    delete_all_but(tmp_path, 1, best=None)
+    assert names(tmp_path) == ["checkpoint-2", "checkpoint-4"]
+
+
+def test_the_only_good_checkpoint_outlives_one_that_is_never_finished(tmp_path: Path, monkeypatch) -> None:
+    subject = trainer(
+        tmp_path, train_dataset=data(8), max_steps=6, save_strategy="steps", save_steps=2, save_total_limit=1
+    )
+    real, calls = checkpoints.seal, []
+
+    def killed_at_the_second(folder: Path) -> None:
+        calls.append(folder.name)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        real(folder)
+
+    monkeypatch.setattr(checkpoints, "seal", killed_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        subject.train()
+    assert calls == ["checkpoint-2", "checkpoint-4"]
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("unexpected pos 64")]
+)
+def test_a_full_disk_is_one_line_and_leaves_no_half_checkpoint(tmp_path: Path, monkeypatch, error) -> None:
+    subject = trainer(tmp_path, train_dataset=data(8), max_steps=4, save_strategy="steps", save_steps=2)
+    save = torch.save
+
+    def full(value: object, target: object, *args: object, **kwargs: object) -> None:
+        if "checkpoint-4" in str(target):
+            raise error
+        save(value, target, *args, **kwargs)
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(InputError, match=r"checkpoint-4: the disk is full.*the same command goes on"):
+        subject.train()
+    assert names(tmp_path) == ["checkpoint-2"]
+    assert subject.args.save_total_limit is None or subject.args.save_total_limit > 0
+    assert json.loads((tmp_path / "checkpoint-2" / MANIFEST).read_text())["files"]["model.safetensors"] > 0

@@ -1,0 +1,157 @@
+"""Two processes write the file of one: questions by beams and by samples, and scores; a fault in one ends both.
+
+Run as a script (by torchrun) this file is the worker of its own test.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from accelerate import PartialState
+
+from rl_qg.data.examples import QAExample
+from rl_qg.data.question_tables import ScoreInput
+from rl_qg.evaluation.score import score_file
+from rl_qg.generation.stage import generate
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.parallel_writer import write_lines
+from rl_qg.runtime.processes import leave
+from rl_qg.settings import GenerateSettings
+from tests.full_disk import room_for
+from tests.tiny import example, tiny_bart, word_tokenizer
+
+PROJECT = Path(__file__).resolve().parents[3]
+WORDS = " ".join(f"w{k}" for k in range(20))
+BEAMS = GenerateSettings(num_beams=3, max_new_tokens=6, batch_size=3)
+SETTINGS = {"beams": BEAMS, "samples": replace(BEAMS, do_sample=True, num_samples=2)}
+
+
+def save_model(folder: Path) -> None:
+    tokenizer = word_tokenizer(WORDS)
+    tiny_bart(len(tokenizer)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def data(count: int) -> list[QAExample]:
+    return [
+        example(" ".join(f"w{(k + j) % 20}" for j in range(3 + k % 9)), f"w{(k + 1) % 20}", "", id=f"e{k}")
+        for k in range(count)
+    ]
+
+
+class Mean:
+    """Scores that tell with which rows a row was scored."""
+
+    signature = "mean"
+
+    def score(self, questions: list[str], contexts: list[str], **columns: Any) -> Any:
+        mean = sum(map(len, contexts)) / len(contexts)
+        return SimpleNamespace(scores=[len(text) / mean for text in questions], parts={})
+
+
+def everything(folder: Path, model: Path, state: PartialState, count: int = 16) -> None:
+    """The files of generation and scoring: five batches of three and one of one."""
+    for name, settings in SETTINGS.items():
+        generate(str(model), data(count), folder / f"{name}.jsonl", settings=settings, seed=5, state=state)
+    source = ScoreInput(folder / "beams.jsonl")
+    score_file(Mean(), source, folder / "scored.jsonl", batch_size=4, state=state)
+
+
+def faults(folder: Path, model: Path, state: PartialState) -> dict[str, str]:
+    """What every process says when one of them cannot go on."""
+
+    def bad(batch: Any) -> list[bytes]:
+        if 7 in batch:
+            raise InputError("seven")
+        return [b"%d\n" % row for row in batch]
+
+    def write() -> None:
+        options: dict[str, Any] = {"keep": 0, "batch_size": 2, "state": state, "advance": lambda rows: None}
+        write_lines(range(20), bad, folder / "numbers.txt", **options)
+
+    def fill() -> None:
+        with room_for(5000):
+            generate(str(model), data(16), folder / "full.jsonl", settings=BEAMS, seed=5, state=state)
+
+    return {"one": message(write), "disk": message(fill)}
+
+
+def message(function: Callable[[], None]) -> str:
+    with pytest.raises(InputError) as error:
+        function()
+    return str(error.value)
+
+
+def launch(*arguments: object) -> None:
+    start = "-m torch.distributed.run --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint localhost:0".split()
+    done = subprocess.run(
+        [sys.executable, *start, __file__, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.distributed
+def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
+    model, alone, together = (tmp_path / name for name in ("model", "alone", "together"))
+    for folder in (model, alone, together):
+        folder.mkdir()
+    save_model(model)
+    state, threads = PartialState(cpu=True), torch.get_num_threads()
+    torch.set_num_threads(1)  # as the two have: rounding hangs on the number
+    everything(alone, model, state)
+    everything(together, model, state)
+    torch.set_num_threads(threads)
+    whole = {path.name: path.read_bytes() for path in alone.iterdir() if path.suffix == ".jsonl"}
+    assert len(whole) == 3 and len(set(whole["samples.jsonl"].splitlines())) > 16
+    for name in whole:  # what one process began, two go on with: torn in the second batch
+        (together / name).write_bytes(whole[name][: len(whole[name]) // 3])
+    (together / "scored.jsonl").unlink()
+    launch(together, model)
+    for name, text in sorted(whole.items()):
+        assert (together / name).read_bytes() == text, name
+    summaries = [json.loads((folder / "scored.summary.json").read_text()) for folder in (alone, together)]
+    assert summaries[0]["score"] == summaries[1]["score"] and summaries[1]["complete"]
+    said = [json.loads((together / f"faults-{rank}.json").read_text()) for rank in range(2)]
+    assert said[0] == said[1] and said[0]["one"] == "seven"
+    assert "full.jsonl: cannot be written further" in said[0]["disk"]
+    assert (together / "numbers.txt").read_text() == "0\n1\n2\n3\n"  # the rounds before that of the fault
+    full = (together / "full.jsonl").read_bytes()
+    assert full and whole["beams.jsonl"].startswith(full) and full.endswith(b"\n")
+
+
+def test_a_batch_is_what_one_call_gets_and_what_was_behind_the_kept_bytes_goes(tmp_path: Path) -> None:
+    output, seen, told = tmp_path / "new" / "out.txt", list[list[int]](), list[int]()
+
+    def lines_of(batch: Any) -> list[bytes]:
+        seen.append(list(batch))
+        return [b"%d\n" % row for row in batch]
+
+    options: dict[str, Any] = {"batch_size": 3, "state": PartialState(cpu=True), "advance": told.append}
+    write_lines(range(7), lines_of, output, keep=0, **options)
+    assert seen == [[0, 1, 2], [3, 4, 5], [6]] and told == [3, 3, 1]
+    assert output.read_text() == "0\n1\n2\n3\n4\n5\n6\n"
+    write_lines(range(8, 10), lines_of, output, keep=4, **options)
+    assert output.read_text() == "0\n1\n8\n9\n"
+    write_lines([], lines_of, output, keep=2, **options)
+    assert output.read_text() == "0\n"
+
+
+if __name__ == "__main__":
+    target, generator = Path(sys.argv[1]), Path(sys.argv[2])
+    processes = PartialState(cpu=True)
+    everything(target, generator, processes)
+    found = faults(target, generator, processes)
+    (target / f"faults-{processes.process_index}.json").write_text(json.dumps(found))
+    leave(0)

@@ -1,0 +1,145 @@
+import json
+import os
+import subprocess
+from datetime import datetime
+from importlib import metadata
+
+import pytest
+import torch
+
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.run_record import check_continuation, git_state, run_record, write_run_record
+
+
+def record(**changes):
+    values = {"command": ["rl-qg", "train"], "seed": 7, "data": {"train.json": "ab" * 32}, "leakage": {"shared": 0}}
+    return run_record({"output_dir": "runs/a"}, **{**values, **changes})
+
+
+def test_the_record_says_what_ran_on_what():
+    found = record(extra={"examples": {"gold": 3}})
+    assert found["seed"] == 7
+    assert found["data"] == {"train.json": "ab" * 32}
+    assert found["leakage"] == {"shared": 0}
+    assert found["examples"] == {"gold": 3}
+    assert found["versions"]["torch"] == metadata.version("torch")
+    assert found["versions"]["transformers"] == metadata.version("transformers")
+    assert found["hardware"]["cpu_count"] == os.cpu_count()
+    assert found["hardware"]["memory_gib"] > 0
+    assert len(found["hardware"]["accelerators"]) == torch.cuda.device_count()
+    assert datetime.fromisoformat(found["started"]).tzinfo is not None
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_the_settings_hash_follows_the_settings_and_not_their_order():
+    def of(settings):
+        return run_record(settings, command=[], seed=0, data={}, leakage={})["settings_sha256"]
+
+    assert of({"a": 1, "b": {"c": 2}}) == of({"b": {"c": 2}, "a": 1}) != of({"a": 1, "b": {"c": 3}})
+
+
+def test_the_world_size_is_that_of_the_launcher(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert record()["hardware"]["world_size"] == 1
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert record()["hardware"]["world_size"] == 4
+
+
+@pytest.mark.parametrize(
+    ("argument", "kept"),
+    [
+        ("training.hub_token=hf_12345", "training.hub_token=***"),
+        ("wandb.api_key=12345", "wandb.api_key=***"),
+        ("--password=12345", "--password=***"),
+        ("data.train=https://me:12345@example.org/train.json", "data.train=https://***@example.org/train.json"),
+        ("scst.max_new_tokens=64", "scst.max_new_tokens=64"),
+        ("reward.unit=token", "reward.unit=token"),
+        ("model.path=facebook/bart-base", "model.path=facebook/bart-base"),
+    ],
+)
+def test_secrets_on_the_command_line_are_not_kept(argument, kept):
+    assert record(command=["rl-qg", argument])["command"] == ["rl-qg", kept]
+
+
+def test_a_secret_given_as_the_next_argument_is_not_kept():
+    assert record(command=["--token", "12345", "seed=1"])["command"] == ["--token", "***", "seed=1"]
+
+
+def test_nothing_of_the_environment_is_kept(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_do_not_keep_me")
+    assert "hf_do_not_keep_me" not in json.dumps(record())
+
+
+def test_extra_fields_cannot_replace_the_record():
+    with pytest.raises(ValueError, match="extra would replace seed"):
+        record(extra={"seed": 1})
+
+
+@pytest.fixture
+def repository(tmp_path):
+    def git(*arguments):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+        done = subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    (tmp_path / "code.py").write_text("x = 1\n")
+    git("init", "-q")
+    git("add", "code.py")
+    git("commit", "-q", "-m", "first")
+    return tmp_path, git
+
+
+def test_the_commit_and_whether_files_differ_from_it(repository):
+    folder, git = repository
+    assert git_state(folder / "code.py") == {"commit": git("rev-parse", "HEAD"), "dirty": False}
+    (folder / "code.py").write_text("x = 2\n")
+    assert git_state(folder / "code.py")["dirty"] is True
+
+
+def test_code_that_merely_lies_inside_a_repository_has_no_commit(repository):
+    folder, _ = repository
+    (folder / "installed.py").write_text("x = 1\n")
+    assert git_state(folder / "installed.py") == {"commit": None, "dirty": None}
+
+
+def test_outside_git_there_is_no_commit(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    (tmp_path / "code.py").write_text("x = 1\n")
+    assert git_state(tmp_path / "code.py") == {"commit": None, "dirty": None}
+
+
+def test_without_git_there_is_no_commit(repository, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert git_state(repository[0] / "code.py") == {"commit": None, "dirty": None}
+
+
+def test_a_resumed_run_keeps_what_came_before(tmp_path):
+    path = write_run_record(tmp_path, record(command=["first"]))
+    assert path == tmp_path / "run.json"
+    assert "earlier" not in json.loads(path.read_text())
+    write_run_record(tmp_path, record(command=["second"]))
+    write_run_record(tmp_path, record(command=["third"]))
+    found = json.loads(path.read_text())
+    assert found["command"] == ["third"]
+    assert [part["command"] for part in found["earlier"]] == [["first"], ["second"]]
+
+
+def test_changed_data_are_refused_unless_told(tmp_path, caplog):
+    check_continuation(tmp_path, {"train.json": "cd" * 32}, accept=False, trained=False)  # nothing was begun
+    write_run_record(tmp_path, record())
+    check_continuation(tmp_path, {"train.json": "ab" * 32}, accept=False, trained=False)
+    changed = rf"train.json: has changed since {tmp_path} was begun \(SHA-256 abababab, now cdcdcdcd\)"
+    with pytest.raises(InputError, match=f"{changed}.*accept_changed_data=true"):
+        check_continuation(tmp_path, {"train.json": "cd" * 32}, accept=False, trained=False)
+    check_continuation(tmp_path, {"train.json": "cd" * 32}, accept=True, trained=False)
+    assert "has changed" in caplog.text
+
+
+def test_another_number_of_processes_is_another_run_until_it_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    write_run_record(tmp_path, record())
+    check_continuation(tmp_path, {}, accept=False, trained=False)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with pytest.raises(InputError, match="was begun with 2 processes, and these are 1"):
+        check_continuation(tmp_path, {}, accept=True, trained=False)
+    check_continuation(tmp_path, {}, accept=False, trained=True)

@@ -1,0 +1,116 @@
+"""Weights spread over two processes by FSDP, against a model that is whole.
+
+Run as a script (by torchrun) this file is the worker of its own test.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from rl_qg.runtime.sharded_weights import WholeWeights, gather
+from rl_qg.training.encoder_sharing import encoded_once
+from tests.tiny import tiny_bart, tiny_t5
+
+PROJECT = Path(__file__).resolve().parents[3]
+BUILDERS = (tiny_bart, tiny_t5)
+
+
+def batch() -> dict[str, torch.Tensor]:
+    ids = torch.tensor([[5, 6, 7, 8], [9, 10, 1, 1], [11, 12, 13, 1]])
+    return {"input_ids": ids, "mask": ids.ne(1).long(), "rows": torch.tensor([[2, 5, 6], [2, 7, 1], [2, 9, 9]] * 2)}
+
+
+def loss_of(bare: torch.nn.Module, model: torch.nn.Module) -> torch.Tensor:
+    """The sum of squared logits of two rows for each of three contexts."""
+    given, context = batch(), torch.tensor([0, 0, 1, 1, 2, 2])
+    with encoded_once(bare, given["mask"], context):
+        return (
+            model(
+                input_ids=given["input_ids"],
+                attention_mask=given["mask"][context],
+                decoder_input_ids=given["rows"],
+            )
+            .logits.square()
+            .mean()
+        )
+
+
+def worker() -> None:
+    torch.distributed.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2,))
+    for build in BUILDERS:
+        plain, model = build(20, seed=1), build(20, seed=1)
+        whole = WholeWeights(model)
+        for part in (model.get_encoder(), model.get_decoder()):
+            for layer in getattr(part, "layers", getattr(part, "block", [])):
+                fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        for _ in range(2):  # as they were loaded, and behind an update
+            with whole.of(model) as policy:
+                for (name, value), expected in zip(policy.named_parameters(), plain.parameters(), strict=True):
+                    torch.testing.assert_close(value.data, expected.data, msg=lambda text, n=name: f"{n}: {text}")
+                assert policy.training == model.training
+                torch.testing.assert_close(loss_of(policy, policy), loss_of(plain, plain))
+            assert sum(value.numel() for value in policy.parameters()) == 0
+            loss_of(plain, plain).backward()
+            loss_of(model, model).backward()
+            gradients = {name: gather(value.grad) for name, value in model.named_parameters()}
+            for name, value in plain.named_parameters():
+                torch.testing.assert_close(gradients[name], value.grad, msg=lambda text, n=name: f"{n}: {text}")
+            for subject in (plain, model):
+                torch.optim.SGD(subject.parameters(), lr=0.1).step()
+                subject.zero_grad()
+    torch.distributed.barrier()
+    os._exit(0)
+
+
+@pytest.mark.distributed
+def test_a_sharded_model_is_gathered_once_and_updated_like_a_whole_one() -> None:
+    launch = "-m torch.distributed.run --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint localhost:0".split()
+    done = subprocess.run(
+        [sys.executable, *launch, __file__],
+        env={**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_without_shards_it_is_a_copy() -> None:
+    model = tiny_bart(20, seed=1)
+    whole = WholeWeights(model)
+    with whole.of(model) as policy:
+        assert policy is not model
+        for first, second in zip(policy.parameters(), model.parameters(), strict=True):
+            assert torch.equal(first, second) and first.data_ptr() != second.data_ptr()
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_one_encoding_serves_several_rows(build) -> None:
+    model = build(20, seed=1)
+    given, context = batch(), torch.tensor([0, 0, 1, 1, 2, 2])
+    repeated = model(
+        input_ids=given["input_ids"][context],
+        attention_mask=given["mask"][context],
+        decoder_input_ids=given["rows"],
+    ).logits
+    seen = []
+    handle = model.get_encoder().register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(kwargs["input_ids"].shape[0]), with_kwargs=True
+    )
+    loss = loss_of(model, model)
+    handle.remove()
+    torch.testing.assert_close(loss, repeated.square().mean())
+    assert seen == [3]
+    assert not model.get_encoder()._forward_pre_hooks and not model.get_encoder()._forward_hooks
+
+
+if __name__ == "__main__":
+    worker()

@@ -1,0 +1,216 @@
+"""What keeps a run healthy, by what it does to weights, files and the length of a run."""
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import TrainerCallback
+
+from rl_qg.runtime.errors import InputError
+from tests.rl_qg.training.test_trainer import WordReward, data, lines, trainer
+from tests.tiny import tiny_bart
+
+
+class Failing(WordReward):
+    """Fails at step 2 in one of several ways, and is itself otherwise."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+        self.rollouts = 0
+
+    def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+        scores: list[Any] = super().score(questions, contexts).scores
+        self.rollouts += len(questions) > 1
+        if self.rollouts == 2 and self.how == "raise":
+            raise RuntimeError(f"cannot judge {questions[0]!r}")
+        if self.rollouts == 2:
+            scores[0] = {"nan": math.nan, "none": None, "inf": math.inf}[self.how]
+        return SimpleNamespace(scores=scores)
+
+
+def state_of(subject: Any) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in subject.model.state_dict().items()}
+
+
+@pytest.mark.parametrize("how", ["nan", "none", "inf", "raise"])
+def test_a_failed_reward_is_written_down_counted_and_kept_from_the_weights(tmp_path: Path, how: str) -> None:
+    subject = trainer(tmp_path, ce_epochs=0, scst_epochs=2, reward=Failing(how), eval_dataset=None)
+    subject.train()
+    assert all(torch.isfinite(value).all() for value in state_of(subject).values())
+    failed = [row for row in lines(tmp_path / "samples.jsonl") if "fault" in row]
+    assert failed and {row["step"] for row in failed} == {2}
+    assert all(row["id"].startswith("e") and isinstance(row["sample"], str) for row in failed)
+    logged = lines(tmp_path / "metrics.jsonl")
+    assert [line["rewards_failed"] > 0 for line in logged] == [False, True, False, False]
+    assert all(math.isfinite(line["reward_sample"]) or line["rewards_failed"] == 1 for line in logged)
+
+
+@pytest.mark.parametrize("how", ["nan", "raise"])
+def test_a_run_may_stop_at_a_failed_reward(tmp_path: Path, how: str) -> None:
+    subject = trainer(tmp_path, ce_epochs=0, scst_epochs=2, reward=Failing(how), on_bad_reward="stop")
+    with pytest.raises(InputError, match=r"step 2, example e\d+: no reward for '.*': .*mend the reward, or skip"):
+        subject.train()
+    assert any("fault" in row for row in lines(tmp_path / "samples.jsonl"))  # the text is not lost with the run
+
+
+def test_a_step_in_which_every_reward_fails_is_plain_cross_entropy(tmp_path: Path) -> None:
+    class Broken(WordReward):
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            raise RuntimeError("no model")
+
+    class Zero(WordReward):
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            return SimpleNamespace(scores=[0.0] * len(questions))
+
+    ends = []
+    for name, reward in {"broken": Broken(), "zero": Zero()}.items():
+        subject = trainer(tmp_path / name, ce_epochs=0, reward=reward, eval_dataset=None)
+        subject.train()
+        ends.append(state_of(subject))
+    assert all(ends[0][name].equal(ends[1][name]) for name in ends[0])
+
+
+def test_an_update_whose_gradient_is_not_finite_is_left_out(tmp_path: Path) -> None:
+    """A huge but finite reward overflows the loss: that update alone is skipped, weights and moments stay."""
+
+    class Huge(WordReward):
+        rollouts = 0
+
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            self.rollouts += 1
+            scores = super().score(questions, contexts).scores
+            return SimpleNamespace(scores=[3e38 if self.rollouts == 2 else score for score in scores])
+
+    seen: list[dict[str, torch.Tensor]] = []
+
+    class Watch(TrainerCallback):
+        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+            seen.append({name: value.detach().clone() for name, value in kwargs["model"].named_parameters()})
+
+    subject = trainer(
+        tmp_path,
+        ce_epochs=0,
+        scst_epochs=2,
+        reward=Huge(),
+        baseline="none",
+        max_grad_norm=1.0,
+        eval_dataset=None,
+        reward_scale=10.0,
+    )
+    subject.add_callback(Watch())
+    subject.train()
+    assert all(seen[1][name].equal(seen[0][name]) for name in seen[0])
+    assert any(not seen[2][name].equal(seen[1][name]) for name in seen[0])
+    assert all(torch.isfinite(value).all() for value in seen[-1].values())
+    assert [line["updates_skipped"] for line in lines(tmp_path / "metrics.jsonl")] == [0, 1, 1, 1]
+    assert subject.state.stateful_callbacks is not None and subject.finite.state()["attributes"] == {"skipped": 1}
+
+
+@pytest.mark.parametrize(("target", "up"), [(1e-9, True), (50.0, False)])
+def test_the_coefficient_is_adapted_and_survives_a_resume(tmp_path: Path, target: float, up: bool) -> None:
+    options = {
+        **{"ce_epochs": 0, "scst_epochs": 4, "kl_coefficient": 0.5, "kl_target": target},
+        **{"save_strategy": "steps", "save_steps": 5, "scst_learning_rate": 0.05},
+    }
+    whole = trainer(tmp_path / "whole", **options)
+    whole.train()
+    values = [line["kl_coefficient"] for line in lines(tmp_path / "whole" / "metrics.jsonl")]
+    assert (values[-1] > 0.5) is up and values[-1] != 0.5
+    assert all(0.979 < second / first < 1.021 for first, second in pairwise(values))
+    cut = trainer(tmp_path / "cut", **options)
+    cut.args.max_steps = -1
+    stop = Stop(6)
+    cut.add_callback(stop)
+    cut.train()
+    again = trainer(tmp_path / "cut", model=tiny_bart(25, seed=7), **options)
+    again.train(resume_from_checkpoint=str(tmp_path / "cut" / "checkpoint-5"))
+    assert again.beta.value == whole.beta.value
+    first, second = state_of(whole), state_of(again)
+    assert all(first[name].equal(second[name]) for name in first)
+
+
+class Stop(TrainerCallback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        control.should_training_stop = state.global_step >= self.step
+
+
+def test_a_penalty_keeps_the_policy_near_its_start(tmp_path: Path) -> None:
+    ends = {}
+    for name, coefficient in {"free": 0.0, "held": 20.0}.items():
+        subject = trainer(
+            tmp_path / name, ce_epochs=0, scst_epochs=6, kl_coefficient=coefficient, kl_estimator="exact"
+        )
+        subject.train()
+        ends[name] = subject.evaluate()["eval_kl"]
+    assert 0 <= ends["held"] < 0.5 * ends["free"]
+
+
+def test_the_stage_ends_when_a_held_out_measure_no_longer_improves_and_the_best_model_is_kept(tmp_path: Path) -> None:
+    """The measure is scripted: best at the second evaluation."""
+    script = iter([1.0, 3.0, 2.0, 2.5, 9.0])
+    subject = trainer(
+        tmp_path,
+        ce_epochs=0,
+        scst_epochs=8,
+        eval_strategy="steps",
+        eval_steps=2,
+        stop_on="bleu4",
+        patience=2,
+    )
+    assert subject.questions is not None
+    collect = subject.questions.collect
+    subject.questions.collect = lambda: {**collect(), "bleu4": next(script)}  # type: ignore[method-assign]
+    kept: dict[int, Any] = {}
+
+    class Watch(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            kept[state.global_step] = state_of(subject)
+
+    subject.add_callback(Watch())
+    subject.train()
+    assert subject.state.global_step == 8  # evaluations at 2, 4, 6, 8
+    from rl_qg.generation.generator import load_seq2seq
+
+    best, _ = load_seq2seq(str(tmp_path / "best"))
+    assert all(value.equal(kept[4][name]) for name, value in best.state_dict().items())
+    with pytest.raises(ValueError, match="bleu5"):
+        trainer(tmp_path / "other", stop_on="bleu5")
+
+
+def test_a_stage_that_ended_early_ends_there_again_after_a_kill(tmp_path: Path) -> None:
+    """Killed behind the stop, before the run was complete: the last checkpoint lies before it."""
+    options = {**{"ce_epochs": 0, "scst_epochs": 8, "eval_strategy": "steps", "eval_steps": 2, "patience": 2}}
+    options |= {"save_strategy": "steps", "save_steps": 2, "stop_on": "bleu4"}
+    values = {2: 1.0, 4: 3.0, 6: 2.0, 8: 2.5, 10: 9.0}
+    ends = []
+    for resume in (False, True):
+        subject = trainer(tmp_path, **options)
+        assert subject.questions is not None
+        collect = subject.questions.collect
+        subject.questions.collect = lambda s=subject, c=collect: {**c(), "bleu4": values[s.state.global_step]}  # type: ignore[method-assign, misc]
+        last = max(tmp_path.glob("checkpoint-*"), key=lambda path: int(path.name[11:])) if resume else None
+        subject.train(resume_from_checkpoint=last and str(last))
+        ends.append(subject.state.global_step)
+    assert ends == [8, 8]
+
+
+def test_held_out_numbers_are_those_of_the_greedy_questions(tmp_path: Path) -> None:
+    from rl_qg.evaluation.text_measures import held_out_measures
+
+    subject = trainer(tmp_path, held_out=WordReward(), eval_dataset=data(7), per_device_eval_batch_size=3)
+    found = subject.evaluate()
+    rollouts = [subject._roll_out(subject.encoder([item]), samples=0, greedy=True) for item in data(7)]
+    texts = [subject._texts(rollout.greedy)[0] for rollout in rollouts]
+    wanted = held_out_measures(texts, [item.question for item in data(7)], [item.context for item in data(7)])
+    assert {name: found[f"eval_{name}"] for name in wanted} == pytest.approx(wanted)
+    rewards = WordReward().score(texts, None).scores
+    assert found["eval_reward_greedy"] == found["eval_held_out"] == pytest.approx(sum(rewards) / 7)
+    json.dumps(found)

@@ -1,0 +1,268 @@
+"""The same run however it is spread: over batches, over processes, and with its state sharded by ZeRO or FSDP.
+
+Several updates of both stages with real processes on CPU: the same questions are sampled, the same rewards and means
+are logged, and the weights end where they end in one process. Every second context is answered with the empty question
+at once, so rollouts have other lengths on every process, and some end at once on one process alone.
+
+Run as a script (by the shipped launch configurations) this file is the worker of its own tests.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
+from sysconfig import get_path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from accelerate import PartialState
+from accelerate.utils import DistributedType
+from safetensors.torch import load_file, save_file
+from transformers import BartForConditionalGeneration
+
+from rl_qg.data.examples import QAExample
+from rl_qg.training.trainer_files import save_whole
+from tests.rl_qg.training.test_trainer import WORDS, lines, trainer
+from tests.tiny import example, tiny_bart, word_tokenizer
+
+PROJECT = Path(__file__).resolve().parents[3]
+SHORT = 9  # source tokens, special ones included, up to which a context is answered at once
+OF_TIME = ("seconds", "per_second", "runtime")
+HELD_OUT = "w19 w19"  # how the contexts of the evaluations begin
+# Attention does not change when the same number is added to all its keys' scores: the gradient of a key's bias is
+# rounding noise, and Adam makes whole steps of it.
+WITHOUT_EFFECT = ".k_proj.bias"
+COMPILES = shutil.which("c++") is not None and Path(get_path("include"), "Python.h").is_file()
+CLOSE = 1e-5  # measured: 1e-6 in the log and 2e-6 in a weight (experiments/equivalence)
+
+
+class EndsAtOnce(BartForConditionalGeneration):
+    """BART that ends every question about a short context with the first token."""
+
+    def forward(self, *args: Any, attention_mask: torch.Tensor, **kwargs: Any) -> Any:
+        output = super().forward(*args, attention_mask=attention_mask, **kwargs)
+        end = torch.zeros(output.logits.shape[-1])
+        end[self.generation_config.eos_token_id] = 20.0
+        output.logits = output.logits + (attention_mask.sum(-1) <= SHORT)[:, None, None] * end
+        return output
+
+
+class RecordedReward:
+    """Words shared with the context, the first ones worth most. Every call leaves a line in `file`."""
+
+    signature = "recorded-reward"
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def score(self, questions: Sequence[str], contexts: Sequence[str], **_: Any) -> Any:
+        scores = [
+            sum(1 / (place + 1) for place, word in enumerate(question.split()) if word in context.split())
+            for question, context in zip(questions, contexts, strict=True)
+        ]
+        with self.file.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(list(zip(contexts, questions, scores, strict=True))) + "\n")
+        return SimpleNamespace(scores=scores)
+
+
+def data(count: int, begin: str = "") -> list[QAExample]:
+    """Different contexts, every second one short."""
+    return [
+        example(
+            begin + " ".join(f"w{(k + j) % 19}" for j in range(4 if k % 2 else 6 + k % 5)),
+            f"w{(k + 1) % 19}",
+            " ".join(f"w{(k * j) % 20}" for j in range(1, 2 + k % 4)),
+            id=f"e{k}",
+        )
+        for k in range(count)
+    ]
+
+
+def run(folder: Path, batch: int, accumulation: int, count: int = 16) -> Path:
+    """An epoch of cross-entropy and two by reward, with a divergence from the policy between them and evaluations at
+    steps 2, 3 and 6; `folder` then has rollouts, log, and weights before and after.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rank = int(os.environ.get("RANK", "0"))
+    model = tiny_bart(len(word_tokenizer(WORDS)), seed=1)
+    model.__class__ = EndsAtOnce
+    subject = trainer(
+        folder,
+        model,
+        reward=RecordedReward(folder / f"rollouts-{rank}.jsonl"),
+        train_dataset=data(count),
+        eval_dataset=data(5, HELD_OUT + " "),
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=accumulation,
+        ce_epochs=1,
+        scst_epochs=2,
+        max_grad_norm=1.0,
+        kl_coefficient=0.1,
+        eval_strategy="steps",
+        eval_steps=3,
+        per_device_eval_batch_size=2,
+    )
+    if rank == 0:
+        save_file(
+            {key: value.clone() for key, value in subject.model.state_dict().items()}, folder / "start.safetensors"
+        )
+    subject.train()
+    save_whole(subject, folder / "final")
+    return folder
+
+
+def launched(config: str, folder: Path, *runs: str) -> Path:
+    """Two processes under `configs/accelerate/CONFIG.yaml`; each run is NAME:BATCH:ACCUMULATION:COUNT."""
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2", "--main_process_port", "0"]
+    done = subprocess.run(
+        [*command, "--config_file", f"configs/accelerate/{config}.yaml", __file__, str(folder), *runs],
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def calls(folder: Path) -> list[list[list[tuple[str, str, float]]]]:
+    """For each process and batch the context, question and score of every rollout; evaluations are left out."""
+    files = sorted(folder.glob("rollouts-*.jsonl"))
+    found = [[[tuple(row) for row in json.loads(line)] for line in file.open(encoding="utf-8")] for file in files]
+    return [[call for call in mine if not call[0][0].startswith(HELD_OUT)] for mine in found]
+
+
+def rollouts(folder: Path, accumulation: int) -> list[list[tuple[str, str, float]]]:
+    """For each update the rollouts of all processes, in order."""
+    found = calls(folder)
+    updates = range(0, len(found[0]), accumulation)
+    return [sorted(chain.from_iterable(chain(*(mine[at : at + accumulation] for mine in found)))) for at in updates]
+
+
+def logged(folder: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl without what is measured in seconds."""
+    return [
+        {key: value for key, value in line.items() if not any(word in key for word in OF_TIME)}
+        for line in lines(folder / "metrics.jsonl")
+    ]
+
+
+def gap_in_log(first: Path, second: Path) -> float:
+    """Largest relative difference of a logged number."""
+    pairs = [
+        (line[key], other[key])
+        for line, other in zip(logged(first), logged(second), strict=True)
+        for key in line.keys() | other.keys()
+        if key != "stage"
+    ]
+    return max(abs(one - two) / max(1e-2, abs(one)) for one, two in pairs)
+
+
+def gap_in_weights(first: Path, second: Path) -> float:
+    """Largest difference of a weight tensor, relative to how far training has moved it."""
+    start = load_file(first / "start.safetensors")
+    one, two = (load_file(folder / "final" / "model.safetensors") for folder in (first, second))
+    assert one.keys() == two.keys()
+    found = {key: (float((one[key] - two[key]).norm()), float((one[key] - start[key]).norm())) for key in one}
+    assert sum(moved > 1e-2 for _, moved in found.values()) > 20  # something was learned
+    return max(
+        gap / moved if moved else gap for key, (gap, moved) in found.items() if not key.endswith(WITHOUT_EFFECT)
+    )
+
+
+def assert_equal(first: tuple[Path, int], second: tuple[Path, int]) -> None:
+    """The same rollouts and rewards to the bit, log and weights to `CLOSE`; each run comes with its accumulation."""
+    assert rollouts(*second) == rollouts(*first)
+    assert gap_in_log(first[0], second[0]) < CLOSE
+    assert gap_in_weights(first[0], second[0]) < CLOSE
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(tmp_path_factory.mktemp("alone") / "8x1", 8, 1)
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return launched("cpu2", tmp_path_factory.mktemp("two"), "4x1:4:1:16", "2x2:2:2:16", "again:2:2:16", "odd:4:1:13")
+
+
+@pytest.mark.parametrize(("batch", "accumulation"), [(4, 2), (2, 4), (1, 8)])
+def test_accumulated_batches_equal_one_large_batch(tmp_path: Path, alone: Path, batch: int, accumulation: int) -> None:
+    assert len(rollouts(alone, 1)) == 4
+    assert_equal((alone, 1), (run(tmp_path / "parts", batch, accumulation), accumulation))
+
+
+@pytest.mark.distributed
+def test_two_processes_equal_one(alone: Path, together: Path) -> None:
+    assert_equal((alone, 1), (together / "4x1", 1))
+    assert_equal((alone, 1), (together / "2x2", 2))
+
+
+@pytest.mark.distributed
+def test_two_processes_repeat_themselves_to_the_bit(together: Path) -> None:
+    assert calls(together / "again") == calls(together / "2x2")
+    assert logged(together / "again") == logged(together / "2x2")
+    first, second = (load_file(together / name / "final" / "model.safetensors") for name in ("2x2", "again"))
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+@pytest.mark.distributed
+def test_rollouts_end_at_different_steps_on_the_two_processes(together: Path) -> None:
+    """What the other tests stand on: a process whose questions all end at once beside one that goes on."""
+    longest = [
+        [max(len(question.split()) for _, question, _ in call) for call in mine] for mine in calls(together / "2x2")
+    ]
+    assert any(min(pair) == 0 < max(pair) for pair in zip(*longest, strict=True))
+    assert len({abs(one - two) for one, two in zip(*longest, strict=True)}) > 1
+
+
+@pytest.mark.distributed
+def test_the_last_batch_is_filled_up_from_the_start_of_the_epoch(tmp_path: Path, together: Path) -> None:
+    """13 examples, 8 an update: one process ends with 5, two processes with these and 3 of the first update."""
+    shorter = [[context for context, *_ in update] for update in rollouts(run(tmp_path / "odd", 8, 1, 13), 1)]
+    filled = [[context for context, *_ in update] for update in rollouts(together / "odd", 1)]
+    assert [len(set(update)) for update in shorter] == [8, 5, 8, 5]
+    assert [len(set(update)) for update in filled] == [8, 8, 8, 8]
+    for first, last, whole in zip(shorter[::2], shorter[1::2], filled[1::2], strict=True):
+        assert set(last) < set(whole) and set(whole) - set(last) < set(first)
+
+
+@pytest.mark.distributed
+@pytest.mark.skipif(find_spec("deepspeed") is None, reason="deepspeed is not installed")
+@pytest.mark.skipif(
+    not COMPILES, reason="no C++ compiler or Python.h here, and deepspeed's first start on a CPU needs both"
+)
+@pytest.mark.parametrize("config", ["zero1", "zero2", "zero3"])
+def test_zero_equals_plain_data_parallelism(tmp_path: Path, together: Path, config: str) -> None:
+    assert_equal((together / "2x2", 2), (launched(config, tmp_path, "2x2:2:2:16") / "2x2", 2))
+
+
+@pytest.mark.distributed
+def test_fsdp_equals_plain_data_parallelism(tmp_path: Path, together: Path) -> None:
+    assert_equal((together / "2x2", 2), (launched("fsdp", tmp_path, "2x2:2:2:16") / "2x2", 2))
+
+
+def take_cpus_for_gpus() -> None:
+    """Let FSDP run on CPU, which torch can do; accelerate would silently make plain data parallelism of it."""
+    torch.distributed.init_process_group("gloo")
+    PartialState._prepare_backend = lambda self, *args, **kwargs: ("gloo", DistributedType.MULTI_GPU)
+    PartialState.set_device = lambda self: setattr(self, "device", torch.device("cpu"))
+
+
+if __name__ == "__main__":
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        take_cpus_for_gpus()
+    for text in sys.argv[2:]:
+        name, *numbers = text.split(":")
+        run(Path(sys.argv[1]) / name, *map(int, numbers))
+    torch.distributed.barrier()  # nobody leaves while another still talks to it
+    os._exit(0)  # gloo's threads now and then abort the interpreter's shutdown of a run that is complete

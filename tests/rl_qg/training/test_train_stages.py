@@ -1,0 +1,195 @@
+"""The training stage: what is refused before a model is loaded, adapters, the best model, the Hub."""
+
+import importlib.util
+import json
+import os
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSeq2SeqLM
+
+from rl_qg.data.splits import Splits
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings import CESettings, ModelSettings, PeftSettings, SCSTSettings, Settings, TrainingSettings
+from rl_qg.training import stages as stage
+from rl_qg.training.config import SelfCriticalConfig
+from rl_qg.training.stages import check_training, train
+from tests.rl_qg.training.test_trainer import WORDS, WordReward, data, lines
+from tests.tiny import tiny_bart, word_tokenizer
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("start")
+    tokenizer = word_tokenizer(WORDS)
+    tiny_bart(len(tokenizer), seed=1).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def settings(folder: Path, start: str, **scst: Any) -> Settings:
+    options: dict[str, Any] = {"epochs": 1, "learning_rate": 1e-2, "max_new_tokens": 6}
+    return Settings(
+        output_dir=str(folder),
+        model=ModelSettings(start, max_source_length=48, max_target_length=8),
+        training=TrainingSettings(
+            batch_size=8, logging_steps=1, eval_steps=1, eval_samples=4, save_steps=1, use_cpu=True, report_to="none"
+        ),
+        ce=CESettings(epochs=1, learning_rate=1e-2),
+        scst=SCSTSettings(**{**options, **scst}),
+    )
+
+
+def splits() -> Splits:
+    return Splits(data(16), [], data(4))
+
+
+def test_every_setting_of_the_stage_reaches_the_trainer(tmp_path: Path, start: str) -> None:
+    """Each differs from its default, so that one that is forgotten shows."""
+    chosen = SCSTSettings(
+        epochs=3.0, learning_rate=2e-5, warmup_fraction=0.2, baseline="leave_one_out", num_samples=3,
+        reward_scale=2.0, normalise_advantage=True, clip_advantage=1.5, schedule="cosine", lambda_max=0.5,
+        lambda_warmup=0.3, ce_weight="rest", kl_coefficient=0.1, kl_target=0.02, kl_estimator="exact",
+        watch_kl=False, on_bad_reward="stop", stop_on="bleu4", patience=5, max_new_tokens=9, min_new_tokens=2,
+        temperature=0.9, top_k=7, top_p=0.8, no_repeat_ngram=3,
+    )  # fmt: skip
+    assert all(getattr(chosen, field.name) != field.default for field in fields(SCSTSettings))
+    whole = replace(settings(tmp_path, start), scst=chosen)
+    whole.training.gradient_checkpointing = True
+    arguments = stage._arguments(whole)
+    elsewhere = {"epochs": "scst_epochs", "learning_rate": "scst_learning_rate", "warmup_fraction": "scst_warmup"}
+    for field in fields(SCSTSettings):
+        assert getattr(arguments, elsewhere.get(field.name, field.name)) == getattr(chosen, field.name), field.name
+    assert arguments.activation_checkpointing
+    known = {field.name for field in fields(SelfCriticalConfig)}
+    assert known >= stage.RULES
+
+
+def test_adapters_multiply_both_rates(tmp_path: Path, start: str) -> None:
+    whole = replace(settings(tmp_path, start), peft=PeftSettings("lora", learning_rate_factor=4.0))
+    arguments = stage._arguments(whole)
+    assert (arguments.learning_rate, arguments.scst_learning_rate) == pytest.approx((4e-2, 4e-2))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"baseline": "best"}, r"settings: baseline=best is not one of greedy"),
+        ({"top_p": 0.0, "patience": 0}, r"patience=0 must be at least 1; top_p=0.0 is not in"),
+        ({"stop_on": "bleu5"}, r"scst.stop_on: bleu5 is not a measure .* bleu4"),
+        ({"stop_on": "held_out"}, r"scst.stop_on=held_out: .*held_out=bartscore"),
+    ],
+)
+def test_wrong_settings_are_one_line_before_a_model_is_loaded(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        train(settings(tmp_path, "no/such/model", **change), splits(), WordReward())
+
+
+def test_a_tracker_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: Callable[[str], Any] = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wandb" else found(name))
+    chosen = settings(tmp_path, "no/such/model")
+    chosen.training.report_to = "wandb"
+    with pytest.raises(InputError, match=r"wandb is not installed; install it: pip install wandb, or .*=none"):
+        train(chosen, splits(), WordReward())
+    chosen.training.report_to = "excel"
+    with pytest.raises(InputError, match=r"report_to=excel is not one of tensorboard, wandb, trackio, none"):
+        check_training(chosen)
+    chosen.training.report_to, chosen.training.hub_model = "none", "me/bart qg"
+    with pytest.raises(InputError, match=r"training.hub_model=me/bart qg: no name of a Hub repository"):
+        check_training(chosen)
+
+
+@pytest.mark.parametrize("tracker", ["wandb", "trackio"])
+def test_trackers_know_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracker: str) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    chosen = settings(tmp_path / "first", "no/such/model")
+    chosen.training.report_to = tracker
+    check_training(chosen)
+    arguments = stage._arguments(chosen)
+    assert (arguments.report_to, arguments.project, arguments.run_name) == ([tracker], "rl-qg", "first")
+    assert os.environ["WANDB_PROJECT"] == "rl-qg"
+    assert arguments.trackio_space_id is None  # nothing leaves the machine
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_lora_leaves_two_whole_models(tmp_path: Path, start: str) -> None:
+    pytest.importorskip("peft")
+    chosen = replace(settings(tmp_path, start), peft=PeftSettings("lora", r=4))
+    assert train(chosen, splits(), WordReward()) == tmp_path / "scst"
+    ce, scst = (AutoModelForSeq2SeqLM.from_pretrained(tmp_path / name).state_dict() for name in ("ce", "scst"))
+    plain = AutoModelForSeq2SeqLM.from_pretrained(start).state_dict()
+    assert ce.keys() == scst.keys() == plain.keys()
+    moved = {name for name, value in scst.items() if not ce[name].equal(value)}
+    assert {name.split(".")[-2] for name in moved} >= {"q_proj", "v_proj", "shared"}
+    assert not any("fc1" in name or "layer_norm" in name for name in moved)
+    checkpoint = load_file(tmp_path / "checkpoint-4" / "adapter_model.safetensors")
+    assert all("lora_" in name or value.shape[0] == 1 for name, value in checkpoint.items())
+    kept = json.loads((tmp_path / "trained.json").read_text())
+    assert kept == {"model": "scst", "steps": 4, "reward": "word-reward"}
+
+
+def test_the_adapters_begin_the_same_whatever_was_drawn_before(tmp_path: Path, start: str) -> None:
+    pytest.importorskip("peft")
+    found = []
+    for name in ("a", "b"):
+        torch.manual_seed(len(found))
+        chosen = replace(settings(tmp_path / name, start), peft=PeftSettings("lora", r=4), stages="ce")
+        train(chosen, splits(), None)
+        found.append(AutoModelForSeq2SeqLM.from_pretrained(tmp_path / name / "ce").state_dict())
+    assert all(found[1][key].equal(value) for key, value in found[0].items())
+
+
+class Watched(WordReward):
+    """Held-out reward that calls its first evaluation behind the boundary the best."""
+
+    signature = "watched"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+        self.calls += 1
+        return SimpleNamespace(scores=[5.0 if self.calls == 3 else 1.0] * len(questions))
+
+
+def test_the_best_model_by_the_held_out_measure_is_the_final_one(tmp_path: Path, start: str) -> None:
+    chosen = settings(tmp_path, start, stop_on="held_out", patience=2, epochs=4)
+    chosen.held_out = {"_target_": "watched"}
+    train(chosen, splits(), WordReward(), Watched())
+    trained = json.loads((tmp_path / "trained.json").read_text())
+    assert trained["kept"] == {"measure": "held_out", "value": 5.0, "step": 3}
+    assert (trained["steps"], trained["held_out"]) == (5, "watched")
+    assert not (tmp_path / "best").exists()
+    checkpoints = {path.name for path in tmp_path.glob("checkpoint-*")}
+    assert "checkpoint-4" in checkpoints
+    assert "checkpoint-5" not in checkpoints  # a run killed here stops at this step again
+    final = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "scst").state_dict()
+    last = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "checkpoint-4").state_dict()
+    assert any(not last[name].equal(value) for name, value in final.items())
+    other = settings(tmp_path / "other", start, epochs=4)  # the same course, without an end
+    other.training.save_total_limit = 9
+    train(other, splits(), WordReward())
+    expected = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "other" / "checkpoint-3").state_dict()
+    assert all(expected[name].equal(value) for name, value in final.items())
+    steps = [line["step"] for line in lines(tmp_path / "metrics.jsonl") if "eval_held_out" in line]
+    assert steps == [1, 2, 3, 4, 5]
+
+
+def test_a_finished_run_goes_to_the_hub_once(tmp_path: Path, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[Path, str | None]] = []
+    monkeypatch.setattr(stage, "publish", lambda folder, name: sent.append((folder, name)))
+    chosen = replace(settings(tmp_path, start), stages="ce")
+    chosen.training.hub_model = "me/bart-qg"
+    train(chosen, splits(), None)
+    train(chosen, splits(), None)
+    assert sent == [(tmp_path, "me/bart-qg")]
