@@ -1,4 +1,4 @@
-"""The cost model of docs/scaling.md: against torch's own counts, and the document against the model."""
+"""The cost model of docs/explanation/scaling.md: against torch's own counts, and the document against the model."""
 
 import sys
 from pathlib import Path
@@ -54,9 +54,9 @@ def test_more_processes_never_need_more_memory_each_nor_less_sending(way: str) -
 
 
 def test_the_document_shows_what_the_model_says() -> None:
-    document = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    document = (ROOT / "docs" / "explanation" / "scaling.md").read_text(encoding="utf-8")
     for part in tables.PARTS:
         for line in part().splitlines():
             assert line in document, (
-                f"docs/scaling.md lacks a line of {part.__name__}; run experiments/scaling/tables.py"
+                f"docs/explanation/scaling.md lacks a line of {part.__name__}; run experiments/scaling/tables.py"
             )

@@ -25,7 +25,7 @@ from rl_qg.generation.answers.parser import ParserAnswers
 from rl_qg.generation.answers.rules import rule_spans
 from rl_qg.generation.answers.scores import score_proposals
 from rl_qg.readers.squad_scores import normalise_answer
-from rl_qg.runtime.run_folder import write_json
+from rl_qg.runtime.json_files import write_json
 from rl_qg.text.spans import Span
 
 SETS = {

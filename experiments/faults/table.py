@@ -1,6 +1,6 @@
-"""Make docs/faults.md from the lines that the fault injection left.
+"""Make docs/explanation/faults.md from the lines that the fault injection left.
 
-python experiments/faults/table.py experiments/faults/results.jsonl docs/faults.md
+python experiments/faults/table.py experiments/faults/results.jsonl docs/explanation/faults.md
 """
 
 import json
@@ -36,7 +36,7 @@ seed, place, exit codes, where the run went on, and what differed. {count} fault
 it has to be.
 
     python -m tests.distributed.long --kills 20 --out experiments/faults/results.jsonl
-    python experiments/faults/table.py experiments/faults/results.jsonl docs/faults.md
+    python experiments/faults/table.py experiments/faults/results.jsonl docs/explanation/faults.md
 
 **Where.** Two CPU cores, gloo, one thread a process. `python` is one process; `cpu2`, `zero2` and `zero3` are two
 under `accelerate launch` with that file of `configs/accelerate/`; `torchrun` is two under

@@ -17,7 +17,7 @@ import numpy as np
 
 from rewards import load
 from rewards.base import Metric
-from rewards.word_classes import FUNCTION_WORDS
+from rewards.overlap.word_classes import FUNCTION_WORDS
 from rl_qg.data.examples import QAExample, read_examples
 from rl_qg.evaluation.passage_draws import Draws, Floats, estimate
 from rl_qg.runtime.hashes import file_hash

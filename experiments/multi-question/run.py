@@ -12,7 +12,7 @@ import yaml
 
 from rewards import Answerability, load
 from rewards.base import MetricResult
-from rewards.overlap import OverlapMetric
+from rewards.overlap.base import OverlapMetric
 from rewards.question_sets import (
     Multi,
     cardinality_difference,

@@ -25,7 +25,7 @@ from rl_qg.commands.open_run import passages_of, pretraining_text
 from rl_qg.data.synthetic_corpus import examples
 from rl_qg.miniatures import cache as miniature
 from rl_qg.miniatures.recipes import RECIPES, Passage
-from rl_qg.runtime.run_folder import write_json
+from rl_qg.runtime.json_files import write_json
 from rl_qg.settings import MiniatureSettings
 
 STEPS = {"bart": 2400, "gpt2": 3000, "bert": 1500, "distilbert": 800, "roberta": 800}

@@ -1,6 +1,6 @@
 """What a run costs: operations, bytes, memory per GPU, communication per step, seconds.
 
-Pure functions over sizes; nothing is loaded. `tables.py` prints what docs/scaling.md shows, and compares with what was
+Pure functions over sizes; nothing is loaded. `tables.py` prints what docs/explanation/scaling.md shows, and compares with what was
 measured. Every constant says where it comes from: measured here (`measure.py`, `processes.py`, `rows.py`), or assumed.
 """
 

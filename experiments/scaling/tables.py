@@ -1,4 +1,4 @@
-"""The tables of docs/scaling.md, and the cost model held against what was measured.
+"""The tables of docs/explanation/scaling.md, and the cost model held against what was measured.
 
 python experiments/scaling/tables.py            # all tables, as Markdown
 python experiments/scaling/tables.py --check    # predicted over measured alone

@@ -29,7 +29,7 @@ from rl_qg.data.streaming import stream_examples
 from rl_qg.generation import beam_search
 from rl_qg.generation.generator import Policy, _beam_search
 from rl_qg.generation.stage import ByLength
-from rl_qg.runtime.run_folder import write_json
+from rl_qg.runtime.json_files import write_json
 
 Found = tuple[list[str], list[float]]  # of a batch: texts and log-probabilities of all beams
 WAYS = {

@@ -7,7 +7,7 @@
 
 Every job is a plain `rl-qg` command, written down in `jobs.jsonl` and beside its results (`command.txt`). After a kill
 the same command goes on; a changed study file runs what it changes. The file's form and the statistics are explained
-in `docs/study.md`.
+in `docs/how-to/study.md`.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ from rl_qg.data.splits import WORLD
 from rl_qg.miniatures import cache as miniature
 from rl_qg.reports.page import write_report
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_folder import append_json_line
+from rl_qg.runtime.json_files import append_json_line
 from rl_qg.settings import Settings
 from rl_qg.studies.analysis import find_results
 from rl_qg.studies.data import StudyExamples, load_examples, write_examples

@@ -1,6 +1,6 @@
 """The study file: a grid of generators, filters, amounts, resources and seeds, read from YAML and checked whole.
 
-Its form is explained in `docs/study.md`.
+Its form is explained in `docs/how-to/study.md`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -106,7 +106,7 @@ def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
     if not isinstance(raw, dict):
-        raise InputError(f"{path}: expected keys such as data, generators, amounts; see docs/study.md")
+        raise InputError(f"{path}: expected keys such as data, generators, amounts; see docs/how-to/study.md")
     raw = _with_text_keys(raw)
     for text in overrides:
         _override(raw, text)

@@ -50,14 +50,14 @@ def known(value: Any, kind: type, where: str, without: Sequence[str] = ()) -> di
     if unknown := [str(key) for key in value if key not in places]:
         raise InputError(f"{where}: there is no key {unknown[0]!r}; the keys are {', '.join(places)}")
     if missing := [key for key, item in places.items() if item.default is MISSING and key not in value]:
-        raise InputError(f"{where}: {missing[0]} has no value; see docs/study.md")
+        raise InputError(f"{where}: {missing[0]} has no value; see docs/how-to/study.md")
     return {key: value.get(key, item.default) for key, item in places.items()}
 
 
 def named(value: Any, where: str) -> list[tuple[str, Any]]:
     """Names with their options. Raises `InputError` for no name, and for two that are written alike (25 and "25")."""
     if not isinstance(value, dict) or not value:
-        raise InputError(f"{where}: expected at least one name with its options; see docs/study.md")
+        raise InputError(f"{where}: expected at least one name with its options; see docs/how-to/study.md")
     names = [str(name) for name in value]
     if doubled := [name for name in names if names.count(name) > 1]:
         raise InputError(f"{where}: {doubled[0]} stands there twice, with quotes and without; keep one")

@@ -328,7 +328,7 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """As the library's, with reward, held-out reward and held-out measures of the greedy questions added to the
-        metrics (`docs/method.md`).
+        metrics (`docs/explanation/method.md`).
         """
         with self.measured.paused():
             output = super().evaluation_loop(*args, **kwargs)

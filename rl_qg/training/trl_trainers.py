@@ -21,7 +21,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.generation.causal_prompts import CausalPromptEncoder, positions_of
 from rl_qg.generation.generator import CausalDecoder
 from rl_qg.runtime.checkpoints import CompleteCheckpoints
-from rl_qg.runtime.run_folder import append_json_line, cut_json_lines
+from rl_qg.runtime.json_files import append_json_line, cut_json_lines
 from rl_qg.runtime.sharded_weights import WholeModel
 from rl_qg.training import objectives
 from rl_qg.training.callbacks import FiniteUpdates
@@ -144,7 +144,7 @@ class Watched:
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
         """Cross-entropy per token of the gold questions, averaged over questions, and the measures of the greedy ones
-        (`docs/method.md`).
+        (`docs/explanation/method.md`).
         """
         training = self.model.training
         self.model.eval()

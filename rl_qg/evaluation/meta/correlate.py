@@ -3,7 +3,7 @@
     rl-qg correlate human=judgements.jsonl metrics=[bleu4,rouge_l,qrelscore] output=DIR
 
 Writes `correlate.json`, `.txt`, `.html`, and every table as CSV (`tables/`); what each number is stands in
-`docs/meta-evaluation.md`. Scores are kept in `scores/`: a command that was killed goes on, and one with a further
+`docs/explanation/meta-evaluation.md`. Scores are kept in `scores/`: a command that was killed goes on, and one with a further
 metric computes that one alone.
 """
 
