@@ -10,7 +10,7 @@ from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_folder import atomic_writer, read_json
+from rl_qg.runtime.json_files import atomic_writer, read_json
 
 log = logging.getLogger(__name__)
 TABLE = "data/train.parquet"

@@ -11,7 +11,7 @@ from typing import Any
 from rl_qg.augmentation.candidates import MEASURES
 from rl_qg.data.examples import Answer, QAExample, write_squad
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_folder import atomic_writer
+from rl_qg.runtime.json_files import atomic_writer
 
 SYNTHETIC = "synthetic-"
 ENDINGS = (".json", ".jsonl", ".parquet")

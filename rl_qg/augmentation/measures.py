@@ -23,9 +23,9 @@ from tqdm import tqdm
 from rl_qg.augmentation.candidates import marked
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
+from rl_qg.runtime.json_files import read_json, write_json
 from rl_qg.runtime.parallel_writer import cannot_write, write_lines
 from rl_qg.runtime.processes import from_main
-from rl_qg.runtime.run_folder import read_json, write_json
 
 log = logging.getLogger(__name__)
 

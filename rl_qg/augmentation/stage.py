@@ -38,9 +38,9 @@ from rl_qg.data.streaming import Examples
 from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import check_unchanged, file_hash
+from rl_qg.runtime.json_files import write_json
 from rl_qg.runtime.output_reports import check_apart, check_report, report_path, reported
 from rl_qg.runtime.processes import from_main
-from rl_qg.runtime.run_folder import write_json
 from rl_qg.settings import AugmentSettings
 
 

@@ -28,7 +28,7 @@ from rl_qg.commands.catalogue import (
 )
 from rl_qg.commands.reward_options import complete_parts
 from rl_qg.runtime.errors import InputError, LocalError, Terminated
-from rl_qg.runtime.run_folder import is_disk_full
+from rl_qg.runtime.json_files import is_disk_full
 from rl_qg.settings import Settings
 
 KEY = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[^=]+)(?P<rest>=.*)?$", re.DOTALL)
@@ -264,12 +264,9 @@ def _configure_logging() -> None:
         logging.basicConfig(format="%(message)s", level=logging.INFO, force=True)
     else:
         logging.basicConfig(format=f"process {rank}: %(message)s", level=logging.ERROR, force=True)
-        for name in (
-            "runtime.out_of_memory",
-            "evaluation.reward_scorer",
-            "training.callbacks",
-        ):  # what happens to one process alone
-            logging.getLogger(f"rl_qg.{name}").setLevel(logging.WARNING)
+        # what happens to one process alone
+        for name in ("rl_qg.runtime.out_of_memory", "rl_qg.evaluation.reward_scorer", "rl_qg.training.callbacks"):
+            logging.getLogger(name).setLevel(logging.WARNING)
     for library in ("httpx", "httpcore", "huggingface_hub", "datasets", "absl", "DeepSpeed"):
         logging.getLogger(library).setLevel(logging.ERROR)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

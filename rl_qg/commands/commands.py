@@ -22,8 +22,9 @@ from rl_qg.data.streaming import Examples, stream_examples
 from rl_qg.evaluation.result_pages import check_folder
 from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import atomic_writer, write_json
 from rl_qg.runtime.processes import processes
-from rl_qg.runtime.run_folder import atomic_writer, check_run_folder, claim_run_folder, write_json
+from rl_qg.runtime.run_folder import check_run_folder, claim_run_folder
 from rl_qg.runtime.run_record import check_continuation, run_record, write_run_record
 from rl_qg.settings import QAModelSettings, Settings
 
@@ -221,14 +222,14 @@ def qa(settings: Settings) -> None:
 
 def score(settings: Settings) -> None:
     """Scores for a file of questions (see `rl_qg.evaluation.score`)."""
-    from rl_qg.data.question_tables import ScoreInput
+    from rl_qg.data.question_tables import QuestionTable
     from rl_qg.evaluation.score import score_file
 
     options = settings.score
     if not options.input:
         raise InputError("input has no value; give one, such as input=questions.jsonl")
     output = _required(options.output, "output", "scored.jsonl")
-    source = ScoreInput(options.input, asdict(options.columns))
+    source = QuestionTable(options.input, asdict(options.columns))
     _check_writable(output)
     state = processes(settings.training.use_cpu)
     with state.main_process_first():
@@ -276,7 +277,7 @@ def _metrics(settings: Settings, entries: Sequence[Any], *, optional: bool = Fal
 
 
 def explain(settings: Settings) -> None:
-    """One score, token by token (see `rewards.explanation`)."""
+    """One score, token by token (see `rewards.relevance.explanation`)."""
     options = settings.explain
     output = _required(options.output, "output", "why.html")
     if output.suffix != ".html":
@@ -301,8 +302,8 @@ def explain(settings: Settings) -> None:
 
 
 def baselines(settings: Settings) -> None:
-    """Baselines of QRelScore for these models and data (see `rewards.baselines`)."""
-    from rewards.baselines import PARTS, estimate_baselines
+    """Baselines of QRelScore for these models and data (see `rewards.relevance.baselines`)."""
+    from rewards.relevance.baselines import PARTS, estimate_baselines
 
     options = settings.baselines
     output = _required(options.output, "output", "baselines.json")

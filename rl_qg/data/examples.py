@@ -10,10 +10,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from rl_qg.data.formats import FoundRecord, find_once, found_records, is_hub_name, is_unicode
+from rl_qg.data.formats import RawRecord, find_once, is_hub_name, is_unicode, raw_records
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
-from rl_qg.runtime.run_folder import atomic_writer
+from rl_qg.runtime.json_files import atomic_writer
 
 Role = Literal["train", "validation"]
 
@@ -101,7 +101,7 @@ def read_examples(sources: str | Path | Sequence[str | Path], *, role: Role, all
         raise InputError(f"no {role} data given: set data.{role}=FILE or to the name of a Hub data set")
     tally, examples, hashes = Tally(), list[QAExample](), dict[str, str]()
     for name in names:
-        found = found_records(name, role, unlabelled=allow_unlabelled)
+        found = raw_records(name, role, unlabelled=allow_unlabelled)
         usable = list(tally.usable(name, found, allow_unlabelled))
         examples += usable
         hashes[name] = examples_hash(usable) if is_hub_name(name) else file_hash(Path(name).expanduser())
@@ -148,7 +148,7 @@ class Tally:
         self._known = renamed
         self._ids: set[str] = set()
 
-    def usable(self, source: str, records: Iterable[FoundRecord], allow_unlabelled: bool) -> Iterator[QAExample]:
+    def usable(self, source: str, records: Iterable[RawRecord], allow_unlabelled: bool) -> Iterator[QAExample]:
         """Yield the examples among the records of a source; raise `InputError` at its end if there was none."""
         read, drops = 0, Counter[str]()
         for record in records:
@@ -165,7 +165,7 @@ class Tally:
             why = "; ".join([f"{read} read", *(f"{count} dropped ({reason})" for reason, count in drops.items())])
             raise InputError(f"{source}: no usable record: {why}; check the file, or give another")
 
-    def _decide(self, record: FoundRecord, allow_unlabelled: bool) -> QAExample | str:
+    def _decide(self, record: RawRecord, allow_unlabelled: bool) -> QAExample | str:
         """Return the example, or the reason to drop the record."""
         if fault := _fault(record, allow_unlabelled):
             return fault
@@ -203,7 +203,7 @@ class Tally:
         return {"read": self.read, "kept": self.kept, **changes, "dropped": dropped}
 
 
-def _fault(record: FoundRecord, allow_unlabelled: bool) -> str:
+def _fault(record: RawRecord, allow_unlabelled: bool) -> str:
     if record.impossible:
         return "impossible question"
     if not record.context.strip():

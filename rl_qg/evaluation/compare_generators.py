@@ -19,7 +19,7 @@ from rl_qg.evaluation.reward_scorer import Judge, Reward, Verdict, signature_of
 from rl_qg.evaluation.text_measures import held_out_measures
 from rl_qg.generation.generator import Policy
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_folder import write_json
+from rl_qg.runtime.json_files import write_json
 
 SAMPLES = 40
 log = logging.getLogger(__name__)

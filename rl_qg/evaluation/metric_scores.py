@@ -22,8 +22,8 @@ from rewards.base import COLUMN
 from rewards.errors import MetricInputError
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import append_json_line
 from rl_qg.runtime.out_of_memory import Halving
-from rl_qg.runtime.run_folder import append_json_line
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import atomic_writer, write_json
 from rl_qg.runtime.parallel_writer import cannot_write
-from rl_qg.runtime.run_folder import atomic_writer, write_json
 from rl_qg.text.tables import as_csv
 
 MINUS = "\N{MINUS SIGN}"

@@ -26,22 +26,22 @@ from tqdm import tqdm
 from rewards.base import COLUMN
 from rewards.errors import MetricInputError
 from rl_qg.data.formats import is_unicode
-from rl_qg.data.question_tables import Row, ScoreInput
+from rl_qg.data.question_tables import QuestionTable, Row
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
 from rl_qg.evaluation.score_summary import summarise_scores, summary_text
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import check_unchanged
+from rl_qg.runtime.json_files import read_json, write_json
 from rl_qg.runtime.out_of_memory import Halving
 from rl_qg.runtime.parallel_writer import cannot_write, write_lines
 from rl_qg.runtime.processes import from_main
-from rl_qg.runtime.run_folder import read_json, write_json
 
 log = logging.getLogger(__name__)
 
 
 def score_file(
     reward: Reward,
-    source: ScoreInput,
+    source: QuestionTable,
     output: Path,
     *,
     batch_size: int,
@@ -100,7 +100,7 @@ class _Begun:
 
 
 def _begin(
-    reward: Reward, source: ScoreInput, output: Path, record: Path, batch_size: int, accept_changed_data: bool
+    reward: Reward, source: QuestionTable, output: Path, record: Path, batch_size: int, accept_changed_data: bool
 ) -> _Begun:
     """Check input and output, and note in the summary what the scores are of."""
     total, columns = _check(source, reward)
@@ -126,7 +126,7 @@ def _end(output: Path, record: Path, note: dict[str, Any]) -> dict[str, Any]:
     return summary
 
 
-def summary_path(output: Path, source: ScoreInput) -> Path:
+def summary_path(output: Path, source: QuestionTable) -> Path:
     """Where the summary of `output` goes; raise `InputError` for an output that has no place or is the input."""
     if output.suffix != ".jsonl":
         raise InputError(f"output={output}: the output is JSON lines; give a name that ends in .jsonl")
@@ -137,7 +137,7 @@ def summary_path(output: Path, source: ScoreInput) -> Path:
     return path
 
 
-def _check(source: ScoreInput, reward: Reward) -> tuple[int, list[str]]:
+def _check(source: QuestionTable, reward: Reward) -> tuple[int, list[str]]:
     """Read every row; return how many there are, and the columns that the metric gets.
 
     A reward that does not say what it needs gets the context, and answers and references where every row has them.
@@ -165,7 +165,7 @@ def _check(source: ScoreInput, reward: Reward) -> tuple[int, list[str]]:
     return total, [*required, *(column for column in optional if having[column] == total)]
 
 
-def _missing(source: ScoreInput, row: Row, column: str, reward: Reward) -> InputError:
+def _missing(source: QuestionTable, row: Row, column: str, reward: Reward) -> InputError:
     who = "every metric" if column == "question" else getattr(reward, "name", type(reward).__name__)
     kind = {"answer": "text that says something", "references": "list of texts"}.get(column, "text")
     return InputError(
@@ -175,7 +175,7 @@ def _missing(source: ScoreInput, row: Row, column: str, reward: Reward) -> Input
 
 
 def _scored_already(
-    source: ScoreInput,
+    source: QuestionTable,
     output: Path,
     record: Path,
     note: dict[str, Any],
@@ -219,7 +219,7 @@ def _scored_already(
     return done, kept
 
 
-def _lines(reward: Reward, source: ScoreInput, rows: Sequence[Row], *, columns: Sequence[str]) -> list[bytes]:
+def _lines(reward: Reward, source: QuestionTable, rows: Sequence[Row], *, columns: Sequence[str]) -> list[bytes]:
     """Score some rows; return one line for each."""
     given: dict[str, Any] = dict.fromkeys(COLUMN.values())
     given |= {column: [source.value(row, column) for row in rows] for column in columns}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rl_qg.confidence_intervals import Interval, mean_interval
-from rl_qg.runtime.run_folder import read_json_lines
+from rl_qg.runtime.json_files import read_json_lines
 
 SAMPLE = 100_000
 """Up to as many scores are held, for the bootstrap and the quantiles; of more, a random choice of this size."""

@@ -29,10 +29,11 @@ from rl_qg.data.streaming import Examples
 from rl_qg.generation.generator import Policy
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import check_unchanged, file_hash
+from rl_qg.runtime.json_files import read_json, write_json
 from rl_qg.runtime.out_of_memory import Halving
 from rl_qg.runtime.parallel_writer import cannot_write, write_lines
 from rl_qg.runtime.processes import from_main
-from rl_qg.runtime.run_folder import TRAINED, read_json, write_json
+from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.settings import GenerateSettings
 
 log = logging.getLogger(__name__)

@@ -26,10 +26,10 @@ from rl_qg.readers.model import QATrainer, load_model, load_tokenizer
 from rl_qg.readers.squad_scores import score_predictions
 from rl_qg.runtime.checkpoints import last_checkpoint
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import read_json, write_json
 from rl_qg.runtime.preemption import train_until_told
 from rl_qg.runtime.processes import from_main
 from rl_qg.runtime.progress import show_progress
-from rl_qg.runtime.run_folder import read_json, write_json
 from rl_qg.settings import QASettings
 
 log = logging.getLogger(__name__)

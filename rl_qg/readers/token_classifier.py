@@ -27,10 +27,10 @@ from transformers import (
 from rl_qg.readers.fine_tuning import fine_tuning_arguments
 from rl_qg.runtime.checkpoints import CompleteCheckpoints, last_checkpoint
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import read_json, write_json
 from rl_qg.runtime.preemption import train_until_told
 from rl_qg.runtime.processes import from_main, load_whole
 from rl_qg.runtime.progress import show_progress
-from rl_qg.runtime.run_folder import read_json, write_json
 from rl_qg.runtime.sharded_weights import WholeModel
 from rl_qg.settings import TrainAnswersSettings, TrainKPQASettings
 

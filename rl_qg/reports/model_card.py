@@ -15,7 +15,7 @@ from rl_qg.generation.generator import PLAIN
 from rl_qg.generation.prompts import HIGHLIGHT
 from rl_qg.reports.reward_hacking_view import LABELS, MEASURES, REWARD, diverging
 from rl_qg.reports.run_files import Estimate, Run, read_run
-from rl_qg.runtime.run_folder import atomic_writer, read_json
+from rl_qg.runtime.json_files import atomic_writer, read_json
 from rl_qg.settings import SCSTSettings
 
 STAGES = ("ce", "scst")

@@ -19,7 +19,7 @@ from rl_qg.reports.run_files import MODELS, SCORES, Estimate, Run, read_run
 from rl_qg.reports.run_view import headline, run_view, shown
 from rl_qg.reports.study_view import is_study, study_view
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_folder import atomic_writer, write_json
+from rl_qg.runtime.json_files import atomic_writer, write_json
 
 
 def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:

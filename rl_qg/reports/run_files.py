@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_folder import read_json, read_json_lines
+from rl_qg.runtime.json_files import read_json, read_json_lines
 
 MODELS = ("gold", "ce", "scst")
 SCORES = {"exact_match": "EM", "f1": "F1"}

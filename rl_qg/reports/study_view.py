@@ -10,7 +10,7 @@ from rl_qg.reports.plots import Plot
 from rl_qg.reports.study_plots import curves
 from rl_qg.reports.study_tables import score_table, tables, test_table
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_folder import read_json
+from rl_qg.runtime.json_files import read_json
 
 FILE = "study.json"
 TITLES = {

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from transformers import Trainer
 
 from rl_qg.runtime.errors import LocalError
-from rl_qg.runtime.run_folder import is_disk_full, write_json
+from rl_qg.runtime.json_files import is_disk_full, write_json
 
 MANIFEST = "complete.json"
 NAME = re.compile(r"checkpoint-\d+")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_folder import read_json
+from rl_qg.runtime.json_files import read_json
 
 
 def report_path(output: Path) -> Path:

@@ -14,7 +14,7 @@ from typing import Any
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import check_unchanged
-from rl_qg.runtime.run_folder import read_json, write_json
+from rl_qg.runtime.json_files import read_json, write_json
 
 FILE = "run.json"
 PACKAGES = ("rl-qg", "torch", "transformers", "accelerate", "datasets", "trl", "peft", "deepspeed")

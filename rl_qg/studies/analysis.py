@@ -19,7 +19,7 @@ import numpy as np
 from rl_qg.confidence_intervals import Interval, Resampling, holm, interval_of, two_sided_p
 from rl_qg.data.examples import passage_hash
 from rl_qg.reports.study_plots import NONE
-from rl_qg.runtime.run_folder import read_json
+from rl_qg.runtime.json_files import read_json
 from rl_qg.studies.data import StudyExamples
 from rl_qg.studies.file import ALL, Study
 from rl_qg.studies.grid import Cell, Grid, is_done, signature_of

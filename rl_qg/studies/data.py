@@ -23,7 +23,7 @@ from rl_qg.data.examples import (
 )
 from rl_qg.data.splits import answer_spans, read_role
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_folder import atomic_writer, read_json, write_json
+from rl_qg.runtime.json_files import atomic_writer, read_json, write_json
 from rl_qg.settings import DataSettings, WorldSettings
 from rl_qg.studies.file import Resource, Study
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from rl_qg.reports.study_plots import NONE
 from rl_qg.runtime.hashes import file_hash
-from rl_qg.runtime.run_folder import TRAINED, read_json
+from rl_qg.runtime.json_files import read_json
+from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.studies.data import StudyExamples
 from rl_qg.studies.file import Generator, Study
 

@@ -25,7 +25,7 @@ from typing import Any
 from tqdm import tqdm
 
 from rl_qg.runtime.errors import Terminated
-from rl_qg.runtime.run_folder import atomic_writer, read_json, write_json
+from rl_qg.runtime.json_files import atomic_writer, read_json, write_json
 from rl_qg.runtime.trackers import finish_trackers
 from rl_qg.studies.grid import Job, is_done, outcome
 

@@ -7,7 +7,7 @@ from typing import Any
 from rl_qg.reports.study_plots import write_curves
 from rl_qg.reports.study_tables import as_markdown, tables
 from rl_qg.reports.study_view import FILE
-from rl_qg.runtime.run_folder import atomic_writer, write_json
+from rl_qg.runtime.json_files import atomic_writer, write_json
 from rl_qg.runtime.run_record import git_state, hardware, package_versions
 from rl_qg.studies.analysis import QUESTIONS, Results, cell_rows, signatures, test_rows
 from rl_qg.studies.grid import Grid, is_done, outcome

@@ -15,7 +15,7 @@ from rl_qg.data.examples import QAExample, read_examples
 from rl_qg.generation.answers.rules import rule_spans
 from rl_qg.reports.run_files import read_metrics
 from rl_qg.reports.study_plots import NONE
-from rl_qg.runtime.run_folder import read_json, read_json_lines
+from rl_qg.runtime.json_files import read_json, read_json_lines
 from rl_qg.studies.analysis import Group, Results, differences, reward_gains
 from rl_qg.studies.grid import Cell, signature_of
 from rl_qg.text.question_types import question_type

@@ -19,7 +19,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.evaluation.reward_scorer import Verdict
 from rl_qg.evaluation.text_measures import improves
 from rl_qg.runtime.errors import LocalError
-from rl_qg.runtime.run_folder import append_json_line
+from rl_qg.runtime.json_files import append_json_line
 from rl_qg.runtime.sharded_weights import gather
 from rl_qg.training.objectives import adapted_coefficient
 

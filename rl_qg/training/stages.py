@@ -26,10 +26,11 @@ from rl_qg.generation.prompts import HIGHLIGHT, add_highlight, default_prefix
 from rl_qg.reports.hub import check_repository, finish_publishing, publish
 from rl_qg.runtime.checkpoints import last_checkpoint
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import write_json
 from rl_qg.runtime.preemption import train_until_told
 from rl_qg.runtime.processes import from_main, processes
 from rl_qg.runtime.progress import show_progress
-from rl_qg.runtime.run_folder import TRAINED, write_json
+from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.runtime.trackers import PROJECT, check_tracker
 from rl_qg.settings import SCSTSettings, Settings
 from rl_qg.training.callbacks import HeldOutStopping, best_of, lines_with

@@ -8,7 +8,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 
 from rl_qg.generation.lora import has_adapters, merged
-from rl_qg.runtime.run_folder import append_json_line, cut_json_lines
+from rl_qg.runtime.json_files import append_json_line, cut_json_lines
 from rl_qg.training.callbacks import stored_state
 
 if TYPE_CHECKING:

@@ -31,10 +31,11 @@ from rl_qg.generation.prompts import HIGHLIGHT, Prompt, add_highlight, default_s
 from rl_qg.reports.hub import check_repository, finish_publishing, publish
 from rl_qg.runtime.checkpoints import last_checkpoint
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import read_json, write_json
 from rl_qg.runtime.preemption import train_until_told
 from rl_qg.runtime.processes import from_main, processes
 from rl_qg.runtime.progress import show_progress
-from rl_qg.runtime.run_folder import TRAINED, read_json, write_json
+from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.runtime.trackers import check_tracker
 from rl_qg.settings import Settings
 from rl_qg.training.callbacks import FailedRewards, HeldOutStopping

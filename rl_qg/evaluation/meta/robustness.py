@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from rewards.word_classes import looks_english
+from rewards.overlap.word_classes import looks_english
 from rl_qg.data.examples import seeded_rank
-from rl_qg.data.question_tables import ScoreInput
+from rl_qg.data.question_tables import QuestionTable
 from rl_qg.evaluation.meta.paraphrases import by_model, by_rules, read_pairs
 from rl_qg.evaluation.meta.perturbations import (
     ANY_LANGUAGE,
@@ -43,7 +43,7 @@ from rl_qg.evaluation.result_pages import Page, Table, as_text, estimate_text, w
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
 from rl_qg.generation.answers.parser import ParserAnswers
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_folder import atomic_writer
+from rl_qg.runtime.json_files import atomic_writer
 from rl_qg.settings import RobustnessSettings
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def robustness(metrics: Mapping[str, Reward], settings: RobustnessSettings, fold
             + (f", not {unknown}" if unknown is not True else "")
         )
     _check_language(settings)
-    source = ScoreInput(settings.input, asdict(settings.columns))
+    source = QuestionTable(settings.input, asdict(settings.columns))
     rows, in_file = _rows(source, settings)
     made, counts = _make(rows, settings)
     own = np.array([one.row.references != (rows[one.number].question,) for one in made])
@@ -129,7 +129,7 @@ def _check_language(settings: RobustnessSettings) -> None:
         raise InputError(f"language={settings.language}: the rules are for English; give {', and '.join(missing)}")
 
 
-def _rows(source: ScoreInput, settings: RobustnessSettings) -> tuple[list[JudgedRow], int]:
+def _rows(source: QuestionTable, settings: RobustnessSettings) -> tuple[list[JudgedRow], int]:
     """A seeded sample of the questions, and how many the file has; one without references is its own."""
     if settings.max_questions is not None and settings.max_questions < 1:
         raise InputError(f"max_questions={settings.max_questions}: give at least 1, or null for all")

@@ -24,10 +24,10 @@ from rl_qg.data.passages import Passage, Passages
 from rl_qg.generation.answers.rules import VERSION, rule_spans
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import check_unchanged, file_hash
+from rl_qg.runtime.json_files import read_json, write_json
 from rl_qg.runtime.output_reports import check_report, report_path, reported
 from rl_qg.runtime.parallel_writer import cannot_write, write_lines
 from rl_qg.runtime.processes import from_main
-from rl_qg.runtime.run_folder import read_json, write_json
 from rl_qg.settings import AnswersSettings
 from rl_qg.text.spans import Span
 

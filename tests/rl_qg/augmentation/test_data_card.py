@@ -12,7 +12,7 @@ from rl_qg.augmentation.data_card import card_path, publish
 from rl_qg.augmentation.stage import augment
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_folder import write_json
+from rl_qg.runtime.json_files import write_json
 from rl_qg.settings import AugmentSettings
 from tests.questions import PASSAGE, record, write_questions
 

@@ -186,7 +186,7 @@ def test_t5_goes_the_same_way(home: dict[str, str], tmp_path: Path) -> None:
         (["train", "data.train=missing.json", *SMOKE], "missing.json"),
         (["train", "data.train=broken.json", *SMOKE], "broken.json.*line 2"),
         (["train", "data.train=empty.jsonl", *SMOKE], "empty.jsonl"),
-        (["train", *SMOKE, "output_dir=full"], "full: not empty and no run folder"),
+        (["train", *SMOKE, "output_dir=full"], "full: not empty and not a run folder"),
         (["train", *SMOKE, "output_dir=empty.jsonl/run"], "cannot be written"),
         (["train", *SMOKE, "model.path=full"], "no model folder"),
         (["train", *SMOKE, "reward._target_=no_such.Thing"], "no_such"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.runtime.run_folder import read_json
+from rl_qg.runtime.json_files import read_json
 
 ROOT = Path(__file__).parents[3]
 RL_QG = [sys.executable, "-c", "from rl_qg.commands.cli import main; main()"]

@@ -17,7 +17,7 @@ from rl_qg.generation import stage as module
 from rl_qg.generation.generator import Policy, load_seq2seq
 from rl_qg.generation.stage import ByLength, generate
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_folder import read_json, write_json
+from rl_qg.runtime.json_files import read_json, write_json
 from rl_qg.settings import GenerateSettings, Settings
 from tests.full_disk import room_for
 from tests.tiny import example, tiny_bart, word_tokenizer

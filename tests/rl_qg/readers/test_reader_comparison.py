@@ -6,7 +6,7 @@ import pytest
 
 from rl_qg.readers.stage import compare
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_folder import read_json, write_json
+from rl_qg.runtime.json_files import read_json, write_json
 
 
 def write_folder(folder: Path, rows: dict[str, tuple[float, float]], *, data: str = "d") -> Path:

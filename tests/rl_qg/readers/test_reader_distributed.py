@@ -28,7 +28,7 @@ from rl_qg.data.examples import Answer, QAExample
 from rl_qg.readers.features import Windows, best_answers, encode
 from rl_qg.readers.model import QATrainer, load_model, load_tokenizer
 from rl_qg.readers.stage import train_reader
-from rl_qg.runtime.run_folder import read_json, write_json
+from rl_qg.runtime.json_files import read_json, write_json
 from rl_qg.settings import QAModelSettings, QASettings
 
 PROJECT = Path(__file__).resolve().parents[3]

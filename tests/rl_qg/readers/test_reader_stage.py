@@ -23,7 +23,7 @@ from rl_qg.readers.model import load_model, load_tokenizer
 from rl_qg.readers.squad_scores import score_predictions
 from rl_qg.readers.stage import train_reader
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_folder import read_json, write_json
+from rl_qg.runtime.json_files import read_json, write_json
 from tests.toy_reader import run, save_bert, save_distilbert, toy_examples, toy_settings, toy_tokenizer
 
 

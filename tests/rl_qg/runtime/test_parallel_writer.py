@@ -18,7 +18,7 @@ import torch
 from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
-from rl_qg.data.question_tables import ScoreInput
+from rl_qg.data.question_tables import QuestionTable
 from rl_qg.evaluation.score import score_file
 from rl_qg.generation.stage import generate
 from rl_qg.runtime.errors import InputError
@@ -61,7 +61,7 @@ def everything(folder: Path, model: Path, state: PartialState, count: int = 16) 
     """The files of generation and scoring: five batches of three and one of one."""
     for name, settings in SETTINGS.items():
         generate(str(model), data(count), folder / f"{name}.jsonl", settings=settings, seed=5, state=state)
-    source = ScoreInput(folder / "beams.jsonl")
+    source = QuestionTable(folder / "beams.jsonl")
     score_file(Mean(), source, folder / "scored.jsonl", batch_size=4, state=state)
 
 

@@ -1,4 +1,4 @@
-"""Files that survive a kill, and folders that nobody's work is lost in."""
+"""A run folder holds one run: it is continued with the same settings and refused with others."""
 
 import json
 from pathlib import Path
@@ -6,80 +6,18 @@ from pathlib import Path
 import pytest
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_folder import (
-    append_json_line,
-    atomic_writer,
-    check_run_folder,
-    claim_run_folder,
-    cut_json_lines,
-    read_json,
-    read_json_lines,
-    write_json,
-)
+from rl_qg.runtime.run_folder import check_run_folder, claim_run_folder
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    write_json(path, {"x": 1})
-    with pytest.raises(RuntimeError), atomic_writer(path) as stream:
-        stream.write("half")
-        raise RuntimeError
-    assert read_json(path) == {"x": 1}
-    assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
-
-
-def test_files_are_as_readable_as_the_umask_allows(tmp_path: Path) -> None:
-    write_json(tmp_path / "a.json", {})
-    (tmp_path / "b.json").write_text("{}")
-    assert (tmp_path / "a.json").stat().st_mode == (tmp_path / "b.json").stat().st_mode
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(b'{"a":\n [}', "line 2, column 3"), (b"\xff\xfe", "not UTF-8"), (None, "cannot be read")],
-)
-def test_broken_json_names_file_and_place(tmp_path: Path, content: bytes | None, message: str) -> None:
-    path = tmp_path / "broken.json"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(InputError, match=f"broken.json.*{message}"):
-        read_json(path)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(b'{"a": 1}\n{"a"\n', "line 2: malformed"), (b"[1]\n", "line 1: expected a JSON object"), (b"\xff\n", "UTF-8")],
-)
-def test_broken_lines_are_named(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=f"rows.jsonl.*{message}"):
-        list(read_json_lines(path))
-
-
-def test_a_resumed_run_forgets_later_steps_and_a_torn_line(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    for step in (1, 2, 3):
-        append_json_line(path, {"step": step})
-    with path.open("a") as stream:
-        stream.write('{"step": 4, "lo')
-    cut_json_lines(path, 2)
-    with path.open("ab") as stream:
-        stream.write('{"step": 3, "sample": "Wer schrieb „Faust“?'.encode()[:-4])  # torn within a character
-    cut_json_lines(path, 2)
-    assert [row["step"] for _, row in read_json_lines(path)] == [1, 2]
-    cut_json_lines(tmp_path / "absent.jsonl", 2)
-
-
-def test_a_run_folder_is_claimed_resumed_or_refused(tmp_path: Path) -> None:
+def test_a_run_folder_is_claimed_continued_or_refused(tmp_path: Path) -> None:
     settings = {"a": {"b": 1, "c": [1, 2]}, "d": None}
     folder = tmp_path / "deep" / "run"
     other = {**settings, "a": {"b": 2, "c": [1, 2]}}
     check_run_folder(folder, settings)
     assert not folder.exists()
     claim_run_folder(folder, settings)
-    (folder / ".config.yaml.part").touch()  # a kill came while it was written
-    assert not check_run_folder(folder, other)  # nothing was done yet: a mistaken first attempt blocks nobody
+    (folder / ".config.yaml.part").touch()  # left by a kill during the write
+    assert not check_run_folder(folder, other)  # without results a folder may get other settings
     (folder / "metrics.jsonl").touch()
     assert check_run_folder(folder, settings)
     assert check_run_folder(folder, {**settings, "accept_changed_data": True})
@@ -89,18 +27,9 @@ def test_a_run_folder_is_claimed_resumed_or_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.b: 1 -> 2"):
         check_run_folder(folder, other, unused=["d", "b", "a.c"])
     (tmp_path / "mine.txt").write_text("x")
-    with pytest.raises(InputError, match="not empty and no run folder"):
+    with pytest.raises(InputError, match="not empty and not a run folder"):
         check_run_folder(tmp_path, settings)
     with pytest.raises(InputError, match="cannot be written"):
         claim_run_folder(tmp_path / "mine.txt" / "run", settings)
     assert not (tmp_path / "config.yaml").exists()
     assert json.loads(json.dumps(settings)) == settings
-
-
-def test_marks_that_some_take_for_line_ends_do_not_tear_a_record(tmp_path: Path) -> None:
-    path = tmp_path / "samples.jsonl"
-    records = [{"step": step, "sample": f"a\u2028b\u0085{step}"} for step in range(1, 6)]
-    for record in records:
-        append_json_line(path, record)
-    cut_json_lines(path, 4)
-    assert [record for _, record in read_json_lines(path)] == records[:4]

@@ -12,7 +12,7 @@ from rl_qg.confidence_intervals import holm
 from rl_qg.data.examples import write_squad
 from rl_qg.reports.page import write_report
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_folder import write_json
+from rl_qg.runtime.json_files import write_json
 from rl_qg.studies.analysis import find_results
 from rl_qg.studies.data import ResourceData, StudyExamples
 from rl_qg.studies.file import read_study

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rl_qg.runtime.run_folder import read_json
+from rl_qg.runtime.json_files import read_json
 from rl_qg.studies.grid import Job, is_done
 from rl_qg.studies.jobs import _State, found_outcome, run_jobs
 from tests.study_work import work

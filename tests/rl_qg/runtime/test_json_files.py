@@ -1,0 +1,79 @@
+"""JSON files are written as a whole, and JSON lines are cut back to whole records."""
+
+from pathlib import Path
+
+import pytest
+
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import (
+    append_json_line,
+    atomic_writer,
+    cut_json_lines,
+    read_json,
+    read_json_lines,
+    write_json,
+)
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_json(path, {"x": 1})
+    with pytest.raises(RuntimeError), atomic_writer(path) as stream:
+        stream.write("half")
+        raise RuntimeError
+    assert read_json(path) == {"x": 1}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_files_are_as_readable_as_the_umask_allows(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {})
+    (tmp_path / "b.json").write_text("{}")
+    assert (tmp_path / "a.json").stat().st_mode == (tmp_path / "b.json").stat().st_mode
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b'{"a":\n [}', "line 2, column 3"), (b"\xff\xfe", "not UTF-8"), (None, "cannot be read")],
+)
+def test_an_error_about_malformed_json_names_file_line_and_column(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    path = tmp_path / "broken.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=f"broken.json.*{message}"):
+        read_json(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b'{"a": 1}\n{"a"\n', "line 2: malformed"), (b"[1]\n", "line 1: expected a JSON object"), (b"\xff\n", "UTF-8")],
+)
+def test_an_error_about_a_malformed_line_names_the_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=f"rows.jsonl.*{message}"):
+        list(read_json_lines(path))
+
+
+def test_cutting_drops_later_steps_and_an_incomplete_last_line(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    for step in (1, 2, 3):
+        append_json_line(path, {"step": step})
+    with path.open("a") as stream:
+        stream.write('{"step": 4, "lo')
+    cut_json_lines(path, 2)
+    with path.open("ab") as stream:
+        stream.write('{"step": 3, "sample": "Wer schrieb „Faust“?'.encode()[:-4])  # cut within a character
+    cut_json_lines(path, 2)
+    assert [row["step"] for _, row in read_json_lines(path)] == [1, 2]
+    cut_json_lines(tmp_path / "absent.jsonl", 2)
+
+
+def test_other_unicode_line_separators_do_not_split_a_record(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    records = [{"step": step, "sample": f"a\u2028b\u0085{step}"} for step in range(1, 6)]
+    for record in records:
+        append_json_line(path, record)
+    cut_json_lines(path, 4)
+    assert [record for _, record in read_json_lines(path)] == records[:4]
