@@ -1,81 +1,247 @@
-"""Who may import whom, read from the import statements."""
+"""The architecture, read from the source: which room imports which, and what a file may hold."""
 
 import ast
+import importlib
+import importlib.machinery
+import re
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
-
-import pytest
+from token import tok_name as token_name
 
 ROOT = Path(__file__).parent.parent
-STAGES = {"train", "causal", "answers", "train_answers", "generate", "augment", "qa", "score", "report", "evaluation"}
-STAGES |= {"evaluate_questions", "correlate", "robustness", "train_kpqa"}
-DOOR = {"cli", "commands", "pipeline", "preparation", "study", "filter_models", "metric_list"}
-HEAVY = {"hydra", "accelerate", "trl", "deepspeed", "rl_qg"}
+# From low to high: a room imports rooms before it, and itself. `docs/architecture.md` describes them.
+ROOMS = (
+    *("runtime", "text", "settings", "confidence_intervals", "data", "readers", "generation", "miniatures"),
+    *("evaluation", "augmentation", "reports", "training", "studies", "commands"),
+)
+# At the top of rl_qg, above all rooms: launchers, and documented names for what is in a room.
+TOP = {"__init__", "__main__", "train", "generate", "score", "qa", "pipeline", "qa_data"}
+# Stages are run by commands. They meet through files: no stage imports a stage of another room.
+STAGE = re.compile(r"(\w+_)?stages?|evaluate|compare_generators|score|correlate|robustness")
+NOT_FOR_REWARDS = {"rl_qg", "hydra", "omegaconf", "accelerate", "trl", "deepspeed"}
+COMPOSES_SETTINGS = "rl_qg.commands.cli"
+READS_OMEGACONF = ("rl_qg.settings", "rl_qg.studies")
+NO_ROOM = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "base_utils"}
+LONGEST = 400  # lines
 
 
-def imports(path: Path) -> set[str]:
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def modules(*packages: str) -> dict[str, Path]:
+    found = {module_name(path): path for package in packages for path in sorted((ROOT / package).rglob("*.py"))}
+    assert len(found) > 5
     return found
 
 
-def modules(package: str) -> list[Path]:
-    paths = sorted((ROOT / package).rglob("*.py"))
-    assert paths
-    return paths
+SOURCE = modules("rl_qg", "rewards")
 
 
-@pytest.mark.parametrize("path", modules("rewards"), ids=lambda path: path.stem)
-def test_rewards_know_nothing_of_training(path: Path) -> None:
-    assert not {name.split(".")[0] for name in imports(path)} & HEAVY
+def imports(path: Path) -> set[str]:
+    """`module` and `module.name` of everything that a file imports, in functions and for type checking too."""
+    names: set[str] = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: imports are absolute"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
 
 
-@pytest.mark.parametrize("path", modules("rl_qg"), ids=lambda path: path.stem)
-def test_stages_meet_through_files(path: Path) -> None:
-    own = {name.removeprefix("rl_qg.").split(".")[0] for name in imports(path) if name.startswith("rl_qg.")}
-    name = path.stem if path.parent == ROOT / "rl_qg" else f"{path.parent.name}.{path.stem}"  # rooms hold parts alone
-    if name in STAGES:
-        script_door = {"cli"}  # behind `if __name__ == "__main__"`
-        assert not own & (STAGES - {name}), f"{name} imports another stage"
-        assert not own & (DOOR - script_door), f"{name} imports the door"
-    if name not in STAGES | DOOR:
-        assert not own & (STAGES | DOOR), f"the part {name} imports a stage or the door"
+def libraries(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in imports(path)}
 
 
-@pytest.mark.parametrize("path", modules("rl_qg"), ids=lambda path: path.stem)
-def test_only_the_door_sees_hydra(path: Path) -> None:
-    if path.stem != "cli":
-        assert not {name.split(".")[0] for name in imports(path)} & {"hydra", "omegaconf"}
+def dependencies(module: str) -> set[str]:
+    """The files of rl_qg and rewards that a module imports; `from package import module` means the module."""
+    names = imports(SOURCE[module])
+    return {name if name in SOURCE else name.rpartition(".")[0] for name in names} & SOURCE.keys()
 
 
-def test_no_module_shadows_a_library_when_run_as_a_script() -> None:
+def room(module: str) -> str:
+    """The room of a module of rl_qg; "" for what is above all rooms."""
+    name = module.removeprefix("rl_qg").removeprefix(".").split(".")[0]
+    return name if name in ROOMS else ""
+
+
+def prose(path: Path) -> str:
+    """The text of a document; of a Python file its strings and comments."""
+    if path.suffix != ".py":
+        return path.read_text(encoding="utf-8")
+    with path.open("rb") as stream:
+        kinds = {"STRING", "COMMENT", "FSTRING_MIDDLE"}
+        return "\n".join(
+            token.string for token in tokenize.tokenize(stream.readline) if token_name[token.type] in kinds
+        )
+
+
+def names_of(module: str) -> set[str]:
+    """What `from module import …` can give: names of its top level, and its submodules."""
+    path = SOURCE[module]
+    names = {name.removeprefix(f"{module}.") for name in SOURCE if name.startswith(f"{module}.")}
+    for node in ast.walk(ast.Module(body=[*_top_level(tree_of(path).body)], type_ignores=[])):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    if "__getattr__" in names:  # loads names when they are asked for
+        names |= set(importlib.import_module(module).__all__)
+    return names | {"__file__", "__name__", "__doc__"}
+
+
+def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements of a module's top level; of functions and classes the name alone."""
+    for node in body:
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            yield from _top_level([*node.body, *getattr(node, "orelse", [])])
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield type(node)(**{**dict(ast.iter_fields(node)), "body": [], "decorator_list": []})
+        else:
+            yield node
+
+
+def resolves(dotted: str) -> bool:
+    """Whether `package.module.name…` names a module, or something at the top level of one."""
+    parts = dotted.split(".")
+    module = next((".".join(parts[:at]) for at in range(len(parts), 0, -1) if ".".join(parts[:at]) in SOURCE), "")
+    left = parts[len(module.split(".")) :]
+    return bool(module) and (not left or left[0] in names_of(module))
+
+
+def test_every_file_of_rl_qg_is_in_a_room() -> None:
+    top = {name.removeprefix("rl_qg.").split(".")[0] for name in modules("rl_qg") if "." in name}
+    assert top == {*ROOMS, *TOP} - {"__init__"}
+
+
+def test_rooms_import_lower_rooms_only() -> None:
+    wrong = [
+        f"{module} imports {other}"
+        for module in modules("rl_qg")
+        if room(module)
+        for other in dependencies(module)
+        if not other.startswith("rewards")
+        and (not room(other) or ROOMS.index(room(other)) > ROOMS.index(room(module)))
+    ]
+    assert not wrong
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    TopologicalSorter({module: dependencies(module) for module in SOURCE}).prepare()  # names the circle
+
+
+def test_stages_of_two_rooms_meet_through_files() -> None:
+    stages = {
+        module
+        for module in modules("rl_qg")
+        if room(module) not in ("", "commands") and STAGE.fullmatch(module.rpartition(".")[2])
+    }
+    assert len(stages) > 10
+    wrong = [
+        f"{module} imports {other}"
+        for module in stages
+        for other in dependencies(module) & stages
+        if room(other) != room(module)
+    ]
+    assert not wrong
+
+
+def test_rewards_do_not_know_training_or_settings() -> None:
+    assert not {
+        module: found for module, path in modules("rewards").items() if (found := libraries(path) & NOT_FOR_REWARDS)
+    }
+
+
+def test_settings_are_composed_in_one_file() -> None:
+    hydra = {module for module, path in SOURCE.items() if "hydra" in libraries(path)}
+    assert hydra == {COMPOSES_SETTINGS}
+    omegaconf = {module for module, path in SOURCE.items() if "omegaconf" in libraries(path)}
+    assert not {module for module in omegaconf - hydra if not module.startswith(READS_OMEGACONF)}
+
+
+def test_no_name_at_the_top_of_rl_qg_is_that_of_an_installed_library() -> None:
     """`accelerate launch rl_qg/train.py` puts `rl_qg/` first on the import path."""
-    import importlib.machinery
-    import sys
-
     elsewhere = [entry for entry in sys.path if entry and Path(entry).resolve() not in (ROOT, ROOT / "rl_qg")]
-    names = {path.relative_to(ROOT / "rl_qg").with_suffix("").parts[0] for path in modules("rl_qg")}
-    for name in names - {"__init__"}:
+    names = {path.stem for path in (ROOT / "rl_qg").iterdir() if path.is_dir() or path.suffix == ".py"}
+    for name in names - {"__init__", "__main__", "__pycache__"}:
         assert name not in sys.stdlib_module_names
         assert importlib.machinery.PathFinder.find_spec(name, elsewhere) is None, name
 
 
-def test_no_dumping_grounds_and_no_file_outgrows_its_room() -> None:
-    for path in [*modules("rl_qg"), *modules("rewards")]:
-        assert path.stem not in {"utils", "util", "helpers", "common", "misc"}
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 450, path
+def test_files_are_short_and_named_for_what_they_do() -> None:
+    lengths = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in SOURCE.items()}
+    assert not {module: lines for module, lines in lengths.items() if lines > LONGEST}
+    assert not {module for module in SOURCE if NO_ROOM & set(module.split("."))}
+
+
+def test_no_two_classes_have_one_name() -> None:
+    classes = [node.name for path in SOURCE.values() for node in tree_of(path).body if isinstance(node, ast.ClassDef)]
+    assert not [name for name, count in Counter(classes).items() if count > 1]
 
 
 def test_nothing_unsafe_is_called() -> None:
-    for path in [*modules("rl_qg"), *modules("rewards")]:
-        text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text)
-        calls = {
-            node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        }
-        assert not calls & {"eval", "exec"}, path
-        assert "trust_remote_code=True" not in text, path
-        assert "pickle" not in {name.split(".")[0] for name in imports(path)}, path
+    for module, path in SOURCE.items():
+        calls = [node.func for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)]
+        assert not {call.id for call in calls if isinstance(call, ast.Name)} & {"eval", "exec"}, module
+        assert not libraries(path) & {"pickle", "dill", "shelve"}, module
+        assert "trust_remote_code=True" not in path.read_text(encoding="utf-8"), module
+
+
+def test_names_of_loggers_are_written_out() -> None:
+    """So that the next test sees them: the command line sets levels by the names of modules."""
+    for module, path in SOURCE.items():
+        for call in ast.walk(tree_of(path)):
+            if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("getLogger"):
+                assert not any(isinstance(argument, ast.JoinedStr) for argument in call.args), module
+
+
+def test_modules_named_in_tests_and_documents_exist() -> None:
+    paths = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "pyproject.toml", ROOT / "Makefile"]
+    for folder, pattern in (("docs", "*.md"), ("configs", "*.yaml"), ("tests", "*.py"), ("experiments", "*.py")):
+        paths += (ROOT / folder).rglob(pattern)
+    paths += (ROOT / "experiments").rglob("*.sh")
+    named = re.compile(r"(?<![\w./-])(?:rl_qg|rewards)(?:\.\w+)+(?![\w/-])")
+    wrong = [
+        f"{path.relative_to(ROOT)}: {dotted}"
+        for path in [*paths, *SOURCE.values()]
+        for dotted in named.findall(prose(path))
+        if not resolves(dotted)
+    ]
+    assert not wrong
+
+
+def test_what_experiments_import_exists() -> None:
+    """Scripts of experiments run rarely: their imports, and what they take from imported modules, are checked here."""
+    wrong = []
+    for path in sorted((ROOT / "experiments").rglob("*.py")):
+        aliases: dict[str, str] = {}
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(("rl_qg", "rewards")):
+                for alias in node.names:
+                    dotted = f"{node.module}.{alias.name}"
+                    aliases |= {alias.asname or alias.name: dotted} if dotted in SOURCE else {}
+                    wrong += [] if resolves(dotted) else [f"{path.relative_to(ROOT)}: {dotted}"]
+            elif isinstance(node, ast.Import):
+                for alias in node.names:
+                    if alias.name.startswith(("rl_qg.", "rewards.")):
+                        aliases |= {alias.asname: alias.name} if alias.asname else {}
+                        wrong += [] if alias.name in SOURCE else [f"{path.relative_to(ROOT)}: {alias.name}"]
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
+                dotted = f"{aliases[node.value.id]}.{node.attr}"
+                wrong += [] if resolves(dotted) else [f"{path.relative_to(ROOT)}: {dotted}"]
+    assert not wrong
