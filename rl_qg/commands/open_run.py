@@ -179,6 +179,8 @@ def load_reward(options: dict[str, object], state: PartialState, placement: str 
         with loading(placement, state.device):
             metric: Reward = rewards.load(target, **arguments)
     except TypeError as error:
-        raise InputError(f"reward {target}: {error}; docs/explanation/metrics.md names the options of each metric") from None
+        raise InputError(
+            f"reward {target}: {error}; docs/explanation/metrics.md names the options of each metric"
+        ) from None
     place(metric, placement, state.device)
     return metric
