@@ -1,4 +1,4 @@
-"""How far a run moves when it is spread differently: the runs of `tests/rl_qg/training/test_equivalence.py`, gaps written down.
+"""How far a run moves when it is spread differently: the runs of tests/rl_qg/training/test_equivalence.py, with gaps.
 
     PYTHONPATH=. OMP_NUM_THREADS=1 python experiments/equivalence/measure.py      # writes results.json beside itself
 

@@ -3,7 +3,7 @@
     python experiments/estimators/run.py        # writes results.json and estimators.png beside itself, half a minute
 
 The policy is a table of logits over questions of up to three tokens from five (85 questions); a sharper one stands for
-later training. Rewards lie about 0.5, as a metric's do. Estimators are the project's own (`rl_qg.training.objectives`).
+later training. Rewards lie about 0.5, as a metric's do. Estimators are those of `rl_qg.training.objectives`.
 """
 
 import json

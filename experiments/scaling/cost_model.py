@@ -1,7 +1,8 @@
 """What a run costs: operations, bytes, memory per GPU, communication per step, seconds.
 
-Pure functions over sizes; nothing is loaded. `tables.py` prints what docs/explanation/scaling.md shows, and compares with
-what was measured. Every constant says where it comes from: measured here (`measure.py`, `processes.py`, `rows.py`), or assumed.
+Pure functions over sizes; nothing is loaded. `tables.py` prints what docs/explanation/scaling.md shows, and compares
+with what was measured. Every constant says where it comes from: measured here (`measure.py`, `processes.py`,
+`rows.py`), or assumed.
 """
 
 from dataclasses import dataclass
