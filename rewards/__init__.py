@@ -18,44 +18,57 @@ from rewards.errors import MetricInputError
 from rewards.signature import VERSION as __version__
 
 if TYPE_CHECKING:
-    from rewards.answerability import Answerability, QMetric
-    from rewards.bartscore import BARTScore
     from rewards.base import Metric, MetricResult
-    from rewards.bertscore import BERTScore
     from rewards.combine import Product, Weighted
-    from rewards.kpqa import KPQA
-    from rewards.learned import BLEURT, COMET, CTC, RQUGE
-    from rewards.meteor import Meteor
-    from rewards.moverscore import MoverScore
-    from rewards.overlap import Bleu, Chrf, Gleu
-    from rewards.qascore import QAScore
-    from rewards.qrelscore import QRelScore
+    from rewards.embedding.bertscore import BERTScore
+    from rewards.embedding.kpqa import KPQA
+    from rewards.embedding.moverscore import MoverScore
+    from rewards.learned.bleurt import BLEURT
+    from rewards.learned.comet import COMET
+    from rewards.learned.ctc import CTC
+    from rewards.learned.rquge import RQUGE
+    from rewards.overlap.answerability import Answerability, QMetric
+    from rewards.overlap.bleu import Bleu
+    from rewards.overlap.chrf import Chrf
+    from rewards.overlap.gleu import Gleu
+    from rewards.overlap.meteor import Meteor
+    from rewards.overlap.rouge import RougeL
     from rewards.question_sets import Multi, cardinality_difference, match_sets, self_bleu
-    from rewards.rouge import RougeL
+    from rewards.relevance.bartscore import BARTScore
+    from rewards.relevance.qascore import QAScore
+    from rewards.relevance.qrelscore import QRelScore
 
 METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
-    "qrelscore": "rewards.qrelscore:QRelScore",
-    "qascore": "rewards.qascore:QAScore",
-    "bartscore": "rewards.bartscore:BARTScore",
-    **{f"bleu{order}": ("rewards.overlap:Bleu", {"order": order}) for order in range(1, 5)},
-    **{f"coco_bleu{order}": ("rewards.overlap:Bleu", {"order": order, "variant": "coco"}) for order in range(1, 5)},
-    "rouge_l": "rewards.rouge:RougeL",
-    "rougeL": "rewards.rouge:RougeL",
-    "coco_rouge_l": ("rewards.rouge:RougeL", {"variant": "coco"}),
-    "meteor": "rewards.meteor:Meteor",
-    "gleu": "rewards.overlap:Gleu",
-    "chrf": "rewards.overlap:Chrf",
-    "answerability": "rewards.answerability:Answerability",
-    **{f"q_bleu{order}": ("rewards.answerability:QMetric", {"ngram": f"bleu{order}"}) for order in range(1, 5)},
-    **{name: ("rewards.answerability:QMetric", {"ngram": "rouge_l"}) for name in ("q_rouge_l", "q_rouge")},
-    "q_meteor": ("rewards.answerability:QMetric", {"ngram": "meteor"}),
-    "bertscore": "rewards.bertscore:BERTScore",
-    "moverscore": "rewards.moverscore:MoverScore",
-    **{f"{metric}_kpqa": ("rewards.kpqa:KPQA", {"metric": metric}) for metric in ("bleu1", "rouge_l", "bertscore")},
-    "bleurt": "rewards.learned:BLEURT",
-    "comet": "rewards.learned:COMET",
-    "rquge": "rewards.learned:RQUGE",
-    "ctc": "rewards.learned:CTC",
+    "qrelscore": "rewards.relevance.qrelscore:QRelScore",
+    "qascore": "rewards.relevance.qascore:QAScore",
+    "bartscore": "rewards.relevance.bartscore:BARTScore",
+    **{f"bleu{order}": ("rewards.overlap.bleu:Bleu", {"order": order}) for order in range(1, 5)},
+    **{
+        f"coco_bleu{order}": ("rewards.overlap.bleu:Bleu", {"order": order, "variant": "coco"})
+        for order in range(1, 5)
+    },
+    "rouge_l": "rewards.overlap.rouge:RougeL",
+    "rougeL": "rewards.overlap.rouge:RougeL",
+    "coco_rouge_l": ("rewards.overlap.rouge:RougeL", {"variant": "coco"}),
+    "meteor": "rewards.overlap.meteor:Meteor",
+    "gleu": "rewards.overlap.gleu:Gleu",
+    "chrf": "rewards.overlap.chrf:Chrf",
+    "answerability": "rewards.overlap.answerability:Answerability",
+    **{
+        f"q_bleu{order}": ("rewards.overlap.answerability:QMetric", {"ngram": f"bleu{order}"}) for order in range(1, 5)
+    },
+    **{name: ("rewards.overlap.answerability:QMetric", {"ngram": "rouge_l"}) for name in ("q_rouge_l", "q_rouge")},
+    "q_meteor": ("rewards.overlap.answerability:QMetric", {"ngram": "meteor"}),
+    "bertscore": "rewards.embedding.bertscore:BERTScore",
+    "moverscore": "rewards.embedding.moverscore:MoverScore",
+    **{
+        f"{metric}_kpqa": ("rewards.embedding.kpqa:KPQA", {"metric": metric})
+        for metric in ("bleu1", "rouge_l", "bertscore")
+    },
+    "bleurt": "rewards.learned.bleurt:BLEURT",
+    "comet": "rewards.learned.comet:COMET",
+    "rquge": "rewards.learned.rquge:RQUGE",
+    "ctc": "rewards.learned.ctc:CTC",
 }
 """Short name of every metric, and where it lives, with the options that the name stands for."""
 
@@ -148,6 +161,8 @@ def load(name: str, /, **options: Any) -> Any:
     if (short := known_name(name)) in known:
         path, named = _named(known[short])
         module, attribute = path.split(":")
+    elif name.startswith("rewards.") and (attribute := name.rpartition(".")[2]) in _EXPORTS:
+        module, attribute = _EXPORTS[attribute].split(":")  # wherever in the package the class was in earlier versions
     else:
         module, _, attribute = name.rpartition(".")
     if not module:

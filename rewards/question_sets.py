@@ -21,9 +21,10 @@ import numpy as np
 
 from rewards.base import Metric
 from rewards.errors import MetricInputError
-from rewards.overlap import Bleu
+from rewards.optional_imports import library
+from rewards.overlap.bleu import Bleu
 from rewards.signature import format_signature
-from rewards.words import libraries, library, tokenizer
+from rewards.words import libraries, tokenizer
 
 Sets = Sequence[Sequence[str]]
 

@@ -10,10 +10,10 @@ import sys
 import unicodedata
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, wraps
-from importlib import import_module
 from typing import Any, TypeVar
 
 from rewards.errors import MetricInputError
+from rewards.optional_imports import library
 
 Words = tuple[str, ...]
 Found = TypeVar("Found")
@@ -133,20 +133,6 @@ def porter_stem() -> Callable[[str], str]:
 def separate_unspaced(text: str) -> str:
     """Put spaces around each character of a script without spaces; its combining marks stay with it."""
     return text if text.isascii() else _unspaced().sub(r" \g<0> ", text)
-
-
-def library(name: str, needed_by: str, install: str) -> Any:
-    """Import a library that only some metrics need.
-
-    Raises:
-        MetricInputError: it is missing; the line says how to install it.
-    """
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise MetricInputError(
-            f"{needed_by} needs the package {name.split('.')[0]}: pip install {install} ({error})"
-        ) from None
 
 
 @cache

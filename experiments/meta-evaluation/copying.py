@@ -18,8 +18,8 @@ import numpy as np
 from rewards import load
 from rewards.base import Metric
 from rewards.overlap.word_classes import FUNCTION_WORDS
+from rl_qg.confidence_intervals import Floats, PassageDraws, estimate
 from rl_qg.data.examples import QAExample, read_examples
-from rl_qg.evaluation.passage_draws import Draws, Floats, estimate
 from rl_qg.runtime.hashes import file_hash
 
 METRICS = ("answerability", "q_bleu1")
@@ -51,7 +51,7 @@ def score(metric: Metric, texts: Sequence[str], examples: Sequence[QAExample]) -
     return np.array(metric.score(texts, contexts, references=gold).scores)
 
 
-def judged(scores: Floats, human: Floats, draws: Draws) -> dict[str, object]:
+def judged(scores: Floats, human: Floats, draws: PassageDraws) -> dict[str, object]:
     """Return mean score, and the share of human questions that score higher, with intervals."""
     higher = (human > scores) + 0.5 * (human == scores)
     sums = draws.sums(np.column_stack([scores, higher, np.ones(len(scores))]))
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     examples = read_examples(given.questions, role="validation").examples
-    rng, draws = random.Random(given.seed), Draws([example.context for example in examples], seed=given.seed)
+    rng, draws = random.Random(given.seed), PassageDraws([example.context for example in examples], seed=given.seed)
     asked = [(example.context, example.question) for example in examples]
     rows = [
         texts_for(example, [question for context, question in asked if context != example.context], rng)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from rewards.kpqa_weights import LABELS, predictor_input
+from rewards.embedding.kpqa_weights import LABELS, predictor_input
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.readers.token_classifier import IGNORED, Collator
 from rl_qg.text.spans import sentences

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from rewards.embedding.kpqa_weights import LABELS, READS_QUESTION, KeyphraseWeights
 from rewards.frozen import FrozenModel
-from rewards.kpqa_weights import LABELS, READS_QUESTION, KeyphraseWeights
 from rl_qg.data.examples import QAExample
 from rl_qg.readers.kpqa_data import IGNORED, KEYPHRASE, KeyphraseCollator, KeyphraseItems
 from rl_qg.readers.token_classifier import (

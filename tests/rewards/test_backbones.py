@@ -128,9 +128,9 @@ def test_t5(backbones, rows, direction):
 
 
 def test_an_encoder_without_readable_attention(folders, monkeypatch):
-    import rewards.local_relevance
+    import rewards.relevance.local_relevance
 
-    monkeypatch.setattr(rewards.local_relevance, "_blocks_agree", lambda encoder, blocks: False)
-    monkeypatch.setattr(rewards.local_relevance, "_collects_attention", lambda encoder: False)
+    monkeypatch.setattr(rewards.relevance.local_relevance, "_blocks_agree", lambda encoder, blocks: False)
+    monkeypatch.setattr(rewards.relevance.local_relevance, "_collects_attention", lambda encoder: False)
     with pytest.raises(MetricInputError, match=r"the attention of .* cannot be read"):
         QRelScore(folders["bert"], folders["gpt2"])

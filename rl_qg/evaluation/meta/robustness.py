@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from rewards.overlap.word_classes import looks_english
+from rl_qg.confidence_intervals import Floats, PassageDraws, estimate, few_passages
 from rl_qg.data.examples import seeded_rank
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.evaluation.meta.paraphrases import by_model, by_rules, read_pairs
@@ -37,7 +38,6 @@ from rl_qg.evaluation.meta.perturbations import (
 )
 from rl_qg.evaluation.meta.roc import auc_draws
 from rl_qg.evaluation.metric_scores import JudgedRow, check_rows, direction_of, scores_of
-from rl_qg.evaluation.passage_draws import Draws, Floats, estimate, few_passages
 from rl_qg.evaluation.prediction_analysis import passage_groups
 from rl_qg.evaluation.result_pages import Page, Table, as_text, estimate_text, write_results
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
@@ -79,7 +79,7 @@ def robustness(metrics: Mapping[str, Reward], settings: RobustnessSettings, fold
     rows, in_file = _rows(source, settings)
     made, counts = _make(rows, settings)
     own = np.array([one.row.references != (rows[one.number].question,) for one in made])
-    draws = Draws(passage_groups([one.row for one in made]), resamples=settings.resamples, seed=settings.seed)
+    draws = PassageDraws(passage_groups([one.row for one in made]), resamples=settings.resamples, seed=settings.seed)
     counts |= {"in_file": in_file, "passages": draws.passages, "without_score": {}}
     counts["without_references"] = sum(row.references == (row.question,) for row in rows)
     for label, metric in metrics.items():
@@ -240,7 +240,7 @@ def _write_questions(path: Path, made: Sequence[Made]) -> None:
 
 
 def _areas(
-    label: str, scores: Floats, made: Sequence[Made], draws: Draws, kinds: Sequence[str], telling: NDArray[np.bool_]
+    label: str, scores: Floats, made: Sequence[Made], draws: PassageDraws, kinds: Sequence[str], telling: NDArray[np.bool_]
 ) -> list[dict[str, Any]]:
     """For each kind, and all of them: the area with paraphrases as the good ones, with the questions as they were, and
     the share of questions whose paraphrase scores above their own wrong form.
@@ -263,7 +263,7 @@ def _areas(
     return rows
 
 
-def _own_pairs(scores: Floats, made: Sequence[Made], bad: np.ndarray, draws: Draws) -> dict[str, Any]:
+def _own_pairs(scores: Floats, made: Sequence[Made], bad: np.ndarray, draws: PassageDraws) -> dict[str, Any]:
     """How often a question's paraphrase scores above its own wrong form, ties counted half."""
     good = {one.number: place for place, one in enumerate(made) if one.kind == PARAPHRASE}
     pairs = [

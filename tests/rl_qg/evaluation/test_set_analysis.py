@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rewards
-from rewards.overlap import Bleu
+from rewards.overlap.bleu import Bleu
 from rl_qg.evaluation.evaluate import evaluate
 from rl_qg.evaluation.metric_scores import JudgedRow
 from rl_qg.evaluation.references import GoldQuestions

@@ -1,0 +1,1 @@
+"""Similarity of token embeddings: BERTScore, MoverScore, and KPQA, which weights tokens."""

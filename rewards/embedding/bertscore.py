@@ -1,0 +1,227 @@
+"""BERTScore: each token of one text matched with the most similar token of another.
+
+Source: Zhang, Kishore, Wu, Weinberger, Artzi, "BERTScore: Evaluating Text Generation with BERT", ICLR 2020, equations
+1 to 3 (recall, precision, F), 3.1 (idf) and 4 (rescaling), and its released code (Tiiiger/bert_score, 0.3.13).
+"""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+from torch.nn.utils.rnn import pad_sequence
+
+from rewards.base import Inputs, Metric, MetricResult
+from rewards.embedding.token_embeddings import Embedded, TextEncoder, WordWeights, best_of_rows, needs_of, pairs_of
+from rewards.errors import MetricInputError
+from rewards.frozen import FrozenModel, batches_by_length
+from rewards.options import batch_of, number
+
+PARTS = ("precision", "recall", "f")
+
+SIMILARITIES_AT_ONCE = 1 << 20
+"""Cosines in one padded matrix product, which bounds memory."""
+
+PUBLISHED_LAYERS = {
+    "bert-base-uncased": 9,
+    "bert-large-uncased": 18,
+    "bert-base-multilingual-cased": 9,
+    "bert-base-chinese": 8,
+    "roberta-base": 10,
+    "roberta-large": 17,
+    "roberta-large-mnli": 19,
+    "distilroberta-base": 5,
+    "distilbert-base-uncased": 5,
+    "distilbert-base-multilingual-cased": 5,
+    "xlm-roberta-base": 9,
+    "xlm-roberta-large": 17,
+    "albert-base-v2": 9,
+    "albert-large-v2": 14,
+    "albert-xlarge-v2": 13,
+    "albert-xxlarge-v2": 8,
+    "deberta-base": 9,
+    "deberta-large": 16,
+    "deberta-v3-base": 9,
+    "deberta-v3-large": 12,
+    "mpnet-base": 8,
+    "scibert_scivocab_uncased": 8,
+}
+"""The layer that agreed best with people on WMT16, as its authors found (`model2layers` of the released code)."""
+
+
+class BERTScore(Metric):
+    """Greedy matching of token embeddings by cosine.
+
+    With unit embeddings of the candidate's tokens x_i and the reference's y_j, and weights of tokens w:
+    ``precision = sum_i w(x_i) max_j x_i·y_j / sum_i w(x_i)``, ``recall`` the same from the reference's side,
+    ``f = 2pr / (p + r)``. The candidate is the question. Bounds [-1, 1] without rescaling; higher is better. With
+    several references the largest value, for precision, recall and F each by itself, as in the released code.
+
+    ``against="context"`` compares with the passage instead of references. Recall is then small by nature (a question
+    does not say all of its passage), so ``part="precision"`` is the reference-free form that makes sense; it rewards
+    copying.
+
+    Differences from the released code, which it equals to float32 rounding otherwise: an empty text scores 0, there
+    too, but is no crash with transformers 5; F is 0 where p + r <= 0, and -1 where that formula gives less (one of
+    the two below 0); a text all of whose tokens have idf 0 gets equal
+    weights instead of NaN. Marks have no weight but may be matched with, there too. Cosines are in float32.
+
+    Cost: one forward pass for each distinct text, the layers above ``layer`` left out; one matrix product a pair.
+
+    Args:
+        model: encoder, a local folder or a Hub name.
+        layer: whose output is compared (0: embeddings); None takes the published one of a known model, else the last.
+        idf: texts, or a file with one a line, by whose document frequencies tokens are weighted; None for no idf. The
+            released code counts in the references at hand: hand those over. Taking them from each call would make a
+            score depend on its company.
+        rescale: ``(value - b) / (1 - b)`` with a baseline b: a number for all three parts, or a file of baselines as
+            bert-score ships them (columns LAYER, P, R, F), of which the line of ``layer`` counts; None for none.
+        part: which of ``precision``, ``recall`` and ``f`` is the score.
+        against: ``references`` or ``context``.
+        batch_size: texts per forward pass.
+        device: where to run; None takes the current GPU if there is one, else the CPU.
+        dtype: floating-point type of the model.
+
+    Parts: ``precision``, ``recall``, ``f``.
+
+    Raises:
+        MetricInputError: an option that does not exist, a layer, file or model that cannot be used.
+    """
+
+    name = "bertscore"
+    part_names = PARTS
+
+    def __init__(
+        self,
+        model: str = "roberta-large",
+        *,
+        layer: int | None = None,
+        idf: Sequence[str] | str | Path | None = None,
+        rescale: float | str | Path | None = None,
+        part: str = "f",
+        against: Literal["references", "context"] = "references",
+        batch_size: int = 32,
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+    ) -> None:
+        if part not in PARTS:
+            raise MetricInputError(f"bertscore: part {part!r} does not exist; use one of {', '.join(PARTS)}")
+        self.needs = needs_of(against, self.name)
+        self.part = part
+        self.against = against
+        self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
+        self.encoder = FrozenModel(model, "encoder", device=device, dtype=dtype)
+        self.layer = published_layer(self.encoder) if layer is None else layer
+        self._embed = TextEncoder(self.encoder, [self.layer], batch_size=batch_size, name=self.name)
+        self._weights = WordWeights(idf, self._embed, marks=0.0, name=self.name)
+        self._embed.truncated = 0  # texts scored are counted, not those that idf was taken from
+        self._baseline = _baseline(rescale, self.layer)
+        self.bounds = (-1.0, 1.0) if rescale is None else (float("-inf"), 1.0)
+
+    @property
+    def truncated(self) -> int:
+        """How many texts were cut at the encoder's length so far."""
+        return self._embed.truncated
+
+    def choices(self) -> Mapping[str, object]:
+        """Return what can change a score."""
+        baseline = "none" if self._baseline is None else ",".join(f"{value:.6g}" for value in self._baseline.tolist())
+        return {
+            "part": self.part,
+            "against": self.against,
+            "layer": self.layer,
+            "idf": self._weights.description,
+            "rescale": baseline,
+            "model": self.encoder.identity,
+            "dtype": self.dtype,
+        }
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Return the chosen part, and all three."""
+        pairs, owners = pairs_of(inputs, self.against)
+        values = torch.zeros(len(pairs), 3, dtype=torch.float64)
+        for positions, found in self._embed.blocks(pairs):
+            weights = {text: self._weights(embedded.tokens) for text, embedded in found.items()}
+            chosen = [pairs[at] for at in positions]
+            values[positions] = greedy_match(
+                [(found[one], found[other]) for one, other in chosen],
+                [(weights[one], weights[other]) for one, other in chosen],
+            )
+        best = best_of_rows(values, owners, len(inputs.questions))
+        if self._baseline is not None:
+            best = (best - self._baseline) / (1 - self._baseline)
+        parts = dict(zip(PARTS, best.T.tolist(), strict=True))
+        return MetricResult(parts[self.part], dict(parts))
+
+
+def greedy_match(pairs: Sequence[tuple[Embedded, Embedded]], weights: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return precision, recall and F of each pair, [pairs, 3] (float64, on the CPU).
+
+    Args:
+        pairs: a candidate and a reference; of their states the first layer counts.
+        weights: for each pair the weights of the tokens of both, marks included; a token of weight 0 can still be
+            matched with.
+
+    A side whose weights add up to 0 makes all three 0.
+    """
+    found = torch.zeros(len(pairs), 2, dtype=torch.float64)
+    lengths = [max(len(one.tokens.ids), len(other.tokens.ids)) for one, other in pairs]
+    longest = max(lengths, default=1)
+    for batch in batches_by_length(lengths, len(pairs), max(1, SIMILARITIES_AT_ONCE // longest)):
+        states, masks, weighed = zip(*(_padded([pairs[at][side] for at in batch], [weights[at][side] for at in batch])
+                                       for side in (0, 1)), strict=True)  # fmt: skip
+        cosine = (states[0] @ states[1].transpose(1, 2)).clamp(-1, 1)
+        precision = _mean(cosine.masked_fill(~masks[1][:, None], -2).amax(2), weighed[0])
+        recall = _mean(cosine.masked_fill(~masks[0][:, :, None], -2).amax(1), weighed[1])
+        found[batch] = torch.stack([precision, recall], 1)
+    empty = torch.tensor([bool((one.sum() <= 0) | (other.sum() <= 0)) for one, other in weights], dtype=torch.bool)
+    precision, recall = found.masked_fill(empty[:, None], 0).unbind(1)
+    total = precision + recall
+    f = torch.where(total > 0, 2 * precision * recall / total, 0.0).clamp_min(-1)  # precision 0.5, recall -0.4: -4
+    return torch.stack([precision, recall, f], 1)
+
+
+def published_layer(encoder: FrozenModel) -> int:
+    """Return the layer its authors recommend for a model of this name, or the last one."""
+    depth = int(encoder.model.config.num_hidden_layers)
+    layer = PUBLISHED_LAYERS.get(Path(encoder.name).name, depth)
+    return layer if layer <= depth else depth
+
+
+def _padded(texts: Sequence[Embedded], weights: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return unit vectors [texts, longest, width], where there is a token [texts, longest], and weights likewise."""
+    states = pad_sequence([normalize(text.states[0], dim=-1) for text in texts], batch_first=True)
+    lengths = torch.tensor([len(text.tokens.ids) for text in texts], device=states.device)
+    mask = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
+    return states, mask, pad_sequence(list(weights), batch_first=True).to(states.device)
+
+
+def _mean(values: Tensor, weights: Tensor) -> Tensor:
+    """Return weighted means over the last dimension, [rows] (float64, on the CPU); 0 where the weights add up to 0."""
+    total = weights.double().sum(1)
+    mean = (values.double() * weights.double()).sum(1) / total
+    return torch.where(total > 0, mean, 0.0).cpu()
+
+
+def _baseline(rescale: float | str | Path | None, layer: int) -> Tensor | None:
+    """Return the baselines of precision, recall and F, [3]."""
+    if rescale is None:
+        return None
+    if not isinstance(rescale, str | Path):
+        values = [number("bertscore", "rescale", rescale)] * 3
+    else:
+        try:
+            with Path(rescale).expanduser().open(encoding="utf-8", newline="") as file:
+                rows = {int(row["LAYER"]): row for row in csv.DictReader(file)}
+            values = [float(rows[layer][part]) for part in "PRF"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise MetricInputError(
+                f"bertscore: rescale={str(rescale)!r} has no baselines of layer {layer} ({type(error).__name__}: "
+                f"{error}); give a file with columns LAYER,P,R,F, or a number"
+            ) from None
+    if any(not -1 <= value < 1 for value in values):
+        raise MetricInputError(f"bertscore: rescale={rescale!r} is no cosine below 1")
+    return torch.tensor(values, dtype=torch.float64)

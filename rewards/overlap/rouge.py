@@ -1,0 +1,89 @@
+"""ROUGE-L: the longest common subsequence of words with a reference."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from rewards.base import Inputs, MetricResult
+from rewards.errors import MetricInputError
+from rewards.options import number
+from rewards.overlap.base import OverlapMetric
+from rewards.overlap.counts import lcs_length
+from rewards.words import libraries, stemmed, tokenizer
+
+
+class RougeL(OverlapMetric):
+    """ROUGE-L, 0 to 1: F of precision and recall of the longest common subsequence of words.
+
+    Source: Lin, "ROUGE: A Package for Automatic Evaluation of Summaries", 2004, equations 2-4. ``variant``:
+
+    - ``"rouge_score"``: the package rouge-score: beta = 1. Several references: the best F. Its own tokeniser drops
+      every letter but a-z (a Chinese question scores 0, "Beyoncé" becomes "beyonc"); ``words`` is the same on ASCII
+      and keeps the rest. For the package's very numbers: ``tokenize="rouge_score"``.
+    - ``"coco"``: the captioning scripts: beta = 1.2, on ``ptb`` words. Several references: the largest precision and
+      the largest recall, possibly of different references. (The scripts compare two empty texts to 1; here it is 0.)
+
+    Parts: ``precision`` and ``recall``.
+
+    Args:
+        variant: see above.
+        stem: compare Porter stems of words longer than 3 letters (English; rouge_score only; needs nltk).
+        tokenize: any of `rewards.words.tokenizer`; None takes the variant's.
+        beta: weight of recall (0: the score is the precision); None takes the variant's.
+
+    Raises:
+        MetricInputError: unknown variant or tokeniser, a beta below 0, or stemming without nltk.
+    """
+
+    name = "rouge_l"
+    part_names = ("precision", "recall")
+
+    def __init__(
+        self,
+        variant: Literal["rouge_score", "coco"] = "rouge_score",
+        *,
+        stem: bool = False,
+        tokenize: str | None = None,
+        beta: float | None = None,
+    ) -> None:
+        if variant not in ("rouge_score", "coco"):
+            raise MetricInputError(f"rouge_l: variant {variant!r} does not exist; use rouge_score or coco")
+        self.variant, self.stem = variant, stem
+        self.tokenize = tokenize or ("ptb" if variant == "coco" else "words")
+        self.beta = (1.2 if variant == "coco" else 1.0) if beta is None else number("rouge_l", "beta", beta, low=0)
+        tokenizer(self.tokenize)
+        if stem:
+            stemmed(())
+
+    def choices(self) -> Mapping[str, object]:
+        """Return what can change a score."""
+        stem = "porter" if self.stem else "no"
+        return {
+            "variant": self.variant,
+            "beta": self.beta,
+            "stem": stem,
+            "tokenize": self.tokenize,
+            **libraries(self.tokenize, stem=self.stem),
+        }
+
+    def _words(self, text: str) -> Sequence[str]:
+        found = super()._words(text)
+        return stemmed(found) if self.stem else found
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Return the score, precision and recall of each question."""
+        found = [self._row(*row) for row in zip(*self._rows(inputs), strict=True)]
+        scores, precision, recall = (list(column) for column in zip(*found, strict=True))
+        return MetricResult(scores, {"precision": precision, "recall": recall})
+
+    def _row(self, candidate: Sequence[str], references: list[Sequence[str]]) -> tuple[float, float, float]:
+        pairs = []
+        for reference in references:
+            common = lcs_length(reference, candidate)
+            pairs.append((common / max(len(candidate), 1), common / max(len(reference), 1)))
+        if self.variant == "coco":
+            pairs = [(max(precision for precision, _ in pairs), max(recall for _, recall in pairs))]
+        return max((self._f(*pair), *pair) for pair in pairs)
+
+    def _f(self, precision: float, recall: float) -> float:
+        below = self.beta**2 * precision + recall
+        return (1 + self.beta**2) * precision * recall / below if below else 0.0

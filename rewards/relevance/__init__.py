@@ -1,0 +1,1 @@
+"""Relevance to the passage, without references: QRelScore, QAScore, BARTScore."""

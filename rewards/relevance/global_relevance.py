@@ -1,0 +1,144 @@
+"""The global half of QRelScore (GRG): how much likelier the context becomes behind the question.
+
+Source: Wang et al., "QRelScore", EMNLP 2022, equations 6 to 8, and its released code.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rewards.errors import MetricInputError
+from rewards.frozen import FrozenModel, causal_logprobs
+
+CACHED_CONTEXTS = 1 << 15
+"""How many base confidences are kept; one float and a reference to the context's text each."""
+
+WHOLE = -1
+"""Stands for the end of a context that is scored in one piece."""
+
+Piece = tuple[str, int, int]
+"""A context's text and the range of its tokens."""
+
+
+@dataclass(frozen=True)
+class GlobalChoices:
+    """What can be chosen in the global half; `rewards.relevance.qrelscore.QRelScore` explains each."""
+
+    confidence: str
+    scope: str
+    gain: str
+    clip: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A piece of context, scored alone (base) and behind the question (prompt) from token ``start`` on."""
+
+    owner: int
+    piece: Piece
+    base: list[int]
+    prompt: list[int]
+    start: int
+
+
+class GlobalRelevance:
+    """GRG of pairs of question and context. The base confidence of a context is computed once and remembered.
+
+    Args:
+        decoder: any causal language model.
+        choices: the formula.
+        batch_size: sequences per forward pass.
+
+    Raises:
+        MetricInputError: the tokenizer has no token to begin or end a text with.
+    """
+
+    def __init__(self, decoder: FrozenModel, choices: GlobalChoices, *, batch_size: int) -> None:
+        self.decoder = decoder
+        self.choices = choices
+        self.batch_size = batch_size
+        self._bos, self._eos = _boundary_tokens(decoder)
+        self._base: OrderedDict[Piece, float] = OrderedDict()
+        # Byte-level BPE never merges across the space before a word, so "q c" is the tokens of "q" and of " c".
+        probe = decoder.ids(["a b", "a", " b"])
+        self._splits_at_spaces = probe[0] == probe[1] + probe[2]
+
+    def scores(self, questions: Sequence[str], contexts: Sequence[str]) -> list[float]:
+        """Return the gain of each pair, averaged over the pieces of its context; 0 where nothing fits."""
+        comparisons = self.comparisons(questions, contexts)
+        missing = {item.piece: item.base for item in comparisons if item.piece not in self._base}
+        rows = [*missing.values(), *(item.prompt for item in comparisons)]
+        starts = [1] * len(missing) + [item.start for item in comparisons]
+        logprobs = causal_logprobs(self.decoder, rows, starts, batch_size=self.batch_size)
+        confidence = [self.confidence(values) for values in logprobs]
+        known = dict(zip(missing, confidence[: len(missing)], strict=True))
+        known |= {item.piece: self._base[item.piece] for item in comparisons if item.piece in self._base}
+        total, pieces = [0.0] * len(questions), [0] * len(questions)
+        for item, prompt in zip(comparisons, confidence[len(missing) :], strict=True):
+            total[item.owner] += self.gain(known[item.piece], prompt)
+            pieces[item.owner] += 1
+        self._remember(known)
+        return [gain / max(1, count) for gain, count in zip(total, pieces, strict=True)]
+
+    def forget(self) -> None:
+        """Drop the remembered base confidences."""
+        self._base.clear()
+
+    def comparisons(self, questions: Sequence[str], contexts: Sequence[str]) -> list[Comparison]:
+        """Return what to compare for each pair: one context, or several pieces of one too long for the decoder."""
+        whole = self.choices.scope == "sequence"
+        end = [self._eos] if whole else []
+        spaced = self.decoder.ids([" " + context for context in contexts])
+        plain = self.decoder.ids(contexts) if whole else spaced
+        found = []
+        for row, question in enumerate(self.decoder.ids(questions)):
+            if whole:
+                joined = self._joined(questions[row], contexts[row], question + spaced[row])
+                if max(len(joined), len(plain[row])) + 2 <= self.decoder.max_tokens:
+                    base, prompt = [self._bos, *plain[row], *end], [self._bos, *joined, *end]
+                    found.append(Comparison(row, (contexts[row], 0, WHOLE), base, prompt, start=1))
+                    continue
+            room = self.decoder.max_tokens - 1 - len(end) - len(question)
+            for start in range(0, len(spaced[row]), room) if room > 0 else ():
+                piece = spaced[row][start : start + room]
+                base, prompt = [self._bos, *piece, *end], [self._bos, *question, *piece, *end]
+                key = (contexts[row], start, start + len(piece))
+                found.append(Comparison(row, key, base, prompt, start=1 if whole else 1 + len(question)))
+        return found
+
+    def _joined(self, question: str, context: str, concatenated: list[int]) -> list[int]:
+        """Return the tokens of "question context" as one text, without tokenising the context again if possible."""
+        if self._splits_at_spaces and not question[-1:].isspace() and not context[:1].isspace():
+            return concatenated
+        return self.decoder.ids([f"{question} {context}"])[0]
+
+    def confidence(self, logprobs: Tensor) -> float:
+        """Return the confidence in a text whose tokens have these log-probabilities, [tokens]."""
+        return float(logprobs.exp().mean() if self.choices.confidence == "probability" else logprobs.sum())
+
+    def gain(self, base: float, prompt: float) -> float:
+        """Return the gain from the confidence in a context alone to that behind the question."""
+        gain = prompt - base
+        if self.choices.gain == "relative":
+            gain = gain / abs(base) if base else 0.0
+        return max(0.0, gain) if self.choices.clip else gain
+
+    def _remember(self, bases: Mapping[Piece, float]) -> None:
+        """Keep base confidences for later calls, the most recently used ones first."""
+        for piece, value in bases.items():
+            self._base[piece] = value
+            self._base.move_to_end(piece)
+        while len(self._base) > CACHED_CONTEXTS:
+            self._base.popitem(last=False)
+
+
+def _boundary_tokens(decoder: FrozenModel) -> tuple[int, int]:
+    """Return the tokens before and after a text; a tokenizer with one of them uses it for both, as GPT-2 does."""
+    bos, eos = decoder.tokenizer.bos_token_id, decoder.tokenizer.eos_token_id
+    if bos is None and eos is None:
+        raise MetricInputError(
+            f"qrelscore: the tokenizer of {decoder.name!r} has neither bos nor eos token; use a GPT-2-like one"
+        )
+    return (eos if bos is None else bos), (bos if eos is None else eos)

@@ -1,0 +1,269 @@
+"""QRelScore: how relevant a question is to its context; a local part from BERT and a global part from GPT-2.
+
+Source: Wang, Liu, Tang, Wu, "QRelScore: Better Evaluating Generated Questions with Deeper Understanding of
+Context-aware Relevance", EMNLP 2022, and its released code (Robert-xiaoqiang/QRelScore).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rewards.base import Inputs, Metric, MetricResult
+from rewards.errors import MetricInputError
+from rewards.frozen import FrozenModel
+from rewards.options import batch_of
+from rewards.relevance.baselines import PARTS, Baselines, read_baselines
+from rewards.relevance.explanation import Explanation, explain
+from rewards.relevance.global_relevance import GlobalChoices, GlobalRelevance
+from rewards.relevance.local_relevance import LocalChoices, LocalRelevance
+
+_VARIANTS: dict[str, dict[str, Any]] = {
+    "official": {
+        "attention": "hard",
+        "last_tokens": "skip",
+        "long_context": "truncate",
+        "confidence": "probability",
+        "scope": "sequence",
+    },
+    "paper": {
+        "attention": "weighted",
+        "last_tokens": "keep",
+        "long_context": "chunk",
+        "confidence": "log_likelihood",
+        "scope": "context",
+    },
+}
+"""What the two variants choose where the caller does not."""
+
+_CHOICES = {
+    "attention": ("hard", "weighted", "raw"),
+    "aggregation": ("max", "mean", "mover"),
+    "last_tokens": ("skip", "keep"),
+    "long_context": ("truncate", "chunk"),
+    "confidence": ("probability", "log_likelihood"),
+    "scope": ("sequence", "context"),
+    "gain": ("relative", "absolute"),
+}
+
+
+class QRelScore(Metric):
+    """Harmonic mean of a local (LRM) and a global (GRG) relevance.
+
+    With question tokens m, context tokens n, encoder layers l, hidden states h_l (the output of layer l) and
+    a_l[m, n] = the attention of layer l from m to n, maximum over heads, in ``[CLS] question [SEP] context [SEP]``:
+
+    ``variant="official"`` (the released code, to 1e-5; what was validated against people):
+
+    - ``lrm`` = mean over l of mean over m of cos(h_l(m), h_l(n*)), n* = argmax_n a_l[m, n]. The size of the attention
+      is not used; the last question token and the last context token are left out. In [-1, 1].
+    - conf(text) = mean over all tokens of ``text <eos>`` of p(token | tokens before); conf_base = conf(context),
+      conf_prompt = conf("question context"): question tokens count too.
+    - ``grg`` = max(0, (conf_prompt - conf_base) / conf_base). score = 2 lrm grg / (lrm + grg + 1e-8).
+
+    ``variant="paper"`` (its equations to the letter):
+
+    - ``lrm`` = mean over l of mean over m of max_n a'_l[m, n] cos(h_l(m), h_l(n)), with a' = a normalised over the
+      context tokens. It is of order 1 / (number of context tokens) where attention is flat. In [-1, 1].
+    - conf = sum of log p over the context tokens alone, after ``<bos>`` (base) or ``<bos> question`` (prompt).
+    - ``grg`` = max(0, (conf_prompt - conf_base) / |conf_base|). score = 2 lrm grg / (lrm + grg), 0 if lrm + grg <= 0.
+
+    Where the released code crashes or gives NaN, ``official`` differs from it: a question of zero or one token, a
+    context of zero or one token, or a question that fills the encoder has ``lrm`` 0, so score 0. A text too long for
+    the decoder is scored as the paper says, in pieces: the context is cut into the largest pieces that fit behind the
+    question, each piece is scored as a context of its own, and the gains are averaged; where nothing fits, ``grg`` 0.
+
+    The score has no unit. Both formulas stay below 2 and above 0 while ``lrm`` is positive, as with every trained
+    BERT; a negative ``lrm`` gives what the formula gives, which has no bound, so none is declared.
+
+    Cost: one encoder pass over question and context and one decoder pass over them for each pair, one decoder pass
+    for each distinct context.
+
+    Args:
+        encoder: encoder whose attention can be read (BERT, RoBERTa, …), a local folder or a Hub name.
+        decoder: causal language model, a local folder or a Hub name.
+        variant: ``"official"`` or ``"paper"``: what each switch below takes when it is None.
+        attention: ``"hard"`` gives weight 1 to the context token attended to most and 0 to the others (official),
+            ``"weighted"`` normalises over the context (paper), ``"raw"`` takes the attention as it is.
+        aggregation: over a question token's context tokens: ``"max"`` of weight times cosine, ``"mean"`` (the weighted
+            sum), or ``"mover"``: the largest sum of flow times weight times cosine over flows with row sums 1/M and
+            column sums 1/N (needs POT). With hard attention one context token is left, and max and mean agree.
+        layers: ``"all"``, ``"first"``, ``"middle"``, ``"last"`` (one layer), ``"first_half"``, ``"second_half"``, or
+            numbers from 1 to L. The embedding layer is none.
+        power: exponent p of the power mean over layers; 1 is the mean, "inf" the maximum. Unless p is 1, a layer's
+            negative value counts as 0.
+        last_tokens: ``"skip"`` leaves the last token of question and context out of the local part (official),
+            ``"keep"`` compares them too (paper).
+        long_context: for a context longer than the encoder: ``"truncate"`` keeps its beginning (counted in
+            `truncated`, logged once; official), ``"chunk"`` averages over consecutive pieces (paper).
+        confidence: ``"probability"`` (mean over tokens; official) or ``"log_likelihood"`` (sum of log p; paper).
+        scope: ``"sequence"`` counts question, context and end token (official), ``"context"`` the context's tokens
+            alone (paper).
+        gain: ``"relative"`` to the base confidence, or ``"absolute"``.
+        clip_gain: whether a loss in confidence counts as 0.
+        baselines: values of random pairs, subtracted from both parts (`rewards.relevance.baselines`): ``"released"``,
+            a file from ``rl-qg baselines``, or ``{"lrm": 0.26, "grg": 0.01}``. A rescaled part is at least 0.
+        references: whether to score against references too (Ref-QRelScore): the harmonic mean of QRelScore and of
+            the best QRelScore among the references, each taking the context's place.
+        batch_size: sequences per forward pass.
+        device: where to run; None takes the current GPU if there is one, else the CPU.
+        dtype: floating-point type of the models.
+
+    Parts: ``lrm`` and ``grg`` (rescaled, if baselines are given), and with references ``reference``.
+
+    Raises:
+        MetricInputError: a choice that does not exist, or a model that cannot be loaded or does not fit.
+    """
+
+    name = "qrelscore"
+    part_names: tuple[str, ...] = PARTS
+
+    def __init__(
+        self,
+        encoder: str = "bert-base-cased",
+        decoder: str = "gpt2",
+        variant: str = "official",
+        *,
+        attention: str | None = None,
+        aggregation: str = "max",
+        layers: str | Sequence[int] = "all",
+        power: float | str = 1.0,
+        last_tokens: str | None = None,
+        long_context: str | None = None,
+        confidence: str | None = None,
+        scope: str | None = None,
+        gain: str = "relative",
+        clip_gain: bool = True,
+        baselines: str | Path | Mapping[str, object] | None = None,
+        references: bool = False,
+        batch_size: int = 32,
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+    ) -> None:
+        given = {"attention": attention, "last_tokens": last_tokens, "long_context": long_context,
+                 "confidence": confidence, "scope": scope}  # fmt: skip
+        chosen = _chosen(variant, {**given, "aggregation": aggregation, "gain": gain})
+        self.variant = variant
+        self.dtype = dtype
+        self.references = references
+        self.batch_size = batch_of(self.name, batch_size)
+        if references:
+            self.needs = frozenset({"contexts", "references"})
+            self.part_names = (*PARTS, "reference")
+        self.encoder = FrozenModel(encoder, "encoder", device=device, dtype=dtype)
+        self.decoder = FrozenModel(decoder, "causal", device=device, dtype=dtype)
+        self.local = LocalRelevance(
+            self.encoder,
+            LocalChoices(
+                attention=chosen["attention"],
+                aggregation=chosen["aggregation"],
+                layers=layers if isinstance(layers, str) else tuple(layers),
+                power=_number(power),
+                last_tokens=chosen["last_tokens"],
+                long_context=chosen["long_context"],
+            ),
+            batch_size=batch_size,
+        )
+        self.globally = GlobalRelevance(
+            self.decoder,
+            GlobalChoices(confidence=chosen["confidence"], scope=chosen["scope"], gain=chosen["gain"], clip=clip_gain),
+            batch_size=batch_size,
+        )
+        self.baselines: Baselines | None = None
+        if baselines is not None:
+            plain = (
+                chosen == _chosen("official", {}) and layers == "all" and self.local.choices.power == 1 and clip_gain
+            )
+            self.baselines = read_baselines(baselines, self.signature, official=variant == "official" and plain)
+
+    @property
+    def truncated(self) -> int:
+        """How many contexts were cut at the encoder's length so far."""
+        return self.local.truncated
+
+    def choices(self) -> Mapping[str, object]:
+        """Return what can change a score."""
+        local, globally = self.local.choices, self.globally.choices
+        layers = local.layers if isinstance(local.layers, str) else ",".join(map(str, local.layers))
+        return {
+            "variant": self.variant,
+            "encoder": self.encoder.identity,
+            "decoder": self.decoder.identity,
+            **{key: getattr(local, key) for key in ("attention", "aggregation")},
+            "layers": layers,
+            "power": f"{local.power:g}",
+            **{key: getattr(local, key) for key in ("last_tokens", "long_context")},
+            **{key: getattr(globally, key) for key in ("confidence", "scope", "gain")},
+            "clip_gain": "yes" if globally.clip else "no",
+            "baselines": self.baselines or "none",
+            "references": "yes" if self.references else "no",
+            "dtype": self.dtype,
+        }
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Return the score and its parts."""
+        if not self.references:
+            scores, parts = self._pair_scores(inputs.questions, inputs.contexts)
+            return MetricResult(scores, dict(parts))
+        count = len(inputs.questions)
+        repeated = [q for q, group in zip(inputs.questions, inputs.references, strict=True) for _ in group]
+        sources = [reference for group in inputs.references for reference in group]
+        scores, parts = self._pair_scores([*inputs.questions, *repeated], [*inputs.contexts, *sources])
+        against = iter(scores[count:])
+        best = [max(next(against) for _ in group) for group in inputs.references]
+        both = [self._harmonic(a, b) for a, b in zip(scores[:count], best, strict=True)]
+        return MetricResult(both, {**{part: values[:count] for part, values in parts.items()}, "reference": best})
+
+    def forget(self) -> None:
+        """Drop the base confidences of earlier calls."""
+        self.globally.forget()
+
+    def explain(self, question: str, context: str) -> Explanation:
+        """Say where the score of one question comes from, token by token (`rewards.relevance.explanation`).
+
+        Raises:
+            MetricInputError: something other than text, or nothing left to compare.
+        """
+        return explain(self, question, context)
+
+    def _pair_scores(
+        self, questions: Sequence[str], contexts: Sequence[str]
+    ) -> tuple[list[float], dict[str, list[float]]]:
+        """Return the score of each pair and its parts."""
+        parts = {
+            "lrm": self.local.scores(questions, contexts),
+            "grg": self.globally.scores(questions, contexts),
+        }
+        if self.baselines is not None:
+            parts = {part: [self.baselines.rescale(part, value) for value in parts[part]] for part in PARTS}
+        return [self._harmonic(a, b) for a, b in zip(parts["lrm"], parts["grg"], strict=True)], parts
+
+    def _harmonic(self, a: float, b: float) -> float:
+        total = a + b + (1e-8 if self.variant == "official" else 0.0)
+        if total == 0 or (self.variant == "paper" and total < 0):
+            return 0.0
+        return 2 * a * b / total
+
+
+def _chosen(variant: str, given: Mapping[str, str | None]) -> dict[str, str]:
+    """Return every switch, the variant's own where None was given."""
+    if variant not in _VARIANTS:
+        raise MetricInputError(f"qrelscore: variant {variant!r} does not exist; use official or paper")
+    chosen = {"aggregation": "max", "gain": "relative", **_VARIANTS[variant]}
+    chosen |= {key: value for key, value in given.items() if value is not None}
+    for key, value in chosen.items():
+        if value not in _CHOICES[key]:
+            raise MetricInputError(f"qrelscore: {key} {value!r} does not exist; use {' or '.join(_CHOICES[key])}")
+    return chosen
+
+
+def _number(power: float | str) -> float:
+    """Return the exponent; configurations write infinity as text."""
+    try:
+        number = float(power)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if number != number:
+        raise MetricInputError(f"qrelscore: power {power!r} is no number; use 1 for the mean, inf for the maximum")
+    return number

@@ -1,0 +1,316 @@
+"""KPQA against the published code's numbers, against hand-worked ones, and as a metric of answers and of questions."""
+
+import json
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import (
+    AutoModel,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForTokenClassification,
+    RobertaConfig,
+    RobertaForTokenClassification,
+)
+
+from rewards import MetricInputError, load
+from rewards.embedding.kpqa import KPQA, bleu1_kpqa, rouge_l_kpqa
+from tests.rewards.conftest import GOLDEN, roberta_tokenizer, save, word_piece
+
+METRICS = ("bleu1", "rouge_l", "bertscore")
+GOLDEN_NAMES = {"bleu1": "bleu1_kpqa", "rouge_l": "rougeL_kpqa", "bertscore": "bertscore_kpqa"}
+LABELS = {"id2label": {0: "keyphrase", 1: "other"}, "label2id": {"keyphrase": 0, "other": 1}}
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+@pytest.fixture(scope="module")
+def predictors(tmp_path_factory) -> dict[str, str]:
+    """A BERT (40 positions) and a RoBERTa (no segments) that tag tokens; weights are random but far from even."""
+    root = tmp_path_factory.mktemp("predictors")
+    torch.manual_seed(11)
+    pieces, bytes_ = word_piece(), roberta_tokenizer()
+    spread = {"initializer_range": 0.5, **SIZES, **LABELS}
+    bert = BertConfig(vocab_size=len(pieces), max_position_embeddings=40, **spread)
+    roberta = RobertaConfig(
+        vocab_size=len(bytes_), max_position_embeddings=58, type_vocab_size=1, pad_token_id=1, bos_token_id=0,
+        eos_token_id=2, **spread,
+    )  # fmt: skip
+    return {
+        "bert": save(root / "bert", pieces, BertForTokenClassification(bert)),
+        "roberta": save(root / "roberta", bytes_, RobertaForTokenClassification(roberta)),
+    }
+
+
+def slow_weights(folder: str, condition: str | None, text: str) -> list[float]:
+    """Weights of one text as the released code takes them: one at a time, through the library's own tokenizer."""
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForTokenClassification.from_pretrained(folder)
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+    body = tokenizer(text, add_special_tokens=False)["input_ids"]
+    front = [] if condition is None else [*tokenizer(condition, add_special_tokens=False)["input_ids"], sep]
+    arguments = {"input_ids": torch.tensor([[cls, *front, *body, sep]])}
+    if model.config.type_vocab_size > 1:
+        behind = [0] * (len(body) + 1) if condition is None else [1] * (len(body) + 1)
+        arguments["token_type_ids"] = torch.tensor([[0 if condition is None else 1, *[0] * len(front), *behind]])
+    with torch.no_grad():
+        probabilities = model.eval()(**arguments).logits.softmax(-1)[0, :, 0]
+    return probabilities[len(front) + 1 : -1].tolist()
+
+
+# --- The published numbers ---
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[dict]:
+    path = GOLDEN / "fixtures" / "kpqa_cases.jsonl"
+    if not path.is_file():
+        pytest.skip("the golden numbers (../shared/golden) are not here")
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def golden_predictor(cases, tmp_path_factory) -> str:
+    """The golden encoder with a head that is never asked: the cases bring their own weights."""
+    folder = GOLDEN / "models" / "tiny-bert"
+    model = AutoModelForTokenClassification.from_pretrained(folder, **LABELS)
+    return save(tmp_path_factory.mktemp("golden") / "predictor", AutoTokenizer.from_pretrained(folder), model)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_published_numbers(cases, golden_predictor, metric):
+    """Tokens and weights of both texts are given: in one case equal texts have different weights."""
+    kpqa = KPQA(golden_predictor, metric, condition="none")
+    for case in cases:
+        texts, tokens = [case["hyp"], *case["refs"]], [case["hyp_tokens"], *case["ref_tokens"]]
+        ids = kpqa._weigh.tokens(texts)
+        assert [kpqa.predictor.tokenizer.convert_ids_to_tokens(row) for row in ids] == tokens, case["id"]
+        text, *references = zip(ids, [case["hyp_weights"], *case["ref_weights"]], strict=True)
+        got = kpqa._values([(texts[0], other) for other in texts[1:]], [(text, other) for other in references])
+        want = case["expected"][GOLDEN_NAMES[metric]]
+        assert [value[2] for value in got] == pytest.approx(want["per_reference"], abs=1e-5), case["id"]
+        assert max(value[2] for value in got) == pytest.approx(want["max"], abs=1e-5), case["id"]
+
+
+def test_a_longest_common_subsequence_worked_by_hand():
+    """h = a b c, r = b a c. The table's matches carry r's weights: b c or a c."""
+    text, reference = ([1, 2, 3], [0.5, 0.25, 0.25]), ([2, 1, 3], [0.6, 0.1, 0.3])
+    precision, recall, f = rouge_l_kpqa(text, reference)
+    assert (precision, recall) == pytest.approx((0.9 / 1.0, 0.9 / 1.0))
+    assert f == pytest.approx(0.9)
+    heavy = rouge_l_kpqa(([1], [0.1]), ([1], [0.9]))
+    assert heavy == pytest.approx((9.0, 1.0, 1.8))  # more than 1, as released
+
+
+def test_bleu1_worked_by_hand():
+    """h = a a b, weights .2 .4 .6; r = a b b b: a once at mean .3, b once at .6; 3 tokens against 4."""
+    got = bleu1_kpqa(([1, 1, 2], [0.2, 0.4, 0.6]), [1, 2, 2, 2])
+    assert got == pytest.approx((0.3 + 0.6) / 1.2 * math.exp(1 - 4 / 3), rel=1e-6)
+
+
+TOKENS = st.lists(st.integers(0, 5), max_size=12)
+
+
+@given(TOKENS, TOKENS, st.floats(0.05, 1))
+def test_equal_weights_give_the_plain_metrics(text, reference, weight):
+    """With one weight for every token the weighted metrics are the plain ones."""
+    table = [[0] * (len(reference) + 1) for _ in range(len(text) + 1)]
+    for i, one in enumerate(text):
+        for j, other in enumerate(reference):
+            table[i + 1][j + 1] = table[i][j] + 1 if one == other else max(table[i][j + 1], table[i + 1][j])
+    common = table[-1][-1]
+    got = rouge_l_kpqa((text, [weight] * len(text)), (reference, [weight] * len(reference)))
+    want = (common / len(text), common / len(reference)) if text and reference else (0.0, 0.0)
+    assert got[:2] == pytest.approx(want)
+    matched = sum(min(text.count(token), reference.count(token)) for token in set(text))
+    short = math.exp(1 - len(reference) / len(text)) if 0 < len(text) < len(reference) else float(bool(text))
+    bleu = bleu1_kpqa((text, [weight] * len(text)), reference)
+    assert bleu == pytest.approx(short * matched / len(text) if text else 0.0, abs=1e-6)
+
+
+# --- The metric ---
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize("condition", ["context", "answer", "none"])
+def test_weights_are_those_of_the_predictor_asked_one_by_one(predictors, kind, condition):
+    questions = ["Ida Koll founded the town.", "in 1204", "the river Esk near the mill"]
+    contexts = ["Who founded the town?", "When?", "Where did the river flow, and when was it built?"]
+    answers = ["Ida", "1204 was it", "the river"]
+    metric = KPQA(predictors[kind], "bleu1", condition=condition, batch_size=2)
+    got = metric.score(questions, contexts, answers=answers, references=[["Ida Koll"]] * 3)
+    given_conditions = {"context": contexts, "answer": answers, "none": [None] * 3}[condition]
+    for row, (text, given_condition) in enumerate(zip(questions, given_conditions, strict=True)):
+        want = slow_weights(predictors[kind], given_condition, text)
+        assert got.parts["weights"][row] == pytest.approx(want, abs=1e-5)
+    assert metric.needs == {"references"} | {"context": {"contexts"}, "answer": {"answers"}, "none": set()}[condition]
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_bertscore_kpqa_written_out(predictors, kind):
+    folder = predictors[kind]
+    text, references, condition = "Ida Koll built the mill", ["the mill on the river", "Ida Koll"], "Who built it?"
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+
+    def embed(words):
+        ids = tokenizer(words, add_special_tokens=False)["input_ids"]
+        row = torch.tensor([[tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]])
+        with torch.no_grad():
+            states = model(row, output_hidden_states=True).hidden_states[1][0]
+        weights = torch.tensor([0, *slow_weights(folder, condition, words), 0])
+        return states / states.norm(dim=-1, keepdim=True), weights
+
+    values = []
+    for reference in references:
+        (one, w_one), (other, w_other) = embed(text), embed(reference)
+        cosine = one @ other.T
+        precision = float((cosine.max(1).values * w_one).sum() / w_one.sum())
+        recall = float((cosine.max(0).values * w_other).sum() / w_other.sum())
+        values.append((2 * precision * recall / (precision + recall), precision, recall))
+    got = KPQA(folder).score([text, "?"], [condition, "x"], references=[references, ["a"]])
+    assert got.scores[0] == pytest.approx(max(values)[0], abs=1e-5)
+    assert (got.parts["precision"][0], got.parts["recall"][0]) == pytest.approx(max(values)[1:], abs=1e-5)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_scores_do_not_depend_on_their_company(predictors, metric, rows):
+    kpqa = KPQA(predictors["bert"], metric, batch_size=3)
+    together = kpqa.score(rows["questions"], rows["contexts"], references=rows["references"])
+    assert all(map(math.isfinite, together.scores))
+    for row in range(len(rows["questions"])):
+        alone = kpqa.score(
+            rows["questions"][row : row + 1], rows["contexts"][row : row + 1], references=[rows["references"][row]]
+        )
+        assert alone.scores == pytest.approx([together.scores[row]], abs=1e-6)
+    assert kpqa.truncated > 0  # two contexts are longer than the predictor
+    same = kpqa.score(rows["questions"], rows["contexts"], references=[[text] for text in rows["questions"]])
+    assert same.scores == pytest.approx([1.0] * 6, abs=1e-5)
+
+
+def test_a_weight_moves_the_score_towards_its_token(predictors):
+    """The sum over h of weight times match: scores follow the weights that the predictor gives."""
+    kpqa = KPQA(predictors["bert"], "bleu1")
+    got = kpqa.score(["Ida mill"], ["Who?"], references=[["Ida was here"]])
+    weights = got.parts["weights"][0]
+    ids = kpqa._weigh.tokens(["Ida mill", "Ida"])
+    matched = sum(weight for weight, token in zip(weights, ids[0], strict=True) if token in ids[1])
+    penalty = math.exp(1 - len(kpqa._weigh.tokens(["Ida was here"])[0]) / len(ids[0]))
+    assert got.scores == pytest.approx([matched / sum(weights) * min(1, penalty)], abs=1e-6)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_texts_without_words_and_very_long_ones(predictors, metric):
+    kpqa = KPQA(predictors["bert"], metric)
+    empty = kpqa.score(["", "Ida", " "], ["Who?", "", ""], references=[["Ida"], [""], [""]])
+    assert empty.scores == pytest.approx([0.0, 0.0, 0.0], abs=1e-12)
+    long = kpqa.score(["the mill " * 200], ["Who? " * 200], references=[["the mill " * 200]])
+    assert long.scores == pytest.approx([1.0], abs=1e-5)
+    assert len(long.parts["weights"][0]) == 40 - 3
+
+
+def test_names_signature_and_what_is_refused(predictors, folders):
+    metric = load("rouge_l_kpqa", model=predictors["bert"], condition="none")
+    assert metric.signature.startswith("kpqa|metric:rouge_l|condition:none|model:bert@")
+    assert "|encoder:bert@" in load("bertscore_kpqa", model=predictors["bert"]).signature
+    for options, message in [
+        ({"metric": "bleu4"}, "metric 'bleu4' does not exist"),
+        ({"condition": "question"}, "condition 'question' does not exist"),
+        ({"encoder": folders["roberta"]}, "another vocabulary"),
+        ({"layer": 3}, "no layer 3; give a number from 0 to 2"),
+        ({"model": folders["bert"]}, "lacks the weights 'classifier"),
+        ({"model": "/no/folder"}, "does not exist"),
+        ({"model": None}, "kpqa: no predictor; give model=, a folder of rl-qg train-kpqa"),
+    ]:
+        with pytest.raises(MetricInputError, match=message) as caught:
+            KPQA(**{"model": predictors["bert"], **options})
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_weights_of_any_pair_stand_beside_their_tokens(predictors, kind):
+    """One text at a time through the library's own tokenizer; the metric's own condition has no part in it."""
+    folder = predictors[kind]
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    texts, questions = (
+        ["Ida Koll founded the mill.", "", "the river Esk", "the river Esk"],
+        ["Who?", "?", "", "Where?"],
+    )
+    metric = KPQA(folder, "bleu1", condition="answer", batch_size=2)
+    for conditions in (questions, None):
+        got = metric.weights(texts, conditions)
+        assert [[token for token, _ in row] for row in got] == [tokenizer.tokenize(text) for text in texts]
+        for row, text, condition in zip(got, texts, conditions or [None] * 4, strict=True):
+            assert [weight for _, weight in row] == pytest.approx(slow_weights(folder, condition, text), abs=1e-5)
+    assert [len(row) for row in metric.weights(["the mill " * 200])] == [metric.predictor.max_tokens - 3]
+    assert metric.weights([]) == []
+    for wrong, message in [
+        (("Ida", None), "texts is one text; give a list"),
+        ((["Ida"], "Who?"), "conditions is one text; give a list"),
+        ((["Ida"], ["Who?", "?"]), "1 texts but 2 conditions; give one of each per row"),
+        ((["Ida", None], None), r"texts\[1\] is NoneType, not text"),
+    ]:
+        with pytest.raises(MetricInputError, match=message):
+            metric.weights(*wrong)
+
+
+@pytest.mark.parametrize("reads_question", [True, False, None])
+def test_a_predictor_reads_what_it_says_it_was_trained_with(predictors, tmp_path, reads_question):
+    """One that says nothing, as the released one, is taken with a condition and without."""
+    model = AutoModelForTokenClassification.from_pretrained(predictors["bert"])
+    if reads_question is not None:
+        model.config.reads_question = reads_question
+    folder = save(tmp_path / "predictor", AutoTokenizer.from_pretrained(predictors["bert"]), model)
+    with_question = "was trained with questions.*use condition=context or answer, or .* train_kpqa.question=false"
+    without = "was trained without questions.*use condition=none, or .* train_kpqa.question=true"
+    weighing = []
+    for condition in ("context", "answer", "none"):
+        if reads_question is None or reads_question == (condition != "none"):
+            weighing.append(KPQA(folder, "bleu1", condition=condition))
+            continue
+        with pytest.raises(MetricInputError, match=with_question if reads_question else without) as caught:
+            KPQA(folder, "bleu1", condition=condition)
+        assert "\n" not in str(caught.value)
+    for conditions in (["Who?"], None):
+        if reads_question is None or reads_question == (conditions is not None):
+            want = slow_weights(folder, conditions and conditions[0], "Ida Koll")
+            [row] = weighing[0].weights(["Ida Koll"], conditions)
+            assert [weight for _, weight in row] == pytest.approx(want, abs=1e-5)
+            continue
+        with pytest.raises(MetricInputError, match=with_question if reads_question else without):
+            weighing[0].weights(["Ida Koll"], conditions)
+
+
+def test_an_encoder_that_reads_less_than_the_predictor_is_refused(predictors, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(predictors["bert"])
+    for size in (39, 40):
+        config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=size, **SIZES)
+        folder = save(tmp_path / str(size), tokenizer, BertForTokenClassification(config))
+        if size == 40:
+            assert KPQA(predictors["bert"], encoder=folder).encoder.max_tokens == 40
+            continue
+        with pytest.raises(MetricInputError, match="reads 39 tokens, the predictor 40; give one that reads as many"):
+            KPQA(predictors["bert"], encoder=folder)
+
+
+def test_a_predictor_with_other_labels_is_refused_and_released_ones_are_taken(predictors, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(predictors["bert"])
+    scores = {}
+    for name, labels in {
+        "O K": ["O", "K"],
+        "K O": ["K", "O"],
+        "none": ["LABEL_0", "LABEL_1"],
+        "x": ["A", "B"],
+    }.items():
+        model = AutoModelForTokenClassification.from_pretrained(predictors["bert"])
+        model.config.id2label = dict(enumerate(labels))
+        folder = save(tmp_path / name, tokenizer, model)
+        if name == "x":
+            with pytest.raises(MetricInputError, match="labels a, b and none for keyphrases"):
+                KPQA(folder)
+        else:
+            got = KPQA(folder, "bleu1").score(["Ida Koll"], ["Who?"], references=[["Ida"]])
+            scores[name] = torch.tensor(got.parts["weights"][0])
+    assert torch.allclose(scores["K O"], scores["none"])
+    assert torch.allclose(scores["K O"], 1 - scores["O K"], atol=1e-6)

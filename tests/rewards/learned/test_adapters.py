@@ -1,0 +1,219 @@
+"""Learned metrics: checkpoints of the same interface asked pair by pair, and stand-ins for the packages."""
+
+import hashlib
+import re
+import string
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from rewards import BLEURT, COMET, CTC, RQUGE, MetricInputError, load
+from tests.rewards.conftest import byte_level, roberta_tokenizer, save, word_piece
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory) -> dict[str, str]:
+    """Regressions (BERT, RoBERTa), one with two outputs, and a T5, all with random weights."""
+    from tokenizers import processors
+
+    root = tmp_path_factory.mktemp("learned")
+    torch.manual_seed(13)
+    pieces, bytes_ = word_piece(), roberta_tokenizer()
+    pieces.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    bytes_.backend_tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    ends = byte_level(["<pad>", "</s>", "<unk>"], {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"})
+    ends.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
+    spread = {"initializer_range": 0.5, **SIZES}
+    bert = {"vocab_size": len(pieces), "max_position_embeddings": 64, **spread}
+    roberta = RobertaConfig(
+        vocab_size=len(bytes_), max_position_embeddings=300, type_vocab_size=1, num_labels=1, pad_token_id=1,
+        bos_token_id=0, eos_token_id=2, **spread,
+    )  # fmt: skip
+    t5 = T5Config(
+        vocab_size=len(ends), d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=0,
+        pad_token_id=0, eos_token_id=1, initializer_factor=2.0,
+    )  # fmt: skip
+    return {
+        "bert": save(root / "bert", pieces, BertForSequenceClassification(BertConfig(num_labels=1, **bert))),
+        "two": save(root / "two", pieces, BertForSequenceClassification(BertConfig(num_labels=2, **bert))),
+        "roberta": save(root / "roberta", bytes_, RobertaForSequenceClassification(roberta)),
+        "t5": save(root / "t5", ends, T5ForConditionalGeneration(t5)),
+    }
+
+
+def test_bleurt_reads_reference_then_question(checkpoints, rows):
+    tokenizer = AutoTokenizer.from_pretrained(checkpoints["bert"])
+    model = AutoModelForSequenceClassification.from_pretrained(checkpoints["bert"]).eval()
+
+    def value(reference, question):
+        encoded = tokenizer(reference, question, return_tensors="pt", truncation=True, max_length=64)
+        with torch.no_grad():
+            return float(model(**encoded).logits)
+
+    got = BLEURT(checkpoints["bert"], batch_size=2).score(rows["questions"], references=rows["references"])
+    for row, question in enumerate(rows["questions"]):
+        want = max(value(reference, question) for reference in rows["references"][row])
+        assert got.scores[row] == pytest.approx(want, abs=1e-5)
+    assert load("bleurt", model=checkpoints["bert"]).signature.startswith("bleurt|model:bert@")
+
+
+def test_rquge_step_by_step(checkpoints, rows):
+    """The released scorer's steps, one question at a time, with the library's own calls."""
+    reader = AutoModelForSeq2SeqLM.from_pretrained(checkpoints["t5"]).eval()
+    spans = AutoModelForSequenceClassification.from_pretrained(checkpoints["roberta"]).eval()
+    reads, marks = (AutoTokenizer.from_pretrained(checkpoints[name]) for name in ("t5", "roberta"))
+
+    def plain(text):
+        text = "".join(sign for sign in text.lower() if sign not in set(string.punctuation))
+        return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+    found = []
+    with torch.no_grad():
+        for question, context, answer in zip(rows["questions"], rows["contexts"], rows["answers"], strict=True):
+            ids = reads.encode(question + " \\n " + context, return_tensors="pt")
+            said = reads.batch_decode(reader.generate(ids, max_new_tokens=30), skip_special_tokens=True)[0]
+            text = f"{plain(question)} <q> {plain(answer)} <r> {plain(said)} <c> {plain(context)}"
+            encoded = marks(text, max_length=298, truncation=True, padding="max_length", return_tensors="pt")
+            found.append((said, float(spans(encoded["input_ids"], attention_mask=encoded["attention_mask"]).logits)))
+    assert len({said for said, _ in found}) > 2  # answers differ, so they matter
+    metric = RQUGE(checkpoints["t5"], checkpoints["roberta"], batch_size=4)
+    got = metric.score(rows["questions"], rows["contexts"], answers=rows["answers"])
+    assert got.scores == pytest.approx([value for _, value in found], abs=1e-5)
+    assert metric.needs == {"contexts", "answers"} and "|span_scorer:roberta@" in metric.signature
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda paths: BLEURT(paths["two"]), "bleurt: .* has 2 outputs; a regression has one"),
+        (lambda paths: RQUGE(paths["t5"], paths["two"]), "rquge: .* has 2 outputs"),
+        (lambda paths: RQUGE(paths["bert"], paths["roberta"]), "a BART-like encoder-decoder is needed"),
+        (lambda paths: BLEURT("/no/model"), "bleurt: cannot load '/no/model'"),
+        (lambda paths: COMET(), "comet needs the package comet: pip install unbabel-comet"),
+        (lambda paths: CTC(), "ctc needs the package ctc_score: pip install ctc_score"),
+        (lambda paths: CTC(aspect="fluency"), "ctc: aspect 'fluency' does not exist"),
+    ],
+)
+def test_what_is_missing_is_one_line(checkpoints, monkeypatch, build, message):
+    for module in ("comet", "ctc_score"):
+        monkeypatch.setitem(__import__("sys").modules, module, None)
+    with pytest.raises(MetricInputError, match=message) as caught:
+        build(checkpoints)
+    assert "\n" not in str(caught.value)
+
+
+# --- Stand-ins for packages: they take only the calls that the real ones document ---
+
+
+def module(name: str, **attributes) -> ModuleType:
+    made = ModuleType(name)
+    vars(made).update(attributes)
+    return made
+
+
+def installed(folder: Path, monkeypatch, distribution: str, version: str) -> None:
+    """Put what pip leaves of a distribution on the path; the modules themselves do not say their version."""
+    place = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
+    place.mkdir(parents=True)
+    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(str(folder))
+
+
+def test_a_bleurt_checkpoint_goes_through_its_package(checkpoints, tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text('{"model_type": "bleurt"}')
+    (tmp_path / "pytorch_model.bin").write_bytes(b"weights")
+    monkeypatch.setitem(__import__("sys").modules, "bleurt_pytorch", None)
+    with pytest.raises(MetricInputError, match=r"pip install git\+https://github.com/lucadiliello/bleurt-pytorch"):
+        BLEURT(str(tmp_path))
+
+    class Loads:
+        def __init__(self, auto):
+            self.from_pretrained = lambda path: auto.from_pretrained(checkpoints["bert"])
+
+    package = module(
+        "bleurt_pytorch",
+        BleurtTokenizer=Loads(AutoTokenizer),
+        BleurtForSequenceClassification=Loads(AutoModelForSequenceClassification),
+    )
+    monkeypatch.setitem(__import__("sys").modules, "bleurt_pytorch", package)
+    columns = {"references": [["Who was Ida Koll?", "When?"], ["Where did it flow?"], ["the mill"]]}
+    questions = ["Who built the mill?", "Where?", "Who founded the town of Arlen?"]
+    got = BLEURT(str(tmp_path), batch_size=2, device="cpu").score(questions, **columns)
+    assert got.scores == pytest.approx(BLEURT(checkpoints["bert"]).score(questions, **columns).scores, abs=1e-5)
+    installed(tmp_path / "site", monkeypatch, "bleurt-pytorch", "0.0.7")
+    first = BLEURT(str(tmp_path), device="cpu").signature
+    assert re.fullmatch(rf"bleurt\|model:{tmp_path.name}@[0-9a-f]{{8}}\|bleurt-pytorch:0\.0\.7\|version:.*", first)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"others")
+    assert BLEURT(str(tmp_path), device="cpu").signature != first
+    with pytest.raises(MetricInputError, match="bleurt: dtype 'bfloat16' is for checkpoints that need no package"):
+        BLEURT(str(tmp_path), device="cpu", dtype="bfloat16")
+
+
+@pytest.mark.parametrize("against", ["references", "context"])
+def test_comet_is_given_source_translation_and_reference(tmp_path, monkeypatch, against):
+    asked, checkpoint = [], tmp_path / "model.ckpt"
+    checkpoint.write_bytes(b"weights")
+    installed(tmp_path / "site", monkeypatch, "unbabel-comet", "2.2.7")
+
+    class Model:
+        def predict(self, samples, batch_size, gpus, progress_bar):
+            asked.append((samples, batch_size, gpus, progress_bar))
+            return SimpleNamespace(scores=[len(" ".join(sample.values())) / 100 for sample in samples])
+
+    package = module(
+        "comet", download_model=lambda name: str(checkpoint) if name == "Unbabel/x" else pytest.fail(name),
+        load_from_checkpoint=lambda path: Model() if path == str(checkpoint) else pytest.fail(path),
+    )  # fmt: skip
+    monkeypatch.setitem(__import__("sys").modules, "comet", package)
+    metric = COMET("Unbabel/x", against=against, batch_size=4, device="cpu")
+    got = metric.score(["Who?", "When?"], ["a mill", "a town"], references=[["Where?", "What is it?"], ["Why?"]])
+    samples, *rest = asked[0]
+    assert rest == [4, 0, False]
+    if against == "context":
+        assert samples == [{"src": "a mill", "mt": "Who?"}, {"src": "a town", "mt": "When?"}]
+        assert metric.needs == {"contexts"} and got.scores == pytest.approx([0.11, 0.12])
+    else:
+        assert samples[1] == {"src": "a mill", "mt": "Who?", "ref": "What is it?"}
+        assert metric.needs == {"contexts", "references"} and got.scores == pytest.approx([0.23, 0.17])
+    known = hashlib.sha256(b"weights").hexdigest()[:8]
+    assert metric.signature.startswith(f"comet|model:Unbabel/x@{known}|against:{against}|unbabel-comet:2.2.7|")
+    checkpoint.write_bytes(b"others")
+    others = hashlib.sha256(b"others").hexdigest()[:8]
+    assert COMET(str(checkpoint), device="cpu").signature.startswith(f"comet|model:model.ckpt@{others}|")
+
+
+@pytest.mark.parametrize("aspect", ["consistency", "relevance"])
+def test_ctc_takes_a_question_for_a_summary(tmp_path, monkeypatch, aspect):
+    installed(tmp_path, monkeypatch, "ctc-score", "0.1.3")
+
+    class Scorer:
+        def __init__(self, align, aggr_type="mean", device="cuda"):
+            assert (align, device) == ("E-bert", "cpu")
+
+        def score(self, doc, refs, hypo, aspect, remove_stopwords=False):
+            return None if not hypo else len(doc) + 10 * len(refs) + (100 if aspect == "relevance" else 0)
+
+    monkeypatch.setitem(__import__("sys").modules, "ctc_score", module("ctc_score", SummarizationScorer=Scorer))
+    metric = CTC("E-bert", aspect, device="cpu")
+    got = metric.score(["Who?", ""], ["a mill", "a town"], references=[["Where?", "What?"], ["Why?"]])
+    assert got.scores == ([126.0, 0.0] if aspect == "relevance" else [6.0, 0.0])
+    assert metric.signature.startswith(f"ctc|align:E-bert|aspect:{aspect}|ctc_score:0.1.3|")

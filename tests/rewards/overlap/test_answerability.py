@@ -1,0 +1,271 @@
+"""Answerability and the Q-metrics against the published numbers, by hand, and their properties."""
+
+import json
+
+import pytest
+
+from rewards import Answerability, MetricInputError, QMetric, load
+from rewards.overlap.word_classes import CLASSES, FUNCTION_WORDS, sort_words
+from rewards.words import ptb
+from tests.rewards.conftest import GOLDEN
+
+FILE = GOLDEN / "fixtures" / "answerability_cases.jsonl"
+
+
+@pytest.fixture(scope="module")
+def cases():
+    if not FILE.is_file():
+        pytest.skip("the golden numbers (../shared/golden) are not here")
+    return [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_words_of_each_class(cases):
+    assert set(cases[0]["words"]) == FUNCTION_WORDS
+    pairs = [case for case in cases if case["type"] == "answerability"]
+    assert len(pairs) == 15
+    for case in pairs:
+        for side in ("hypothesis", "reference"):
+            for name, found in zip(CLASSES, sort_words(case[side], case["data_type"]), strict=True):
+                assert sorted(found) == sorted(case["raw_classes"][side][name].split()), (case["id"], name)
+                assert sorted(ptb(" ".join(found))) == sorted(case["ptb"][side][name].split()), (case["id"], name)
+            assert " ".join(ptb(case[side])) == case["ptb"][side]["all"]
+
+
+@pytest.mark.parametrize("name", ["squad_paper", "readme_example"])
+@pytest.mark.parametrize("ngram", ["Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "ROUGE_L"])
+def test_published_numbers(cases, name, ngram):
+    metric = load(f"q_{ngram.lower().replace('bleu_', 'bleu')}", weights={"squad_paper": "squad"}.get(name, "readme"))
+    pairs = [case for case in cases if case["type"] == "answerability"]
+    result = metric.score([case["hypothesis"] for case in pairs], references=[[case["reference"]] for case in pairs])
+    for at, case in enumerate(pairs):
+        want = case["expected"]
+        assert metric.delta == case["settings"][name]["delta"]
+        assert {part: result.parts[part][at] for part in CLASSES} == pytest.approx(want["components"], abs=1e-9)
+        assert result.parts["ngram"][at] == pytest.approx(want["ngram"][ngram], abs=1e-9)
+        assert result.parts["answerability"][at] == pytest.approx(want["settings"][name]["answerability"], abs=1e-9)
+        assert result.scores[at] == pytest.approx(want["settings"][name][ngram], abs=1e-9), case["id"]
+    alone = Answerability(weights=metric.weights)
+    rows = [case["hypothesis"] for case in pairs], [[case["reference"]] for case in pairs]
+    assert alone.score(rows[0], references=rows[1]).scores == result.parts["answerability"]
+
+
+def test_published_numbers_of_the_variant_for_sets(cases):
+    metric = load("q_bleu1", matching="set", tokenize="none")
+    for case in cases:
+        if case["type"] != "answerability_set":
+            continue
+        cased = metric.score([case["hypothesis_truecased"]], references=[[case["reference_truecased"]]])
+        want = case["expected"]
+        assert {part: cased.parts[part][0] for part in CLASSES} == pytest.approx(want["components"], abs=1e-9)
+        assert cased.parts["answerability"][0] == pytest.approx(want["answerability"], abs=1e-9)
+        # The true-caser also joins words again ("senate 's"); BLEU is that of the text as it came.
+        lower = metric.score([case["hypothesis"]], references=[[case["reference"]]]).parts["ngram"][0]
+        assert lower == pytest.approx(want["bleu1"], abs=1e-9)
+        assert 0.66 * want["answerability"] + 0.34 * lower == pytest.approx(want["qbleu1"], abs=1e-9)
+
+
+def test_classes_by_hand():
+    """Content 1/1 in both; entities: 1 of 1 against 1 of 2; type equal; function words: one each, different."""
+    question, gold = "Who founded the Arlen?", "Who founded a New Arlen?"
+    assert sort_words(question) == (["founded"], ["Arlen?"], ["Who"], ["the"])
+    assert sort_words("In what year did it end?") == (["end?"], ["In"], ["what", "year"], ["in", "did", "it"])
+    assert sort_words("Who acted in it?", "wikimovies")[0] == ["acted"]
+    assert sort_words("") == ([], [], [], [])
+    found = load("answerability").score([question], references=[[gold]])
+    precision, recall = 2.718281828459045 ** (1 - 2), 1 / 2  # one word against two: brevity penalty; one of two words
+    want = {"content": 1, "entity": 2 * precision * recall / (precision + recall), "type": 1, "function": 0}
+    assert {name: found.parts[name][0] for name in CLASSES} == pytest.approx(want, abs=1e-7)
+    assert found.scores[0] == pytest.approx(0.36 + 0.41 * want["entity"] + 0.20, abs=1e-7)
+
+
+QUESTIONS = ["Who founded Arlen?", "In what year did the mill on the Esk burn down?", "Why?", "", "built"]
+
+
+@pytest.mark.parametrize("name", ["answerability", "q_bleu1", "q_bleu4", "q_rouge_l"])
+def test_properties(name):
+    """Between 0 and 1; best for a copy (of four words and more, for BLEU-4's sake); one more reference never hurts."""
+    metric = load(name)
+    pairs = [(one, other) for one in QUESTIONS for other in QUESTIONS]
+    alone = metric.score([one for one, _ in pairs], references=[[other] for _, other in pairs])
+    more = metric.score([one for one, _ in pairs], references=[[other, QUESTIONS[1]] for _, other in pairs])
+    assert all(0 <= score <= 1 for score in alone.scores)
+    if name in ("answerability", "q_rouge_l"):
+        assert all(one <= both + 1e-12 for one, both in zip(alone.scores, more.scores, strict=True))
+    assert metric.score([QUESTIONS[1]], references=[["Who?", QUESTIONS[1]]]).scores == pytest.approx([1.0], abs=1e-8)
+
+
+CONTEXT = "In 1931 the mill on the Esk, built by Ida Koll, burned down. It was the oldest one."
+
+
+def test_against_the_context():
+    """By hand: words of the question that the passage has; "mill", behind "what", belongs to the type."""
+    questions = [
+        "What mill did Ida Koll have built by 1931?",
+        "Which dam did Tomas Brandt open?",
+        "Did the mill burn?",
+    ]
+    metric = load("q_bleu1", against="context")
+    assert metric.needs == {"contexts"}
+    found = metric.score(questions, [CONTEXT] * 3)
+    assert found.parts["type"] == [1.0, 1.0, 0.0]
+    # "built", "1931?" and "Ida", "Koll"; "open?" and "Tomas", "Brandt"; "Did", and of "mill", "burn?" one
+    assert found.parts["entity"] == [1.0, 0.0, 0.0]
+    assert found.parts["content"] == [1.0, 0.0, 0.5]
+    assert found.parts["function"] == pytest.approx([1 / 3, 0, 0.5])  # by, of did, have, by; did; the, of did, the
+    assert found.parts["ngram"] == pytest.approx([6 / 9, 0, 2 / 4], abs=1e-8)  # mill, ida, koll, built, by, 1931
+    assert "|matching:share_of_3|against:context|" in metric.signature
+
+
+def test_against_the_context_a_class_without_words_has_the_others_value():
+    """One content word of at least three; a third of it for the entity that is not there."""
+    found = load("answerability", against="context").score(
+        ["Why built?", "Who was Ida Koll?", "Ends in what?"], [CONTEXT] * 3
+    )
+    assert found.parts["content"] == pytest.approx([1 / 3, 2 / 3, 0.0])
+    assert found.parts["entity"] == pytest.approx([1 / 3, 2 / 3, 0.0])
+    assert found.parts["type"] == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("name", ["answerability", "q_bleu1", "q_bleu4", "q_rouge_l"])
+def test_against_the_context_a_question_beats_what_is_none(name):
+    real = ["When did the mill on the Esk burn?", "Who built the oldest mill?", "Was the mill built by Ida Koll?"]
+    none = ["", " ", "?", "...", "the", "mill", "Esk", "who", "Who?", "who who who", "mill mill mill", "Esk mill",
+            "Who is it?", "谁?", "What mill?", "What mill mill mill?"]  # fmt: skip
+    metric = load(name, against="context")
+    scores = metric.score(real + none, [CONTEXT] * (len(real) + len(none))).scores
+    assert all(0 <= score <= 1 for score in scores)
+    assert min(scores[:3]) > max(scores[3:])
+    assert scores[3:7] == [0.0] * 4
+
+
+def test_against_the_context_a_copied_sentence_is_no_question():
+    copied = CONTEXT.split(". ")[0]
+    metric = load("answerability", against="context")
+    real, copy, named = metric.score(
+        ["Who built the mill on the Esk?", copied, "What " + copied], [CONTEXT] * 3
+    ).scores
+    assert copy == 0.0 < real
+    assert named == pytest.approx(1.0)  # nothing of this sees it; the docstring says so
+
+
+NAMES = ["answerability", "q_bleu1", "q_bleu4", "q_rouge_l"]
+EMPTY = ["", " \n", "?", "...", "¿?", "— !"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("options", [{}, {"matching": "set"}, {"tokenize": "none"}, {"weights": "readme"}])
+def test_an_empty_question_scores_nothing_whatever_the_reference(name, options):
+    """Classes that neither question has agree otherwise: 0.64 against "built"."""
+    metric = load(name, **options)
+    references = ["Who founded Arlen?", "built", "", "?"]
+    rows = [(text, reference) for text in EMPTY for reference in references]
+    found = metric.score([text for text, _ in rows], references=[[reference] for _, reference in rows])
+    assert found.scores == [0.0] * len(rows)
+    assert all(value == 0 for values in found.parts.values() for value in values)
+    one = metric.score(["Why?", ""], references=[["Why?"], ["Why?"]]).scores
+    assert one[0] > 0.3 and one[1] == 0.0  # beside others, too
+
+
+def test_a_word_in_another_script_is_no_empty_question():
+    for text in ("谁", "¿Quién?", "कौन", "7", "٣"):
+        assert load("answerability").score([text], references=[[text]]).scores[0] > 0.5
+
+
+FRENCH = [f"Quel était le nom du moulin numéro {number} ?" for number in range(30)]
+ENGLISH = [f"Did the mill of {number} burn?" for number in range(30)]
+
+
+def warnings(caplog):
+    return [record.getMessage() for record in caplog.records if record.name == "rewards.overlap.answerability"]
+
+
+@pytest.mark.parametrize("name", ["answerability", "q_bleu1"])
+def test_questions_in_another_language_are_reported_once(caplog, name):
+    metric = load(name)
+    for texts in (FRENCH[:16] + ENGLISH[:14], FRENCH, FRENCH):
+        metric.score(texts, references=[[text] for text in texts])
+    assert len(warnings(caplog)) == 1
+    assert "16 of 30 questions have no English question word" in warnings(caplog)[0]
+    load(name, against="context").score(FRENCH, FRENCH)
+    assert len(warnings(caplog)) == 2
+    assert "|words:en|" in metric.signature
+
+
+@pytest.mark.parametrize(
+    "texts", [ENGLISH, FRENCH[:15] + ENGLISH[:15], FRENCH[:19], FRENCH[:19] * 3, ["?" * at for at in range(40)]]
+)
+def test_english_half_of_it_few_and_empty_questions_are_not_reported(caplog, texts):
+    load("answerability").score(texts, references=[[text, str(at)] for at, text in enumerate(texts)])
+    assert not warnings(caplog)
+
+
+def test_meteor_as_the_ngram_metric():
+    pytest.importorskip("nltk")
+    metric, own = load("q_meteor"), load("meteor")
+    rows = [QUESTIONS[1]], [["When did the mill burn?"]]
+    result = metric.score(rows[0], references=rows[1])
+    meteor = own.score(rows[0], references=rows[1]).scores[0]
+    assert result.parts["ngram"] == [meteor]
+    assert result.scores[0] == pytest.approx(0.66 * result.parts["answerability"][0] + 0.34 * meteor)
+
+
+def test_against_the_context_the_ngram_metrics_leave_recall_out():
+    """Three of four words in one run: METEOR is the precision times its penalty, ROUGE-L the precision."""
+    pytest.importorskip("nltk")
+    rows = ["who built the mill"], ["Ida built the mill in a year long ago."]
+    meteor = load("q_meteor", against="context").score(*rows).parts["ngram"]
+    assert meteor == [pytest.approx(3 / 4 * (1 - 0.5 * (1 / 3) ** 3))]
+    assert load("q_rouge_l", against="context").score(*rows).parts["ngram"] == [3 / 4]
+
+
+@pytest.mark.parametrize("ngram", ["bleu1", "rouge_l", "meteor"])
+def test_the_variant_for_sets_compares_whole_questions_in_lower_case(ngram):
+    pytest.importorskip("nltk")
+    metric = QMetric(ngram, matching="set", tokenize="none")
+    shout, plain = metric.score(["WHO BUILT IT", "who built it"], references=[["who BUILT it"]] * 2).parts["ngram"]
+    assert shout == plain > 0.9 and "|ngram.case:lower|" in metric.signature
+
+
+def test_a_sign_between_spaces_is_a_content_word_as_in_the_released_code():
+    """Its PTB words are none: nothing in common where there is no other content word."""
+    metric, texts = load("answerability"), ["Who is it ?", "Who is it?", "Who wrote it ?"]
+    found = metric.score(texts, references=[[text] for text in texts])
+    assert found.scores == pytest.approx([0.64, 1.0, 1.0], abs=1e-8)
+    assert found.parts["content"] == pytest.approx([0.0, 1.0, 1.0], abs=1e-8)
+
+
+def test_signatures_differ():
+    kinds = [load("q_bleu1"), load("q_bleu2"), load("q_rouge_l"), load("q_bleu1", weights="readme"),
+             load("q_bleu1", delta=0.5), load("q_bleu1", matching="set"), load("q_bleu1", against="context"),
+             load("q_bleu1", data_type="wikimovies")]  # fmt: skip
+    assert len({metric.signature for metric in kinds}) == len(kinds)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": "vqa"}, "weights 'vqa' do not exist; use squad, readme or a mapping"),
+        ({"weights": {"noun": 1.0}}, "no class 'noun'"),
+        ({"weights": {"content": 0.9, "entity": 0.9}}, "must not be negative, and sum to 1"),
+        ({"data_type": "imdb"}, "data_type 'imdb' does not exist"),
+        ({"against": "answers"}, "against 'answers' does not exist"),
+        ({"ngram": "bleu5"}, "ngram 'bleu5' does not exist"),
+        ({"delta": 2}, "delta 2 is out of range"),
+        ({"delta": "x"}, "delta 'x' is out of range"),
+        ({"weights": [0.5, 0.5]}, r"weights \[0.5, 0.5\] are no mapping of content"),
+        ({"weights": {"content": "x"}}, "weights.content 'x' is out of range; give a number from 0 to 1"),
+        ({"weights": {"content": float("nan")}}, "weights.content nan is out of range"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(MetricInputError, match=message):
+        QMetric(**options)
+
+
+def test_weights_that_leave_function_words_out_are_completed():
+    assert Answerability({"content": 0.5, "entity": 0.25}).weights == {
+        "content": 0.5,
+        "entity": 0.25,
+        "type": 0.0,
+        "function": 0.25,
+    }
