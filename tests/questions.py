@@ -1,11 +1,19 @@
-"""Candidate questions for tests, as `rl-qg generate` writes them."""
+"""QA examples, and candidate questions as `rl-qg generate` writes them."""
 
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rl_qg.data.examples import Answer, QAExample
+
 PASSAGE = "Ada Lovelace met Charles Babbage at a party in London."
+
+
+def example(context: str, answer: str, question: str, id: str = "x", start: int | None = None) -> QAExample:
+    """A question about the first occurrence of `answer`, or the one at `start`."""
+    start = context.index(answer) if start is None else start
+    return QAExample(id, "title", context, question, (Answer(answer, start),))
 
 
 def record(

@@ -10,7 +10,7 @@ from rl_qg.data.splits import answer_spans, load_splits, load_training
 from rl_qg.data.synthetic_corpus import examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, WorldSettings
-from tests.tiny import example
+from tests.questions import example
 
 
 def files(folder: Path, train: list[QAExample], validation: list[QAExample]) -> DataSettings:

@@ -14,7 +14,8 @@ from rl_qg.evaluation.compare_generators import evaluate_generators
 from rl_qg.evaluation.text_measures import held_out_measures
 from rl_qg.generation.generator import Policy
 from rl_qg.runtime.errors import InputError
-from tests.tiny import example, tiny_bart, word_tokenizer
+from tests.questions import example
+from tests.tiny_models import tiny_bart, word_tokenizer
 
 WORDS = " ".join(f"w{k}" for k in range(20))
 

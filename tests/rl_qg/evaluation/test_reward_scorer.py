@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from rl_qg.data.examples import QAExample
-from rl_qg.evaluation.reward_scorer import Judge, JudgedRollout
-from tests.tiny import example
+from rl_qg.evaluation.reward_scorer import RewardScorer, ScoredRollout
+from tests.questions import example
 
 EXAMPLES = [example(f"w{k} is here", f"w{k}", "what is here", id=f"e{k}") for k in range(4)]
 
@@ -34,7 +34,7 @@ def about(questions: list[str]) -> list[QAExample]:
 
 
 def test_scores_and_parts_come_in_the_order_of_the_questions() -> None:
-    verdict = Judge(Length())(about(["a", "bbb", "cc"]), ["a", "bbb", "cc"])
+    verdict = RewardScorer(Length())(about(["a", "bbb", "cc"]), ["a", "bbb", "cc"])
     assert verdict.scores == [1, 3, 2]
     assert verdict.parts == {"twice": [2, 6, 4]}  # parts that are no number per question are left out
     assert verdict.faults == [None] * 3
@@ -43,13 +43,13 @@ def test_scores_and_parts_come_in_the_order_of_the_questions() -> None:
 def test_the_same_question_about_the_same_example_is_judged_once() -> None:
     reward = Length()
     examples = [EXAMPLES[0], EXAMPLES[1], EXAMPLES[0], EXAMPLES[0]]
-    verdict = Judge(reward)(examples, ["aa", "aa", "aa", "b"])
+    verdict = RewardScorer(reward)(examples, ["aa", "aa", "aa", "b"])
     assert verdict.scores == [2, 2, 2, 1]
     assert reward.calls == [["aa", "aa", "b"]]
 
 
 def test_a_reward_that_raises_costs_only_the_question_it_raised_at() -> None:
-    verdict = Judge(Length())(about(["a", "raise", "cc", "none", "inf"]), ["a", "raise", "cc", "none", "inf"])
+    verdict = RewardScorer(Length())(about(["a", "raise", "cc", "none", "inf"]), ["a", "raise", "cc", "none", "inf"])
     assert [score for score in verdict.scores if math.isfinite(score)] == [1, 2]
     assert math.isnan(verdict.parts["twice"][1]) and verdict.parts["twice"][2] == 4
     assert verdict.faults == [None, "RuntimeError: too hard", None, "the reward is None", "the reward is inf"]
@@ -61,7 +61,7 @@ def test_examples_are_told_apart_by_more_than_their_id() -> None:
             return SimpleNamespace(scores=[float(len(text)) for text in contexts])
 
     twins = [example("w1 is here", "w1", "?", id="x"), example("w1 is here too", "w1", "?", id="x")]
-    assert Judge(ContextLength())(twins, ["a", "a"]).scores == [10, 14]
+    assert RewardScorer(ContextLength())(twins, ["a", "a"]).scores == [10, 14]
 
 
 def test_a_part_that_one_question_lacks_is_kept_for_the_others() -> None:
@@ -69,7 +69,7 @@ def test_a_part_that_one_question_lacks_is_kept_for_the_others() -> None:
         def score(self, questions, contexts, *, answers=None, references=None) -> Any:
             return SimpleNamespace(scores=[1.0, 1.0], parts={"grg": [0.5, None]})
 
-    parts = Judge(Gap())(about(["a", "b"]), ["a", "b"]).parts
+    parts = RewardScorer(Gap())(about(["a", "b"]), ["a", "b"]).parts
     assert parts["grg"][0] == 0.5 and math.isnan(parts["grg"][1])
 
 
@@ -80,7 +80,7 @@ def test_a_batch_that_fails_where_its_questions_do_not_is_told_once(caplog: pyte
                 raise TypeError("too many")
             return super().score(questions, contexts)
 
-    judge = Judge(OneAtATime())
+    judge = RewardScorer(OneAtATime())
     for _ in range(2):
         assert judge(about(["a", "bb"]), ["a", "bb"]).scores == [1, 2]
     assert caplog.text.count("the reward failed on 2 questions (TypeError: too many)") == 1
@@ -98,8 +98,8 @@ def test_a_reward_that_runs_out_of_memory_gets_fewer_at_a_time_and_says_the_same
 
     texts = ["a" * (1 + number % 6) for number in range(11)]
     items = [replace(item, id=f"e{number}") for number, item in enumerate(about(texts))]
-    judge = Judge(Small())
-    assert judge(items, texts) == Judge(Length())(items, texts)
+    judge = RewardScorer(Small())
+    assert judge(items, texts) == RewardScorer(Length())(items, texts)
     Small.sizes.clear()
     assert judge(items, texts).scores == [len(text) for text in texts] and max(Small.sizes) == 2
     assert caplog.text.count("do not fit into memory") == 1
@@ -111,14 +111,14 @@ def test_a_reward_of_the_wrong_length_is_refused() -> None:
             return SimpleNamespace(scores=[0.0])
 
     with pytest.raises(ValueError, match="returned 1 scores for 3 questions"):
-        Judge(Short())(about(["a", "b", "c"]), ["a", "b", "c"])
+        RewardScorer(Short())(about(["a", "b", "c"]), ["a", "b", "c"])
 
 
 def test_a_judged_rollout_takes_the_verdict_apart() -> None:
     texts = ["a", "bb", "none", "dddd"]
     examples = [EXAMPLES[0], EXAMPLES[0], EXAMPLES[1], EXAMPLES[1]]
-    verdict = Judge(Length())([*examples, *EXAMPLES[:2]], [*texts, "xyz", "xy"])
-    judged = JudgedRollout.of(verdict, texts, ["xyz", "xy"], copies=2, device=torch.device("cpu"))
+    verdict = RewardScorer(Length())([*examples, *EXAMPLES[:2]], [*texts, "xyz", "xy"])
+    judged = ScoredRollout.of(verdict, texts, ["xyz", "xy"], copies=2, device=torch.device("cpu"))
     assert judged.rewards[0].tolist() == [1, 2] and math.isnan(judged.rewards[1, 0]) and judged.rewards[1, 1] == 4
     assert judged.greedy is not None and judged.greedy.tolist() == [3, 2]
     measures = judged.measures(torch.tensor([[-2.0, -1.0], [0.0, 2.0]]))

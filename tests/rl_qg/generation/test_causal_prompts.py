@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from rl_qg.generation.causal_prompts import CausalPromptEncoder, positions_of
 from rl_qg.generation.prompts import HIGHLIGHT, SEPARATOR, Prompt, add_highlight
-from tests.tiny import example, tiny_bart, word_tokenizer
+from tests.questions import example
+from tests.tiny_models import tiny_bart, word_tokenizer
 
 WORDS = " ".join(f"w{k}" for k in range(40)) + " ask: Question:"
 

@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from rl_qg.generation.decoding import DecodingRules, choose, decode, uniforms
-from tests.tiny import tiny_bart, tiny_t5
+from tests.tiny_models import tiny_bart, tiny_t5
 
 VOCAB = 12
 

@@ -20,7 +20,8 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json, write_json
 from rl_qg.settings import GenerateSettings, Settings
 from tests.full_disk import room_for
-from tests.tiny import example, tiny_bart, word_tokenizer
+from tests.questions import example
+from tests.tiny_models import tiny_bart, word_tokenizer
 
 WORDS = " ".join(f"w{k}" for k in range(20))
 BEAMS = GenerateSettings(num_beams=3, max_new_tokens=6, batch_size=2)

@@ -13,7 +13,8 @@ from rl_qg.data.examples import QAExample
 from rl_qg.generation.decoding import DecodingRules, uniforms
 from rl_qg.generation.generator import Policy, load_causal, load_generator
 from rl_qg.runtime.errors import InputError
-from tests.tiny import example, tiny_bart, word_tokenizer
+from tests.questions import example
+from tests.tiny_models import tiny_bart, word_tokenizer
 
 WORDS = " ".join(f"w{k}" for k in range(20)) + " Question:"
 

@@ -20,7 +20,7 @@ from rl_qg.settings import PeftSettings
 from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.trainer import SelfCriticalTrainer
 from tests.rl_qg.training.test_trainer import WORDS, data, lines, pair_of_berts, trainer
-from tests.tiny import tiny_bart, tiny_t5, word_tokenizer
+from tests.tiny_models import tiny_bart, tiny_t5, word_tokenizer
 
 pytest.importorskip("peft")
 LORA = PeftSettings("lora", r=4, alpha=8, dropout=0.1)

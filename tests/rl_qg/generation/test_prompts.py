@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.generation.prompts import HIGHLIGHT, Prompt, PromptEncoder, add_highlight, default_prefix, highlight
 from rl_qg.runtime.errors import InputError
-from tests.tiny import example, tiny_bart, tiny_t5, word_tokenizer
+from tests.questions import example
+from tests.tiny_models import tiny_bart, tiny_t5, word_tokenizer
 
 WORDS = " ".join(f"w{k}" for k in range(40))
 

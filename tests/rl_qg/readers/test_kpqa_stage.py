@@ -20,7 +20,7 @@ from rl_qg.readers.token_classifier import IGNORED
 from rl_qg.runtime.errors import InputError, Terminated
 from rl_qg.runtime.preemption import Preemption
 from rl_qg.settings import QAModelSettings, TrainKPQASettings
-from tests.tiny import example
+from tests.questions import example
 from tests.toy_reader import FILLER, KINDS, toy_tokenizer
 
 SENTENCES = "Ida Koll built it. The mill stands on the Esk!  It burned in 1204, they say."

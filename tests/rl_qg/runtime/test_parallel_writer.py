@@ -26,7 +26,8 @@ from rl_qg.runtime.parallel_writer import write_lines
 from rl_qg.runtime.processes import leave
 from rl_qg.settings import GenerateSettings
 from tests.full_disk import room_for
-from tests.tiny import example, tiny_bart, word_tokenizer
+from tests.questions import example
+from tests.tiny_models import tiny_bart, word_tokenizer
 
 PROJECT = Path(__file__).resolve().parents[3]
 WORDS = " ".join(f"w{k}" for k in range(20))

@@ -15,7 +15,7 @@ from torch.distributed.fsdp import fully_shard
 
 from rl_qg.runtime.sharded_weights import WholeWeights, gather
 from rl_qg.training.encoder_sharing import encoded_once
-from tests.tiny import tiny_bart, tiny_t5
+from tests.tiny_models import tiny_bart, tiny_t5
 
 PROJECT = Path(__file__).resolve().parents[3]
 BUILDERS = (tiny_bart, tiny_t5)

@@ -13,7 +13,7 @@ from transformers import TrainerCallback
 
 from rl_qg.runtime.errors import InputError
 from tests.rl_qg.training.test_trainer import WordReward, data, lines, trainer
-from tests.tiny import tiny_bart
+from tests.tiny_models import tiny_bart
 
 
 class Failing(WordReward):

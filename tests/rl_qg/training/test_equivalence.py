@@ -29,8 +29,9 @@ from transformers import BartForConditionalGeneration
 
 from rl_qg.data.examples import QAExample
 from rl_qg.training.trainer_files import save_whole
+from tests.questions import example
 from tests.rl_qg.training.test_trainer import WORDS, lines, trainer
-from tests.tiny import example, tiny_bart, word_tokenizer
+from tests.tiny_models import tiny_bart, word_tokenizer
 
 PROJECT = Path(__file__).resolve().parents[3]
 SHORT = 9  # source tokens, special ones included, up to which a context is answered at once

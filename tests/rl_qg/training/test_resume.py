@@ -15,7 +15,7 @@ from rl_qg.runtime.preemption import train_until_told
 from rl_qg.training.callbacks import HeldOutStopping
 from rl_qg.training.trainer import SelfCriticalTrainer
 from tests.rl_qg.training.test_trainer import WordReward, data, lines, trainer
-from tests.tiny import tiny_bart
+from tests.tiny_models import tiny_bart
 
 
 class Remembering(WordReward):
@@ -29,7 +29,7 @@ class Remembering(WordReward):
         result.scores = [score + self.asked / 100 for score in result.scores]
         return result
 
-    def forget(self) -> None:
+    def reset_cache(self) -> None:
         self.asked = 0
 
 

@@ -21,7 +21,7 @@ from rl_qg.training import stages as stage
 from rl_qg.training.config import SelfCriticalConfig
 from rl_qg.training.stages import check_training, train
 from tests.rl_qg.training.test_trainer import WORDS, WordReward, data, lines
-from tests.tiny import tiny_bart, word_tokenizer
+from tests.tiny_models import tiny_bart, word_tokenizer
 
 
 @pytest.fixture(scope="module")

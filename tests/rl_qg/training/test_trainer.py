@@ -12,7 +12,8 @@ from rl_qg.data.examples import QAExample
 from rl_qg.generation import decoding as rollout
 from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.trainer import SelfCriticalConfig, SelfCriticalTrainer
-from tests.tiny import example, tiny_bart, tiny_t5, word_tokenizer
+from tests.questions import example
+from tests.tiny_models import tiny_bart, tiny_t5, word_tokenizer
 
 WORDS = " ".join(f"w{k}" for k in range(20))
 

@@ -20,7 +20,8 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.settings import CESettings, ModelSettings, PeftSettings, SCSTSettings, Settings, TrainingSettings
 from rl_qg.training.trl_config import check_algorithm
 from rl_qg.training.trl_stages import train_causal
-from tests.tiny import example, tiny_bart, word_tokenizer
+from tests.questions import example
+from tests.tiny_models import tiny_bart, word_tokenizer
 
 pytest.importorskip("trl")
 

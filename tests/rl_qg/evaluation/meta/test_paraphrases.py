@@ -12,7 +12,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.text.question_types import question_type
 from rl_qg.text.words import words
 from tests.judging import write_lines
-from tests.tiny import tiny_bart, word_tokenizer
+from tests.tiny_models import tiny_bart, word_tokenizer
 
 
 @pytest.mark.parametrize(

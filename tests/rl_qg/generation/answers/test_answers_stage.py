@@ -10,16 +10,17 @@ import pytest
 from accelerate import PartialState
 
 from rl_qg.commands.cli import compose
-from rl_qg.data.examples import read_examples, write_squad
+from rl_qg.data.examples import write_squad
 from rl_qg.data.passages import Passages, has_answers, passage_key, passage_keys
-from rl_qg.data.splits import answer_spans, with_more_spans
+from rl_qg.data.reading import read_examples
+from rl_qg.data.splits import answer_spans, with_additional_spans
 from rl_qg.data.synthetic_corpus import examples
 from rl_qg.generation.answers import stage as answers
 from rl_qg.generation.answers.stage import propose_answers, report_line, report_path
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AnswersSettings
 from tests.full_disk import room_for
-from tests.tiny import example
+from tests.questions import example
 
 RULES = AnswersSettings(batch_size=2)
 TEXTS = [
@@ -127,7 +128,7 @@ def test_a_file_that_brings_answers_is_read_to_its_end(tmp_path: Path, rows: lis
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert has_answers(str(path)) is brings
     if brings:
-        stream = with_more_spans(KNOWN, [str(path)], set())
+        stream = with_additional_spans(KNOWN, [str(path)], set())
         assert (len(stream), stream.report["dropped"]["no answer"]["count"]) == (2, 1)
     assert len(list(Passages([str(path)]))) == len(rows)
 
@@ -138,7 +139,7 @@ def test_squad_paragraphs_without_questions_bring_none(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
     assert has_answers(str(path))
-    assert len(with_more_spans(KNOWN, [str(path)], set())) == 2
+    assert len(with_additional_spans(KNOWN, [str(path)], set())) == 2
     with pytest.raises(InputError, match="field 'qas' is missing"):
         read_examples(path, role="train")
 
@@ -150,7 +151,7 @@ def test_half_characters_are_counted_and_stop_nothing(tmp_path: Path) -> None:
     name = str(tmp_path / "a.jsonl")
     assert passage_keys([name]) == {passage_key("Built in 1990.")}
     assert Passages([name], excluded=passage_keys([name])).form == "line"
-    stream = with_more_spans(KNOWN, [name], {passage_key("Other.")})
+    stream = with_additional_spans(KNOWN, [name], {passage_key("Other.")})
     assert (len(stream), stream.report["dropped"]["broken characters"]["count"]) == (2, 1)
 
 
@@ -334,7 +335,7 @@ def test_spans_of_files_join_those_of_the_training_data_once_and_without_validat
     others = list(examples(4, seed=1))
     write_squad(tmp_path / "more.json", [*known[:3], *others])
     held_out = {passage_key(others[0].context)}
-    stream = with_more_spans(known, [str(tmp_path / "more.json")], held_out)
+    stream = with_additional_spans(known, [str(tmp_path / "more.json")], held_out)
     found = list(stream)
     assert found[: len(known)] == known
     kept = [item for item in others if item.context != others[0].context]

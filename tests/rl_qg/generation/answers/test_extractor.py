@@ -29,7 +29,8 @@ from rl_qg.readers.token_classifier import IGNORED
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.preemption import Preemption
 from rl_qg.settings import QAModelSettings, TrainAnswersSettings
-from tests.tiny import example, word_tokenizer
+from tests.questions import example
+from tests.tiny_models import word_tokenizer
 
 FILLER = "the saw and near a ran to was very".split()
 ANSWERS = ["fox", "old horse", "deep green sea", "paris"]
