@@ -7,7 +7,7 @@ from typing import Any
 
 from accelerate import PartialState
 
-from rl_qg.data.question_tables import ScoreInput
+from rl_qg.data.question_tables import QuestionTable
 from rl_qg.evaluation.score import score_file
 
 
@@ -39,7 +39,7 @@ def score(
 ) -> dict[str, Any]:
     return score_file(
         reward or Length(),
-        ScoreInput(source, columns),
+        QuestionTable(source, columns),
         output,
         batch_size=batch_size,
         state=PartialState(cpu=True),

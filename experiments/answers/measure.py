@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_qg.data.examples import QAExample, passage_hash, read_examples, seeded_rank
+from rl_qg.data.examples import QAExample, passage_hash, seeded_rank
+from rl_qg.data.reading import read_examples
 from rl_qg.generation.answers.extractor import ExtractorAnswers
 from rl_qg.generation.answers.parser import ParserAnswers
 from rl_qg.generation.answers.rules import rule_spans

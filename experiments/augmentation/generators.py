@@ -15,7 +15,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rl_qg.data.examples import read_examples, take, write_squad
+from rl_qg.data.examples import write_squad
+from rl_qg.data.reading import read_examples
+from rl_qg.data.splits import take
 
 TEMPLATES = 3000
 REWARDS = {

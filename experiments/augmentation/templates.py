@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from rl_qg.data.examples import QAExample, read_examples, write_squad
+from rl_qg.data.examples import QAExample, write_squad
+from rl_qg.data.reading import read_examples
 from rl_qg.data.splits import answer_spans
 
 WORDS_AROUND = 14  # of the sentence on either side of the answer

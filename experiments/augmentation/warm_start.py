@@ -14,7 +14,7 @@ import torch
 from tqdm import tqdm
 
 from rl_qg.commands.open_run import passages_of
-from rl_qg.data.examples import read_examples
+from rl_qg.data.reading import read_examples
 from rl_qg.miniatures.recipes import RECIPES, Passage, sentences
 from rl_qg.settings import MiniatureSettings
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer, BartConfig, BartForConditionalGeneration
 
-from rl_qg.data import synthetic_corpus as world
+from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
 
 PASSAGES = 10**9  # of which as many are made as rows need
@@ -21,7 +21,7 @@ SHORT = 60  # characters
 
 def rows(count: int, prefix: str) -> Iterator[dict[str, object]]:
     """Flat rows, one a question."""
-    for example in islice(world.examples(PASSAGES, seed=0, prefix=prefix), count):
+    for example in islice(synthetic_examples(PASSAGES, seed=0, prefix=prefix), count):
         answers = {"text": [a.text for a in example.answers], "answer_start": [a.start for a in example.answers]}
         yield {
             "id": example.id,

@@ -19,7 +19,8 @@ from rewards import load
 from rewards.base import Metric
 from rewards.overlap.word_classes import FUNCTION_WORDS
 from rl_qg.confidence_intervals import Floats, PassageDraws, estimate
-from rl_qg.data.examples import QAExample, read_examples
+from rl_qg.data.examples import QAExample
+from rl_qg.data.reading import read_examples
 from rl_qg.runtime.hashes import file_hash
 
 METRICS = ("answerability", "q_bleu1")

@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelFo
 
 from rl_qg.commands.cli import compose
 from rl_qg.commands.open_run import passages_of, pretraining_text
-from rl_qg.data.synthetic_corpus import examples
+from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures import cache as miniature
 from rl_qg.miniatures.recipes import RECIPES, Passage
 from rl_qg.runtime.json_files import write_json
@@ -72,7 +72,7 @@ def ship(work: Path, output: Path, passages: list[Passage], settings: MiniatureS
 @torch.no_grad()
 def held_out_loss(folder: Path, kind: str) -> float:
     """Loss of the pretraining objective on fresh passages of the corpus."""
-    fresh = passages_of(list(examples(64, seed=1, prefix="fresh")))
+    fresh = passages_of(list(synthetic_examples(64, seed=1, prefix="fresh")))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = CLASSES.get(kind, AutoModelForMaskedLM).from_pretrained(folder, dtype=torch.float32).eval()
     torch.manual_seed(0)

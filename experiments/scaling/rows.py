@@ -20,7 +20,8 @@ from measure import write
 from transformers import AutoTokenizer
 
 from rl_qg.augmentation.stage import augment
-from rl_qg.data.examples import QAExample, read_examples
+from rl_qg.data.examples import QAExample
+from rl_qg.data.reading import read_examples
 from rl_qg.readers.features import encode
 from rl_qg.settings import AugmentSettings
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from rl_qg.data.formats import is_unicode, opened, parse_object, to_the_end
+from rl_qg.data.formats import complete_lines, is_unicode, open_binary, parse_object
 from rl_qg.runtime.errors import InputError
 
 FIELDS: dict[str, type] = {
@@ -121,8 +121,8 @@ def marked(path: Path, marks: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield (line number, line) of each line that is not blank."""
-    with opened(path) as stream:
-        for number, line in enumerate(to_the_end(stream, path), 1):
+    with open_binary(path) as stream:
+        for number, line in enumerate(complete_lines(stream, path), 1):
             if line.strip():
                 yield number, line
 

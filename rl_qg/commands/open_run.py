@@ -13,9 +13,9 @@ from typing import Any
 from accelerate import PartialState
 
 import rewards
-from rl_qg.data import synthetic_corpus as world
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import WORLD, Splits, load_splits
+from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.evaluation.reward_placement import loading, place
 from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.miniatures import cache as miniature
@@ -154,7 +154,7 @@ def pretraining_text(data: DataSettings, examples: Iterable[QAExample]) -> list[
     if data.train != WORLD:
         return passages_of(examples)
     sizes = data.world
-    fresh = passages_of(list(world.examples(5 * sizes.train_passages, seed=sizes.seed, prefix="pretraining")))
+    fresh = passages_of(list(synthetic_examples(5 * sizes.train_passages, seed=sizes.seed, prefix="pretraining")))
     return [passage if number % 4 == 0 else replace(passage, questions=()) for number, passage in enumerate(fresh)]
 
 

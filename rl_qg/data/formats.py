@@ -1,4 +1,4 @@
-"""The forms in which people keep QA data. Readers yield records as found; `rl_qg.data.examples` decides what is usable."""
+"""The file formats of QA data. Parsers yield records as they are; `rl_qg.data.reading` decides which are usable."""
 
 import gzip
 import json
@@ -16,8 +16,8 @@ HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
 
 @dataclass(frozen=True)
-class FoundRecord:
-    """A record as its file gives it: `answers` are (text, offset) pairs, an unknown offset is -1."""
+class RawRecord:
+    """A record as it is in its file: `answers` are (text, offset) pairs; an unknown offset is -1."""
 
     id: str
     title: str
@@ -28,40 +28,45 @@ class FoundRecord:
 
 
 def is_hub_name(source: str) -> bool:
-    """Say whether the source can only be the name of a Hub data set: no such path, and no file's ending."""
+    """Whether the source can only be the name of a Hub data set: there is no such path, and no file extension."""
     return bool(HUB_NAME.fullmatch(source)) and not FILE_NAME.fullmatch(source) and not Path(source).exists()
 
 
-def found_records(source: str, split: str, *, unlabelled: bool = False) -> Iterator[FoundRecord]:
+def raw_records(source: str, split: str, *, unlabelled: bool = False) -> Iterator[RawRecord]:
     """Yield the records of a file, or of one split of a Hub data set; a missing id becomes `<file stem>-<row>`.
 
-    With `unlabelled`, records may lack the fields `question` and `answers`, and SQuAD's paragraphs `qas`. Raises
-    `InputError` with file, place and field.
+    Args:
+        source: a path or a Hub name.
+        split: of a Hub data set.
+        unlabelled: records may lack the fields `question` and `answers`, and SQuAD paragraphs the field `qas`.
+
+    Raises:
+        InputError: with file, position and field.
     """
     if is_hub_name(source):
         return _from_rows(_hub_rows(source, split), f"{source.rsplit('/')[-1]}-{split}", unlabelled)
     path = Path(source).expanduser()
     if not path.is_file():
-        fault = "is a folder: name the files in it" if path.is_dir() else "no such file: check the path"
-        raise InputError(f"{source}: {fault}")
+        problem = "is a folder: name the files in it" if path.is_dir() else "no such file: check the path"
+        raise InputError(f"{source}: {problem}")
     match = FILE_NAME.fullmatch(path.name)
     if match is None:
         raise InputError(f"{source}: unknown kind of file; use .json, .jsonl (both also .gz) or .parquet")
     if match["table"]:
         return _from_rows(parquet_rows(path), match["stem"], unlabelled)
     if match["kind"].lower() == "jsonl":
-        return _from_rows(line_rows(path), match["stem"], unlabelled)
+        return _from_rows(json_line_rows(path), match["stem"], unlabelled)
     return _from_squad(path, match["stem"], unlabelled)
 
 
 def find_once(part: str, whole: str) -> int:
-    """Return the only place of `part` in `whole`; -1 when there is none, -2 when there are several."""
+    """Return the position of `part` in `whole` if it occurs once; -1 if it does not occur, -2 if several times."""
     first = whole.find(part)
     return -2 if first >= 0 and whole.find(part, first + 1) >= 0 else first
 
 
 def is_unicode(text: str) -> bool:
-    r"""Say whether the text can be written as UTF-8; half a pair (the JSON escape `\ud800` alone) cannot."""
+    r"""Whether the text can be encoded as UTF-8; an unpaired surrogate (the JSON escape `\ud800` alone) cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -70,14 +75,14 @@ def is_unicode(text: str) -> bool:
 
 
 def parse_object(text: bytes, where: str) -> dict[str, Any]:
-    """Parse one JSON object; raise `InputError` with `where`, line and column when it is malformed or another type."""
+    """Parse one JSON object; raise `InputError` with `where`, line and column if it is malformed or not an object."""
     try:
         value = json.loads(text.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise InputError(f"{where}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}" if b"\n" in text.strip() else f"column {error.colno}"
-        raise InputError(f"{where}: malformed JSON at {place}: {error.msg}") from None
+        position = f"line {error.lineno}, column {error.colno}" if b"\n" in text.strip() else f"column {error.colno}"
+        raise InputError(f"{where}: malformed JSON at {position}: {error.msg}") from None
     except (RecursionError, ValueError) as error:  # nested too deeply, or a number of thousands of digits
         raise InputError(f"{where}: unusable JSON: {error}") from None
     if not isinstance(value, dict):
@@ -85,25 +90,25 @@ def parse_object(text: bytes, where: str) -> dict[str, Any]:
     return value
 
 
-# --- The shapes of records ---
+# --- from each format to records
 
 
-def _from_squad(path: Path, stem: str, unlabelled: bool) -> Iterator[FoundRecord]:
+def _from_squad(path: Path, stem: str, unlabelled: bool) -> Iterator[RawRecord]:
     number = 0
-    with opened(path) as stream:
-        root = parse_object(b"".join(to_the_end(stream, path)), f"{path}")
+    with open_binary(path) as stream:
+        root = parse_object(b"".join(complete_lines(stream, path)), f"{path}")
     for a, article in enumerate(_list(root, "data", f"{path}")):
         article_at = f"{path}: data[{a}]"
         title = _text(article, "title", article_at, optional=True)
         for p, paragraph in enumerate(_list(article, "paragraphs", article_at)):
             paragraph_at = f"{article_at}.paragraphs[{p}]"
             context = _text(paragraph, "context", paragraph_at)
-            bare = unlabelled and "qas" not in paragraph
-            for q, qa in enumerate([] if bare else _list(paragraph, "qas", paragraph_at)):
+            no_questions = unlabelled and "qas" not in paragraph
+            for q, qa in enumerate([] if no_questions else _list(paragraph, "qas", paragraph_at)):
                 number += 1
                 where = f"{paragraph_at}.qas[{q}]"
                 impossible = isinstance(qa, dict) and qa.get("is_impossible") is True
-                yield FoundRecord(
+                yield RawRecord(
                     id=_id(qa, where) or f"{stem}-{number}",
                     title=title,
                     context=context,
@@ -113,41 +118,41 @@ def _from_squad(path: Path, stem: str, unlabelled: bool) -> Iterator[FoundRecord
                 )
 
 
-def _from_rows(rows: Iterable[tuple[str, int, Any]], stem: str, unlabelled: bool) -> Iterator[FoundRecord]:
-    """Flat rows, or QG-Bench rows where they have a `paragraph`."""
+def _from_rows(rows: Iterable[tuple[str, int, Any]], stem: str, unlabelled: bool) -> Iterator[RawRecord]:
+    """Flat rows; rows with a field `paragraph` are QG-Bench rows."""
     for where, number, row in rows:
         qg_bench = "paragraph" in row
         context = _text(row, "paragraph" if qg_bench else "context", where)
-        bare = _lacks(row, "answer" if qg_bench else "answers", unlabelled)
-        yield FoundRecord(
+        no_answer = _lacks(row, "answer" if qg_bench else "answers", unlabelled)
+        yield RawRecord(
             id=_id(row, where) or f"{stem}-{number}",
             title=_text(row, "title", where, optional=True),
             context=context,
             question=_text(row, "question", where, optional=unlabelled),
-            answers=() if bare else _located(row, where) if qg_bench else _answers(row, where),
+            answers=() if no_answer else _qg_bench_answer(row, where) if qg_bench else _answers(row, where),
         )
 
 
 def _lacks(record: Any, name: str, unlabelled: bool) -> bool:
-    """Whether a record may lack a field, and does."""
+    """Whether a field is missing, and may be."""
     return unlabelled and isinstance(record, dict) and name not in record
 
 
-def _located(row: dict[str, Any], where: str) -> tuple[tuple[str, int], ...]:
-    """Place a QG-Bench answer: where it stands alone in the paragraph, else first in the sentence, else unknown."""
+def _qg_bench_answer(row: dict[str, Any], where: str) -> tuple[tuple[str, int], ...]:
+    """Locate a QG-Bench answer: its only occurrence in the paragraph, else its first in the sentence, else unknown."""
     answer, sentence, paragraph = (_text(row, name, where) for name in ("answer", "sentence", "paragraph"))
     start = find_once(answer, paragraph)
     if start < 0:
-        outside, inside = find_once(sentence, paragraph), sentence.find(answer)
-        start = outside + inside if outside >= 0 and inside >= 0 else -1
+        sentence_start, offset = find_once(sentence, paragraph), sentence.find(answer)
+        start = sentence_start + offset if sentence_start >= 0 and offset >= 0 else -1
     return ((answer, start),)
 
 
-# --- Where rows come from: each yields (place for messages, number, row) ---
+# --- rows of each kind of source: (position for messages, number, row)
 
 
 def _hub_rows(name: str, split: str) -> Iterator[tuple[str, int, Any]]:
-    import datasets  # slow to import, and needed for this source alone
+    import datasets  # slow to import, and needed only for the Hub
 
     try:
         data = datasets.load_dataset(name, split=split)
@@ -161,7 +166,7 @@ def _hub_rows(name: str, split: str) -> Iterator[tuple[str, int, Any]]:
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
-    """Yield place, number and value of every row of a Parquet file, a batch in memory at a time."""
+    """Yield (position for messages, number, row) for every row of a Parquet file, one batch in memory at a time."""
     import pyarrow
     import pyarrow.parquet
 
@@ -175,32 +180,32 @@ def parquet_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
         raise InputError(f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]})") from None
 
 
-def line_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
-    """Yield place, number and value of every line of a JSON lines file that is not blank."""
-    with opened(path) as stream:
-        for number, line in enumerate(to_the_end(stream, path), 1):
+def json_line_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
+    """Yield (position for messages, number, row) for every line of a JSON lines file that is not blank."""
+    with open_binary(path) as stream:
+        for number, line in enumerate(complete_lines(stream, path), 1):
             if line.strip():
                 where = f"{path}: line {number}"
                 yield where, number, parse_object(line, where)
 
 
-def opened(path: Path) -> BinaryIO | gzip.GzipFile:
-    """Open a file, gzip or not, for its bytes; raise `InputError` if it cannot be."""
+def open_binary(path: Path) -> BinaryIO | gzip.GzipFile:
+    """Open a file, gzipped or not, as bytes; raise `InputError` if that fails."""
     try:
         return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
 
 
-def to_the_end(stream: Iterable[bytes], path: Path) -> Iterator[bytes]:
-    """Yield every line; raise `InputError` where the file breaks off or is damaged."""
+def complete_lines(stream: Iterable[bytes], path: Path) -> Iterator[bytes]:
+    """Yield every line; raise `InputError` where the file is truncated or damaged."""
     try:
         yield from stream
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read to its end ({error}); download or write it again") from None
 
 
-# --- Fields ---
+# --- fields of a record
 
 
 def _field(record: Any, name: str, where: str) -> Any:
@@ -219,7 +224,7 @@ def _list(record: Any, name: str, where: str) -> list[Any]:
 
 
 def _text(record: Any, name: str, where: str, *, optional: bool = False) -> str:
-    """Read a text; null counts as empty, and so does a missing field that is optional."""
+    """Read a text field; null is the empty text, and so is a missing optional field."""
     value = record.get(name) if optional and isinstance(record, dict) else _field(record, name, where)
     if value is not None and not isinstance(value, str):
         raise InputError(f"{where}: field {name!r} must be text, got {type(value).__name__}")
@@ -232,7 +237,7 @@ def _id(record: Any, where: str) -> str:
 
 
 def _answers(record: Any, where: str) -> tuple[tuple[str, int], ...]:
-    """Read `answers`, a list of objects or an object of lists."""
+    """Read `answers`: a list of objects, or an object of lists."""
     value, where = _field(record, "answers", where), f"{where}: answers"
     if isinstance(value, dict):
         texts, starts = _list(value, "text", where), _list(value, "answer_start", where)
@@ -245,7 +250,7 @@ def _answers(record: Any, where: str) -> tuple[tuple[str, int], ...]:
 
 
 def _offset(answer: Any, where: str) -> int:
-    """Read `answer_start`; null is unknown; a whole float (how pandas writes a column with gaps) will do."""
+    """Read `answer_start`; null is unknown; a whole float is accepted (pandas writes a column with gaps so)."""
     value = _field(answer, "answer_start", where)
     if value is None:
         return -1

@@ -1,9 +1,9 @@
-"""Passages without questions, from text files or from any form of QA data, one at a time.
+"""Passages without questions, from text files or from any format of QA data, one at a time.
 
     Passages(["contexts.txt"])          # one passage a line
     Passages(["dev.json", "more.jsonl"])  # the distinct passages of QA files
 
-A passage is known by `passage_hash`: of those that say the same the first alone is read.
+Passages with the same `passage_hash` are the same; only the first of them is read.
 """
 
 import gzip
@@ -14,13 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.data.examples import passage_hash
-from rl_qg.data.formats import FILE_NAME, is_unicode, line_rows, opened, parquet_rows, parse_object, to_the_end
+from rl_qg.data.formats import (
+    FILE_NAME,
+    complete_lines,
+    is_unicode,
+    json_line_rows,
+    open_binary,
+    parquet_rows,
+    parse_object,
+)
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 
 FORMS = ("line", "paragraph")
 TEXT = re.compile(r"(?P<stem>.+?)\.(txt|text|md)(\.gz)?", re.IGNORECASE)
-CONTEXT = ("context", "paragraph", "text")  # the fields of a row that may hold the passage, in this order
+CONTEXT_FIELDS = ("context", "paragraph", "text")  # fields of a row that may hold the passage, in this order
 
 
 @dataclass(frozen=True)
@@ -35,29 +43,31 @@ class Passage:
 
 @dataclass
 class PassageCounts:
-    """What reading did: `read` = `kept` + `empty` + `broken` + `repeated` + `excluded`."""
+    """Counts of one reading: `read` = `kept` + `empty` + `broken` + `repeated` + `excluded`."""
 
     read: int = 0
     kept: int = 0
     empty: int = 0
-    broken: int = 0  # characters that are no Unicode
+    broken: int = 0  # not valid Unicode
     repeated: int = 0
     excluded: int = 0
 
 
 @dataclass
 class Passages:
-    """The distinct passages of some files, in order, read anew by each `iter`; of the passages stand only hashes in
-    memory.
+    """The distinct passages of some files, in order. Each `iter` reads the files again; only hashes are in memory.
 
     Args:
         sources: text files (`.txt`, `.text`, `.md`, also `.gz`); SQuAD `.json`; `.jsonl` or `.parquet` with `context`
-            (or `paragraph`, or `text`) and perhaps `id` and `title`. A missing id is `<file stem>-<number>`, and so is
-            that of QA data, where ids are those of questions.
-        form: `line` (a passage a line) or `paragraph` (blank lines between passages) of text files.
-        excluded: hashes of passages that are left out, such as those of validation data.
+            (or `paragraph`, or `text`) and optionally `id` and `title`. A missing id becomes `<file stem>-<number>`;
+            so does the id of QA data, where ids are those of questions.
+        form: of text files: `line` (a passage a line) or `paragraph` (blank lines between passages).
+        excluded: keys (`passage_key`) of passages that are left out, such as those of validation data.
 
-    `counts` holds those of the last complete reading. Raises `InputError` with file and place for what is malformed.
+    `counts` is about the last reading.
+
+    Raises:
+        InputError: with file and position, for malformed data.
     """
 
     sources: Sequence[str]
@@ -71,7 +81,7 @@ class Passages:
         if not self.sources:
             raise InputError("input has no value; give passages, such as input=contexts.txt")
         for source in self.sources:
-            _readable(source)
+            _checked_path(source)
 
     @property
     def hashes(self) -> dict[str, str]:
@@ -82,7 +92,7 @@ class Passages:
         self.counts = counts = PassageCounts()
         seen: set[bytes] = set()
         for source in self.sources:
-            for passage in found_passages(source, self.form):
+            for passage in file_passages(source, self.form):
                 counts.read += 1
                 if not passage.context.strip():
                     counts.empty += 1
@@ -99,24 +109,24 @@ class Passages:
 
 
 def passage_key(context: str) -> bytes:
-    """Return 16 bytes that are equal for passages that differ in white space alone."""
+    """Return 16 bytes that are equal for passages that differ only in white space."""
     return bytes.fromhex(passage_hash(context))[:16]
 
 
 def passage_keys(sources: Sequence[str], form: str = "line") -> set[bytes]:
-    """The keys of all passages of some files; what is no Unicode is no passage."""
-    texts = (passage.context for source in sources for passage in found_passages(source, form))
+    """The keys of all passages of some files, without those that are not valid Unicode."""
+    texts = (passage.context for source in sources for passage in file_passages(source, form))
     return {passage_key(text) for text in texts if is_unicode(text)}
 
 
 def has_answers(source: str) -> bool:
-    """Whether any passage of a file comes with an answer that `rl_qg.data.formats` reads: then it is QA data."""
-    return any(passage.answered for passage in found_passages(source, "line"))
+    """Whether a file is QA data: some passage in it has an answer that `rl_qg.data.formats` can read."""
+    return any(passage.answered for passage in file_passages(source, "line"))
 
 
-def found_passages(source: str, form: str) -> Iterator[Passage]:
-    """The passages of a file as they stand there; those of QA data once for each question."""
-    path = _readable(source)
+def file_passages(source: str, form: str) -> Iterator[Passage]:
+    """All passages of a file, repeated ones included: rows of QA data give one passage for each question."""
+    path = _checked_path(source)
     if text := TEXT.fullmatch(path.name):
         return _from_text(path, text["stem"], form)
     match = FILE_NAME.fullmatch(path.name)
@@ -124,16 +134,16 @@ def found_passages(source: str, form: str) -> Iterator[Passage]:
     if match["table"]:
         return _from_rows(parquet_rows(path), match["stem"])
     if match["kind"].lower() == "jsonl":
-        return _from_rows(line_rows(path), match["stem"])
+        return _from_rows(json_line_rows(path), match["stem"])
     return _from_squad(path, match["stem"])
 
 
-def _readable(source: str) -> Path:
-    """The path of a file that there is, of a kind that is known."""
+def _checked_path(source: str) -> Path:
+    """The path of an existing file of a known kind."""
     path = Path(source).expanduser()
     if not path.is_file():
-        fault = "is a folder: name the files in it" if path.is_dir() else "no such file: check the path"
-        raise InputError(f"{source}: {fault}")
+        problem = "is a folder: name the files in it" if path.is_dir() else "no such file: check the path"
+        raise InputError(f"{source}: {problem}")
     if not TEXT.fullmatch(path.name) and not FILE_NAME.fullmatch(path.name):
         raise InputError(
             f"{source}: unknown kind of file; use .txt (passages), .jsonl, .json (all also .gz) or .parquet"
@@ -142,19 +152,19 @@ def _readable(source: str) -> Path:
 
 
 def _from_text(path: Path, stem: str, form: str) -> Iterator[Passage]:
-    """A passage a line, or what stands between blank lines, its line ends made spaces."""
-    with opened(path) as stream:
+    """One passage for each line; or for each block between blank lines, its line ends replaced by spaces."""
+    with open_binary(path) as stream:
         lines = _decoded(stream, path)
         passages = lines if form == "line" else _paragraphs(lines)
         number = 0
         for text in passages:
-            if text.strip():  # a blank line is no passage
+            if text.strip():  # skip blank lines
                 number += 1
                 yield Passage(f"{stem}-{number}", "", text)
 
 
 def _decoded(stream: Iterable[bytes] | gzip.GzipFile, path: Path) -> Iterator[str]:
-    for number, line in enumerate(to_the_end(stream, path), 1):
+    for number, line in enumerate(complete_lines(stream, path), 1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
         except UnicodeDecodeError as error:
@@ -175,40 +185,40 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
 
 def _from_rows(rows: Iterable[tuple[str, int, Any]], stem: str) -> Iterator[Passage]:
     for where, number, row in rows:
-        name = next((name for name in CONTEXT if isinstance(row, dict) and name in row), None)
+        name = next((name for name in CONTEXT_FIELDS if isinstance(row, dict) and name in row), None)
         if name is None:
-            raise InputError(f"{where}: no passage; expected one of the fields {', '.join(CONTEXT)}")
-        asked = bool(row.get("question"))
-        key = "" if asked else str(_text(row, "id", where, (str, int)))
+            raise InputError(f"{where}: no passage; expected one of the fields {', '.join(CONTEXT_FIELDS)}")
+        is_question = bool(row.get("question"))  # then the id is that of the question
+        key = "" if is_question else str(_text(row, "id", where, (str, int)))
         context, title = str(_text(row, name, where)), str(_text(row, "title", where))
-        yield Passage(key or f"{stem}-{number}", title, context, name != "text" and _answered(row))
+        yield Passage(key or f"{stem}-{number}", title, context, name != "text" and _has_answer(row))
 
 
-def _answered(row: dict[str, Any]) -> bool:
+def _has_answer(row: dict[str, Any]) -> bool:
     answers = row.get("answer" if "paragraph" in row else "answers")
     return bool(answers.get("text") if isinstance(answers, dict) else answers)
 
 
 def _from_squad(path: Path, stem: str) -> Iterator[Passage]:
-    with opened(path) as stream:
-        root = parse_object(b"".join(to_the_end(stream, path)), f"{path}")
+    with open_binary(path) as stream:
+        root = parse_object(b"".join(complete_lines(stream, path)), f"{path}")
     number = 0
     for a, article in enumerate(_list(root, "data", f"{path}")):
         at = f"{path}: data[{a}]"
         title = str(_text(article, "title", at)) if isinstance(article, dict) else ""
         for p, paragraph in enumerate(_list(article, "paragraphs", at)):
             where = f"{at}.paragraphs[{p}]"
-            asked = _list(paragraph, "qas", where) if isinstance(paragraph, dict) and "qas" in paragraph else []
+            questions = _list(paragraph, "qas", where) if isinstance(paragraph, dict) and "qas" in paragraph else []
             number += 1
             context = str(_text(paragraph, "context", where, required=True))
-            answered = any(isinstance(qa, dict) and _answered(qa) for qa in asked)
+            answered = any(isinstance(qa, dict) and _has_answer(qa) for qa in questions)
             yield Passage(f"{stem}-{number}", title, context, answered)
 
 
 def _list(record: Any, name: str, where: str) -> list[Any]:
     value = record.get(name) if isinstance(record, dict) else None
     if not isinstance(value, list):
-        raise InputError(f"{where}: expected a list {name!r}, as SQuAD has it")
+        raise InputError(f"{where}: expected a list {name!r}, as in SQuAD")
     return value
 
 

@@ -1,9 +1,9 @@
-"""Rows to score, from the forms in which people keep questions, read one at a time and as often as asked.
+"""Tables of questions to score, read row by row, as many times as needed.
 
-`.jsonl` (one object a line, blank lines skipped), SQuAD v1.1 `.json` (one row a question, with its first answer; one
-document, so the only form that is held whole), `.parquet`, `.csv` (RFC 4180 quoting), `.tsv` (no quoting: a cell is
-what stands between two tabs), each of the text forms also as `.gz`; or plain text files with one item a line, one
-file for each column.
+Formats: `.jsonl` (one object a line, blank lines skipped), SQuAD v1.1 `.json` (one row a question, with its first
+answer; held whole in memory, since it is one document), `.parquet`, `.csv` (RFC 4180 quoting), `.tsv` (no quoting: a
+cell is the text between two tabs); each of the text formats also as `.gz`. Or plain text files with one item a line,
+one file for each column.
 """
 
 import csv
@@ -14,33 +14,33 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from rl_qg.data.formats import found_records, is_unicode, line_rows, opened, parquet_rows, to_the_end
+from rl_qg.data.formats import complete_lines, is_unicode, json_line_rows, open_binary, parquet_rows, raw_records
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 
 FILE_NAME = re.compile(r".+\.((?P<kind>jsonl?|tsv|csv)(\.gz)?|(?P<table>parquet))", re.IGNORECASE)
-ELSE = {"context": "paragraph", "answer": "answers", "references": "reference"}
-"""The other name under which a column is looked for while its own is the default: as in QG-Bench, SQuAD, QGEval."""
+ALTERNATIVES = {"context": "paragraph", "answer": "answers", "references": "reference"}
+"""Second name under which a column is looked up if its name was not set: as in QG-Bench, SQuAD, QGEval."""
 LONGEST_CELL = 1 << 24
 
 
 @dataclass(frozen=True)
-class Row:
-    """One row as its file gives it, and where it stands, for messages."""
+class TableRow:
+    """One row as it is in its file, and its position, for messages."""
 
     where: str
     fields: dict[str, Any]
 
 
-class ScoreInput:
-    """The rows of a file, or of text files by column. Each `iter` reads them anew.
+class QuestionTable:
+    """The rows of a file, or of text files by column. Each `iter` reads them from the start.
 
     Args:
-        source: a path; or for each column a text file with one item a line, as `{"question": "q.txt", …}`.
+        source: a path; or for each column a text file with one item a line, such as `{"question": "q.txt", …}`.
         columns: for any of question, context, answer and references, the name of the field that holds it.
 
     Raises:
-        InputError: a file that is missing or of unknown kind; while reading, a row that cannot be read.
+        InputError: a file is missing or of unknown kind; while reading, a row cannot be read.
     """
 
     def __init__(self, source: str | Path | Mapping[str, Any], columns: Mapping[str, str] | None = None) -> None:
@@ -55,8 +55,8 @@ class ScoreInput:
             raise InputError(f"input={source!r}: give one file, or text files by column: {{question: q.txt, …}}")
         for path in self.paths:
             if not path.is_file():
-                fault = "is a folder: name the file in it" if path.is_dir() else "no such file: check the path"
-                raise InputError(f"{path}: {fault}")
+                problem = "is a folder: name the file in it" if path.is_dir() else "no such file: check the path"
+                raise InputError(f"{path}: {problem}")
         if not self._texts and not FILE_NAME.fullmatch(self.paths[0].name):
             raise InputError(
                 f"{self.paths[0]}: unknown kind of file; use .jsonl, .json (SQuAD), .parquet, .tsv or .csv, or for "
@@ -66,17 +66,17 @@ class ScoreInput:
     def __str__(self) -> str:
         return ", ".join(map(str, self.paths))
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[TableRow]:
         if self._texts:
             return _parallel_rows(self._texts)
         path = self.paths[0]
         match = FILE_NAME.fullmatch(path.name)
-        assert match is not None  # since __init__
+        assert match is not None  # checked in __init__
         if match["table"]:
-            return (Row(where, fields) for where, _, fields in parquet_rows(path))
+            return (TableRow(where, fields) for where, _, fields in parquet_rows(path))
         kind = match["kind"].lower()
         if kind == "jsonl":
-            return (Row(where, fields) for where, _, fields in line_rows(path))
+            return (TableRow(where, fields) for where, _, fields in json_line_rows(path))
         if kind == "json":
             return _squad_rows(path)
         return _table_rows(path, _tsv_cells(path) if kind == "tsv" else _csv_cells(path))
@@ -85,11 +85,11 @@ class ScoreInput:
         """SHA-256 of each file."""
         return {str(path): file_hash(path) for path in self.paths}
 
-    def value(self, row: Row, column: str) -> Any:
-        """What a row has in a column: a text, for references a list of texts; None where it has none of that kind."""
+    def value(self, row: TableRow, column: str) -> Any:
+        """The value of a column: a text, or for references a list of texts; None if there is no such value."""
         name = self.columns[column]
         if name == column and row.fields.get(name) is None:
-            name = ELSE.get(column, name)
+            name = ALTERNATIVES.get(column, name)
         return _READ[column](row.fields.get(name))
 
 
@@ -98,7 +98,7 @@ def _text(value: Any) -> str | None:
 
 
 def _answer(value: Any) -> str | None:
-    """A text that says something, the first one of a list, or SQuAD's `{text: […]}` or `[{text: …}]`."""
+    """A text that is not blank, the first one of a list, or SQuAD's `{text: […]}` or `[{text: …}]`."""
     if isinstance(value, Mapping):
         return _answer(value.get("text"))
     if isinstance(value, list):
@@ -115,27 +115,27 @@ def _references(value: Any) -> list[str] | None:
 _READ = {"question": _text, "context": _text, "answer": _answer, "references": _references}
 
 
-def _squad_rows(path: Path) -> Iterator[Row]:
-    for record in found_records(str(path), "train"):
+def _squad_rows(path: Path) -> Iterator[TableRow]:
+    for record in raw_records(str(path), "train"):
         fields = {"id": record.id, "title": record.title, "context": record.context, "question": record.question}
         if record.answers:
             fields["answer"] = record.answers[0][0]
-        yield Row(f"{path}: question {record.id!r}", fields)
+        yield TableRow(f"{path}: question {record.id!r}", fields)
 
 
-def _parallel_rows(texts: Mapping[str, Path]) -> Iterator[Row]:
+def _parallel_rows(texts: Mapping[str, Path]) -> Iterator[TableRow]:
     """Line n of every file is row n; a blank line is an empty item."""
     first = next(iter(texts.values()))
     for number, items in enumerate(zip_longest(*map(_text_lines, texts.values())), 1):
         if None in items:
             counts = {name: sum(1 for _ in _text_lines(path)) for name, path in texts.items()}
-            found = ", ".join(f"{texts[name]} has {count:,} lines" for name, count in counts.items())
-            raise InputError(f"{found}: give every column one item a line")
+            lengths = ", ".join(f"{texts[name]} has {count:,} lines" for name, count in counts.items())
+            raise InputError(f"{lengths}: give every column one item a line")
         fields = {name: line.rstrip("\r\n") for name, line in zip(texts, items, strict=True)}
-        yield Row(f"{first}: line {number}", fields)
+        yield TableRow(f"{first}: line {number}", fields)
 
 
-def _table_rows(path: Path, cells: Iterable[tuple[int, list[str]]]) -> Iterator[Row]:
+def _table_rows(path: Path, cells: Iterable[tuple[int, list[str]]]) -> Iterator[TableRow]:
     """Rows under a header line; blank lines are skipped."""
     header: list[str] = []
     for number, row in cells:
@@ -147,8 +147,10 @@ def _table_rows(path: Path, cells: Iterable[tuple[int, list[str]]]) -> Iterator[
                 raise InputError(f"{path}: line {number}: two columns have the same name; rename one")
             continue
         if len(row) != len(header):
-            raise InputError(f"{path}: line {number}: {len(row)} cells under a header of {len(header)}; mend the line")
-        yield Row(f"{path}: line {number}", dict(zip(header, row, strict=True)))
+            raise InputError(
+                f"{path}: line {number}: {len(row)} cells under a header of {len(header)}; correct the line"
+            )
+        yield TableRow(f"{path}: line {number}", dict(zip(header, row, strict=True)))
 
 
 def _tsv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -159,7 +161,7 @@ def _tsv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of a row's first line, and its cells."""
-    csv.field_size_limit(LONGEST_CELL)  # the module's own limit, 131,072, is shorter than some documents
+    csv.field_size_limit(LONGEST_CELL)  # the default limit of the module, 131,072, is shorter than some documents
     reader = csv.reader(_text_lines(path), strict=True)
     start = 1
     try:
@@ -171,9 +173,9 @@ def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _text_lines(path: Path) -> Iterator[str]:
-    """Yield the lines, ends included; only a line feed ends one."""
-    with opened(path) as stream:
-        for number, line in enumerate(to_the_end(stream, path), 1):
+    """Yield the lines, with their ends; only a line feed ends a line."""
+    with open_binary(path) as stream:
+        for number, line in enumerate(complete_lines(stream, path), 1):
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:

@@ -1,34 +1,26 @@
-"""Which examples play which role in a run: gold, unlabelled and validation. Every stage derives the same split from
-the same settings.
+"""Which examples play which role in a run: gold, unlabelled and validation.
+
+Every stage derives the same split from the same settings.
 """
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rl_qg.data import synthetic_corpus as world
-from rl_qg.data.examples import (
-    QAData,
-    QAExample,
-    Role,
-    examples_hash,
-    leakage,
-    passage_hash,
-    read_examples,
-    report_line,
-    sample_labelled,
-    take,
-)
-from rl_qg.data.formats import FoundRecord, found_records, is_unicode
+from rl_qg.data.examples import QAExample, Role, examples_hash, passage_hash, seeded_rank
+from rl_qg.data.formats import RawRecord, is_unicode, raw_records
 from rl_qg.data.passages import Passages, passage_key
-from rl_qg.data.streaming import ExampleStream, Source, as_found, span_key, stream_examples
+from rl_qg.data.reading import QAData, read_examples, report_line, source_names
+from rl_qg.data.streaming import ExampleStream, RecordSource, as_raw_record, span_key, stream_examples
+from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, WorldSettings
 
 WORLD = "world"
+"""The value of `data.train` and `data.validation` that names the embedded corpus."""
 log = logging.getLogger(__name__)
 
 
@@ -57,19 +49,39 @@ class Splits:
 
 
 def load_splits(settings: DataSettings) -> Splits:
-    """Read both roles, drop training passages that are also validation passages, and set the unlabelled passages
-    apart.
-    """
-    more = source_names(settings.unlabelled)
+    """Read both roles, drop training passages that are also validation passages, and select the unlabelled ones."""
+    # 1. Read.
     train, validation = read_role(settings, "train"), read_role(settings, "validation")
-    shared = leakage(train.examples, validation.examples)
-    leaked = set(shared.shared_hashes)
-    clean = [example for example in train.examples if passage_hash(example.context) not in leaked]
+    # 2. Drop what leaks.
+    clean, check = _without_leakage(train.examples, validation.examples)
+    # 3. Sample, and split into labelled and unlabelled passages.
+    clean = take(clean, settings.max_train, settings.seed)
+    gold, unlabelled = sample_labelled(clean, settings.labelled_fraction, settings.seed)
+    unlabelled_files = source_names(settings.unlabelled)
+    unlabelled_hashes = Passages(unlabelled_files).hashes if unlabelled_files else {}
+    return Splits(
+        gold=gold,
+        unlabelled=unlabelled,
+        validation=take(validation.examples, settings.max_validation, settings.seed),
+        held_out=frozenset(passage_key(example.context) for example in validation.examples),
+        leakage=check,
+        hashes={**train.hashes, **validation.hashes, **unlabelled_hashes},
+        report={"train": train.report, "validation": validation.report},
+    )
+
+
+def _without_leakage(
+    train: Sequence[QAExample], validation: Sequence[QAExample]
+) -> tuple[list[QAExample], dict[str, int]]:
+    """The training examples about passages that are not in the validation data, and the counts of the check."""
+    result = leakage(train, validation)
+    leaked = set(result.shared_hashes)
+    clean = [example for example in train if passage_hash(example.context) not in leaked]
     check = {
-        "train_passages": shared.train_passages,
-        "validation_passages": shared.validation_passages,
-        "shared_passages": shared.shared,
-        "train_examples_dropped": len(train.examples) - len(clean),
+        "train_passages": result.train_passages,
+        "validation_passages": result.validation_passages,
+        "shared_passages": result.shared,
+        "train_examples_dropped": len(train) - len(clean),
     }
     log.info(
         "leakage check: %(train_passages)d training and %(validation_passages)d validation passages, "
@@ -78,32 +90,24 @@ def load_splits(settings: DataSettings) -> Splits:
     )
     if not clean:
         raise InputError("data.train: every passage is also in data.validation; name different files")
-    clean = take(clean, settings.max_train, settings.seed)
-    gold, unlabelled = sample_labelled(clean, settings.labelled_fraction, settings.seed)
-    return Splits(
-        gold=gold,
-        unlabelled=unlabelled,
-        validation=take(validation.examples, settings.max_validation, settings.seed),
-        held_out=frozenset(passage_key(example.context) for example in validation.examples),
-        leakage=check,
-        hashes={**train.hashes, **validation.hashes, **(Passages(more).hashes if more else {})},
-        report={"train": train.report, "validation": validation.report},
-    )
+    return clean, check
 
 
 def load_training(settings: DataSettings) -> list[QAExample]:
-    """The training examples alone, for commands that know no validation data; questions may be missing."""
+    """The training examples alone, for commands that have no validation data; questions may be missing."""
     train = read_role(settings, "train", allow_unlabelled=True)
     return take(train.examples, settings.max_train, settings.seed)
 
 
 def training_spans(settings: DataSettings) -> ExampleStream:
-    """What `answer_spans(load_training(settings))` returns, as a stream: any number of examples."""
+    """What `answer_spans(load_training(settings))` returns, as a stream that need not fit into memory."""
     source = _source(settings, "train")
     options: dict[str, Any] = {"role": "train", "allow_unlabelled": True, "spans": True}
     options |= {"limit": settings.max_train, "seed": settings.seed}
     if source == WORLD:
-        corpus = Source(f"{WORLD} (train)", lambda: map(as_found, _world_examples(settings.world, "train")))
+        corpus = RecordSource(
+            f"{WORLD} (train)", lambda: map(as_raw_record, _corpus_examples(settings.world, "train"))
+        )
         stream = ExampleStream([corpus], **options)
     else:
         stream = stream_examples(source, **options)
@@ -112,20 +116,15 @@ def training_spans(settings: DataSettings) -> ExampleStream:
 
 
 def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = False) -> QAData:
-    """All examples of one role, from files, the Hub or the embedded corpus; what reading did is logged."""
+    """All examples of one role, from files, the Hub or the embedded corpus; the counts are logged."""
     source = _source(settings, role)
     data = (
-        _world(settings.world, role)
+        _corpus_data(settings.world, role)
         if source == WORLD
         else read_examples(source, role=role, allow_unlabelled=allow_unlabelled)
     )
     log.info(data.summary())
     return data
-
-
-def source_names(sources: Any) -> list[str]:
-    """The sources of a setting that holds one, several or none."""
-    return [str(source) for source in (sources if isinstance(sources, list | tuple) else [sources] if sources else [])]
 
 
 def _source(settings: DataSettings, role: Role) -> Any:
@@ -135,13 +134,16 @@ def _source(settings: DataSettings, role: Role) -> Any:
     return source
 
 
-def _world_examples(sizes: WorldSettings, role: Role) -> Iterator[QAExample]:
+# --- the embedded corpus
+
+
+def _corpus_examples(sizes: WorldSettings, role: Role) -> Iterator[QAExample]:
     passages = sizes.train_passages if role == "train" else sizes.validation_passages
-    return world.examples(passages, seed=sizes.seed, prefix=role)
+    return synthetic_examples(passages, seed=sizes.seed, prefix=role)
 
 
-def _world(sizes: WorldSettings, role: Role) -> QAData:
-    examples = list(_world_examples(sizes, role))
+def _corpus_data(sizes: WorldSettings, role: Role) -> QAData:
+    examples = list(_corpus_examples(sizes, role))
     none = {"count": 0, "ids": []}
     counts: dict[str, Any] = {
         "role": role,
@@ -154,9 +156,63 @@ def _world(sizes: WorldSettings, role: Role) -> QAData:
     return QAData(examples=examples, report=report, hashes={f"{WORLD} ({role})": examples_hash(examples)})
 
 
+# --- leakage and samples
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """Passages that are in both sets, compared by `passage_hash`."""
+
+    train_passages: int
+    validation_passages: int
+    shared: int
+    shared_hashes: tuple[str, ...]
+
+
+def leakage(train: Iterable[QAExample], validation: Iterable[QAExample]) -> Leakage:
+    """Find the passages that are in both sets."""
+    hashes = [{passage_hash(context) for context in {e.context for e in part}} for part in (train, validation)]
+    shared = tuple(sorted(hashes[0] & hashes[1]))
+    return Leakage(
+        train_passages=len(hashes[0]), validation_passages=len(hashes[1]), shared=len(shared), shared_hashes=shared
+    )
+
+
+def sample_labelled(
+    examples: Sequence[QAExample], fraction: float, seed: int
+) -> tuple[list[QAExample], list[QAExample]]:
+    """Split by passage into labelled and unlabelled examples, in their order; the latter lose their question.
+
+    `fraction` of the passages (rounded, at least one) stays labelled. For one seed the labelled passages of a smaller
+    fraction are among those of a larger one. Raises `InputError` when `fraction` is not in (0, 1].
+    """
+    if not 0 < fraction <= 1:
+        raise InputError(f"data.labelled_fraction={fraction} is not in (0, 1]")
+    hashes = [passage_hash(example.context) for example in examples]
+    passages = sorted(set(hashes), key=lambda key: seeded_rank(seed, key))
+    chosen = set(passages[: max(1, round(fraction * len(passages)))])
+    pairs = list(zip(examples, hashes, strict=True))
+    labelled = [example for example, key in pairs if key in chosen]
+    return labelled, [replace(example, question="") for example, key in pairs if key not in chosen]
+
+
+def take(examples: Sequence[QAExample], limit: int | None, seed: int) -> list[QAExample]:
+    """Return a seeded sample of at most `limit` examples (None: all), in their order.
+
+    For one seed a smaller sample is part of a larger one. Raises `InputError` when `limit` is below 1.
+    """
+    if limit is not None and limit < 1:
+        raise InputError(f"a limit of {limit} examples leaves none: give at least 1, or null for all")
+    ranked = sorted(range(len(examples)), key=lambda i: seeded_rank(seed, examples[i].id))
+    return [examples[i] for i in sorted(ranked[:limit])]
+
+
+# --- answer spans: what questions are generated for
+
+
 def answer_spans(examples: Sequence[QAExample]) -> list[QAExample]:
-    """One example for each distinct answer span, in order: two questions with the same answer ask the generator for
-    the same thing.
+    """One example for each distinct answer span, in order: the generator's input is the same for two questions with
+    the same answer.
     """
     seen: set[bytes] = set()
     spans = []
@@ -167,27 +223,31 @@ def answer_spans(examples: Sequence[QAExample]) -> list[QAExample]:
     return spans
 
 
-def with_more_spans(known: Sequence[QAExample], files: Sequence[str], held_out: Collection[bytes]) -> ExampleStream:
-    """The spans of the training data, then those of files with answers, each span once; passages of `held_out` (keys
-    of `passage_key`) are left out of the files and counted, and no question of theirs is read.
+def with_additional_spans(
+    known: Sequence[QAExample], files: Sequence[str], held_out: Collection[bytes]
+) -> ExampleStream:
+    """The spans of the training data, then those of files with answers, each span once.
+
+    Passages of `held_out` (keys of `passage_key`) are left out of the files and counted; questions in the files are
+    not used.
     """
     for name in files:
-        left_out = sum(_stands_in(held_out, record) for record in found_records(name, "train", unlabelled=True))
+        left_out = sum(_is_held_out(record, held_out) for record in raw_records(name, "train", unlabelled=True))
         if left_out:
             log.info("%s: %d records are about passages of data.validation and are left out", name, left_out)
-    given = Source("data.train", lambda: map(as_found, known))
-    others = [Source(name, partial(_without, name, held_out), Path(name).expanduser()) for name in files]
-    stream = ExampleStream([given, *others], role="train", allow_unlabelled=True, spans=True)
+    training = RecordSource("data.train", lambda: map(as_raw_record, known))
+    added = [RecordSource(name, partial(_added_records, name, held_out), Path(name).expanduser()) for name in files]
+    stream = ExampleStream([training, *added], role="train", allow_unlabelled=True, spans=True)
     log.info("%d distinct answers to ask about, %d of them in the training data", len(stream), len(known))
     return stream
 
 
-def _without(name: str, held_out: Collection[bytes]) -> Iterator[FoundRecord]:
-    for record in found_records(name, "train", unlabelled=True):
-        if not _stands_in(held_out, record):
+def _added_records(name: str, held_out: Collection[bytes]) -> Iterator[RawRecord]:
+    for record in raw_records(name, "train", unlabelled=True):
+        if not _is_held_out(record, held_out):
             yield replace(record, question="")
 
 
-def _stands_in(held_out: Collection[bytes], record: FoundRecord) -> bool:
-    """Whether a record's passage is a validation passage; what is no Unicode is left to be counted as such."""
+def _is_held_out(record: RawRecord, held_out: Collection[bytes]) -> bool:
+    """Whether a record's passage is a validation passage; text that is not Unicode is dropped and counted later."""
     return is_unicode(record.context) and passage_key(record.context) in held_out

@@ -1,4 +1,4 @@
-"""QA examples in numbers that no memory need hold: read from their files when they are needed, as often as asked."""
+"""QA examples that need not fit into memory: read from their files each time they are iterated."""
 
 import hashlib
 import heapq
@@ -8,54 +8,55 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from rl_qg.data.examples import QAExample, Role, Tally, examples_hash, passage_hash, seeded_rank
-from rl_qg.data.formats import FoundRecord, found_records, is_hub_name
+from rl_qg.data.examples import QAExample, Role, examples_hash, passage_hash, seeded_rank
+from rl_qg.data.formats import RawRecord, is_hub_name, raw_records
+from rl_qg.data.reading import RecordChecker, source_names
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 
 
 class Examples(Protocol):
-    """A list of examples, or what reads like one."""
+    """A list of examples, or anything that can be iterated like one."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of examples."""
 
     def __iter__(self) -> Iterator[QAExample]:
         """The examples, the same ones in the same order each time."""
 
 
 @dataclass(frozen=True)
-class Source:
-    """A name for messages, and a function that reads the records anew; `path` where they stand in a file."""
+class RecordSource:
+    """A name for messages, and a function that reads the records from the start; `path` of a source that is a file."""
 
     name: str
-    records: Callable[[], Iterator[FoundRecord]]
+    records: Callable[[], Iterator[RawRecord]]
     path: Path | None = None
 
 
 class ExampleStream:
-    """The usable examples of some sources, or a choice of them, in order.
+    """The usable examples of some sources, or a selection of them, in order.
 
-    The first reading, at once, checks every record, counts what it drops and chooses. Of it remain one byte a record
-    and the new ids of duplicates. Each `iter` reads the sources again, one record at a time; only SQuAD JSON, a
-    single document, is held whole while it is read.
+    Creating the stream reads everything once: it checks every record, counts what it drops and selects. What it keeps
+    in memory is one byte for each record and the new ids of duplicates. Each `iter` reads the sources again, one
+    record at a time; only a SQuAD JSON file, which is a single document, is held whole while it is read.
 
     Args:
         sources: where the records are.
         role: for the report.
         allow_unlabelled: keep records without a question.
-        limit: choose a sample of at most so many (None: all), the same as `take` does with `seed`.
-        spans: of examples with the same answer span choose the first alone, as `answer_spans` does.
+        limit: select a sample of at most this size (None: all), the same as `take` selects with `seed`.
+        spans: of the examples with the same answer span select only the first, as `answer_spans` does.
 
-    `report` and `hashes` are those of `rl_qg.data.examples.QAData`.
+    `report` and `hashes` are those of `rl_qg.data.reading.QAData`.
 
     Raises:
-        InputError: as `read_examples`; while reading again, a source has another number of records than before.
+        InputError: as `read_examples`; while iterating, a source has another number of records than before.
     """
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[RecordSource],
         *,
         role: Role,
         allow_unlabelled: bool = False,
@@ -67,42 +68,42 @@ class ExampleStream:
             raise InputError(f"no {role} data given: set data.{role}=FILE or to the name of a Hub data set")
         self._sources = sources
         self._allow_unlabelled = allow_unlabelled
-        tally = Tally()
-        self._chosen = _choose(self._usable(tally), limit, seed, spans)
-        self._renamed = tally.renamed
-        self._count = sum(self._chosen)
-        self.report = {"role": role, "sources": [source.name for source in sources], **tally.report()}
+        checker = RecordChecker()
+        self._selected = _selection(self._usable(checker), limit, seed, spans)
+        self._new_ids = checker.new_ids
+        self._count = sum(self._selected)
+        self.report = {"role": role, "sources": [source.name for source in sources], **checker.report()}
 
     @property
     def hashes(self) -> dict[str, str]:
-        """SHA-256 of each source: of its file, else of its examples."""
+        """SHA-256 of each source: of the file, or of the examples when it is not a file."""
         return {source.name: self._hash(source) for source in self._sources}
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[QAExample]:
-        places = iter(self._chosen)
-        for example in self._usable(Tally(self._renamed)):
-            chosen = next(places, None)
-            if chosen is None:
+        flags = iter(self._selected)
+        for example in self._usable(RecordChecker(self._new_ids)):
+            selected = next(flags, None)
+            if selected is None:
                 break
-            if chosen:
+            if selected:
                 yield example
         else:
-            if next(places, None) is None:
+            if next(flags, None) is None:
                 return
         names = ", ".join(source.name for source in self._sources)
         raise InputError(f"{names}: has changed while it was read; run the command again")
 
-    def _usable(self, tally: Tally) -> Iterator[QAExample]:
+    def _usable(self, checker: RecordChecker) -> Iterator[QAExample]:
         for source in self._sources:
-            yield from tally.usable(source.name, source.records(), self._allow_unlabelled)
+            yield from checker.usable_examples(source.name, source.records(), self._allow_unlabelled)
 
-    def _hash(self, source: Source) -> str:
+    def _hash(self, source: RecordSource) -> str:
         if source.path is not None:
             return file_hash(source.path)
-        return examples_hash(Tally().usable(source.name, source.records(), self._allow_unlabelled))
+        return examples_hash(RecordChecker().usable_examples(source.name, source.records(), self._allow_unlabelled))
 
 
 def stream_examples(
@@ -114,47 +115,47 @@ def stream_examples(
     seed: int = 0,
     spans: bool = False,
 ) -> ExampleStream:
-    """The examples that `read_examples` returns, or a choice of them (see `ExampleStream`), as a stream."""
-    names = [str(source) for source in ([sources] if isinstance(sources, str | Path) else sources)]
-    found = [_source(name, role, allow_unlabelled) for name in names]
-    return ExampleStream(found, role=role, allow_unlabelled=allow_unlabelled, limit=limit, seed=seed, spans=spans)
+    """The examples that `read_examples` returns, or a selection of them (see `ExampleStream`), as a stream."""
+    named = [_named_source(name, role, allow_unlabelled) for name in source_names(sources)]
+    return ExampleStream(named, role=role, allow_unlabelled=allow_unlabelled, limit=limit, seed=seed, spans=spans)
 
 
-def _source(name: str, role: Role, unlabelled: bool) -> Source:
+def _named_source(name: str, role: Role, unlabelled: bool) -> RecordSource:
     path = None if is_hub_name(name) else Path(name).expanduser()
-    return Source(name, partial(found_records, name, role, unlabelled=unlabelled), path)
+    return RecordSource(name, partial(raw_records, name, role, unlabelled=unlabelled), path)
 
 
-def as_found(example: QAExample) -> FoundRecord:
+def as_raw_record(example: QAExample) -> RawRecord:
     """The record that describes an example."""
     answers = tuple((answer.text, answer.start) for answer in example.answers)
-    return FoundRecord(example.id, example.title, example.context, example.question, answers)
+    return RawRecord(example.id, example.title, example.context, example.question, answers)
 
 
 def span_key(example: QAExample) -> bytes:
-    """Return 16 bytes that are equal for the same answer at the same place of the same passage."""
+    """Return 16 bytes that are equal for the same answer at the same position of the same passage."""
     answer = example.answers[0]
     return hashlib.sha256(f"{passage_hash(example.context)} {answer.start} {answer.text}".encode()).digest()[:16]
 
 
-def _choose(examples: Iterable[QAExample], limit: int | None, seed: int, spans: bool) -> bytearray:
-    """A mark for each example: 1 for the chosen ones."""
+def _selection(examples: Iterable[QAExample], limit: int | None, seed: int, spans: bool) -> bytearray:
+    """One byte for each example: 1 if it is selected."""
     if limit is not None and limit < 1:
         raise InputError(f"a limit of {limit} examples leaves none: give at least 1, or null for all")
-    marks = bytearray()
+    flags = bytearray()
 
-    def found() -> Iterator[tuple[bytes, int, bytes]]:
-        for place, example in enumerate(examples):
-            marks.append(0)
-            yield b"" if limit is None else seeded_rank(seed, example.id), place, span_key(example) if spans else b""
+    def ranked_examples() -> Iterator[tuple[bytes, int, bytes]]:
+        for position, example in enumerate(examples):
+            flags.append(0)
+            rank = b"" if limit is None else seeded_rank(seed, example.id)
+            yield rank, position, span_key(example) if spans else b""
 
-    ranked: Iterable[tuple[bytes, int, bytes]] = found()
+    ranked: Iterable[tuple[bytes, int, bytes]] = ranked_examples()
     if limit is not None:
         ranked = sorted(heapq.nsmallest(limit, ranked), key=lambda item: item[1])
     seen: set[bytes] = set()
-    for _, place, key in ranked:
+    for _, position, key in ranked:
         if not spans or key not in seen:
-            marks[place] = 1
+            flags[position] = 1
             if spans:
                 seen.add(key)
-    return marks
+    return flags

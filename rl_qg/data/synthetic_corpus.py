@@ -1,9 +1,9 @@
-"""The embedded corpus: seeded passages and questions in SQuAD format, as many as are asked for.
+"""The embedded corpus: seeded synthetic passages and questions in SQuAD format, in any number.
 
 Every passage introduces two subjects of the same kind (two people, two towns, two novels, two companies) and states
-the same kinds of fact about both, so that a question has to name its own subject and relation. Sentences and questions
-vary in wording; a question may carry extra detail from the passage (where a person is from, who wrote a book), which
-leaves the generator a choice that a reward can judge.
+the same kinds of fact about both, so a question must name its subject and relation. Sentences and questions vary in
+wording; a question may contain extra detail from the passage (where a person is from, who wrote a book), so the
+generator has alternatives between which a reward can distinguish.
 """
 
 import random
@@ -46,9 +46,7 @@ INDUSTRIES = "family trading private public".split()
 
 @dataclass(frozen=True)
 class Relation:
-    """One kind of fact. `{s}` is the subject, `{v}` the answer, `{d}` the subject with an extra detail from the
-    passage.
-    """
+    """One kind of fact. In the templates `{s}` is the subject, `{v}` the answer, `{d}` the subject with detail."""
 
     name: str
     sentences: tuple[str, ...]
@@ -57,9 +55,7 @@ class Relation:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of subject: how it is introduced (`{s}`, `{t}` trade or type, `{o}` origin) and what is said about
-    it.
-    """
+    """One kind of subject: how it is introduced (`{s}`, `{t}` trade or type, `{o}` origin), and its facts."""
 
     name: str
     intros: tuple[str, ...]
@@ -272,14 +268,12 @@ COMPANY = Kind(
     ),
 )
 KINDS = (PERSON, TOWN, WORK, COMPANY)
-QUESTION_WEIGHTS = (0.6, 0.25, 0.15)  # people prefer the plain wording; the rest is what a reward may come to prefer
+QUESTION_WEIGHTS = (0.6, 0.25, 0.15)  # mostly the plain wording; a reward may prefer one of the others
 PRONOUN_RATE = 0.25
 
 
-def examples(passages: int, *, seed: int, prefix: str = "world") -> Iterator[QAExample]:
-    """Yield the questions of `passages` passages. The same arguments give the same text; other seeds share no subject
-    by design.
-    """
+def synthetic_examples(passages: int, *, seed: int, prefix: str = "world") -> Iterator[QAExample]:
+    """Yield the questions about `passages` passages. The same arguments give the same text."""
     rng = random.Random(f"{prefix}-{seed}")
     for number in range(passages):
         yield from _passage(rng, f"{prefix}-{seed}-{number}")
@@ -288,7 +282,7 @@ def examples(passages: int, *, seed: int, prefix: str = "world") -> Iterator[QAE
 def _passage(rng: random.Random, key: str) -> list[QAExample]:
     kind = rng.choice(KINDS)
     text = ""
-    found: list[tuple[Relation, str, str, Answer]] = []
+    facts: list[tuple[Relation, str, str, Answer]] = []
     title = ""
     for intros in (kind.intros, kind.seconds):
         subject, trade, origin = _subject(rng, kind)
@@ -302,7 +296,7 @@ def _passage(rng: random.Random, key: str) -> list[QAExample]:
             before, after = template.split("{v}")
             start = len(text) + 1 + len(before.format(s=mention))
             text += " " + before.format(s=mention) + value + after.format(s=mention)
-            found.append((relation, subject, detail, Answer(value, start)))
+            facts.append((relation, subject, detail, Answer(value, start)))
     return [
         QAExample(
             id=f"{key}-{index}",
@@ -311,7 +305,7 @@ def _passage(rng: random.Random, key: str) -> list[QAExample]:
             question=rng.choices(relation.questions, QUESTION_WEIGHTS)[0].format(s=subject, d=detail),
             answers=(answer,),
         )
-        for index, (relation, subject, detail, answer) in enumerate(found)
+        for index, (relation, subject, detail, answer) in enumerate(facts)
     ]
 
 

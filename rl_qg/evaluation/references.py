@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.data.examples import passage_hash
-from rl_qg.data.formats import FoundRecord, found_records, is_hub_name
+from rl_qg.data.formats import RawRecord, is_hub_name, raw_records
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 
@@ -55,14 +55,14 @@ class GoldQuestions:
         self._by_answer: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
         self._by_passage: defaultdict[str, dict[str, None]] = defaultdict(dict)
         for source in self.sources:
-            self._add(found_records(source, split))
+            self._add(raw_records(source, split))
         if not self._by_id:
             raise InputError(f"{self}: holds no question; check the file")
 
     def __str__(self) -> str:
         return ", ".join(self.sources)
 
-    def _add(self, records: Iterable[FoundRecord]) -> None:
+    def _add(self, records: Iterable[RawRecord]) -> None:
         for record in records:
             question = record.question.strip()
             if not question or record.impossible:

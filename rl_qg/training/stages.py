@@ -16,10 +16,9 @@ from typing import Any
 
 from transformers import set_seed
 
-from rl_qg.data.examples import QAExample, take
-from rl_qg.data.splits import Splits
+from rl_qg.data.examples import QAExample
+from rl_qg.data.splits import Splits, take
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
-from rl_qg.evaluation.text_measures import improves
 from rl_qg.generation.generator import load_seq2seq
 from rl_qg.generation.lora import check_adapters, with_adapters
 from rl_qg.generation.prompts import HIGHLIGHT, add_highlight, default_prefix
@@ -32,15 +31,14 @@ from rl_qg.runtime.processes import from_main, processes
 from rl_qg.runtime.progress import show_progress
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.runtime.trackers import PROJECT, check_tracker
-from rl_qg.settings import SCSTSettings, Settings
+from rl_qg.settings import SelfCriticalOptions, Settings
 from rl_qg.training.callbacks import HeldOutStopping, best_of, lines_with
-from rl_qg.training.config import SelfCriticalConfig
+from rl_qg.training.config import SelfCriticalConfig, check_stop_on
 from rl_qg.training.trainer import SelfCriticalTrainer
 from rl_qg.training.trainer_files import put_in_place, save_whole
 from rl_qg.training.trl_config import rate_factor
 
-# Settings of the self-critical stage that the trainer knows by the same name.
-RULES = {field.name for field in fields(SCSTSettings)} - {"epochs", "learning_rate", "warmup_fraction"}
+RULES = {field.name for field in fields(SelfCriticalOptions)}  # settings of `scst` that are the trainer's own options
 BEST = "best"  # where the trainer keeps the model that `scst.stop_on` likes best
 log = logging.getLogger(__name__)
 
@@ -93,18 +91,10 @@ def check_training(settings: Settings) -> None:
         InputError: naming the setting.
     """
     check_tracker(settings.training.report_to)
-    arguments = _arguments(settings)
+    _arguments(settings)
     check_adapters(settings.peft)  # behind the arguments, which tell the library of DeepSpeed
     check_repository(settings.training.hub_model)
-    if arguments.stop_on is not None:
-        try:
-            improves(arguments.stop_on, 1.0, 0.0)
-        except ValueError as error:
-            raise InputError(f"scst.stop_on: {error}") from None
-        if arguments.stop_on == "held_out" and not settings.held_out:
-            raise InputError(
-                "scst.stop_on=held_out: there is no held-out reward; name one, such as held_out=bartscore"
-            )
+    check_stop_on(settings)
 
 
 def _trainer(

@@ -21,9 +21,9 @@ from typing import Any
 from accelerate import PartialState
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
-from rl_qg.data.examples import QAExample, take
-from rl_qg.data.splits import Splits
-from rl_qg.evaluation.reward_scorer import Judge, Reward, signature_of
+from rl_qg.data.examples import QAExample
+from rl_qg.data.splits import Splits, take
+from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, signature_of
 from rl_qg.generation.causal_prompts import CausalPromptEncoder
 from rl_qg.generation.generator import load_causal
 from rl_qg.generation.lora import check_adapters, lora_config
@@ -199,7 +199,7 @@ class CausalStage:
             callbacks=stops,
             peft_config=self._adapters(model, encoder.tokenizer),
         )
-        questions = None if self.reward is None else HeldOutQuestions(Judge(self.reward), self.held_out)
+        questions = None if self.reward is None else HeldOutQuestions(RewardScorer(self.reward), self.held_out)
         files = StageFiles(self.folder, "ce")
         longest = self.settings.scst.max_new_tokens
         trainer.watch(encoder, slice_, questions, Measurements(), files, max_new_tokens=longest)
@@ -217,7 +217,7 @@ class CausalStage:
         assert self.reward is not None
         gold, scst, measured = self.splits.gold, self.settings.scst, Measurements()
         failed = FailedRewards(self.folder / "samples.jsonl", scst.on_bad_reward)
-        judge = RewardFunction(self.reward, gold, failed, measured, first_step=self.first_step)
+        reward_function = RewardFunction(self.reward, gold, failed, measured, first_step=self.first_step)
         leaves_out = self.settings.algorithm == "rloo"
         config, kind = (RLOOConfig, LeaveOneOutTrainer) if leaves_out else (GRPOConfig, GroupRelativeTrainer)
         arguments = config(**reward_arguments(self.settings, str(self.work)))
@@ -225,18 +225,18 @@ class CausalStage:
         trainer = kind(
             model=model,
             args=arguments,
-            reward_funcs=judge,
+            reward_funcs=reward_function,
             train_dataset=Dataset.from_dict({"prompt": encoder.texts(gold), "row": range(len(gold))}),
             eval_dataset=Dataset.from_dict({"prompt": [""] * len(slice_), "row": range(len(slice_))}),
             processing_class=encoder.tokenizer,
             peft_config=self._adapters(model, encoder.tokenizer),
         )
         before = self.settings.ce.epochs if self.first_step else 0.0
-        files = StageFiles(self.folder, "scst", first_step=self.first_step, first_epoch=before, reward_function=judge)
-        questions, longest = HeldOutQuestions(judge.judge, self.held_out), scst.max_new_tokens
+        files = StageFiles(self.folder, "scst", first_step=self.first_step, first_epoch=before, reward_function=reward_function)
+        questions, longest = HeldOutQuestions(reward_function.scorer, self.held_out), scst.max_new_tokens
         trainer.watch(
             encoder, slice_, questions, measured, files,
-            max_new_tokens=longest, reward_function=judge, watch_kl=scst.watch_kl,
+            max_new_tokens=longest, reward_function=reward_function, watch_kl=scst.watch_kl,
         )  # fmt: skip
         if scst.stop_on is not None:
             keep = self.work / "best"

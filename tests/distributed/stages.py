@@ -8,8 +8,8 @@ model is kept: what a resumed run must not forget.
 from dataclasses import dataclass
 from pathlib import Path
 
-from rl_qg.data import synthetic_corpus as world
 from rl_qg.data.examples import write_squad
+from rl_qg.data.synthetic_corpus import synthetic_examples
 from tests.distributed.runs import PROJECT
 
 MODELS = PROJECT / "rl_qg" / "miniatures" / "pretrained"
@@ -104,5 +104,5 @@ def write_data(folder: Path) -> None:
     """`train.json` and `dev.json` of the embedded corpus."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, passages in (("train", 12), ("dev", 4)):
-        examples = list(world.examples(passages, seed=5, prefix=name))
+        examples = list(synthetic_examples(passages, seed=5, prefix=name))
         write_squad(folder / f"{name}.json", examples[:48] if name == "train" else examples[:8])

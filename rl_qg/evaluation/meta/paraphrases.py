@@ -11,7 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from rl_qg.data.formats import line_rows
+from rl_qg.data.formats import json_line_rows
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.english_verbs import ASKING, is_noun, is_past, subject_verb
 from rl_qg.text.english_words import CLOSED, DETERMINERS, PREPOSITIONS, PRONOUNS, VERBS
@@ -185,7 +185,7 @@ def read_pairs(path: Path) -> dict[str, str]:
     if not path.is_file():
         raise InputError(f"paraphrases={path}: no such file; give JSON lines with question and paraphrase")
     pairs: dict[str, str] = {}
-    for where, _, record in line_rows(path):
+    for where, _, record in json_line_rows(path):
         given = [record.get(key) for key in ("question", "paraphrase")]
         if not all(isinstance(text, str) and text.strip() for text in given):
             raise InputError(f"{where}: give question and paraphrase, both as text")

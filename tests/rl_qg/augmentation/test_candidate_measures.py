@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from accelerate import PartialState
 
-from rl_qg.augmentation.measures import Measure, Taken, Taker, model_identity, take_measure
+from rl_qg.augmentation.measures import CandidateMeasure, MeasuredValues, MeasureFunction, model_identity, measure_candidates
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 from tests.full_disk import room_for
@@ -34,19 +34,19 @@ class Lengths:
         self.batches.append([one["candidate"] for one in records])
         return [{"value": None if n == 3 else float(len(one["question"])), "more": n} for n, one in _numbered(records)]
 
-    def measure(self) -> Measure:
-        def load() -> tuple[Taker, dict[str, str]]:
+    def measure(self) -> CandidateMeasure:
+        def load() -> tuple[MeasureFunction, dict[str, str]]:
             return self, {"signature": f"lengths {self.made_of}"}
 
-        return Measure("length", {"model": self.made_of}, load, 4)
+        return CandidateMeasure("length", {"model": self.made_of}, load, 4)
 
 
 def _numbered(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, Mapping[str, Any]]]:
     return [(one["candidate"], one) for one in records]
 
 
-def take(path: Path, lengths: Lengths, marks: bytes = ALL) -> Taken:
-    found = take_measure(lengths.measure(), path, file_hash(path), marks, PartialState(cpu=True))
+def take(path: Path, lengths: Lengths, marks: bytes = ALL) -> MeasuredValues:
+    found = measure_candidates(lengths.measure(), path, file_hash(path), marks, PartialState(cpu=True))
     assert found is not None
     return found
 
@@ -59,7 +59,7 @@ def questions(tmp_path: Path) -> Path:
 EXPECTED = [None if n == 3 else float(5 * n + 5) for n in range(10)]
 
 
-def values(taken: Taken) -> list[float | None]:
+def values(taken: MeasuredValues) -> list[float | None]:
     return [None if value != value else value for value in taken.values]
 
 
@@ -192,5 +192,5 @@ if __name__ == "__main__":
     from rl_qg.runtime.processes import leave
 
     questions_file, state = Path(sys.argv[1]), PartialState(cpu=True)
-    take_measure(Lengths().measure(), questions_file, file_hash(questions_file), ALL, state)
+    measure_candidates(Lengths().measure(), questions_file, file_hash(questions_file), ALL, state)
     leave(0)

@@ -10,17 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rl_qg.data.examples import (
-    Answer,
-    QAExample,
-    examples_hash,
-    leakage,
-    passage_hash,
-    read_examples,
-    sample_labelled,
-    take,
-    write_squad,
-)
+from rl_qg.data.examples import Answer, QAExample, examples_hash, passage_hash, write_squad
+from rl_qg.data.reading import read_examples
+from rl_qg.data.splits import leakage, sample_labelled, take
 from rl_qg.runtime.errors import InputError
 
 SHARED = Path(__file__).resolve().parents[3].parent / "shared" / "data"

@@ -10,7 +10,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from rl_qg.data.examples import Answer, QAExample, read_examples
+from rl_qg.data.examples import Answer, QAExample
+from rl_qg.data.reading import read_examples
 from rl_qg.runtime.errors import InputError
 
 CONTEXT = "Ada lived in Älvdalen. Ada wrote to Max in 1843."

@@ -16,7 +16,7 @@ from accelerate import PartialState
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_qg.data.question_tables import ScoreInput
+from rl_qg.data.question_tables import QuestionTable
 from rl_qg.evaluation.score import score_file
 from rl_qg.runtime.errors import InputError
 
@@ -63,7 +63,7 @@ class Needless(Repeats):
 def scored(source: Any, metric: Any, **columns: str) -> list[tuple[Any, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "scored.jsonl"
-        score_file(metric, ScoreInput(source, columns), output, batch_size=2, state=PartialState(cpu=True))
+        score_file(metric, QuestionTable(source, columns), output, batch_size=2, state=PartialState(cpu=True))
         rows = map(json.loads, output.read_text(encoding="utf-8").rstrip("\n").split("\n"))
         return [(row["score"], row["parts"]["row"]) for row in rows]
 
@@ -162,7 +162,7 @@ def test_every_form_gives_the_same_scores_for_the_same_rows(rows: Rows) -> None:
 def test_csv_cells_may_hold_line_ends_and_quotes(texts: list[str]) -> None:
     rows = [{name: text for name in COLUMNS} for text in texts]
     with tempfile.TemporaryDirectory() as folder:
-        source = ScoreInput(as_csv(rows, Path(folder) / "in.csv"))
+        source = QuestionTable(as_csv(rows, Path(folder) / "in.csv"))
         assert [row.fields for row in source] == rows
         assert [row.fields for row in source] == rows  # as often as asked
 
@@ -176,7 +176,7 @@ def test_squad_json_gives_one_row_a_question(tmp_path: Path) -> None:
     path = tmp_path / "dev.json.gz"
     document = {"data": [{"title": "T", "paragraphs": [{"context": "Ada x", "qas": qas}]}]}
     path.write_bytes(gzip.compress(json.dumps(document).encode()))
-    source = ScoreInput(path)
+    source = QuestionTable(path)
     row = {"title": "T", "context": "Ada x"}
     assert [found.fields for found in source] == [
         {"id": "a", **row, "question": "Who?", "answer": "Ada"},
@@ -216,7 +216,7 @@ def test_columns_of_other_names_and_files_of_qg_bench(tmp_path: Path) -> None:
 )
 def test_forms_of_an_answer(tmp_path: Path, value: Any, answer: str | None) -> None:
     (tmp_path / "in.jsonl").write_text(json.dumps({"question": "q", "answers": value}))
-    source = ScoreInput(tmp_path / "in.jsonl")
+    source = QuestionTable(tmp_path / "in.jsonl")
     assert [source.value(row, "answer") for row in source] == [answer]
 
 
@@ -227,8 +227,8 @@ def test_text_files_of_unequal_length(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"q\.txt has 3 lines, .*c\.txt has 5 lines: give every column one item"):
         scored(files, Needless())
     (tmp_path / "c.txt").write_text("one\ntwo\nthree")
-    assert [row.fields["question"] for row in ScoreInput(files)] == ["one", "two", ""]
-    assert [row.where.rpartition(": ")[2] for row in ScoreInput(files)] == ["line 1", "line 2", "line 3"]
+    assert [row.fields["question"] for row in QuestionTable(files)] == ["one", "two", ""]
+    assert [row.where.rpartition(": ")[2] for row in QuestionTable(files)] == ["line 1", "line 2", "line 3"]
 
 
 def test_dates_in_a_parquet_file_are_written_as_text(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_dates_in_a_parquet_file_are_written_as_text(tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
     for _ in range(2):  # and found again by a second run
         score_file(
-            NoReferences(), ScoreInput(tmp_path / "in.parquet"), output, batch_size=2, state=PartialState(cpu=True)
+            NoReferences(), QuestionTable(tmp_path / "in.parquet"), output, batch_size=2, state=PartialState(cpu=True)
         )
     assert json.loads(output.read_text())["day"] == "2020-01-02"
 
@@ -273,11 +273,11 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, name: str, conte
 
 def test_a_file_that_is_not_there_is_named_before_a_metric_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no\.jsonl: no such file"):
-        ScoreInput(tmp_path / "no.jsonl")
+        QuestionTable(tmp_path / "no.jsonl")
     with pytest.raises(InputError, match="is a folder"):
-        ScoreInput(tmp_path)
+        QuestionTable(tmp_path)
     with pytest.raises(InputError, match=r"no\.txt: no such file"):
-        ScoreInput({"question": tmp_path / "no.txt"})
+        QuestionTable({"question": tmp_path / "no.txt"})
 
 
 def test_a_byte_order_mark_and_long_cells(tmp_path: Path) -> None:
@@ -285,4 +285,4 @@ def test_a_byte_order_mark_and_long_cells(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text(f"\ufeffquestion,context\nq,{long}\n", encoding="utf-8")
     (tmp_path / "in.tsv").write_text(f"\ufeffquestion\tcontext\nq\t{long}\n", encoding="utf-8")
     for name in ("in.csv", "in.tsv"):
-        assert [row.fields for row in ScoreInput(tmp_path / name)] == [{"question": "q", "context": long}]
+        assert [row.fields for row in QuestionTable(tmp_path / name)] == [{"question": "q", "context": long}]

@@ -7,7 +7,7 @@ import pytest
 
 from rl_qg.data.examples import QAExample, passage_hash, write_squad
 from rl_qg.data.splits import answer_spans, load_splits, load_training
-from rl_qg.data.synthetic_corpus import examples
+from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, WorldSettings
 from tests.questions import example
@@ -40,7 +40,7 @@ def test_training_on_the_validation_file_alone_is_refused(tmp_path: Path) -> Non
 
 
 def test_unlabelled_passages_lose_their_questions_and_no_passage_is_on_both_sides(tmp_path: Path) -> None:
-    settings = files(tmp_path, list(examples(40, seed=0)), list(examples(5, seed=1)))
+    settings = files(tmp_path, list(synthetic_examples(40, seed=0)), list(synthetic_examples(5, seed=1)))
     settings.labelled_fraction = 0.25
     splits = load_splits(settings)
     labelled, unlabelled = ({passage_hash(item.context) for item in part} for part in (splits.gold, splits.unlabelled))

@@ -12,11 +12,12 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from rl_qg.data import synthetic_corpus as world
-from rl_qg.data.examples import QAExample, read_examples, take, write_squad
-from rl_qg.data.formats import FoundRecord
-from rl_qg.data.splits import answer_spans, load_training, training_spans
-from rl_qg.data.streaming import ExampleStream, Source, as_found, stream_examples
+from rl_qg.data.examples import QAExample, write_squad
+from rl_qg.data.formats import RawRecord
+from rl_qg.data.reading import read_examples
+from rl_qg.data.splits import answer_spans, load_training, take, training_spans
+from rl_qg.data.streaming import ExampleStream, RecordSource, as_raw_record, stream_examples
+from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, WorldSettings
 
@@ -31,7 +32,7 @@ def flat(example: QAExample, **changes: Any) -> dict[str, Any]:
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The same spans, asked about under ids that repeat, in every form; some records cannot be used."""
     folder = tmp_path_factory.mktemp("data")
-    examples = list(world.examples(12, seed=0))
+    examples = list(synthetic_examples(12, seed=0))
     rows = [flat(example, id=f"q{number % 20}") for number, example in enumerate(examples)]
     rows[3]["answers"] = {"text": ["nowhere to be found"], "answer_start": [0]}
     rows[5]["question"] = ""
@@ -81,7 +82,7 @@ def test_the_embedded_corpus_and_the_log(caplog: pytest.LogCaptureFixture) -> No
 
 def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
-    lines = [json.dumps(flat(example)) + "\n" for example in world.examples(3, seed=0)]
+    lines = [json.dumps(flat(example)) + "\n" for example in synthetic_examples(3, seed=0)]
     path.write_text("".join(lines[:-1]))
     stream = stream_examples(path, role="train")
     for changed in (lines, lines[:-2]):
@@ -103,18 +104,18 @@ def test_faults_are_those_of_a_list(tmp_path: Path) -> None:
 
 
 def test_no_more_than_one_record_is_held() -> None:
-    alive: WeakSet[FoundRecord] = WeakSet()
+    alive: WeakSet[RawRecord] = WeakSet()
 
-    class Tracked(FoundRecord):
+    class Tracked(RawRecord):
         __hash__ = object.__hash__
 
-    def records() -> Iterator[FoundRecord]:
-        for example in world.examples(20, seed=0):
-            record = Tracked(**vars(as_found(example)))
+    def records() -> Iterator[RawRecord]:
+        for example in synthetic_examples(20, seed=0):
+            record = Tracked(**vars(as_raw_record(example)))
             alive.add(record)
             assert len(alive) <= 2  # the one before is let go when the next one comes
             yield record
             del record
 
-    stream = ExampleStream([Source("tracked", records)], role="train", limit=30, spans=True)
+    stream = ExampleStream([RecordSource("tracked", records)], role="train", limit=30, spans=True)
     assert sum(1 for _ in stream) == len(stream) == 30

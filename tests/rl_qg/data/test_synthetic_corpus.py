@@ -3,23 +3,25 @@
 import re
 from collections import defaultdict
 
-from rl_qg.data.synthetic_corpus import examples
+from rl_qg.data.synthetic_corpus import synthetic_examples
 
 
 def test_same_arguments_give_the_same_text_and_others_do_not() -> None:
-    first = list(examples(30, seed=1))
-    assert first == list(examples(30, seed=1))
-    assert {e.context for e in first}.isdisjoint(e.context for e in examples(30, seed=2))
-    assert {e.context for e in first}.isdisjoint(e.context for e in examples(30, seed=1, prefix="validation"))
+    first = list(synthetic_examples(30, seed=1))
+    assert first == list(synthetic_examples(30, seed=1))
+    assert {e.context for e in first}.isdisjoint(e.context for e in synthetic_examples(30, seed=2))
+    assert {e.context for e in first}.isdisjoint(
+        e.context for e in synthetic_examples(30, seed=1, prefix="validation")
+    )
 
 
 def test_more_passages_begin_with_the_same_ones() -> None:
-    many, few = list(examples(30, seed=1)), list(examples(10, seed=1))
+    many, few = list(synthetic_examples(30, seed=1)), list(synthetic_examples(10, seed=1))
     assert many[: len(few)] == few
 
 
 def test_every_answer_is_at_its_offset_and_every_id_is_its_own() -> None:
-    found = list(examples(300, seed=0))
+    found = list(synthetic_examples(300, seed=0))
     for item in found:
         answer = item.answers[0]
         assert item.context[answer.start : answer.start + len(answer.text)] == answer.text
@@ -27,7 +29,7 @@ def test_every_answer_is_at_its_offset_and_every_id_is_its_own() -> None:
 
 
 def test_questions_end_as_questions_and_never_hold_their_answer() -> None:
-    for item in examples(300, seed=0):
+    for item in synthetic_examples(300, seed=0):
         assert item.question.endswith("?")
         assert not re.search(rf"\b{re.escape(item.answers[0].text)}\b", item.question)
         assert item.question[0].isupper()
@@ -39,7 +41,7 @@ def test_a_question_must_name_its_own_subject() -> None:
     answer.
     """
     passages = defaultdict(list)
-    for item in examples(200, seed=0):
+    for item in synthetic_examples(200, seed=0):
         passages[item.context].append(item)
     doubled = 0
     for items in passages.values():

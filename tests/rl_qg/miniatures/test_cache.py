@@ -14,7 +14,7 @@ from transformers import (
     AutoTokenizer,
 )
 
-from rl_qg.data.synthetic_corpus import examples
+from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures import cache as miniature
 from rl_qg.miniatures.recipes import RECIPES, Passage, sentences
 from rl_qg.runtime.errors import InputError
@@ -35,7 +35,7 @@ CLASSES = {
 
 def passages(count: int = 20) -> list[Passage]:
     texts: dict[str, list[str]] = {}
-    for item in examples(count, seed=0):
+    for item in synthetic_examples(count, seed=0):
         texts.setdefault(item.context, []).append(item.question)
     return [Passage(context, tuple(questions)) for context, questions in texts.items()]
 

@@ -1,0 +1,187 @@
+"""Read QA examples: which records of a source are usable, what was repaired or dropped, and why.
+
+`rl_qg.data.formats` parses the files. `rl_qg.data.streaming` reads the same examples without holding them in memory.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rl_qg.data.examples import Answer, QAExample, Role, examples_hash
+from rl_qg.data.formats import RawRecord, find_once, is_hub_name, is_unicode, raw_records
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.hashes import file_hash
+
+REPORTED_IDS = 1000
+_CHANGES = ("repaired", "answers_dropped", "duplicate_ids")
+
+
+@dataclass(frozen=True)
+class QAData:
+    """Examples that are safe to use: unique ids, a context, at least one answer, every answer at its offset.
+
+    `report` counts what reading did. `read` = `kept` + the counts under `dropped` (by reason). About kept records:
+    `repaired` (an offset was corrected), `answers_dropped` (a misplaced answer was left out, others remain) and
+    `duplicate_ids` (renamed to `<id>-2`, `<id>-3`, ...). Each holds `count` and the first 1,000 `ids`.
+    `hashes` maps each source to the SHA-256 of its file, or of its examples when it came from the Hub.
+    """
+
+    examples: list[QAExample]
+    report: dict[str, Any]
+    hashes: dict[str, str]
+
+    def summary(self) -> str:
+        """One line for the log: how many records were read, kept, repaired and dropped, and why."""
+        return report_line(self.report)
+
+
+def read_examples(sources: str | Path | Sequence[str | Path], *, role: Role, allow_unlabelled: bool = False) -> QAData:
+    """Read QA examples from one source or several, in order.
+
+    Args:
+        sources: files (SQuAD v1.1 or v2 `.json`; flat or QG-Bench columns in `.jsonl` or `.parquet`; JSON also as
+            `.gz`) or names of Hub data sets.
+        role: the split of a Hub data set that is read.
+        allow_unlabelled: keep records without a question.
+
+    An answer that is not at its offset is moved when its text occurs once in the context. Records that cannot be used
+    are dropped and counted.
+
+    Raises:
+        InputError: a file is missing or malformed, a field is missing, or a source has no usable record.
+    """
+    names = source_names(sources)
+    if not names:
+        raise InputError(f"no {role} data given: set data.{role}=FILE or to the name of a Hub data set")
+    checker, examples, hashes = RecordChecker(), list[QAExample](), dict[str, str]()
+    for name in names:
+        records = raw_records(name, role, unlabelled=allow_unlabelled)
+        usable = list(checker.usable_examples(name, records, allow_unlabelled))
+        examples += usable
+        hashes[name] = examples_hash(usable) if is_hub_name(name) else file_hash(Path(name).expanduser())
+    return QAData(examples=examples, report={"role": role, "sources": names, **checker.report()}, hashes=hashes)
+
+
+def source_names(sources: Any) -> list[str]:
+    """The sources of a setting or argument that holds one, several or none."""
+    if not sources:
+        return []
+    several = isinstance(sources, Iterable) and not isinstance(sources, str | Path)
+    return [str(source) for source in (sources if several else [sources])]
+
+
+def report_line(report: Mapping[str, Any]) -> str:
+    """What reading did (see `QAData`), as one line for the log."""
+    kept = f"{report['role']} data: {report['kept']:,} of {report['read']:,} records"
+    changes = [f"{name.replace('_', ' ')} {report[name]['count']:,}" for name in _CHANGES if report[name]["count"]]
+    drops = [f"dropped {part['count']:,} ({reason})" for reason, part in report["dropped"].items()]
+    return "; ".join([kept, *changes, *drops])
+
+
+class RecordChecker:
+    """Turns records into examples, and counts what it repairs and drops.
+
+    Args:
+        new_ids: the ids that an earlier checker of the same records gave to duplicates, by position among the kept
+            records. This checker then uses them instead of remembering all ids itself.
+    """
+
+    def __init__(self, new_ids: Mapping[int, str] | None = None) -> None:
+        self.read = self.kept = 0
+        self.changes = {name: _IdCount() for name in _CHANGES}
+        self.dropped: dict[str, _IdCount] = {}
+        self.new_ids: dict[int, str] = {}
+        self._given_new_ids = new_ids
+        self._seen_ids: set[str] = set()
+
+    def usable_examples(
+        self, source: str, records: Iterable[RawRecord], allow_unlabelled: bool
+    ) -> Iterator[QAExample]:
+        """Yield the examples among the records of a source; raise `InputError` at its end if there was none."""
+        read, drops = 0, Counter[str]()
+        for record in records:
+            read += 1
+            self.read += 1
+            result = self._check(record, allow_unlabelled)
+            if isinstance(result, str):
+                drops[result] += 1
+                self.dropped.setdefault(result, _IdCount()).add(record.id)
+            else:
+                self.kept += 1
+                yield result
+        if read == drops.total():
+            counts = "; ".join([f"{read} read", *(f"{count} dropped ({reason})" for reason, count in drops.items())])
+            raise InputError(f"{source}: no usable record: {counts}; check the file, or give another")
+
+    def _check(self, record: RawRecord, allow_unlabelled: bool) -> QAExample | str:
+        """Return the example, or the reason to drop the record."""
+        if reason := _reason_to_drop(record, allow_unlabelled):
+            return reason
+        results = [_located_answer(text, start, record.context) for text, start in record.answers]
+        answers = tuple(result for result in results if isinstance(result, Answer))
+        if not answers:
+            return next(result for result in results if isinstance(result, str))
+        if any((answer.text, answer.start) not in record.answers for answer in answers):
+            self.changes["repaired"].add(record.id)
+        if len(answers) < len(results):
+            self.changes["answers_dropped"].add(record.id)
+        return QAExample(self._unique_id(record.id), record.title, record.context, record.question, answers)
+
+    def _unique_id(self, key: str) -> str:
+        if self._given_new_ids is not None:
+            return self._given_new_ids.get(self.kept, key)
+        unique, number = key, 1
+        while unique in self._seen_ids:
+            number += 1
+            unique = f"{key}-{number}"
+        if unique != key:
+            self.changes["duplicate_ids"].add(key)
+            self.new_ids[self.kept] = unique
+        self._seen_ids.add(unique)
+        return unique
+
+    def report(self) -> dict[str, Any]:
+        """The counts so far, as `QAData.report` has them."""
+        changes = {name: asdict(part) for name, part in self.changes.items()}
+        dropped = {reason: asdict(part) for reason, part in sorted(self.dropped.items())}
+        return {"read": self.read, "kept": self.kept, **changes, "dropped": dropped}
+
+
+@dataclass
+class _IdCount:
+    """How many ids were added, and the first of them."""
+
+    count: int = 0
+    ids: list[str] = field(default_factory=list)
+
+    def add(self, key: str) -> None:
+        self.count += 1
+        if len(self.ids) < REPORTED_IDS:
+            self.ids.append(key)
+
+
+def _reason_to_drop(record: RawRecord, allow_unlabelled: bool) -> str:
+    if record.impossible:
+        return "impossible question"
+    if not record.context.strip():
+        return "no context"
+    if not record.question.strip() and not allow_unlabelled:
+        return "no question"
+    if not any(text.strip() for text, _ in record.answers):
+        return "no answer"
+    texts = (record.id, record.title, record.context, record.question, *(text for text, _ in record.answers))
+    return "" if all(map(is_unicode, texts)) else "broken characters"
+
+
+def _located_answer(text: str, start: int, context: str) -> Answer | str:
+    """Return the answer at its true offset, or the reason why it has none."""
+    if not text.strip():
+        return "no answer"
+    if start >= 0 and context.startswith(text, start):
+        return Answer(text, start)
+    position = find_once(text, context)
+    if position >= 0:
+        return Answer(text, position)
+    return "answer not in context" if position == -1 else "answer misplaced and ambiguous"
