@@ -10,12 +10,7 @@ import torch
 from torch import Tensor
 
 from rl_qg.generation.logprobs import _wide, token_logprobs
-
-BASELINES = ("greedy", "leave_one_out", "mean", "none")
-SCHEDULES = ("linear", "constant", "cosine", "warmup")
-CE_WEIGHTS = ("one", "rest")
-KL_ESTIMATORS = ("k3", "exact")
-
+from rl_qg.settings.training import BASELINES, SCHEDULES
 
 # --- likelihoods
 # ---------------------------------------------------------------------------------------------------------

@@ -1,13 +1,12 @@
-"""Our settings in TRL's words: the arguments of its trainers, and what they cannot honour."""
+"""The arguments of TRL's trainers from our settings, and the settings that TRL does not support."""
 
 from dataclasses import fields
 from typing import Any
 
-from rl_qg.evaluation.text_measures import improves
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.trackers import PROJECT
 from rl_qg.settings import SCSTSettings, Settings
-from rl_qg.training.config import SelfCriticalConfig
+from rl_qg.training.config import check_stop_on
 
 NUM_SAMPLES = 4
 BASELINES = {"rloo": "leave_one_out", "grpo": "mean"}  # of the algorithms themselves
@@ -15,7 +14,7 @@ NOT_IN_TRL = ("clip_advantage", "schedule", "lambda_max", "lambda_warmup", "ce_w
 
 
 def check_algorithm(settings: Settings) -> None:
-    """Refuse `scst.*` settings that cannot be, and those that were changed and that the algorithm cannot honour.
+    """Refuse wrong settings, and changed `scst.*` settings that the algorithm cannot honour.
 
     Raises:
         InputError: naming all of them.
@@ -33,18 +32,8 @@ def check_algorithm(settings: Settings) -> None:
         )
     if samples_of(settings) < 2:
         raise InputError(f"algorithm={name}: compares samples, so scst.num_samples must be at least 2")
-    try:  # as self-critical training would: a temperature of 0 is wrong everywhere
-        SelfCriticalConfig(
-            output_dir=settings.output_dir,
-            use_cpu=settings.training.use_cpu,
-            **{key: value for key, value in vars(scst).items() if key in SelfCriticalConfig.__annotations__},
-        )
-        if scst.stop_on is not None:
-            improves(scst.stop_on, 1.0, 0.0)
-    except ValueError as error:
-        raise InputError(f"settings: {error}") from None
-    if scst.stop_on == "held_out" and not settings.held_out:
-        raise InputError("scst.stop_on=held_out: there is no held-out reward; name one, such as held_out=bartscore")
+    settings.check()
+    check_stop_on(settings)
 
 
 def samples_of(settings: Settings) -> int:
@@ -53,7 +42,7 @@ def samples_of(settings: Settings) -> int:
 
 
 def common_arguments(settings: Settings, output_dir: str) -> dict[str, Any]:
-    """What both stages share, as in `rl_qg.training.stages`. TRL's own defaults (bf16, checkpointing) are not ours."""
+    """What both stages share, as in `rl_qg.training.stages`; TRL's own defaults differ (bf16, checkpointing)."""
     common = settings.training
     return {
         "output_dir": output_dir,
@@ -97,9 +86,9 @@ def cross_entropy_arguments(settings: Settings, output_dir: str) -> dict[str, An
 
 
 def reward_arguments(settings: Settings, output_dir: str) -> dict[str, Any]:
-    """Arguments of `RLOOConfig` or `GRPOConfig`. TRL counts a batch in samples, we count it in contexts."""
+    """Arguments of `RLOOConfig` or `GRPOConfig`. TRL counts a batch in samples, rl-qg in contexts."""
     scst, samples = settings.scst, samples_of(settings)
-    rules = {"min_new_tokens": scst.min_new_tokens, "no_repeat_ngram_size": scst.no_repeat_ngram}
+    limits = {"min_new_tokens": scst.min_new_tokens, "no_repeat_ngram_size": scst.no_repeat_ngram}
     return {
         **common_arguments(settings, output_dir),
         "per_device_train_batch_size": settings.training.batch_size * samples,
@@ -114,12 +103,12 @@ def reward_arguments(settings: Settings, output_dir: str) -> dict[str, Any]:
         "temperature": scst.temperature,
         "top_k": scst.top_k,
         "top_p": scst.top_p,
-        "generation_kwargs": {name: value for name, value in rules.items() if value},
+        "generation_kwargs": {name: value for name, value in limits.items() if value},
         "disable_dropout": True,  # TRL samples in training mode: with dropout it would not sample from the policy
         **({"normalize_advantages": scst.normalise_advantage} if settings.algorithm == "rloo" else {}),
     }
 
 
 def rate_factor(settings: Settings) -> float:
-    """What adapters multiply learning rates by."""
+    """The factor on learning rates: 1 without adapters."""
     return 1.0 if settings.peft.method == "none" else settings.peft.learning_rate_factor

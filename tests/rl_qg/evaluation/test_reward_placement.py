@@ -161,7 +161,7 @@ def test_a_reward_loads_where_it_is_to_be(folders, monkeypatch):  # noqa: F811
 
 @pytest.mark.parametrize("wrong", ["gpu", "0", "1.5", "-0.1", "true", "null", "[0.5]"])
 def test_a_placement_that_does_not_exist_is_one_line(wrong):
-    with pytest.raises(InputError, match=r"training\.reward_placement=.* is not device, cpu, or a share in \(0, 1\]"):
+    with pytest.raises(InputError, match=r"training\.reward_placement=.* is not device, cpu, or a fraction in \(0, 1\]"):
         compose("train", [f"training.reward_placement={wrong}"]).check()
 
 

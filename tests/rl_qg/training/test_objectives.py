@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from rl_qg.generation.logprobs import shift_right, token_logprobs
+from rl_qg.settings.training import BASELINES, SCHEDULES
 from rl_qg.training.objectives import (
-    BASELINES,
-    SCHEDULES,
     adapted_coefficient,
     advantages,
     cross_entropy,

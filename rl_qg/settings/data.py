@@ -1,0 +1,39 @@
+"""Where the data come from."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rl_qg.settings.keys import MISSING, Section, key
+
+
+@dataclass
+class WorldSettings(Section):
+    """Sizes of the embedded corpus (`rl_qg.data.synthetic_corpus`), used when `data.train` is `world`."""
+
+    train_passages: int = key(600, "passages to train on")
+    validation_passages: int = key(120, "passages to validate on")
+    seed: int = key(0, "of the facts and their wording")
+
+
+@dataclass
+class DataSettings(Section):
+    """Sources of QA examples. A source is a path, a Hub data set name, or `world`."""
+
+    train: Any = key(MISSING, "file(s), Hub data set, or world (the embedded corpus)")
+    validation: Any = key(MISSING, "held-out file(s), Hub data set, or world")
+    unlabelled: Any = key(
+        None, "pipeline: file(s) of further passages to ask about: text, or QA data with or without answers"
+    )
+    max_train: int | None = key(None, "at most this many training examples (a seeded sample); null: all")
+    max_validation: int | None = key(None, "at most this many validation examples; null: all")
+    labelled_fraction: float = key(
+        1.0, "fraction of training passages whose questions are used; the rest gives only passages and answers"
+    )
+    seed: int = key(0, "of the samples above")
+    world: WorldSettings = key(WorldSettings(), "the embedded corpus")
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits."""
+        yield from super().faults()
+        yield from self.outside("labelled_fraction", zero=False)

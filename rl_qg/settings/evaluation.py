@@ -1,0 +1,153 @@
+"""Commands that score questions, compare metrics, and explain scores."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rl_qg.settings.keys import Section, key
+from rl_qg.text.question_types import language_fault
+
+LANGUAGE = "of the questions, for their types: en, de, fr, es, or other (no types)"
+
+
+@dataclass
+class EvaluationSettings(Section):
+    """How the generators of both stages are compared on held-out passages."""
+
+    max_examples: int = key(500, "validation examples")
+    batch_size: int = key(32, "examples")
+
+
+@dataclass
+class ScoreColumns(Section):
+    """The fields of the input that hold what a metric reads."""
+
+    question: str = key("question", "the text to score")
+    context: str = key("context", "its passage; without this field, paragraph")
+    answer: str = key("answer", "a text, or SQuAD's answers, of which the first is used")
+    references: str = key("references", "a list of texts or one text; without this field, reference")
+
+
+@dataclass
+class ScoreSettings(Section):
+    """Scoring a file of questions with one metric; `input` is a path, or a text file for each column."""
+
+    input: Any = key(
+        "", ".jsonl, SQuAD .json, .parquet, .tsv or .csv; or text files: {question: q.txt, context: c.txt}"
+    )
+    output: str = key("", "a .jsonl file: the input's rows with their score and its parts")
+    columns: ScoreColumns = key(ScoreColumns(), "the fields of the input")
+    batch_size: int = key(256, "rows read and scored at a time")
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits."""
+        yield from super().faults()
+        yield from self.below(1, "batch_size")
+
+
+@dataclass
+class EvaluateSettings(Section):
+    """Generated questions under several metrics (`rl_qg.evaluation.evaluate`)."""
+
+    predictions: Any = key(
+        "", "a file that score reads; several as a list, or by name: {ce: ce.jsonl, scst: scst.jsonl}"
+    )
+    references: Any = key("", "human questions, in the forms of data.train: joined by id, or by passage and answer")
+    references_split: str = key("train", "the split of a Hub data set among them")
+    sets: bool = key(
+        False, "also score each passage's questions together against all its references (Multi-M, Self-BLEU)"
+    )
+    metrics: Any = key(
+        "", "names, dotted paths, or options: [bleu4,qrelscore,{metric: bertscore, layer: 5, label: bs5}]"
+    )
+    output: str = key("", "the folder of tables, page and scores")
+    columns: ScoreColumns = key(ScoreColumns(), "the fields of the input, as in score")
+    language: str = key("en", LANGUAGE)
+    lengths: list[int] = key([8, 12, 16], "numbers of words at which a new class of length begins")
+    resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests")
+    seed: int = key(0, "of the resamples")
+    batch_size: int = key(256, "rows scored and kept at a time")
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits."""
+        yield from super().faults()
+        yield from self.below(1, "resamples", "batch_size")
+        if self.lengths != sorted({length for length in self.lengths if length > 0}):
+            yield f"lengths={self.lengths} must rise, from 1 on"
+        if fault := language_fault(self.language):
+            yield f"language={fault}"
+
+
+@dataclass
+class CorrelateSettings(Section):
+    """Metrics compared with human ratings of the same questions (`rl_qg.evaluation.meta.correlate`)."""
+
+    human: str = key("", "JSON lines of rated questions")
+    metrics: Any = key("", "as in evaluate")
+    output: str = key("", "the folder of tables, page and scores")
+    criteria: list[str] | None = key(None, "the file's criteria to use, such as [fluency]; null: all")
+    provided: bool = key(True, "also compare metric values that the data's authors provide")
+    language: str = key("en", LANGUAGE)
+    folds: int = key(10, "of passages, for the regression")
+    max_selected: int = key(8, "metrics in the regression at most; 0: no regression")
+    resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests")
+    seed: int = key(0, "of resamples and folds")
+    batch_size: int = key(256, "rows scored and kept at a time")
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits."""
+        yield from super().faults()
+        yield from self.below(1, "resamples", "batch_size")
+        if fault := language_fault(self.language):
+            yield f"language={fault}"
+        yield from self.below(2, "folds")
+
+
+@dataclass
+class RobustnessSettings(Section):
+    """Metrics on questions that were made wrong, or paraphrased (`rl_qg.evaluation.meta.robustness`)."""
+
+    input: Any = key("", "human questions with their passages, in any form that score reads")
+    metrics: Any = key("", "as in evaluate")
+    output: str = key("", "the folder of tables, page, perturbed questions and scores")
+    columns: ScoreColumns = key(ScoreColumns(), "the fields of the input, as in score")
+    language: str = key(
+        "en", "of the questions; for others than en: kinds=[entity], paraphrases or paraphraser, and spacy_model"
+    )
+    kinds: list[str] = key(["entity", "pronoun", "negation"], "how questions are made wrong")
+    paraphrases: str = key("", "JSON lines {question, paraphrase}; empty: paraphraser")
+    paraphraser: str = key("", "a seq2seq model that paraphrases: folder or Hub name; empty: rules")
+    paraphraser_prefix: str = key("", 'text before each question for that model, such as "paraphrase: "')
+    spacy_model: str = key("en_core_web_sm", "finds entities where it is installed; else rules do, in English only")
+    max_questions: int | None = key(1000, "a seeded sample of this many; null: all")
+    resamples: int = key(1000, "bootstrap resamples of passages, for intervals")
+    seed: int = key(0, "of sample, swaps and resamples")
+    batch_size: int = key(256, "rows scored and kept at a time")
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits."""
+        yield from super().faults()
+        yield from self.below(1, "resamples", "batch_size")
+
+
+@dataclass
+class ExplainSettings(Section):
+    """One question whose score is explained, token by token."""
+
+    question: str = key("", "the question whose score is explained")
+    context: str = key("", "its passage")
+    output: str = key("", "an .html file; the same data are written beside it as .json")
+
+
+@dataclass
+class BaselinesSettings(Section):
+    """Random pairs of question and passage, whose mean parts are the baselines of QRelScore."""
+
+    output: str = key("", "a .json file, for reward.baselines=")
+    pairs: int = key(1000, "random pairs of a question and another passage")
+    seed: int = key(0, "of the pairs")
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits."""
+        yield from super().faults()
+        yield from self.below(1, "pairs")

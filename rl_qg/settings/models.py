@@ -1,0 +1,53 @@
+"""The question generator, its adapters, and small models for work without a model hub."""
+
+from dataclasses import dataclass
+
+from rl_qg.settings.keys import MISSING, Section, key
+
+
+@dataclass
+class ModelSettings(Section):
+    """The question generator: any seq2seq checkpoint, `miniature:bart` or `miniature:t5`; for `algorithm=rloo` and
+    `algorithm=grpo` a causal one, such as `gpt2` or `miniature:gpt2`.
+    """
+
+    path: str = key(MISSING, "Hub name, local folder, miniature:bart or miniature:t5")
+    prefix: str | None = key(None, 'text before every input; null: "generate question: " for T5, none for others')
+    max_source_length: int = key(512, "tokens; a longer context is cut to a window around the answer")
+    max_target_length: int = key(64, "tokens of a gold question")
+
+
+@dataclass
+class PeftSettings(Section):
+    """Adapters instead of full fine-tuning (`peft=lora`). The saved models are whole ones, adapters merged in."""
+
+    method: str = key("none", "none (all weights are trained) or lora (low-rank adapters)", choices=("none", "lora"))
+    r: int = key(16, "rank of the update")
+    alpha: int = key(32, "scale times rank of the update")
+    dropout: float = key(0.05, "in the adapters")
+    target_modules: list[str] | None = key(
+        None, "layers with an adapter, such as [q_proj,v_proj]; null: peft's choice for the architecture"
+    )
+    learning_rate_factor: float = key(10.0, "factor on both learning rates: adapters need larger steps")
+
+
+@dataclass
+class MiniatureSettings(Section):
+    """How small models are pretrained on the training text (`rl_qg.miniatures.cache`)."""
+
+    steps: int = key(800, "updates of the generator")
+    metric_steps: int = key(400, "updates of each reward model and of the reader")
+    batch_size: int = key(16, "passages per update")
+    learning_rate: float = key(2e-3, "peak of the schedule")
+    hidden_size: int = key(128, "of every model")
+    layers: int = key(2, "of every model; encoder and decoder each")
+    vocab_size: int = key(2000, "tokens in the vocabulary")
+    max_tokens: int = key(256, "longest training input")
+    cache_dir: str = key("~/.cache/rl-qg/miniature", "where trained miniatures are kept")
+
+
+@dataclass
+class QAModelSettings(Section):
+    """An encoder to fine-tune: any checkpoint that the task's `AutoModelFor…` class loads, or a miniature."""
+
+    path: str = key("distilbert-base-uncased", "Hub name, local folder, or a miniature such as miniature:distilbert")

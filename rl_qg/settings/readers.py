@@ -1,0 +1,82 @@
+"""Encoders that are fine-tuned on QA data: the reader, the answer extractor, and KPQA's keyphrase predictor."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rl_qg.settings.keys import Section, key
+from rl_qg.settings.models import QAModelSettings
+
+
+@dataclass
+class QASettings(Section):
+    """Training and evaluation of the extractive reader."""
+
+    model: QAModelSettings = key(QAModelSettings(), "the encoder")
+    epochs: float = key(2.0, "passes over the data")
+    max_steps: int = key(-1, "updates; overrides epochs when positive")
+    learning_rate: float = key(3e-5, "peak of the schedule")
+    warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises")
+    batch_size: int = key(16, "windows per device")
+    save_steps: int = key(500, "updates between checkpoints")
+    max_length: int = key(384, "tokens of question and context window")
+    doc_stride: int = key(128, "tokens that neighbouring windows share")
+    max_answer_length: int = key(30, "tokens")
+    n_best: int = key(20, "answer starts and ends considered")
+    seeds: list[int] = key([0, 1, 2], "one reader each")
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits."""
+        yield from super().faults()
+        if not self.seeds:
+            yield "seeds is empty: name at least one seed, such as qa.seeds=[0]"
+        yield from stride_faults(self.doc_stride, self.max_length)
+
+
+@dataclass
+class TrainAnswersSettings(Section):
+    """The model that proposes answers: any checkpoint that `AutoModelForTokenClassification` loads."""
+
+    model: QAModelSettings = key(QAModelSettings(), "the encoder")
+    epochs: float = key(3.0, "passes over the data")
+    max_steps: int = key(-1, "updates; overrides epochs when positive")
+    learning_rate: float = key(5e-5, "peak of the schedule")
+    warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises")
+    batch_size: int = key(16, "windows per device")
+    save_steps: int = key(500, "updates between checkpoints")
+    max_length: int = key(384, "tokens of a window")
+    doc_stride: int = key(128, "tokens that neighbouring windows share")
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits."""
+        yield from super().faults()
+        yield from self.below(1, "batch_size", "save_steps")
+        yield from stride_faults(self.doc_stride, self.max_length)
+
+
+@dataclass
+class TrainKPQASettings(Section):
+    """The keyphrase predictor of KPQA: any encoder that `AutoModelForTokenClassification` loads.
+
+    The values are those of the released training script, except for its weight decay of 0.1.
+    """
+
+    model: QAModelSettings = key(QAModelSettings("bert-base-uncased"), "the encoder")
+    question: bool = key(True, "false: the sentence alone, the paper's ablation -KP")
+    epochs: float = key(5.0, "passes over the data")
+    max_steps: int = key(-1, "updates; overrides epochs when positive")
+    learning_rate: float = key(5e-5, "peak of the schedule")
+    warmup_fraction: float = key(0.0, "fraction of the training in which the learning rate rises")
+    batch_size: int = key(64, "sentences per device")
+    save_steps: int = key(500, "updates between checkpoints")
+    max_length: int = key(96, "tokens of question and sentence; the question is cut first")
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits."""
+        yield from super().faults()
+        yield from self.below(8, "max_length")
+
+
+def stride_faults(doc_stride: int, max_length: int) -> Iterator[str]:
+    """A fault where neighbouring windows would share everything, or less than nothing."""
+    if not 0 <= doc_stride < max_length:
+        yield f"doc_stride={doc_stride} must be below max_length={max_length}, and not negative"

@@ -1,0 +1,52 @@
+"""The settings as YAML with comments, made from the dataclasses; for `--help` and the documentation."""
+
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import yaml
+
+from rl_qg.settings.keys import Section
+from rl_qg.settings.root import Settings
+
+WIDTH = 119  # of a line
+COLUMN = 28  # of a comment
+
+
+def describe(section: str | None = None) -> str:
+    """The keys of `Settings` with their defaults and comments: one top-level key, with its section, or all.
+
+    Raises:
+        KeyError: there is no such key.
+    """
+    names = [section] if section else [item.name for item in fields(Settings)]
+    return "\n".join(line for name in names for line in _key(Settings(), name, ""))
+
+
+def _key(owner: Section, name: str, indent: str) -> Iterator[str]:
+    """The lines of one key of a section, and of the keys in it."""
+    value, comment = getattr(owner, name), owner.__dataclass_fields__[name].metadata["help"]
+    nested = isinstance(value, Section) or (isinstance(value, dict) and value)
+    text = f"{indent}{name}:" if nested else f"{indent}{name}: {_scalar(value)}"
+    line = f"{text.ljust(COLUMN - 2)}  # {comment}"
+    if len(line) <= WIDTH:
+        yield line
+    else:
+        marker = f"{indent}# "
+        yield from textwrap.wrap(comment, WIDTH, initial_indent=marker, subsequent_indent=marker)
+        yield text
+    if isinstance(value, Section):
+        for item in fields(value):
+            yield from _key(value, item.name, f"{indent}  ")
+    elif nested:
+        yield from (f"{indent}  {inner}: {_scalar(text)}" for inner, text in value.items())
+
+
+def _scalar(value: Any) -> str:
+    """A value as YAML on one line."""
+    if isinstance(value, float):
+        return re.sub(r"e([+-])0+", r"e\1", repr(value))
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000)
+    return text.removesuffix("\n").removesuffix("\n...").replace("'", '"')

@@ -1,0 +1,78 @@
+"""All settings of one run."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from rl_qg.settings.augmentation import AugmentSettings
+from rl_qg.settings.data import DataSettings
+from rl_qg.settings.evaluation import (
+    BaselinesSettings,
+    CorrelateSettings,
+    EvaluateSettings,
+    EvaluationSettings,
+    ExplainSettings,
+    RobustnessSettings,
+    ScoreSettings,
+)
+from rl_qg.settings.generation import AnswersSettings, GenerateSettings
+from rl_qg.settings.keys import Section, key
+from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings
+from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings
+from rl_qg.settings.training import CESettings, SCSTSettings, TrainingSettings
+
+REWARD_MODELS = {
+    "bert": "bert-base-cased",
+    "gpt2": "gpt2",
+    "roberta": "roberta-base",
+    "bart": "facebook/bart-large-cnn",
+}
+
+
+@dataclass
+class Settings(Section):
+    """Everything one run needs; the resolved form is `config.yaml` in the run folder."""
+
+    output_dir: str = key("runs/paper", "the run folder; the same folder and settings resume a run")
+    seed: int = key(13, "of weights, data order and rollouts")
+    stages: str = key(
+        "both",
+        "both, ce (alone, best checkpoint kept) or scst (alone, from model.path=RUN/ce)",
+        choices=("ce", "scst", "both"),
+    )
+    algorithm: str = key(
+        "scst",
+        "scst (encoder-decoders), or rloo, grpo (TRL's trainers, for causal models such as gpt2)",
+        choices=("scst", "rloo", "grpo"),
+    )
+    accept_changed_data: bool = key(
+        False, "continue although a data file has changed since the run or its output began"
+    )
+    data: DataSettings = key(DataSettings(), "the QA data (group data)")
+    model: ModelSettings = key(ModelSettings(), "the question generator (group model)")
+    peft: PeftSettings = key(PeftSettings(), "adapters instead of full fine-tuning (group peft)")
+    miniature: MiniatureSettings = key(
+        MiniatureSettings(), "small models pretrained on the training text, for work without a hub"
+    )
+    reward_models: dict[str, str] = key(REWARD_MODELS, "the frozen models of the rewards")
+    reward: dict[str, Any] = key({}, "the metric to train with or to score with, and its options (group reward)")
+    held_out: dict[str, Any] = key({}, "a second metric, measured but never optimised (group held_out)")
+    training: TrainingSettings = key(TrainingSettings(), "both stages")
+    ce: CESettings = key(CESettings(), "stage 1: cross-entropy")
+    scst: SCSTSettings = key(
+        SCSTSettings(), "stage 2: L = lambda * L_scst + L_ce; read by rloo and grpo too (see the method page)"
+    )
+    evaluation: EvaluationSettings = key(EvaluationSettings(), "both stages compared on held-out passages")
+    answers: AnswersSettings = key(AnswersSettings(), "candidate answers of passages without questions")
+    train_answers: TrainAnswersSettings = key(
+        TrainAnswersSettings(), "a model that tags answers: the extractor of answers.method=extractor"
+    )
+    train_kpqa: TrainKPQASettings = key(TrainKPQASettings(), "the model that weighs tokens in the metrics of KPQA")
+    generate: GenerateSettings = key(GenerateSettings(), "candidate questions")
+    augment: AugmentSettings = key(AugmentSettings(), "filters and sample of candidate questions")
+    qa: QASettings = key(QASettings(), "the extractive reader")
+    score: ScoreSettings = key(ScoreSettings(), "one metric on a file of questions")
+    evaluate: EvaluateSettings = key(EvaluateSettings(), "generated questions under several metrics")
+    correlate: CorrelateSettings = key(CorrelateSettings(), "metrics compared with human ratings")
+    robustness: RobustnessSettings = key(RobustnessSettings(), "metrics on questions made wrong, or paraphrased")
+    explain: ExplainSettings = key(ExplainSettings(), "one score, token by token")
+    baselines: BaselinesSettings = key(BaselinesSettings(), "QRelScore of unrelated questions and passages")

@@ -1,0 +1,169 @@
+"""The two training stages of the question generator."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rl_qg.settings.keys import Section, key
+
+BASELINES = ("greedy", "leave_one_out", "mean", "none")
+SCHEDULES = ("linear", "constant", "cosine", "warmup")
+
+
+@dataclass
+class TrainingSettings(Section):
+    """What both stages share; passed to `transformers.TrainingArguments`."""
+
+    batch_size: int = key(16, "examples per device")
+    eval_batch_size: int = key(32, "examples per device")
+    gradient_accumulation_steps: int = key(1, "batches per update")
+    weight_decay: float = key(0.01, "of AdamW")
+    max_grad_norm: float = key(1.0, "gradients are clipped to this norm")
+    precision: str = key("no", "no (float32), bf16 or fp16", choices=("no", "bf16", "fp16"))
+    gradient_checkpointing: bool = key(False, "less memory, a third more time")
+    use_cpu: bool = key(False, "do not use the accelerator")
+    reward_placement: Any = key(
+        "device",
+        "of the reward's models: device, cpu, or a fraction of GPU memory, such as 0.2 (see the scaling guide)",
+    )
+    logging_steps: int = key(10, "updates between lines of metrics.jsonl")
+    eval_steps: int = key(500, "updates between evaluations")
+    eval_samples: int = key(256, "validation examples used at each evaluation")
+    save_steps: int = key(500, "updates between checkpoints")
+    save_total_limit: int = key(2, "checkpoints kept")
+    report_to: str = key("tensorboard", "tensorboard, wandb, trackio or none")
+    hub_model: str | None = key(
+        None, "Hub repository for the final model and its card, such as me/bart-qg; null: not published"
+    )
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits."""
+        yield from super().faults()
+        yield from self.below(1, "batch_size")
+        if not _is_placement(self.reward_placement):
+            yield f"reward_placement={self.reward_placement} is not device, cpu, or a fraction in (0, 1]"
+
+
+@dataclass
+class CESettings(Section):
+    """The cross-entropy stage."""
+
+    epochs: float = key(4.0, "passes over the data")
+    learning_rate: float = key(5e-5, "peak of the schedule")
+    warmup_fraction: float = key(0.05, "fraction of the stage in which the learning rate rises")
+    label_smoothing: float = key(0.0, "0: none")
+    early_stopping_patience: int = key(
+        0, "evaluations without a lower validation loss before stages=ce stops; 0: never"
+    )
+
+
+@dataclass
+class SelfCriticalOptions(Section):
+    """The options of self-critical training that settings and trainer share.
+
+    `SCSTSettings` and `rl_qg.training.config.SelfCriticalConfig` both inherit them; `rl_qg.training.objectives` has
+    the equations. Rewards in the log are neither scaled nor clipped.
+    """
+
+    baseline: str = key(
+        "greedy",
+        "what a sample's reward is compared with: greedy (the paper), leave_one_out, mean or none",
+        choices=BASELINES,
+    )
+    num_samples: int | None = key(None, "samples per context; null: 1 for greedy and none, 4 for the others")
+    reward_scale: float = key(1.0, "factor on the advantage; raise it where rewards differ by thousandths")
+    normalise_advantage: bool = key(False, "divide by the root mean square of the batch's advantages")
+    clip_advantage: float | None = key(
+        None, "largest absolute advantage, after scale and normalisation; null: no limit"
+    )
+    schedule: str = key(
+        "linear",
+        "of lambda over the stage: linear (from 0, the paper), constant, cosine, or warmup (then constant)",
+        choices=SCHEDULES,
+    )
+    lambda_max: float = key(1.0, "the largest lambda")
+    lambda_warmup: float = key(0.1, "fraction of the stage in which schedule=warmup rises")
+    ce_weight: str = key(
+        "one", "weight of the cross-entropy: one (the paper) or rest (1 - lambda)", choices=("one", "rest")
+    )
+    kl_coefficient: float = key(
+        0.0, "weight of the divergence from the generator at the start of the stage, per target token"
+    )
+    kl_target: float | None = key(
+        None, "divergence in nats per token that kl_coefficient is adapted to hold; null: not adapted"
+    )
+    kl_estimator: str = key(
+        "k3", "k3 (from the sampled tokens) or exact (over the vocabulary)", choices=("k3", "exact")
+    )
+    watch_kl: bool = key(
+        True,
+        "report the divergence at evaluations even where it is not in the loss; costs a copy of the trained weights",
+    )
+    on_bad_reward: str = key(
+        "skip",
+        "a reward that is not finite, or raises: skip (the row teaches nothing) or stop",
+        choices=("skip", "stop"),
+    )
+    stop_on: str | None = key(
+        None, "end when this held-out measure no longer improves, such as bleu4; the best model is kept"
+    )
+    patience: int = key(3, "evaluations without improvement of stop_on before the stage ends")
+    max_new_tokens: int = key(64, "longest sampled question")
+    min_new_tokens: int = key(
+        0, "shortest one; this and the keys below change what is sampled, the loss stays the same"
+    )
+    temperature: float = key(1.0, "of sampling")
+    top_k: int = key(0, "sample from this many most likely tokens; 0: all")
+    top_p: float = key(1.0, "sample from the most likely tokens of this total probability; 1: all")
+    no_repeat_ngram: int = key(0, "no n-gram of this length twice; 0: off")
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits."""
+        yield from super().faults()
+        yield from self._faults_of_objective()
+        yield from self._faults_of_sampling()
+
+    def _faults_of_objective(self) -> Iterator[str]:
+        needed = 2 if self.baseline in ("leave_one_out", "mean") else 1
+        if self.num_samples is not None and self.num_samples < needed:
+            yield f"num_samples={self.num_samples}: baseline={self.baseline} needs at least {needed}"
+        if self.clip_advantage is not None and self.clip_advantage <= 0:
+            yield f"clip_advantage={self.clip_advantage} must be above 0"
+        yield from self.outside("lambda_warmup")
+        if self.lambda_max < 0 or (self.ce_weight == "rest" and self.lambda_max > 1):
+            yield f"lambda_max={self.lambda_max} must not be negative, nor above 1 with ce_weight=rest"
+        if self.kl_coefficient < 0:
+            yield f"kl_coefficient={self.kl_coefficient} must not be negative"
+        if self.kl_target is not None and (self.kl_target <= 0 or self.kl_coefficient == 0):
+            yield f"kl_target={self.kl_target} must be above 0, and so must kl_coefficient, where it starts"
+        yield from self.below(1, "patience")
+
+    def _faults_of_sampling(self) -> Iterator[str]:
+        if self.temperature <= 0:
+            yield f"temperature={self.temperature} must be above 0"
+        yield from self.outside("top_p", zero=False)
+        if not 0 <= self.min_new_tokens <= self.max_new_tokens or self.max_new_tokens < 1:
+            yield f"min_new_tokens={self.min_new_tokens}, max_new_tokens={self.max_new_tokens}: not in order"
+        if min(self.top_k, self.no_repeat_ngram) < 0:
+            yield f"top_k={self.top_k}, no_repeat_ngram={self.no_repeat_ngram}: 0 is off, none may be negative"
+
+
+@dataclass
+class RewardStage(Section):
+    """Length and learning rate of the stage that learns from the reward."""
+
+    epochs: float = key(2.0, "passes over the data")
+    learning_rate: float = key(1e-5, "peak of the schedule, which starts anew at this stage")
+    warmup_fraction: float = key(0.05, "fraction of the stage in which the learning rate rises")
+
+
+@dataclass
+class SCSTSettings(SelfCriticalOptions, RewardStage):
+    """The stage that learns from the reward; `algorithm=rloo` and `algorithm=grpo` read it too."""
+
+
+def _is_placement(value: Any) -> bool:
+    """Whether a value of `reward_placement` is one of its words or a fraction; YAML's true is not a number."""
+    if isinstance(value, str):
+        return value in ("device", "cpu")
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
