@@ -1,4 +1,4 @@
-"""Every accepted form of QA data gives the same examples; every broken file gives one clear line."""
+"""Every accepted format of QA data gives the same examples; every broken file gives one clear error."""
 
 import gzip
 import json
@@ -80,24 +80,24 @@ def write(path: Path, content: Any) -> Path:
         ("x.jsonl", [{**row, "extra": [1, {"a": None}]} for row in DICT_ROWS]),
     ],
 )
-def test_every_form_gives_the_same_examples(tmp_path: Path, name: str, content: Any) -> None:
+def test_every_format_gives_the_same_examples(tmp_path: Path, name: str, content: Any) -> None:
     data = read_examples(write(tmp_path / name, content), role="train")
     assert data.examples == EXPECTED
     assert (data.report["read"], data.report["kept"], data.report["dropped"]) == (2, 2, {})
 
 
-@pytest.mark.parametrize("form", [LIST_ROWS, DICT_ROWS])
-def test_a_hub_data_set_is_read_by_role(monkeypatch: pytest.MonkeyPatch, form: list[dict[str, Any]]) -> None:
-    asked = []
+@pytest.mark.parametrize("rows", [LIST_ROWS, DICT_ROWS])
+def test_a_hub_data_set_is_read_by_role(monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]) -> None:
+    loaded = []
 
     def load(name: str, *, split: str) -> datasets.Dataset:
-        asked.append((name, split))
-        return datasets.Dataset.from_list(form)
+        loaded.append((name, split))
+        return datasets.Dataset.from_list(rows)
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     data = read_examples("someone/some_squad", role="validation")
     assert data.examples == EXPECTED
-    assert asked == [("someone/some_squad", "validation")]
+    assert loaded == [("someone/some_squad", "validation")]
     assert len(data.hashes["someone/some_squad"]) == 64
 
 
@@ -111,7 +111,7 @@ def test_a_hub_data_set_is_read_by_role(monkeypatch: pytest.MonkeyPatch, form: l
         OSError(),
     ],
 )
-def test_an_unreachable_hub_is_one_line_that_says_how_to_go_on(
+def test_an_unreachable_hub_is_one_error_line_that_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def load(name: str, *, split: str) -> datasets.Dataset:
@@ -144,7 +144,7 @@ def squad(qa: Any = None, *, paragraph: Any = None, article: Any = None) -> dict
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        # Files that are no such thing
+        # Not JSON, or not of a known kind
         ("x.json", "", "x.json: malformed JSON at column 1"),
         (
             "x.json",
@@ -215,7 +215,7 @@ def squad(qa: Any = None, *, paragraph: Any = None, article: Any = None) -> dict
 )
 def test_broken_input_is_one_clear_line(tmp_path: Path, name: str, content: Any, message: str | None) -> None:
     path = write(tmp_path / name, content)
-    if message is None:  # the good file beside the broken ones: what is refused below is the fault, not the form
+    if message is None:  # one good file: the broken ones are refused for their error, not for their format
         assert read_examples(path, role="train").examples == EXPECTED[:1]
         return
     with pytest.raises(InputError, match=message) as caught:
@@ -234,7 +234,7 @@ def test_broken_input_is_one_clear_line(tmp_path: Path, name: str, content: Any,
         ("x.jsonl.gz", gzip.compress(json.dumps(LIST_ROWS[0]).encode())[:-6], "cannot be read to its end"),
     ],
 )
-def test_a_file_of_another_kind_than_its_name(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+def test_a_file_whose_content_is_not_what_its_name_says(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     path = tmp_path / name
     path.write_bytes(data)
     with pytest.raises(InputError, match=message) as caught:
@@ -242,7 +242,7 @@ def test_a_file_of_another_kind_than_its_name(tmp_path: Path, name: str, data: b
     assert "\n" not in str(caught.value)
 
 
-def test_a_cut_parquet_file(tmp_path: Path) -> None:
+def test_a_truncated_parquet_file_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "x.parquet", LIST_ROWS)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match="cannot be read as Parquet"):
@@ -266,12 +266,12 @@ def test_a_path_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pyte
     assert len(data.hashes["~/x.json"]) == 64
 
 
-def test_a_folder_is_no_source(tmp_path: Path) -> None:
+def test_a_folder_as_source_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder: name the files in it"):
         read_examples(tmp_path, role="train")
 
 
-def test_no_source_at_all() -> None:
+def test_no_source_is_an_error() -> None:
     with pytest.raises(InputError, match=r"no validation data given: set data\.validation=FILE"):
         read_examples([], role="validation")
 
@@ -287,7 +287,7 @@ SENTENCES = "Max met Ada in Rome. Ada met Max in Oslo, and Max left Oslo."
         ("Ada", "Ada met Max in Oslo, and Max left Oslo.", 21),  # twice in the paragraph, once in the sentence
         ("Max", "Ada met Max in Oslo, and Max left Oslo.", 29),  # twice in the sentence: the first there
         ("Max", "no such sentence", None),
-        ("Max", "M", None),  # the sentence itself has no single place
+        ("Max", "M", None),  # the sentence itself occurs several times
         ("Max", "", None),
         ("Ada", "Max left Oslo.", None),
         ("Lima", "Max met Ada in Rome.", None),
@@ -309,7 +309,7 @@ def test_a_qg_bench_answer_is_found_in_its_sentence(
         assert data.report["repaired"]["count"] == 0
 
 
-def test_parquet_of_qg_bench(tmp_path: Path) -> None:
+def test_qg_bench_columns_are_read_from_parquet(tmp_path: Path) -> None:
     rows = [
         {"paragraph": SENTENCES, "sentence": SENTENCES[:20], "question": "q?", "answer": "Rome", "paragraph_id": "p1"}
     ]

@@ -1,4 +1,4 @@
-"""The forms of input: the same rows from each, and one line about whatever is wrong with a file."""
+"""Tables of questions: every format gives the same rows, and every broken file one clear error."""
 
 import csv
 import gzip
@@ -21,7 +21,7 @@ from rl_qg.evaluation.score import score_file
 from rl_qg.runtime.errors import InputError
 
 COLUMNS = ("question", "context", "answer", "references")
-# what a line of plain text can hold; U+2028 and NEL are line ends to some readers, and must not be to ours
+# what a line of plain text can contain; some readers take U+2028 and NEL for line ends, this one must not
 LETTERS = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff") | st.sampled_from("\x85\"', \\")
 TEXT = st.text(LETTERS, max_size=8)
 ROWS = st.lists(
@@ -53,7 +53,7 @@ class NoReferences(Repeats):
         return super().score(questions, contexts, answers=answers, references=[["-"]] * len(questions))
 
 
-class Needless(Repeats):
+class QuestionsOnly(Repeats):
     needs = frozenset()
 
     def score(self, questions, contexts, **columns) -> Any:
@@ -68,7 +68,7 @@ def scored(source: Any, metric: Any, **columns: str) -> list[tuple[Any, Any]]:
         return [(row["score"], row["parts"]["row"]) for row in rows]
 
 
-# --- Writers of the forms, each by other code than the reader's ---
+# --- one writer for each format, independent of the reader
 
 
 def as_lines(rows: Rows, path: Path) -> Path:
@@ -110,9 +110,9 @@ def as_parquet(rows: Rows, path: Path) -> Path:
 
 def as_texts(rows: Rows, path: Path) -> dict[str, str]:
     paths = {name: path.with_name(f"{name}.anything") for name in COLUMNS}
-    for name, place in paths.items():
-        place.write_bytes(b"".join(f"{row[name]}\n".encode() for row in rows))
-    return {name: str(place) for name, place in paths.items()}
+    for name, text_file in paths.items():
+        text_file.write_bytes(b"".join(f"{row[name]}\n".encode() for row in rows))
+    return {name: str(text_file) for name, text_file in paths.items()}
 
 
 def as_squad(rows: Rows, path: Path) -> Path:
@@ -127,7 +127,7 @@ def as_squad(rows: Rows, path: Path) -> Path:
     return path
 
 
-FORMS: dict[str, Callable[[Rows, Path], Any]] = {
+WRITERS: dict[str, Callable[[Rows, Path], Any]] = {
     "answers.jsonl": as_squad_answers,
     "in.jsonl": as_lines,
     "in.tsv": as_tsv,
@@ -139,13 +139,13 @@ FORMS: dict[str, Callable[[Rows, Path], Any]] = {
 
 @settings(max_examples=25)
 @given(rows=ROWS)
-def test_every_form_gives_the_same_scores_for_the_same_rows(rows: Rows) -> None:
+def test_every_format_gives_the_same_scores_for_the_same_rows(rows: Rows) -> None:
     texts = [[row["question"], row["context"], row["answer"], [row["references"]]] for row in rows]
     questions, contexts, answers, references = zip(*texts, strict=True)
     scores = Repeats().score(questions, contexts, answers=answers, references=references).scores
     expected = [*zip(scores, texts, strict=True)]
     with tempfile.TemporaryDirectory() as folder:
-        for name, write in FORMS.items():
+        for name, write in WRITERS.items():
             source = write(rows, Path(folder) / name)
             assert scored(source, Repeats()) == expected, name
             if name.endswith(("jsonl", "tsv", "csv")):
@@ -159,12 +159,12 @@ def test_every_form_gives_the_same_scores_for_the_same_rows(rows: Rows) -> None:
 
 @settings(max_examples=25)
 @given(texts=st.lists(st.text(LETTERS | st.sampled_from("\n\t\r"), min_size=1), min_size=1, max_size=4))
-def test_csv_cells_may_hold_line_ends_and_quotes(texts: list[str]) -> None:
+def test_csv_cells_may_contain_line_ends_and_quotes(texts: list[str]) -> None:
     rows = [{name: text for name in COLUMNS} for text in texts]
     with tempfile.TemporaryDirectory() as folder:
         source = QuestionTable(as_csv(rows, Path(folder) / "in.csv"))
         assert [row.fields for row in source] == rows
-        assert [row.fields for row in source] == rows  # as often as asked
+        assert [row.fields for row in source] == rows  # a second iteration gives the same
 
 
 def test_squad_json_gives_one_row_a_question(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_squad_json_gives_one_row_a_question(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(json.dumps(document).encode()))
     source = QuestionTable(path)
     row = {"title": "T", "context": "Ada x"}
-    assert [found.fields for found in source] == [
+    assert [table_row.fields for table_row in source] == [
         {"id": "a", **row, "question": "Who?", "answer": "Ada"},
         {"id": "b", **row, "question": "What?"},
     ]
@@ -196,7 +196,7 @@ def test_columns_of_other_names_and_files_of_qg_bench(tmp_path: Path) -> None:
     (tmp_path / "bench.jsonl").write_text(json.dumps(bench))
     assert scored(tmp_path / "bench.jsonl", NoReferences()) == renamed
     with pytest.raises(InputError, match=r"line 1: field 'passage' is missing .* the row has 'question', 'paragraph'"):
-        scored(tmp_path / "bench.jsonl", NoReferences(), context="passage")  # asked for by name: no other will do
+        scored(tmp_path / "bench.jsonl", NoReferences(), context="passage")  # a given name has no alternative
 
 
 @pytest.mark.parametrize(
@@ -214,18 +214,18 @@ def test_columns_of_other_names_and_files_of_qg_bench(tmp_path: Path) -> None:
         ({}, None),
     ],
 )
-def test_forms_of_an_answer(tmp_path: Path, value: Any, answer: str | None) -> None:
+def test_accepted_types_of_an_answer(tmp_path: Path, value: Any, answer: str | None) -> None:
     (tmp_path / "in.jsonl").write_text(json.dumps({"question": "q", "answers": value}))
     source = QuestionTable(tmp_path / "in.jsonl")
     assert [source.value(row, "answer") for row in source] == [answer]
 
 
-def test_text_files_of_unequal_length(tmp_path: Path) -> None:
+def test_text_files_of_unequal_length_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "q.txt").write_text("one\ntwo\n\n")  # a blank line is an item
     (tmp_path / "c.txt").write_text("one\ntwo\nthree\nfour\nfive")
     files = {"question": tmp_path / "q.txt", "context": tmp_path / "c.txt"}
     with pytest.raises(InputError, match=r"q\.txt has 3 lines, .*c\.txt has 5 lines: give every column one item"):
-        scored(files, Needless())
+        scored(files, QuestionsOnly())
     (tmp_path / "c.txt").write_text("one\ntwo\nthree")
     assert [row.fields["question"] for row in QuestionTable(files)] == ["one", "two", ""]
     assert [row.where.rpartition(": ")[2] for row in QuestionTable(files)] == ["line 1", "line 2", "line 3"]
@@ -264,14 +264,14 @@ def test_dates_in_a_parquet_file_are_written_as_text(tmp_path: Path) -> None:
         ("in.txt", b"q", r"in\.txt: unknown kind of file; .*'input={question: q\.txt, context: c\.txt}'"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+def test_a_file_that_cannot_be_read_is_one_error_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message) as error:
-        scored(tmp_path / name, Needless())
+        scored(tmp_path / name, QuestionsOnly())
     assert "\n" not in str(error.value)
 
 
-def test_a_file_that_is_not_there_is_named_before_a_metric_is_loaded(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_before_a_metric_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no\.jsonl: no such file"):
         QuestionTable(tmp_path / "no.jsonl")
     with pytest.raises(InputError, match="is a folder"):
@@ -280,7 +280,7 @@ def test_a_file_that_is_not_there_is_named_before_a_metric_is_loaded(tmp_path: P
         QuestionTable({"question": tmp_path / "no.txt"})
 
 
-def test_a_byte_order_mark_and_long_cells(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_long_cells_are_read(tmp_path: Path) -> None:
     long = "word " * 40_000  # 200,000 characters
     (tmp_path / "in.csv").write_text(f"\ufeffquestion,context\nq,{long}\n", encoding="utf-8")
     (tmp_path / "in.tsv").write_text(f"\ufeffquestion\tcontext\nq\t{long}\n", encoding="utf-8")

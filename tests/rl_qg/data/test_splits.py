@@ -1,16 +1,21 @@
-"""Roles are kept apart: no validation passage is trained on, no unlabelled question is known."""
+"""Training, validation and unlabelled examples do not share passages; samples are seeded and nested."""
 
 import logging
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from rl_qg.data.examples import QAExample, passage_hash, write_squad
-from rl_qg.data.splits import answer_spans, load_splits, load_training
+from rl_qg.data.examples import Answer, QAExample, passage_hash, write_squad
+from rl_qg.data.reading import read_examples
+from rl_qg.data.splits import answer_spans, leakage, load_splits, load_training, sample_labelled, take
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, WorldSettings
 from tests.questions import example
+
+SHARED = Path(__file__).resolve().parents[3].parent / "shared" / "data"
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared real data sets are not on this machine")
 
 
 def files(folder: Path, train: list[QAExample], validation: list[QAExample]) -> DataSettings:
@@ -22,7 +27,7 @@ def files(folder: Path, train: list[QAExample], validation: list[QAExample]) -> 
 def test_a_passage_of_both_roles_is_dropped_from_training_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    train = [example("shared  text here", "text", "?", id="a"), example("own text", "own", "?", id="b")]
+    train = [example("shared  text here", "text", "?", id="a"), example("other text", "other", "?", id="b")]
     settings = files(tmp_path, train, [example("shared text here", "here", "?", id="c")])  # other white space
     with caplog.at_level(logging.INFO):
         splits = load_splits(settings)
@@ -39,7 +44,7 @@ def test_training_on_the_validation_file_alone_is_refused(tmp_path: Path) -> Non
         load_splits(settings)
 
 
-def test_unlabelled_passages_lose_their_questions_and_no_passage_is_on_both_sides(tmp_path: Path) -> None:
+def test_unlabelled_passages_lose_their_questions_and_are_not_labelled_passages(tmp_path: Path) -> None:
     settings = files(tmp_path, list(synthetic_examples(40, seed=0)), list(synthetic_examples(5, seed=1)))
     settings.labelled_fraction = 0.25
     splits = load_splits(settings)
@@ -68,12 +73,12 @@ def test_limits_take_a_seeded_sample_in_order() -> None:
     assert [order.index(item.id) for item in splits.gold] == sorted(order.index(item.id) for item in splits.gold)
 
 
-def test_a_role_without_a_source_is_one_line() -> None:
+def test_a_role_without_a_source_is_an_error() -> None:
     with pytest.raises(InputError, match=r"data\.validation has no value"):
         load_splits(DataSettings(train="world", validation="", world=WorldSettings(3, 3)))
 
 
-def test_one_span_is_asked_about_once() -> None:
+def test_each_answer_span_is_kept_once() -> None:
     rows = [
         example("a b a", "a", "first?", id="1", start=0),
         example("a b a", "a", "second?", id="2", start=0),
@@ -81,3 +86,80 @@ def test_one_span_is_asked_about_once() -> None:
         example("a b c", "a", "fourth?", id="4", start=0),
     ]
     assert [item.id for item in answer_spans(rows)] == ["1", "3", "4"]
+
+
+# --- leakage and samples
+
+
+def about(key: str, context: str) -> QAExample:
+    return QAExample(key, "", context, "Who?", (Answer(context[:3], 0),))
+
+
+def test_leakage_finds_the_shared_passages() -> None:
+    train = [about("1", "One  x"), about("2", "One x"), about("3", "Two x"), about("4", "Three x")]
+    result = leakage(train, [about("5", "Two\nx"), about("6", "Four x"), about("7", "Two x")])
+    assert (result.train_passages, result.validation_passages, result.shared) == (3, 2, 1)
+    assert result.shared_hashes == (passage_hash("Two x"),)
+    assert leakage(train, []).shared == 0
+
+
+def passages(number: int, per_passage: int = 3) -> list[QAExample]:
+    return [about(f"{p}.{q}", f"Passage {p}") for p in range(number) for q in range(per_passage)]
+
+
+@pytest.mark.parametrize(("fraction", "expected"), [(0.001, 1), (0.1, 4), (0.25, 10), (0.99, 40), (1.0, 40)])
+def test_labels_are_split_by_passage(fraction: float, expected: int) -> None:
+    everything = passages(40)
+    labelled, unlabelled = sample_labelled(everything, fraction, seed=3)
+    assert len({e.context for e in labelled}) == expected
+    assert leakage(labelled, unlabelled).shared == 0
+    assert {e.question for e in unlabelled} <= {""}
+    position = {e.id: i for i, e in enumerate(everything)}
+    for part in (labelled, unlabelled):
+        assert [position[e.id] for e in part] == sorted(position[e.id] for e in part)
+    assert Counter(e.id for e in labelled + unlabelled) == Counter(list(position))
+    assert all(e == everything[position[e.id]] for e in labelled)
+
+
+def test_smaller_labelled_sets_nest_and_seeds_differ() -> None:
+    chosen = [{e.context for e in sample_labelled(passages(40), f, seed=3)[0]} for f in (0.1, 0.3, 0.6)]
+    assert chosen[0] < chosen[1] < chosen[2]
+    assert chosen[0] != {e.context for e in sample_labelled(passages(40), 0.1, seed=4)[0]}
+    assert chosen[1] == {e.context for e in sample_labelled(passages(40)[::-1], 0.3, seed=3)[0]}
+
+
+@pytest.mark.parametrize("fraction", [0, -0.1, 1.1, float("nan")])
+def test_an_invalid_fraction_is_an_error(fraction: float) -> None:
+    with pytest.raises(InputError, match="labelled_fraction"):
+        sample_labelled(passages(2), fraction, seed=0)
+
+
+def test_take_samples_in_order() -> None:
+    everything = passages(30)
+    small, large = take(everything, 20, seed=1), take(everything, 50, seed=1)
+    assert len(small) == 20
+    assert len(large) == 50
+    ids = [e.id for e in everything]
+    assert [ids.index(e.id) for e in small] == sorted(ids.index(e.id) for e in small)
+    assert {e.id for e in small} < {e.id for e in large}
+    assert small != take(everything, 20, seed=2)
+    assert small != everything[:20]
+    assert take(everything, None, seed=1) == take(everything, 90, seed=1) == take(everything, 91, seed=1) == everything
+    with pytest.raises(InputError, match="a limit of 0 examples"):
+        take(everything, 0, seed=1)
+
+
+def test_every_example_is_taken_equally_often() -> None:
+    counts = Counter(e.id for seed in range(1000) for e in take(passages(10, 1), 3, seed=seed))
+    assert len(counts) == 10
+    assert all(abs(count - 300) < 75 for count in counts.values())  # 5 standard deviations of a binomial
+
+
+@needs_shared
+def test_real_train_and_validation_do_not_share_passages_but_xquad_does() -> None:
+    train, dev, xquad = (
+        read_examples(SHARED / name, role="validation").examples
+        for name in ("squad/du_test-v1.1.json.gz", "squad/dev_part1-v1.1.json.gz", "xquad/xquad.en.json")
+    )
+    assert leakage(train, dev).shared == 0
+    assert leakage(xquad, dev).shared > 0

@@ -1,4 +1,4 @@
-"""A stream of examples is the list that the same files give, at any moment and without holding it."""
+"""A stream of examples yields the same examples as the list, without holding them in memory."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ def flat(example: QAExample, **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The same spans, asked about under ids that repeat, in every form; some records cannot be used."""
+    """The same answer spans under repeated ids, in every file format; some records cannot be used."""
     folder = tmp_path_factory.mktemp("data")
     examples = list(synthetic_examples(12, seed=0))
     rows = [flat(example, id=f"q{number % 20}") for number, example in enumerate(examples)]
@@ -45,7 +45,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.mark.parametrize("unlabelled", [False, True])
-def test_a_stream_is_what_read_examples_returns(files: list[str], unlabelled: bool) -> None:
+def test_a_stream_yields_what_read_examples_returns(files: list[str], unlabelled: bool) -> None:
     listed = read_examples(files, role="train", allow_unlabelled=unlabelled)
     stream = stream_examples(files, role="train", allow_unlabelled=unlabelled)
     assert len(stream) == len(listed.examples) > 60
@@ -58,7 +58,7 @@ def test_a_stream_is_what_read_examples_returns(files: list[str], unlabelled: bo
 
 @pytest.mark.parametrize("limit", [None, 1, 17, 1000])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_choice_is_that_of_the_lists(files: list[str], limit: int | None, seed: int) -> None:
+def test_a_stream_samples_the_same_examples_as_the_list(files: list[str], limit: int | None, seed: int) -> None:
     settings = DataSettings(train=files, max_train=limit, seed=seed)
     assert list(training_spans(settings)) == answer_spans(load_training(settings))
     listed = take(read_examples(files, role="train").examples, limit, seed)
@@ -68,14 +68,14 @@ def test_the_choice_is_that_of_the_lists(files: list[str], limit: int | None, se
     )
 
 
-def test_the_embedded_corpus_and_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_embedded_corpus_is_streamed_with_the_same_log(caplog: pytest.LogCaptureFixture) -> None:
     settings = DataSettings(train="world", world=WorldSettings(15, 3), max_train=40)
     with caplog.at_level(logging.INFO):
         listed = load_training(settings)
-        said = caplog.messages[:]
+        logged = caplog.messages[:]
         stream = training_spans(settings)
     assert list(stream) == answer_spans(listed)
-    assert caplog.messages[len(said) :] == said
+    assert caplog.messages[len(logged) :] == logged
     other = training_spans(DataSettings(train="world", world=WorldSettings(15, 3, seed=1)))
     assert stream.hashes != other.hashes and list(stream.hashes) == list(other.hashes) == ["world (train)"]
 
@@ -91,7 +91,7 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path) -> None:
             list(stream)
 
 
-def test_faults_are_those_of_a_list(tmp_path: Path) -> None:
+def test_a_stream_raises_the_errors_of_the_list(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text(json.dumps({"id": "a", "context": "c", "question": "?", "answers": []}) + "\n")
     for read in (read_examples, stream_examples):
@@ -103,7 +103,7 @@ def test_faults_are_those_of_a_list(tmp_path: Path) -> None:
         stream_examples(path, role="train", limit=0)
 
 
-def test_no_more_than_one_record_is_held() -> None:
+def test_no_more_than_one_record_is_held_in_memory() -> None:
     alive: WeakSet[RawRecord] = WeakSet()
 
     class Tracked(RawRecord):
@@ -113,7 +113,7 @@ def test_no_more_than_one_record_is_held() -> None:
         for example in synthetic_examples(20, seed=0):
             record = Tracked(**vars(as_raw_record(example)))
             alive.add(record)
-            assert len(alive) <= 2  # the one before is let go when the next one comes
+            assert len(alive) <= 2  # a record is released when the next one is read
             yield record
             del record
 

@@ -1,4 +1,4 @@
-"""The embedded corpus: the same every time, right about its answers, and not solvable by one fixed question."""
+"""The embedded corpus: reproducible, with correct answers, and not solvable by one fixed question."""
 
 import re
 from collections import defaultdict
@@ -20,15 +20,15 @@ def test_more_passages_begin_with_the_same_ones() -> None:
     assert many[: len(few)] == few
 
 
-def test_every_answer_is_at_its_offset_and_every_id_is_its_own() -> None:
-    found = list(synthetic_examples(300, seed=0))
-    for item in found:
+def test_every_answer_is_at_its_offset_and_every_id_is_unique() -> None:
+    examples = list(synthetic_examples(300, seed=0))
+    for item in examples:
         answer = item.answers[0]
         assert item.context[answer.start : answer.start + len(answer.text)] == answer.text
-    assert len({item.id for item in found}) == len(found) > 1200
+    assert len({item.id for item in examples}) == len(examples) > 1200
 
 
-def test_questions_end_as_questions_and_never_hold_their_answer() -> None:
+def test_questions_end_in_a_question_mark_and_never_contain_their_answer() -> None:
     for item in synthetic_examples(300, seed=0):
         assert item.question.endswith("?")
         assert not re.search(rf"\b{re.escape(item.answers[0].text)}\b", item.question)
@@ -36,10 +36,8 @@ def test_questions_end_as_questions_and_never_hold_their_answer() -> None:
         assert "{" not in item.question + item.context
 
 
-def test_a_question_must_name_its_own_subject() -> None:
-    """Most passages state one kind of fact about both of their subjects, so the relation alone does not decide the
-    answer.
-    """
+def test_a_question_must_name_its_subject() -> None:
+    """Most passages state one kind of fact about both subjects, so the relation alone gives no answer."""
     passages = defaultdict(list)
     for item in synthetic_examples(200, seed=0):
         passages[item.context].append(item)
