@@ -1,0 +1,95 @@
+"""What the site adds to the files of `docs/`: pages made from the code, and what lies outside `docs/` but is linked.
+
+A page with `<!-- commands -->` or `<!-- settings -->` gets the text made from the catalogue of commands and from the
+settings. A file of the repository that a page links to (an experiment, the changelog) becomes part of the site under
+its own path, so that the links work on the site as they do in the repository.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parent.parent
+LINK = re.compile(r"(?<=\]\()(?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?(?=\))")
+PAGES_OUTSIDE = ("CONTRIBUTING.md", "CHANGELOG.md", "experiments/LOG.md")  # named in the navigation
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add what is linked, and what the added pages link to in turn."""
+    waiting = [*PAGES_OUTSIDE, *(f"docs/{file.src_uri}" for file in files.documentation_pages())]
+    known = set(waiting)
+    while waiting:
+        path = waiting.pop()
+        if not path.startswith("docs/"):
+            files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
+        if path.endswith(".md"):
+            linked = set(_linked(path, (ROOT / path).read_text(encoding="utf-8"))) - known
+            known |= linked
+            waiting += linked
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Fill in what is made from the code, and point links to where the site has their files."""
+    for mark, text in GENERATED.items():
+        if mark in markdown:
+            markdown = markdown.replace(mark, text())
+    source = _repository_path(page.file.src_uri)
+
+    def on_the_site(link: re.Match[str]) -> str:
+        target = _target(source, link["path"]).removeprefix("docs/")
+        return os.path.relpath(target, Path(page.file.src_uri).parent) + (link["anchor"] or "")
+
+    return LINK.sub(on_the_site, markdown)
+
+
+def commands_text() -> str:
+    """Every command with its purpose, its example and the sections of the settings that it reads."""
+    from rl_qg.commands.catalogue import COMMANDS, RAW
+
+    parts = []
+    for name, command in COMMANDS.items():
+        parts += [f"## rl-qg {name}", f"{command.purpose[0].upper()}{command.purpose[1:]}."]
+        parts += [f"```\n{command.example}\n```"]
+        if name in RAW:
+            parts += [f"Arguments: {RAW[name]}."]
+        else:
+            parts += [f"Sections of the settings: {', '.join(f'`{section}`' for section in command.sections)}."]
+    return "\n\n".join(parts)
+
+
+def settings_text() -> str:
+    """Every key with its default and its comment, as `--help` prints them, and the choices of each group."""
+    from rl_qg.commands.catalogue import CONFIGS, GROUPS, offered
+
+    groups = "\n".join(f"| `{group}` | {offered(group)} |" for group in GROUPS)
+    keys = (CONFIGS / "config.yaml").read_text(encoding="utf-8")
+    return f"## Groups\n\n| group | choices |\n| --- | --- |\n{groups}\n\n## Keys\n\n```yaml\n{keys}```"
+
+
+GENERATED: dict[str, Callable[[], str]] = {
+    "<!-- commands -->": commands_text,
+    "<!-- settings -->": settings_text,
+}
+
+
+def _linked(path: str, markdown: str) -> Iterator[str]:
+    """Files of the repository, outside `docs/`, that a page links to."""
+    for link in LINK.finditer(markdown):
+        target = _target(path, link["path"])
+        if not target.startswith("docs/") and (ROOT / target).is_file():
+            yield target
+
+
+def _target(path: str, link: str) -> str:
+    """The path in the repository that a link on a page leads to."""
+    return os.path.normpath(Path(path).parent / link)
+
+
+def _repository_path(page: str) -> str:
+    """The path in the repository of a page of the site: below `docs/`, if there is such a file."""
+    return f"docs/{page}" if (ROOT / "docs" / page).exists() else page
