@@ -6,7 +6,7 @@
 
 The questions judged here are another sample of the validation articles than the one watched during training. Texts
 and scores are kept in `--work`, so a second call only judges runs that are new. Differences to the generator before
-self-critical training are paired by question: for each question the mean over seeds, then a bootstrap over questions.
+self-critical training are paired by question: for each question the mean over seeds, then a bootstrap over passages.
 That interval says nothing about other seeds; the lowest and the highest seed stand beside it.
 """
 
@@ -22,9 +22,11 @@ from typing import Any
 import torch
 
 from rewards import load
-from rl_qg.confidence_intervals import mean_interval, paired_interval
-from rl_qg.data.examples import QAExample, read_examples, take
-from rl_qg.evaluation.reward_scorer import Judge
+from rl_qg.confidence_intervals import PassageDraws, mean_interval, paired_interval
+from rl_qg.data.examples import QAExample
+from rl_qg.data.reading import read_examples
+from rl_qg.data.splits import take
+from rl_qg.evaluation.reward_scorer import RewardScorer
 from rl_qg.evaluation.text_measures import held_out_measures
 from rl_qg.generation.generator import Policy
 
@@ -51,7 +53,7 @@ def judged(name: str, texts: Sequence[str], examples: Sequence[QAExample], model
     scores = {}
     for judge, paths in JUDGES.items():
         metric = load(judge, **{key: str(models / path) for key, path in paths.items()})
-        verdict = Judge(metric)(examples, texts)
+        verdict = RewardScorer(metric)(examples, texts)
         scores[judge] = [score if math.isfinite(score) else None for score in verdict.scores]
     measures = held_out_measures(
         texts, [example.question for example in examples], [example.context for example in examples]
@@ -86,17 +88,21 @@ def kept(work: Path, name: str, examples: Sequence[QAExample], models: Path, pol
     return found
 
 
-def difference(runs: Sequence[dict[str, Any]], before: dict[str, Any], judge: str) -> dict[str, Any]:
+def difference(
+    runs: Sequence[dict[str, Any]], before: dict[str, Any], judge: str, passages: Sequence[str]
+) -> dict[str, Any]:
     """Paired difference of a reward over the questions that all of them have a score for."""
     columns = [before["scores"][judge], *(run["scores"][judge] for run in runs)]
-    rows = [row for row in zip(*columns, strict=True) if None not in row]
+    numbers = [number for number, row in enumerate(zip(*columns, strict=True)) if None not in row]
+    rows = [tuple(column[number] for column in columns) for number in numbers]
+    draws = PassageDraws([passages[number] for number in numbers])
     after = [fmean(row[1:]) for row in rows]
     start = [row[0] for row in rows]
     by_seed = [fmean(row[place] - row[0] for row in rows) for place in range(1, len(columns))]
     return {
-        "before": asdict(mean_interval(start)),
-        "after": asdict(mean_interval(after)),
-        "difference": asdict(paired_interval(after, start)),
+        "before": asdict(mean_interval(start, draws)),
+        "after": asdict(mean_interval(after, draws)),
+        "difference": asdict(paired_interval(after, start, draws)),
         "lowest_seed": min(by_seed),
         "highest_seed": max(by_seed),
     }
@@ -108,12 +114,14 @@ def evaluations(folder: Path) -> list[dict[str, float]]:
     return [line for line in lines if "eval_reward_greedy" in line]
 
 
-def summary(runs: Sequence[dict[str, Any]], folders: Sequence[Path], before: dict[str, Any]) -> dict[str, Any]:
+def summary(
+    runs: Sequence[dict[str, Any]], folders: Sequence[Path], before: dict[str, Any], passages: Sequence[str]
+) -> dict[str, Any]:
     """What the seeds of one reward did to every reward and measure; `kl` is of the watched slice at the last step."""
     divergence = [evaluations(folder)[-1].get("eval_kl", math.nan) for folder in folders]
     return {
         "seeds": len(runs),
-        "rewards": {judge: difference(runs, before, judge) for judge in JUDGES},
+        "rewards": {judge: difference(runs, before, judge, passages) for judge in JUDGES},
         "measures": {
             name: {
                 "before": before["measures"][name],
@@ -204,7 +212,7 @@ def main() -> None:
     found = {}
     for name, folders in groups.items():
         runs = [kept(args.work, folder.name, examples, args.models, folder / "scst") for folder in folders]
-        found[name] = summary(runs, folders, before)
+        found[name] = summary(runs, folders, before, [example.context for example in examples])
     result = {
         "questions": len(examples),
         "passages": len({example.context for example in examples}),

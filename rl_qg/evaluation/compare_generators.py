@@ -9,13 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import sacrebleu
 import torch
 from tqdm import tqdm
 
-from rl_qg.confidence_intervals import mean_interval, paired_interval
+from rl_qg.confidence_intervals import Floats, PassageDraws, mean_interval, paired_interval
 from rl_qg.data.examples import QAExample, passage_hash
-from rl_qg.evaluation.reward_scorer import Judge, Reward, Verdict, signature_of
+from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
 from rl_qg.evaluation.text_measures import held_out_measures
 from rl_qg.generation.generator import Policy
 from rl_qg.runtime.errors import InputError
@@ -36,10 +37,10 @@ def evaluate_generators(
     device: torch.device,
     held_out: Reward | None = None,
 ) -> dict[str, Any]:
-    """Judge `models` (such as `{"ce": …, "scst": …}`) on the same held-out `examples` and write `output` (JSON).
+    """RewardScorer `models` (such as `{"ce": …, "scst": …}`) on the same held-out `examples` and write `output` (JSON).
 
     BLEU-4 is sacrebleu's corpus BLEU against the one gold question, with its bootstrap interval; intervals of rewards
-    and their parts are bootstraps over questions, and `difference` the paired bootstrap of the last model over the
+    and their parts are bootstraps over passages, and `difference` the paired bootstrap of the last model over the
     first. `held_out` is a second reward, which training did not optimise. Gold questions are judged too, by everything
     that does not compare with gold questions. A question that a reward fails on is left out of its means: `n` says how
     many were not.
@@ -59,19 +60,25 @@ def evaluate_generators(
         kind: {name: _judge(kind, judge, examples, texts) for name, texts in {**questions, "gold": gold}.items()}
         for kind, judge in judges.items()
     }
+    draws = PassageDraws([passage_hash(example.context) for example in examples])
     result: dict[str, Any] = {
         "examples": len(examples),
-        "passages": len({passage_hash(example.context) for example in examples}),
+        "passages": draws.passages,
+        "resampled": "passages",
         **{f"{kind}_signature": signature_of(judge) for kind, judge in judges.items()},
         "models": {
             name: _texts_summary(questions.get(name, gold), examples, is_gold=name == "gold")
-            | {key: value for kind in judges for key, value in _verdict_summary(kind, verdicts[kind][name]).items()}
+            | {
+                key: value
+                for kind in judges
+                for key, value in _verdict_summary(kind, verdicts[kind][name], draws).items()
+            }
             for name in (*models, "gold")
         },
     }
     if len(models) > 1:
         first, *_, last = models
-        differences = {kind: _difference(found[last], found[first]) for kind, found in verdicts.items()}
+        differences = {kind: _difference(found[last], found[first], draws) for kind, found in verdicts.items()}
         result["difference"] = {"of": f"{last} - {first}", **differences}
     result["samples"] = [
         _sample(index, example, {name: texts[index] for name, texts in questions.items()}, verdicts)
@@ -100,8 +107,8 @@ def _greedy(
     return texts
 
 
-def _judge(kind: str, reward: Reward, examples: Sequence[QAExample], questions: Sequence[str]) -> Verdict:
-    verdict = Judge(reward)(examples, questions)
+def _judge(kind: str, reward: Reward, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
+    verdict = RewardScorer(reward)(examples, questions)
     failed = [fault for fault in verdict.faults if fault is not None]
     if len(failed) == len(examples):
         raise InputError(f"{kind}: it fails on every question: {failed[0]}")
@@ -136,26 +143,29 @@ def _texts_summary(questions: Sequence[str], examples: Sequence[QAExample], *, i
     return measures
 
 
-def _verdict_summary(kind: str, verdict: Verdict) -> dict[str, Any]:
-    parts = {name: found for name, values in verdict.parts.items() if (found := _finite(values))}
+def _verdict_summary(kind: str, verdict: ScoredBatch, draws: PassageDraws) -> dict[str, Any]:
+    parts = {name: _finite(values) for name, values in verdict.parts.items()}
     return {
-        kind: asdict(mean_interval(_finite(verdict.scores))),
-        f"{kind}_parts": {name: asdict(mean_interval(values)) for name, values in parts.items()},
+        kind: asdict(mean_interval(_finite(verdict.scores), draws)),
+        f"{kind}_parts": {
+            name: asdict(mean_interval(values, draws)) for name, values in parts.items() if not np.isnan(values).all()
+        },
     }
 
 
-def _difference(last: Verdict, first: Verdict) -> dict[str, Any] | None:
+def _difference(last: ScoredBatch, first: ScoredBatch, draws: PassageDraws) -> dict[str, Any] | None:
     """The paired difference over the questions that both got a score for; None when there is none."""
-    pairs = [pair for pair in zip(last.scores, first.scores, strict=True) if all(map(math.isfinite, pair))]
-    return asdict(paired_interval(*zip(*pairs, strict=True))) if pairs else None
+    scores = _finite(last.scores), _finite(first.scores)
+    return None if np.isnan(scores[0] - scores[1]).all() else asdict(paired_interval(*scores, draws))
 
 
-def _finite(values: Sequence[float]) -> list[float]:
-    return [value for value in values if math.isfinite(value)]
+def _finite(values: Sequence[float]) -> Floats:
+    """The values, NaN where one is infinite."""
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def _sample(
-    index: int, example: QAExample, questions: Mapping[str, str], verdicts: Mapping[str, Mapping[str, Verdict]]
+    index: int, example: QAExample, questions: Mapping[str, str], verdicts: Mapping[str, Mapping[str, ScoredBatch]]
 ) -> dict[str, Any]:
     """One example with the question of each model and everyone's rewards, null where a reward failed."""
     scores = {

@@ -22,9 +22,9 @@ from urllib.parse import quote
 import numpy as np
 from tqdm import tqdm
 
-from rl_qg.data.question_tables import ScoreInput
-from rl_qg.evaluation.metric_scores import JudgedRow, check_rows, direction_of, scores_of
-from rl_qg.evaluation.passage_draws import Draws, few_passages
+from rl_qg.confidence_intervals import PassageDraws, few_passages
+from rl_qg.data.question_tables import QuestionTable
+from rl_qg.evaluation.metric_scores import MetricRow, check_rows, direction_of, scores_of
 from rl_qg.evaluation.prediction_analysis import (
     ALL,
     CORPUS,
@@ -54,7 +54,7 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     """
     columns = asdict(settings.columns)
     named = _named(settings.predictions, {*columns, *columns.values()})
-    sources = {name: ScoreInput(path, columns) for name, path in named.items()}
+    sources = {name: QuestionTable(path, columns) for name, path in named.items()}
     gold = (
         GoldQuestions(settings.references, settings.references_split)
         if settings.references not in ("", None)
@@ -118,12 +118,12 @@ def _named(predictions: Any, columns: Set[str]) -> dict[str, Any]:
     return dict(zip(names, paths, strict=True))
 
 
-def _rows(source: ScoreInput, gold: GoldQuestions | None) -> tuple[list[JudgedRow], dict[str, Any]]:
+def _rows(source: QuestionTable, gold: GoldQuestions | None) -> tuple[list[MetricRow], dict[str, Any]]:
     """Every row of a file, and how many were joined by what to the questions of `gold`, if any; equal passages are
     held once.
     """
     once: dict[str, str] = {}
-    rows: list[JudgedRow] = []
+    rows: list[MetricRow] = []
     joined: Counter[str] = Counter()
     alone = ""
     for row in tqdm(source, desc="read", unit="row", leave=False, delay=2):
@@ -139,7 +139,7 @@ def _rows(source: ScoreInput, gold: GoldQuestions | None) -> tuple[list[JudgedRo
             references, how = gold.find(row.fields.get("id"), held, answer)
             joined[how] += 1
             alone = alone or ("" if references else row.where)
-        rows.append(JudgedRow(row.where, question, held, answer, None if references is None else tuple(references)))
+        rows.append(MetricRow(row.where, question, held, answer, None if references is None else tuple(references)))
     if not rows:
         raise InputError(f"{source}: holds no question; check the file")
     if alone:
@@ -151,7 +151,7 @@ def _rows(source: ScoreInput, gold: GoldQuestions | None) -> tuple[list[JudgedRo
 
 
 def _scored(
-    name: str, rows: Sequence[JudgedRow], metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path
+    name: str, rows: Sequence[MetricRow], metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path
 ) -> Predictions:
     scores, counts = {}, {}
     place = folder / "scores" / quote(name, safe="")
@@ -165,7 +165,7 @@ def _scored(
                 known = np.asarray(given.sentence(counts[label])).tolist()
         found = scores_of(label, metric, rows, place, batch_size=settings.batch_size, known=known)
         scores[label] = np.array([np.nan if value is None else value for value in found])
-    draws = Draws(passage_groups(rows), resamples=settings.resamples, seed=settings.seed)
+    draws = PassageDraws(passage_groups(rows), resamples=settings.resamples, seed=settings.seed)
     return Predictions(name, rows, scores, counts, draws)
 
 

@@ -1,16 +1,15 @@
 """Scores of many metrics for the same rows, each kept in a file, so that no metric is computed twice.
 
-`scores/<label>.jsonl` begins with what the scores are of (the metric's signature and a hash of the texts it reads) and
-goes on with one line for each block of rows. A kill loses one block at most; scores of another metric or of other
-texts are found out by the first line and computed anew, and so are those of a metric without a signature: nothing says
-what they are of.
+The first line of `scores/<label>.jsonl` is a note of what the scores are of (the metric's signature and a hash of the
+texts it reads); each further line holds the scores of one batch of rows. A kill loses one batch at most. Scores with
+another note are computed again, and so are those of a metric without a signature, because nothing tells what they are
+of.
 """
 
 import hashlib
 import json
 import logging
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +21,15 @@ from rewards.base import COLUMN
 from rewards.errors import MetricInputError
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import append_json_line
-from rl_qg.runtime.out_of_memory import Halving
+from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
+from rl_qg.runtime.resumable_lines import ResumableLines
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class JudgedRow:
-    """A question with what a metric may read beside it; `where` names it in messages."""
+class MetricRow:
+    """A question and the other texts that a metric may read; `where` names its file and line in messages."""
 
     where: str
     question: str
@@ -39,18 +38,16 @@ class JudgedRow:
     references: tuple[str, ...] | None = None
 
 
-def needed_columns(metric: Reward, rows: Sequence[JudgedRow]) -> list[str]:
-    """The columns besides the question that a metric gets: those it needs, or without a word from it all that every
-    row has.
-    """
+def needed_columns(metric: Reward, rows: Sequence[MetricRow]) -> list[str]:
+    """The columns besides the question that a metric gets: those it needs; without `needs`, all that every row has."""
     needs = getattr(metric, "needs", None)
     if needs is not None:
         return [column for need, column in COLUMN.items() if need in needs]
     return [column for column in COLUMN.values() if all(getattr(row, column) is not None for row in rows)]
 
 
-def check_rows(label: str, metric: Reward, rows: Sequence[JudgedRow], remedy: str = "add it") -> None:
-    """Raise `InputError` that names the first row without what a metric needs, and the `remedy`."""
+def check_rows(label: str, metric: Reward, rows: Sequence[MetricRow], remedy: str = "add it") -> None:
+    """Raise `InputError` if a row lacks what a metric needs; the message names the row and the `remedy`."""
     for column in needed_columns(metric, rows):
         for row in rows:
             if getattr(row, column) is None:
@@ -64,61 +61,79 @@ def check_rows(label: str, metric: Reward, rows: Sequence[JudgedRow], remedy: st
 def scores_of(
     label: str,
     metric: Reward,
-    rows: Sequence[JudgedRow],
+    rows: Sequence[MetricRow],
     folder: Path,
     *,
     batch_size: int,
     known: Sequence[float] | None = None,
 ) -> list[float | None]:
-    """One score for each row, None where the metric gives none that is finite; from `folder` where they are there.
+    """One score for each row, None where the metric gives none that is finite; read from `folder` if they are there.
 
-    Rows go in blocks of `batch_size`, and metrics forget earlier ones: the scores are the same after a kill. Scores
-    that are `known`, one for each row, are only written down.
+    Rows are scored in batches of `batch_size`, and the caches of the metric are emptied before each: the scores are
+    the same after a kill. `known` scores, one for each row, are only written.
 
     Raises:
-        InputError: the metric refuses a row, or returns another number of scores.
+        InputError: the metric refuses a row or returns another number of scores; the disk is full.
     """
     columns = needed_columns(metric, rows)
     texts = texts_hash((row.question, *(getattr(row, column) for column in columns)) for row in rows)
-    head = {"signature": signature_of(metric), "rows": len(rows), "texts": texts}
-    halving = Halving(label, "shorten the contexts, or score on the CPU (training.use_cpu=true)")
+    note = {"signature": signature_of(metric), "rows": len(rows), "texts": texts}
+    in_parts = OutOfMemoryRetry(label, "shorten the contexts, or score on the CPU (training.use_cpu=true)")
 
-    def block(start: int, end: int) -> list[float | None]:
+    def batch(start: int, end: int) -> list[float | None]:
         if known is not None:
             return _finite(known[start:end])
-        if hasattr(metric, "forget"):
-            metric.forget()
-        pieces = halving(lambda some: _score(label, metric, some, columns), rows[start:end])
-        return [value for piece in pieces for value in piece]
+        if hasattr(metric, "reset_cache"):
+            metric.reset_cache()
+        scores = in_parts(lambda part: _score(label, metric, part, columns), rows[start:end])
+        return [value for part in scores for value in part]
 
     path, trusted = folder / f"{label}.jsonl", hasattr(metric, "signature")
-    return kept_scores(path, head, len(rows), block, at_once=batch_size, unit="row", trusted=trusted)
+    return kept_scores(path, note, len(rows), batch, batch_size=batch_size, unit="row", trusted=trusted)
 
 
 def kept_scores(
     path: Path,
-    head: Mapping[str, Any],
+    note: Mapping[str, Any],
     count: int,
-    block: Callable[[int, int], list[Any]],
+    batch: Callable[[int, int], list[Any]],
     *,
-    at_once: int,
+    batch_size: int,
     unit: str,
     trusted: bool = True,
 ) -> list[Any]:
-    """The scores of `count` things, `at_once` by `block(start, end)`, each block written down before the next.
+    """The scores of `count` rows, computed in batches by `batch(start, end)` and each written before the next.
 
-    Those in `path` are taken where its first line is `head`; never where they are not `trusted`.
+    Scores in `path` are used if its first line is `note`, unless they are not `trusted`.
     """
-    found = _earlier(path, head if trusted else None)
-    if not path.exists():
-        append_json_line(path, head)
-    with tqdm(total=count, initial=len(found), desc=path.stem, unit=unit, leave=False) as bar:
-        for start in range(len(found), count, at_once):
-            scores = block(start, min(start + at_once, count))
-            append_json_line(path, {"scores": scores})
-            found += scores
-            bar.update(len(scores))
-    return found
+    lines = ResumableLines(path, content="scores")
+    scores = _stored_scores(lines) if trusted and lines.read_note() == note else None
+    if scores is None:
+        if lines.begun:
+            log.info("%s: holds scores of another metric or of other texts; computed again", path)
+        lines.write_note(note)
+        scores = []
+    with tqdm(total=count, initial=len(scores), desc=path.stem, unit=unit, leave=False) as bar:
+        for start in range(len(scores), count, batch_size):
+            computed = batch(start, min(start + batch_size, count))
+            lines.append({"scores": computed})
+            scores += computed
+            bar.update(len(computed))
+    return scores
+
+
+def _stored_scores(lines: ResumableLines) -> list[Any] | None:
+    """The scores in a file, which is cut at its last whole line; None where a line is damaged."""
+    scores: list[Any] = []
+    for line in lines.lines():
+        if not line.text.endswith(b"\n"):
+            lines.cut(line.start)
+            break
+        try:
+            scores += json.loads(line.text)["scores"]
+        except (ValueError, KeyError, TypeError):
+            return None
+    return scores
 
 
 def direction_of(metric: Reward) -> int:
@@ -126,7 +141,7 @@ def direction_of(metric: Reward) -> int:
     return 1 if getattr(metric, "higher_is_better", True) else -1
 
 
-def _score(label: str, metric: Reward, rows: Sequence[JudgedRow], columns: Sequence[str]) -> list[float | None]:
+def _score(label: str, metric: Reward, rows: Sequence[MetricRow], columns: Sequence[str]) -> list[float | None]:
     given: dict[str, Any] = dict.fromkeys(COLUMN.values())
     given |= {column: [getattr(row, column) for row in rows] for column in columns}
     try:
@@ -147,27 +162,9 @@ def _finite(scores: Sequence[float | None]) -> list[float | None]:
     return [None if value is None or not math.isfinite(value) else float(value) for value in scores]
 
 
-def _earlier(path: Path, head: Mapping[str, Any] | None) -> list[Any]:
-    """The scores that an earlier run left; a torn last line is cut off, and scores of something else are deleted."""
-    if not path.exists():
-        return []
-    whole, _, torn = path.read_bytes().rpartition(b"\n")
-    try:
-        first, *others = [json.loads(line) for line in whole.split(b"\n")]
-    except ValueError:
-        first, others = None, []
-    if head is None or first != head:
-        log.info("%s: holds scores of another metric, of other texts or of who knows what; computed anew", path)
-        path.unlink()
-        return []
-    if torn:
-        os.truncate(path, len(whole) + 1)
-    return [value for record in others for value in record["scores"]]
-
-
 def texts_hash(texts: Iterable[object]) -> str:
-    """What tells these texts from others, in 16 hexadecimal digits."""
+    """A hash of texts, 16 hexadecimal digits."""
     digest = hashlib.sha256()
-    for one in texts:
-        digest.update(repr(one).encode())
+    for text in texts:
+        digest.update(repr(text).encode())
     return digest.hexdigest()[:16]

@@ -1,6 +1,5 @@
 """Means and corpus scores of questions with intervals, by type and length, and paired tests between files."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,15 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.confidence_intervals import holm
+from rl_qg.confidence_intervals import Floats, PassageDraws, difference, difference_p, estimate, holm
 from rl_qg.data.examples import passage_hash
-from rl_qg.evaluation.metric_scores import JudgedRow
-from rl_qg.evaluation.passage_draws import Draws, Floats, difference, difference_p, estimate
+from rl_qg.evaluation.metric_scores import MetricRow
 from rl_qg.text.question_types import LANGUAGES, TYPES, question_type
-from rl_qg.text.spans import SPACELESS
+from rl_qg.text.words import word_count
 
 ALL, MEAN, CORPUS = "all", "mean of questions", "corpus"
-_WORD = re.compile(rf"[{SPACELESS}]|\d+(?:[.,:]\d+)+|(?:(?![{SPACELESS}])[^\W_])+(?:['’-](?![{SPACELESS}])[^\W_]+)*")
 Rows = list[dict[str, Any]]
 
 
@@ -26,17 +23,17 @@ class Predictions:
     """The questions of one file, with scores (NaN: none) and, where a metric has a corpus form, its counts."""
 
     name: str
-    rows: Sequence[JudgedRow]
+    rows: Sequence[MetricRow]
     scores: Mapping[str, Floats]
     counts: Mapping[str, Floats]
-    draws: Draws
+    draws: PassageDraws
 
     def slices(self, lengths: Sequence[int], language: str) -> dict[tuple[str, str], np.ndarray]:
         """Which questions are of each kind: all, by type where the language has types, and by words (`lengths`: where
         a new class begins).
         """
         types = np.array([question_type(row.question, language) for row in self.rows])
-        sizes = np.array([length_of(row.question) for row in self.rows])
+        sizes = np.array([word_count(row.question) for row in self.rows])
         found = {(ALL, ""): np.ones(len(self.rows), dtype=bool)}
         if language.casefold() in LANGUAGES:
             found |= {("type", kind): types == kind for kind in TYPES}
@@ -52,16 +49,7 @@ class Predictions:
         return [(row.context, row.answer, row.references) for row in self.rows]
 
 
-def length_of(question: str) -> int:
-    """Words of a question; in scripts without spaces every character counts as one.
-
-    >>> length_of("Who wrote Faust?"), length_of("誰が書いたか")
-    (3, 6)
-    """
-    return len(_WORD.findall(question))
-
-
-def passage_groups(rows: Sequence[JudgedRow]) -> list[str]:
+def passage_groups(rows: Sequence[MetricRow]) -> list[str]:
     """What a bootstrap draws: the passage; without one the references, or the question itself."""
     return [
         passage_hash(row.context) if row.context is not None else repr(row.references or (place, row.question))
@@ -137,7 +125,7 @@ def test_rows(files: Sequence[Predictions], corpus: Mapping[str, Any], direction
     return rows
 
 
-def _mean_draws(draws: Draws, scores: Floats, masks: Sequence[np.ndarray]) -> list[Floats]:
+def _mean_draws(draws: PassageDraws, scores: Floats, masks: Sequence[np.ndarray]) -> list[Floats]:
     """The mean over the questions of each mask that have a score, in each draw."""
     finite = np.isfinite(scores)
     table = np.column_stack([np.where(finite, scores, 0.0), finite])
@@ -151,7 +139,7 @@ def _corpus_draws(predictions: Predictions, metric: str, score: Any, masks: Sequ
     return [np.asarray(score(sums), dtype=np.float64) for sums in found]
 
 
-def _sums(draws: Draws, table: Floats, masks: Sequence[np.ndarray]) -> list[Floats]:
+def _sums(draws: PassageDraws, table: Floats, masks: Sequence[np.ndarray]) -> list[Floats]:
     """For each mask the sums of its rows of `table` (questions, k) in each draw, from one pass over the draws."""
     rows = [np.flatnonzero(mask) for mask in masks]
     stacked = np.hstack([draws.by_passage(table[own], own) for own in rows])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rl_qg.data.examples import QAExample
-from rl_qg.runtime.out_of_memory import Halving, is_out_of_memory
+from rl_qg.runtime.out_of_memory import OutOfMemoryRetry, is_out_of_memory
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def signature_of(reward: Reward) -> str:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ScoredBatch:
     """What became of n questions: `scores` (n numbers, NaN where there is none), `parts` of them by name, and
     `faults`, which says for each question what went wrong, or None.
     """
@@ -45,20 +45,20 @@ class Verdict:
     faults: list[str | None]
 
 
-class Judge:
+class RewardScorer:
     """Calls a reward and survives it: a question whose reward is None, not finite, or raises has no score."""
 
     def __init__(self, reward: Reward, name: str = "reward") -> None:
         self.reward = reward
-        self.batches = Halving(name, "lower the reward's batch_size, or set training.reward_placement=cpu")
+        self.batches = OutOfMemoryRetry(name, "lower the reward's batch_size, or set training.reward_placement=cpu")
         self._said: set[str] = set()
 
-    def forget(self) -> None:
+    def reset_cache(self) -> None:
         """Make the reward forget what it remembers of earlier questions, if it can."""
-        if hasattr(self.reward, "forget"):
-            self.reward.forget()
+        if hasattr(self.reward, "reset_cache"):
+            self.reward.reset_cache()
 
-    def __call__(self, examples: Sequence[QAExample], questions: Sequence[str]) -> Verdict:
+    def __call__(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
         """Judge question i as one about example i.
 
         Raises:
@@ -76,13 +76,13 @@ class Judge:
                 lambda some: self._judge([examples[row] for row in some], [questions[row] for row in some]), rows
             )
         )
-        return Verdict(
+        return ScoredBatch(
             [once.scores[place] for place in places],
             {name: [values[place] for place in places] for name, values in once.parts.items()},
             [once.faults[place] for place in places],
         )
 
-    def _judge(self, examples: Sequence[QAExample], questions: Sequence[str]) -> Verdict:
+    def _judge(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
         try:
             return self._score(examples, questions)
         except _WrongShape as error:
@@ -91,7 +91,7 @@ class Judge:
             if is_out_of_memory(error):
                 raise
             if len(questions) == 1:
-                return Verdict([math.nan], {}, [f"{type(error).__name__}: {error}".strip()])
+                return ScoredBatch([math.nan], {}, [f"{type(error).__name__}: {error}".strip()])
             fault = f"{type(error).__name__}: {error}".strip()
             if type(error).__name__ not in self._said:
                 self._said.add(type(error).__name__)
@@ -99,7 +99,7 @@ class Judge:
         # One text spoils the batch: each by itself shows which.
         return _joined([self._judge([example], [text]) for example, text in zip(examples, questions, strict=True)])
 
-    def _score(self, examples: Sequence[QAExample], questions: Sequence[str]) -> Verdict:
+    def _score(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
         result = self.reward.score(
             questions,
             [example.context for example in examples],
@@ -118,10 +118,10 @@ class Judge:
             None if math.isfinite(score) else f"the reward is {given}"
             for score, given in zip(scores, result.scores, strict=True)
         ]
-        return Verdict(scores, parts, faults)
+        return ScoredBatch(scores, parts, faults)
 
 
-def _joined(verdicts: Sequence[Verdict]) -> Verdict:
+def _joined(verdicts: Sequence[ScoredBatch]) -> ScoredBatch:
     """The verdicts on consecutive questions as one; a part that only some have is NaN for the others."""
     if len(verdicts) == 1:
         return verdicts[0]
@@ -130,7 +130,7 @@ def _joined(verdicts: Sequence[Verdict]) -> Verdict:
     for verdict in verdicts:
         for name in names:
             parts[name] += verdict.parts.get(name, [math.nan] * len(verdict.scores))
-    return Verdict(
+    return ScoredBatch(
         [score for verdict in verdicts for score in verdict.scores],
         parts,
         [fault for verdict in verdicts for fault in verdict.faults],
@@ -138,7 +138,7 @@ def _joined(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 @dataclass(frozen=True)
-class JudgedRollout:
+class ScoredRollout:
     """Texts of a rollout with their rewards (float32, NaN where there is none).
 
     Shapes: `sampled` b · k texts, the k of a context side by side; `rewards` (b, k); `parts` (b · k,) each; `greedy`
@@ -153,8 +153,8 @@ class JudgedRollout:
 
     @classmethod
     def of(
-        cls, verdict: Verdict, sampled: list[str], greedy: list[str], *, copies: int, device: torch.device
-    ) -> "JudgedRollout":
+        cls, verdict: ScoredBatch, sampled: list[str], greedy: list[str], *, copies: int, device: torch.device
+    ) -> "ScoredRollout":
         """Take apart the verdict on the sampled and then the greedy questions."""
         scores = torch.tensor(verdict.scores, device=device)
         count = len(sampled)

@@ -2,11 +2,11 @@
 
     rl-qg score reward=qrelscore input=questions.jsonl output=scored.jsonl
 
-The input may have any form that `rl_qg.data.question_tables` reads. Every row is checked before the first is scored; then rows
-are read, scored and written in blocks, so memory does not grow with the file (SQuAD JSON is one document and is held
-whole). Several processes share the blocks. The same command after a kill goes on behind the last whole block.
-`<output stem>.summary.json` says which metric and input the scores are of and, when they are complete, what they come
-to (`rl_qg.evaluation.score_summary`).
+The input may have any form that `rl_qg.data.question_tables` reads. Every row is checked before the first is scored.
+Then rows are read, scored and written in batches, so memory does not grow with the file (except for SQuAD JSON, which
+is one document and is held in memory). Several processes share the batches. After a kill the same command continues
+after the last whole batch. `<output stem>.summary.json` says which metric and input the scores are of and, when they
+are complete, holds their summary (`rl_qg.evaluation.score_summary`).
 """
 
 import json
@@ -26,15 +26,13 @@ from tqdm import tqdm
 from rewards.base import COLUMN
 from rewards.errors import MetricInputError
 from rl_qg.data.formats import is_unicode
-from rl_qg.data.question_tables import QuestionTable, Row
+from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
 from rl_qg.evaluation.score_summary import summarise_scores, summary_text
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.hashes import check_unchanged
-from rl_qg.runtime.json_files import read_json, write_json
-from rl_qg.runtime.out_of_memory import Halving
-from rl_qg.runtime.parallel_writer import cannot_write, write_lines
+from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 from rl_qg.runtime.processes import from_main
+from rl_qg.runtime.resumable_lines import Position, ResumableLines, begins_with
 
 log = logging.getLogger(__name__)
 
@@ -50,84 +48,82 @@ def score_file(
 ) -> dict[str, Any]:
     """Score every row of `source` and return the summary.
 
-    A line of `output` holds the row's fields as they were, `score` (null where the metric gives none that is finite)
-    and `parts`. A block of `batch_size` rows is scored by one process, as a whole unless memory is too short for it,
-    and metrics forget earlier blocks: the file is the same to the last digit after a kill and with any number of
-    processes, as far as the machine computes alike.
+    A line of `output` holds the fields of the row, `score` (null where the metric gives none that is finite) and
+    `parts`. A batch of `batch_size` rows is scored by one process, in one call if it fits into memory, and the caches
+    of the metric are emptied before each batch: the file is the same to the last digit after a kill and with any
+    number of processes, as far as the machine computes alike.
 
     Raises:
-        InputError: no rows, a row without what the metric needs, a full disk, or an `output` that does not continue
-            `source` or holds the scores of another metric. A `source` that has changed since `output` was begun,
-            unless `accept_changed_data`.
+        InputError: no rows; a row without what the metric needs; the disk is full; `output` does not continue
+            `source` or holds scores of another metric; `source` has changed since `output` was begun, unless
+            `accept_changed_data`.
     """
-    record = summary_path(output, source)
-    begin = partial(_begin, reward, source, output, record, batch_size, accept_changed_data)
-    begun = from_main(state, begin)
-    halving = Halving("score", "shorten the contexts, or score on the CPU (training.use_cpu=true)")
+    summary = summary_path(output, source)
+    lines = ResumableLines(output, summary, content="scores")
+    begun = from_main(state, partial(_begin, lines, reward, source, batch_size, accept_changed_data))
+    in_parts = OutOfMemoryRetry("score", "shorten the contexts, or score on the CPU (training.use_cpu=true)")
+    score = partial(_lines_of, reward, source, columns=begun.columns)
 
-    def lines_of(block: Sequence[Row]) -> list[bytes]:
-        if hasattr(reward, "forget"):
-            reward.forget()  # or a resumed run, which remembers less, would differ in the last digits
-        score = partial(_lines, reward, source, columns=begun.columns)
-        return [line for lines in halving(score, block) for line in lines]
+    def lines_of(batch: Sequence[TableRow]) -> list[bytes]:
+        if hasattr(reward, "reset_cache"):
+            reward.reset_cache()  # a resumed run has a smaller cache, which would change the last digits
+        return [line for part in in_parts(score, batch) for line in part]
 
-    with tqdm(
-        total=begun.total, initial=begun.done, desc="score", unit="row", disable=not state.is_main_process
-    ) as bar:
-        write_lines(
-            islice(source, begun.done, None),
-            lines_of,
-            output,
-            keep=begun.size,
-            batch_size=batch_size,
-            state=state,
-            advance=bar.update,
-        )
-    return from_main(state, partial(_end, output, record, begun.note))
+    lines.write(
+        islice(source, begun.position.rows, None),
+        lines_of,
+        position=begun.position,
+        total=begun.total,
+        batch_size=batch_size,
+        state=state,
+        title="score",
+        unit="row",
+    )
+    return from_main(state, partial(_end, lines, begun.note))
 
 
 @dataclass(frozen=True)
 class _Begun:
-    """What is to do: `total` rows with these columns for the metric, of which `done` are in the first `size` bytes of
-    the output; and the note that its summary begins with.
+    """A checked input and output: the number of rows, the columns that the metric gets, where the output is continued,
+    and the note that its summary begins with.
     """
 
     total: int
     columns: list[str]
-    done: int
-    size: int
+    position: Position
     note: dict[str, Any]
 
 
 def _begin(
-    reward: Reward, source: QuestionTable, output: Path, record: Path, batch_size: int, accept_changed_data: bool
+    lines: ResumableLines, reward: Reward, source: QuestionTable, batch_size: int, accept_changed_data: bool
 ) -> _Begun:
-    """Check input and output, and note in the summary what the scores are of."""
+    """Check input and output, and write into the summary what the scores are of."""
     total, columns = _check(source, reward)
-    note = {"signature": signature_of(reward), "columns": source.columns, "input": source.hashes()}
-    done, size = _scored_already(source, output, record, note, total, batch_size, accept_changed_data)
-    if done:
-        log.info("score: %d of %d rows are in %s already", done, total, output)
-    try:
-        write_json(record, {"complete": False, **note})
-    except OSError as error:
-        raise cannot_write(output, error) from None
-    return _Begun(total, columns, done, size, note)
+    made_by = {"signature": signature_of(reward), "columns": source.columns}
+    sources = source.hashes()
+    lines.check(made_by, sources=sources, sources_key="input", accept=accept_changed_data)
+    position = lines.position(
+        source,
+        lambda row, _, line: begins_with(line, _line_start(row).encode()),
+        batch_size=batch_size,
+        lines_per_row=1,
+        row_name=f"row of {source}",
+    )
+    note = {**made_by, "input": sources}
+    lines.write_note({"complete": False, **note})
+    return _Begun(total, columns, position, note)
 
 
-def _end(output: Path, record: Path, note: dict[str, Any]) -> dict[str, Any]:
+def _end(lines: ResumableLines, note: dict[str, Any]) -> dict[str, Any]:
     """Write the summary of a complete output."""
-    summary = {"complete": True, **note, **summarise_scores(output)}
-    try:
-        write_json(record, summary)
-    except OSError as error:
-        raise cannot_write(record, error) from None
-    log.info("%s\ndone: %s, summary in %s", summary_text(summary), output, record)
+    summary = {"complete": True, **note, **summarise_scores(lines.path, note["columns"])}
+    lines.write_note(summary)
+    log.info("%s\ndone: %s, summary in %s", summary_text(summary), lines.path, lines.note)
     return summary
 
 
 def summary_path(output: Path, source: QuestionTable) -> Path:
-    """Where the summary of `output` goes; raise `InputError` for an output that has no place or is the input."""
+    """Where the summary of `output` goes; raise `InputError` for one that is not JSON lines or is the input."""
     if output.suffix != ".jsonl":
         raise InputError(f"output={output}: the output is JSON lines; give a name that ends in .jsonl")
     path = output.with_name(f"{output.stem}.summary.json")
@@ -138,16 +134,16 @@ def summary_path(output: Path, source: QuestionTable) -> Path:
 
 
 def _check(source: QuestionTable, reward: Reward) -> tuple[int, list[str]]:
-    """Read every row; return how many there are, and the columns that the metric gets.
+    """Read every row; return the number of rows and the columns that the metric gets.
 
-    A reward that does not say what it needs gets the context, and answers and references where every row has them.
+    A reward without `needs` gets the context, and answers and references if every row has them.
     """
     needs = getattr(reward, "needs", None)
     if needs is None:
         required, optional = ["question", "context"], ["answer", "references"]
     else:
         required, optional = ["question", *(column for need, column in COLUMN.items() if need in needs)], []
-    total, having = 0, Counter[str]()
+    total, present = 0, Counter[str]()
     for row in tqdm(source, desc="check", unit="row", leave=False, delay=2):
         for column in required:
             if source.value(row, column) is None:
@@ -156,71 +152,28 @@ def _check(source: QuestionTable, reward: Reward) -> tuple[int, list[str]]:
             if name in row.fields:
                 raise InputError(f"{row.where}: has a field {name!r} already, which the output adds; rename it")
         total += 1
-        having.update(column for column in optional if source.value(row, column) is not None)
+        present.update(column for column in optional if source.value(row, column) is not None)
     if not total:
         raise InputError(f"{source}: holds no row to score; check the file")
     for column in optional:
-        if 0 < having[column] < total:
-            log.warning("%s: %d of %d rows have %s, so the reward gets none", source, having[column], total, column)
-    return total, [*required, *(column for column in optional if having[column] == total)]
+        if 0 < present[column] < total:
+            log.warning("%s: %d of %d rows have %s, so the reward gets none", source, present[column], total, column)
+    return total, [*required, *(column for column in optional if present[column] == total)]
 
 
-def _missing(source: QuestionTable, row: Row, column: str, reward: Reward) -> InputError:
-    who = "every metric" if column == "question" else getattr(reward, "name", type(reward).__name__)
-    kind = {"answer": "text that says something", "references": "list of texts"}.get(column, "text")
+def _missing(source: QuestionTable, row: TableRow, column: str, reward: Reward) -> InputError:
+    metric = "every metric" if column == "question" else getattr(reward, "name", type(reward).__name__)
+    kind = {"answer": "text that is not blank", "references": "list of texts"}.get(column, "text")
     return InputError(
-        f"{row.where}: field {source.columns[column]!r} is missing or no {kind}, and {who} needs it; the row has "
+        f"{row.where}: field {source.columns[column]!r} is missing or no {kind}, and {metric} needs it; the row has "
         f"{', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"
     )
 
 
-def _scored_already(
-    source: QuestionTable,
-    output: Path,
-    record: Path,
-    note: dict[str, Any],
-    total: int,
-    batch_size: int,
-    accept_changed_data: bool,
-) -> tuple[int, int]:
-    """Return how many rows `output` holds in whole blocks, and the bytes they take, after checking that they are the
-    first ones of `source`, scored by the same metric.
-    """
-    if not output.exists() or not output.stat().st_size:
-        return 0, 0
-    earlier = read_json(record) if record.exists() else {}
-    if "signature" not in earlier:
-        raise InputError(
-            f"output={output}: exists, and no {record.name} beside it says what wrote it; name another file"
-        )
-    for key in ("signature", "columns"):
-        if earlier.get(key) != note[key]:
-            raise InputError(
-                f"output={output}: holds scores with {key} {earlier.get(key)}, and this is {note[key]}; "
-                "name another file, or delete it to start anew"
-            )
-    check_unchanged(earlier.get("input", {}), note["input"], output, accept=accept_changed_data)
-    number = size = done = kept = 0
-    rows = iter(source)
-    with output.open("rb") as stream:
-        for line in stream:
-            row = next(rows, None)
-            head = b"" if row is None else _head(row).encode()
-            torn = not line.endswith(b"\n")  # only the last line can be
-            if row is None or not (line.startswith(head) or (torn and head.startswith(line))):
-                raise InputError(
-                    f"output={output}: line {number + 1} is not row {number + 1} of {source}; name another file"
-                )
-            if torn:
-                break
-            number, size = number + 1, size + len(line)
-            if number % batch_size == 0 or number == total:
-                done, kept = number, size
-    return done, kept
-
-
-def _lines(reward: Reward, source: QuestionTable, rows: Sequence[Row], *, columns: Sequence[str]) -> list[bytes]:
-    """Score some rows; return one line for each."""
+def _lines_of(
+    reward: Reward, source: QuestionTable, rows: Sequence[TableRow], *, columns: Sequence[str]
+) -> list[bytes]:
+    """Score rows; return one line for each."""
     given: dict[str, Any] = dict.fromkeys(COLUMN.values())
     given |= {column: [source.value(row, column) for row in rows] for column in columns}
     try:
@@ -236,24 +189,24 @@ def _lines(reward: Reward, source: QuestionTable, rows: Sequence[Row], *, column
             f"{len(rows)} questions"
         )
     lines = []
-    for at, row in enumerate(rows):
-        own = {name: values[at] for name, values in parts.items()}
-        lines.append(f'{_head(row)}{_json(scores[at])}, "parts": {_json(own)}}}\n'.encode())
+    for index, row in enumerate(rows):
+        row_parts = {name: values[index] for name, values in parts.items()}
+        lines.append(f'{_line_start(row)}{_json(scores[index])}, "parts": {_json(row_parts)}}}\n'.encode())
     return lines
 
 
-def _head(row: Row) -> str:
-    """The beginning of a row's line, up to its score."""
+def _line_start(row: TableRow) -> str:
+    """A row's line up to its score."""
     return _json(row.fields)[:-1] + ', "score": '
 
 
 def _json(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)  # str: dates and the like, from Parquet
+    text = json.dumps(value, ensure_ascii=False, default=str)  # Parquet files may hold dates
     return text if is_unicode(text) else json.dumps(value, default=str)
 
 
 def _plain(value: Any) -> Any:
-    """The same as lists and numbers of Python's own; None for a number that JSON has no word for (nan, inf)."""
+    """The same as Python lists and numbers; None for a number that JSON cannot hold (nan, inf)."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, dict):

@@ -21,9 +21,9 @@ from rewards.question_sets import (
     self_bleu,
     self_bleu_signature,
 )
+from rl_qg.confidence_intervals import PassageDraws, estimate
 from rl_qg.data.examples import passage_hash
-from rl_qg.evaluation.metric_scores import JudgedRow, kept_scores, texts_hash
-from rl_qg.evaluation.passage_draws import Draws, estimate
+from rl_qg.evaluation.metric_scores import MetricRow, kept_scores, texts_hash
 from rl_qg.evaluation.references import GoldQuestions
 from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.runtime.errors import InputError
@@ -52,7 +52,7 @@ class PassageSets:
         return {"passages": len(self.contexts), "without_questions": silent, "left_out": self.left_out}
 
 
-def passage_sets(files: Mapping[str, Sequence[JudgedRow]], gold: GoldQuestions | None) -> PassageSets:
+def passage_sets(files: Mapping[str, Sequence[MetricRow]], gold: GoldQuestions | None) -> PassageSets:
     """The sets of every passage that some file asks about.
 
     With `gold` the references are all that people asked there about the passage, else those of its rows.
@@ -60,7 +60,7 @@ def passage_sets(files: Mapping[str, Sequence[JudgedRow]], gold: GoldQuestions |
     Raises:
         InputError: a row without a passage, or a passage without references.
     """
-    first: dict[str, JudgedRow] = {}
+    first: dict[str, MetricRow] = {}
     asked: dict[str, dict[str, list[str]]] = {name: {} for name in files}
     known: dict[str, dict[str, None]] = {}
     for name, rows in files.items():
@@ -91,7 +91,7 @@ def set_record(
     Scores below 0, as embeddings may have them, count as 0, as a pair that is left out does. Those of each passage are
     kept in `folder`, so that a command that was killed goes on.
     """
-    draws = Draws(range(len(sets.contexts)), resamples=resamples, seed=seed)
+    draws = PassageDraws(range(len(sets.contexts)), resamples=resamples, seed=seed)
     rows: Rows = []
     signatures = {SELF_BLEU: self_bleu_signature(), MISSING: cardinality_signature()}
     left_out: dict[str, str] = {}
@@ -128,14 +128,14 @@ def _scores(multi: Multi, sets: PassageSets, asked: Questions, path: Path) -> li
     head = {"signature": multi.signature, "passages": len(asked), "texts": texts}
 
     def block(start: int, end: int) -> list[list[float]]:
-        multi.metric.forget()
+        multi.metric.reset_cache()
         found = multi.score(asked[start:end], sets.references[start:end], sets.contexts[start:end])
         return [list(parts) for parts in zip(*(getattr(found, part) for part in PARTS), strict=True)]
 
-    return kept_scores(path, head, len(asked), block, at_once=PASSAGES_AT_ONCE, unit="passage")
+    return kept_scores(path, head, len(asked), block, batch_size=PASSAGES_AT_ONCE, unit="passage")
 
 
-def _means(name: str, label: str, columns: Mapping[str, Sequence[float]], draws: Draws) -> Rows:
+def _means(name: str, label: str, columns: Mapping[str, Sequence[float]], draws: PassageDraws) -> Rows:
     sums = draws.sums(np.column_stack([*columns.values()])) / draws.passages
     return [
         {

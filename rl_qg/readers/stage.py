@@ -18,8 +18,8 @@ import transformers
 from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from rl_qg.confidence_intervals import mean_interval, paired_interval
-from rl_qg.data.examples import QAExample, examples_hash
+from rl_qg.confidence_intervals import PassageDraws, mean_interval, paired_interval
+from rl_qg.data.examples import QAExample, examples_hash, passage_hash
 from rl_qg.readers.features import Windows, best_answers, encode
 from rl_qg.readers.fine_tuning import fine_tuning_arguments
 from rl_qg.readers.model import QATrainer, load_model, load_tokenizer
@@ -106,8 +106,9 @@ def train_reader(
     """Train one reader for each seed, score it on `validation`, and return what `qa_metrics.json` holds.
 
     Files in `output_dir`: model and tokenizer of the first seed and its `predictions.json` (id to text);
-    `question_scores.json` (id to exact match and F1: fractions, means over the seeds); `qa_metrics.json` (percent,
-    means over the seeds, with 95 % bootstrap intervals over the questions); `seed-<k>/` with these files of each seed.
+    `question_scores.json` (id to exact match and F1, fractions and means over the seeds, and the hash of the passage);
+    `qa_metrics.json` (percent, means over the seeds, with 95 % bootstrap intervals over passages); `seed-<k>/` with
+    these files of each seed.
 
     A second call skips finished seeds and resumes an unfinished one from its last checkpoint. Every process calls
     this; the main one writes. Raises `InputError` for unusable examples, settings or models, and when `output_dir`
@@ -240,16 +241,25 @@ def _summarise(job: _Job, data: Mapping[str, str]) -> None:
     seeds = job.settings.seeds
     metrics = {seed: read_json(job.folder(seed) / "qa_metrics.json") for seed in seeds}
     tables = [read_json(job.folder(seed) / "question_scores.json") for seed in seeds]
-    questions = {
+    passages = {example.id: passage_hash(example.context) for example in job.validation}
+    questions: dict[str, dict[str, Any]] = {
         key: {name: float(np.mean([table[key][name] for table in tables])) for name in SCORES} for key in tables[0]
     }
-    intervals = {name: mean_interval([100 * row[name] for row in questions.values()]) for name in SCORES}
+    draws = PassageDraws([passages[key] for key in questions])
+    intervals = {name: mean_interval([100 * row[name] for row in questions.values()], draws) for name in SCORES}
+    for key, row in questions.items():
+        row["passage"] = passages[key]
     summary = {
         **{name: float(np.mean([metrics[seed][name] for seed in seeds])) for name in SCORES},
         "total": len(questions),
         "missing": metrics[seeds[0]]["missing"],
         "seeds": [{"seed": seed, **{name: metrics[seed][name] for name in SCORES}} for seed in seeds],
-        "intervals": {name: [interval.low, interval.high] for name, interval in intervals.items()},
+        "intervals": {
+            name: None if interval.low is None else [interval.low, interval.high]
+            for name, interval in intervals.items()
+        },
+        "resampled": "passages",
+        "passages": draws.passages,
         "model": job.settings.model.path,
         "precision": job.precision,
         "data": dict(data),
@@ -266,8 +276,9 @@ def _summarise(job: _Job, data: Mapping[str, str]) -> None:
 def compare(baseline_dir: Path, augmented_dir: Path, output: Path) -> dict[str, Any]:
     """Compare two qa folders question by question, write the result to `output` and return it.
 
-    `difference` is augmented minus baseline in percent points, with its 95 % interval by the paired bootstrap over the
-    questions; a question's score is its mean over the seeds. Raises `InputError` when their questions differ.
+    `difference` is augmented minus baseline in percent points, with its 95 % interval by the paired bootstrap over
+    passages; a question's score is its mean over the seeds. Folders of earlier versions do not name the passages:
+    each question is then drawn by itself, and `resampled` says so. Raises `InputError` when their questions differ.
     """
     folders = {"baseline": baseline_dir, "augmented": augmented_dir}
     metrics = {name: read_json(folder / "qa_metrics.json") for name, folder in folders.items()}
@@ -278,12 +289,16 @@ def compare(baseline_dir: Path, augmented_dir: Path, output: Path) -> dict[str, 
     ):
         raise InputError(f"{baseline_dir} and {augmented_dir}: {problem}: score both on the same data.validation")
     shown = (*SCORES, "seeds", "intervals", "model")
+    has_passages = all("passage" in row for row in baseline.values())
+    draws = PassageDraws([row["passage"] if has_passages else key for key, row in baseline.items()])
     difference = {}
     for name in SCORES:
-        pair = ([100 * table[key][name] for key in baseline] for table in (augmented, baseline))
-        difference[name] = dataclasses.asdict(paired_interval(*pair))
+        first, second = ([100 * table[key][name] for key in baseline] for table in (augmented, baseline))
+        difference[name] = dataclasses.asdict(paired_interval(first, second, draws))
     result = {
         "total": len(baseline),
+        "resampled": "passages" if has_passages else "questions",
+        "passages": draws.passages if has_passages else None,
         **{side: {"folder": str(folders[side]), **{key: metrics[side][key] for key in shown}} for side in folders},
         "difference": difference,
     }

@@ -254,7 +254,7 @@ print(tokenizer.decode(tokens[0], skip_special_tokens=True).strip())"""
         watched = evaluation.get("held_out_signature")
         note = f" The held-out reward, which nothing optimised:\n\n    {watched}" if watched else ""
         return (
-            f"Greedy questions for {count} held-out examples; 95 % intervals over questions in brackets.{note}\n\n"
+            f"Greedy questions for {count} held-out examples; 95 % intervals over passages in brackets.{note}\n\n"
             f"{table(['', *(COLUMNS[name] for name in columns)], rows)}"
         )
 

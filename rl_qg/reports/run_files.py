@@ -157,7 +157,7 @@ class Run:
         return self.comparison.part("difference") if "difference" in self.comparison.value else self.comparison
 
     def reader_score(self, reader: str, score: str) -> Estimate | None:
-        """A reader's mean score in percent, with its interval over questions; None when it has not been trained."""
+        """A reader's mean score in percent, with its interval over passages; None when it has not been trained."""
         record = self.qa[reader]
         mean = record.number(score)
         if mean is None:

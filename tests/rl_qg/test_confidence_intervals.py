@@ -1,56 +1,160 @@
-"""Intervals against exact quantiles, a slow plain bootstrap, the normal law and their own promise of coverage."""
+"""Intervals against exact quantiles, slow plain bootstraps, the normal law and their own promise of coverage."""
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, bootstrap
 
-from rl_qg import confidence_intervals as bootstrap
+from rl_qg import confidence_intervals
 from rl_qg.confidence_intervals import (
     Interval,
-    Resampling,
+    PassageDraws,
+    difference,
+    difference_p,
+    estimate,
+    few_passages,
     holm,
-    interval_of,
     mean_interval,
     paired_interval,
+    seed_interval,
     two_sided_p,
 )
 from rl_qg.runtime.errors import InputError
+
+GROUPS = ["a", "b", "a", "c", "c", "c"]
+
+
+def of_single_questions(values: Sequence[float], *, seed: int = 0, resamples: int = 10_000, level: float = 0.95):
+    """The interval where each question has a passage of its own."""
+    return mean_interval(values, PassageDraws(range(len(values)), seed=seed, resamples=resamples), level=level)
+
+
+def weights(draws: PassageDraws) -> np.ndarray:
+    return np.concatenate(list(draws.blocks()))
+
+
+def questions_of_passages(
+    rng: np.random.Generator, seeds: int, passages: int, *, seed: float, passage: float, noise: float = 1.0
+):
+    """Values with true mean 0 and their passages: effects of seeds, of passages (3 questions each), and noise."""
+    groups = np.arange(passages).repeat(3)
+    values = rng.normal(0, seed, (seeds, 1)) + rng.normal(0, passage, passages)[groups]
+    return values + rng.normal(0, noise, (seeds, 3 * passages)), groups.tolist()
+
+
+# --- Draws ---
+
+
+def test_the_first_draw_is_the_data_and_the_others_take_whole_passages() -> None:
+    draws = PassageDraws(GROUPS, resamples=50, seed=3)
+    table = np.arange(12.0).reshape(6, 2)
+    sums, times = draws.sums(table), weights(draws)
+    assert (times[0] == 1).all() and (times.sum(axis=1) == 3).all() and len(times) == 51
+    for row, counts in zip(sums, times, strict=True):
+        slow = sum(counts["abc".index(group)] * values for group, values in zip(GROUPS, table, strict=True))
+        np.testing.assert_allclose(row, slow)
+
+
+def test_weights_that_are_not_kept_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(0).normal(size=(3, 6))
+    kept = PassageDraws(GROUPS, seeds=3, resamples=50, seed=3)
+    monkeypatch.setattr(confidence_intervals, "_NUMBERS_KEPT", 0)
+    fresh = PassageDraws(GROUPS, seeds=3, resamples=50, seed=3)
+    assert (weights(fresh) == weights(kept)).all() and (weights(fresh) == weights(kept)).all()
+    assert (fresh.means_over_seeds(values) == kept.means_over_seeds(values)).all()
+    monkeypatch.setattr(confidence_intervals, "_NUMBERS_AT_ONCE", 9)
+    blocks = list(PassageDraws(GROUPS, resamples=50, seed=3).blocks())
+    assert sum(map(len, blocks)) == 51 and max(map(len, blocks)) == 4
+    assert (np.concatenate(blocks) == weights(kept)).all()
+
+
+def test_weights_are_kept_one_byte_each_and_used_as_numbers() -> None:
+    draws = PassageDraws(range(300), resamples=40)
+    assert draws._kept is not None and sum(block.nbytes for block in draws._kept) == 41 * 300
+    assert {block.dtype for block in draws.blocks()} == {np.dtype(float)}  # sums of bytes would run over
+
+
+@pytest.mark.parametrize("wrong", [{"groups": []}, {"groups": ["a"], "seeds": 0}, {"groups": ["a"], "resamples": 0}])
+def test_nothing_to_draw_from(wrong) -> None:
+    with pytest.raises(InputError, match="nothing to draw from: give at least one question"):
+        PassageDraws(wrong.pop("groups"), **wrong)
+
+
+# --- Means over passages ---
+
+
+def test_a_slow_plain_draw_of_passages_agrees() -> None:
+    values, groups = questions_of_passages(np.random.default_rng(7), 1, 15, seed=0, passage=1.0)
+    scores, groups = values[0, :-2], groups[:-2]  # passages of unequal size
+    scores[4] = np.nan  # a question without a value
+    rng, slow = random.Random(8), []
+    for _ in range(8000):
+        drawn = [rng.randrange(15) for _ in range(15)]
+        slow.append(np.nanmean([scores[i] for p in drawn for i, group in enumerate(groups) if group == p]))
+    found = mean_interval(scores, PassageDraws(groups, resamples=8000))
+    low, high = np.quantile(slow, [0.025, 0.975])
+    assert (found.mean, found.n, found.passages) == (pytest.approx(np.nanmean(scores)), 42, 15)
+    assert found.low == pytest.approx(low, abs=0.04 * (high - low))
+    assert found.high == pytest.approx(high, abs=0.04 * (high - low))
+
+
+def test_means_in_the_draws_are_those_of_the_questions_repeated() -> None:
+    draws = PassageDraws(GROUPS, resamples=30, seed=1)
+    scores = np.array([0.5, np.nan, 2.0, -1.0, 4.0, 0.25])
+    for mean, counts in zip(draws.means(scores), weights(draws), strict=True):
+        repeated = np.repeat(scores, counts[draws.passage_index].astype(int))
+        repeated = repeated[~np.isnan(repeated)]
+        assert mean == pytest.approx(repeated.mean()) if len(repeated) else np.isnan(mean)
+
+
+def test_one_question_per_passage_is_the_plain_bootstrap() -> None:
+    values = np.random.default_rng(5).exponential(1.0, 60)
+    plain = bootstrap(
+        (values,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    found = of_single_questions(values.tolist(), resamples=20_000)
+    assert found.low == pytest.approx(plain.low, abs=0.02 * (plain.high - plain.low))
+    assert found.high == pytest.approx(plain.high, abs=0.02 * (plain.high - plain.low))
+    assert found.mean == values.mean()
+    assert found.mean - found.low != pytest.approx(found.high - found.mean, rel=0.05)  # skewed, as the values are
+
+
+def test_intervals_are_wider_where_questions_of_a_passage_are_alike() -> None:
+    """Of q questions about a passage whose values correlate by r, the mean varies 1 + (q - 1) r times as much."""
+    rng = np.random.default_rng(2)
+    values, groups = questions_of_passages(rng, 1, 400, seed=0, passage=1.0, noise=1.0)  # r = 1/2
+    by_passage, plain = mean_interval(values[0], PassageDraws(groups)), of_single_questions(values[0].tolist())
+    assert by_passage.high - by_passage.low == pytest.approx(np.sqrt(2) * (plain.high - plain.low), rel=0.1)
+    copies = np.repeat(rng.normal(size=50), 4)  # the same value four times is one value
+    alone = of_single_questions(copies[::4].tolist())
+    found = mean_interval(copies, PassageDraws(np.arange(50).repeat(4).tolist()))
+    assert (found.low, found.high) == (pytest.approx(alone.low), pytest.approx(alone.high))
+    assert (found.n, found.passages) == (200, 50)
 
 
 @pytest.mark.parametrize("n", [20, 101])
 @pytest.mark.parametrize("level", [0.95, 0.8])
 def test_zeros_and_ones_give_the_quantiles_of_the_binomial(n: int, level: float) -> None:
     ones = n // 3
-    found = mean_interval([1.0] * ones + [0.0] * (n - ones), level=level)
-    share = ones / n
+    found = of_single_questions([1.0] * ones + [0.0] * (n - ones), level=level)
+    fraction = ones / n
     # a resampled count is exactly binomial; at most one count of slack for the sampling of the quantile
-    assert found.mean == pytest.approx(share)
-    assert found.low * n == pytest.approx(binom.ppf((1 - level) / 2, n, share), abs=1.001)
-    assert found.high * n == pytest.approx(binom.ppf((1 + level) / 2, n, share), abs=1.001)
-    assert found.n == n
+    assert found.mean == pytest.approx(fraction)
+    assert found.low * n == pytest.approx(binom.ppf((1 - level) / 2, n, fraction), abs=1.001)
+    assert found.high * n == pytest.approx(binom.ppf((1 + level) / 2, n, fraction), abs=1.001)
+    assert found.n == found.passages == n
 
 
 def test_two_values_have_three_means() -> None:
-    assert mean_interval([0.0, 1.0]) == Interval(mean=0.5, low=0.0, high=1.0, n=2)
-    assert mean_interval([0.0, 1.0], level=0.4) == Interval(mean=0.5, low=0.5, high=0.5, n=2)
-
-
-def test_a_slow_plain_bootstrap_agrees() -> None:
-    rng = random.Random(5)
-    values = [rng.expovariate(1.0) for _ in range(30)]
-    means = sorted(sum(rng.choices(values, k=30)) / 30 for _ in range(20_000))
-    found = mean_interval(values, resamples=20_000)
-    spread = means[19_500] - means[500]
-    assert found.low == pytest.approx(means[500], abs=0.03 * spread)
-    assert found.high == pytest.approx(means[19_500], abs=0.03 * spread)
-    assert found.mean - found.low != pytest.approx(found.high - found.mean, rel=0.05)  # skewed, as the values are
+    assert of_single_questions([0.0, 1.0]) == Interval(mean=0.5, low=0.0, high=1.0, n=2, passages=2)
+    assert of_single_questions([0.0, 1.0], level=0.4) == Interval(mean=0.5, low=0.5, high=0.5, n=2, passages=2)
 
 
 def test_many_values_give_the_normal_interval() -> None:
     values = np.random.default_rng(1).normal(3.0, 2.0, 4000)
-    found = mean_interval(values.tolist(), resamples=4000)
+    found = of_single_questions(values.tolist(), resamples=4000)
     half = 1.96 * values.std() / np.sqrt(4000)
     assert found.mean == pytest.approx(values.mean())
     assert found.low == pytest.approx(values.mean() - half, abs=0.1 * half)
@@ -61,93 +165,96 @@ def test_intervals_cover_the_true_mean_as_often_as_they_say() -> None:
     rng = np.random.default_rng(2)
     inside = 0
     for seed in range(300):
-        found = mean_interval(rng.normal(0.0, 1.0, 50).tolist(), seed=seed, resamples=400, level=0.8)
+        found = of_single_questions(rng.normal(0.0, 1.0, 50).tolist(), seed=seed, resamples=400, level=0.8)
         inside += found.low <= 0.0 <= found.high
     assert 0.7 < inside / 300 < 0.87  # 0.8 less a little for n = 50, within 4 standard errors
 
 
-def test_the_seed_decides_and_the_batches_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seed_decides() -> None:
     values = np.random.default_rng(3).normal(size=25).tolist()
-    found = mean_interval(values, seed=7)
-    assert found == mean_interval(values, seed=7)
-    assert found != mean_interval(values, seed=8)
-    monkeypatch.setattr(bootstrap, "_NUMBERS_AT_ONCE", 3000)
-    assert found == mean_interval(values, seed=7)
-    monkeypatch.setattr(bootstrap, "_NUMBERS_AT_ONCE", 1)
-    assert mean_interval(values, seed=7, resamples=300) == mean_interval(values, seed=7, resamples=300)
+    found = of_single_questions(values, seed=7)
+    assert found == of_single_questions(values, seed=7)
+    assert found != of_single_questions(values, seed=8)
 
 
-@pytest.mark.parametrize("values", [[0.1], [0.1] * 7, [0.0] * 3, [-2.0] * 1000])
+@pytest.mark.parametrize("values", [[0.1] * 7, [0.0] * 3, [-2.0] * 1000, [0.1, float("nan"), 0.1]])
 def test_equal_values_have_no_width(values: list[float]) -> None:
-    assert mean_interval(values) == Interval(mean=values[0], low=values[0], high=values[0], n=len(values))
+    n = sum(value == values[0] for value in values)
+    assert of_single_questions(values) == Interval(mean=values[0], low=values[0], high=values[0], n=n, passages=n)
+
+
+def test_a_single_passage_has_no_interval() -> None:
+    assert of_single_questions([0.1]) == Interval(mean=0.1, low=None, high=None, n=1, passages=1)
+    assert mean_interval([1.0, 2.0], PassageDraws(["a", "a"])) == Interval(1.5, None, None, 2, 1)
+    only_one_known = mean_interval([1.0, 2.0, float("nan")], PassageDraws(["a", "a", "b"]))
+    assert only_one_known == Interval(1.5, None, None, 2, 1)
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
-    [([], "no values"), ([1.0, float("nan")], "value 1 of 2"), ([float("inf"), 1.0, 2.0], "value 0 of 3")],
+    [
+        ([float("nan")] * 2, "no values"),
+        ([1.0, float("inf")], "value 1 of 2"),
+        ([1.0], r"shape \(1,\)"),
+    ],
 )
 def test_values_without_a_mean(values: list[float], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        mean_interval(values)
+        mean_interval(values, PassageDraws(range(2)))
 
 
 def test_pairs_take_out_what_both_share() -> None:
     rng = np.random.default_rng(4)
     shared = rng.normal(0.0, 10.0, 200)
     a, b = (shared + 0.5 + rng.normal(0.0, 0.5, 200)).tolist(), shared.tolist()
-    found = paired_interval(a, b)
-    assert found == mean_interval([x - y for x, y in zip(a, b, strict=True)])
+    draws = PassageDraws(range(200))
+    found = paired_interval(a, b, draws)
+    assert found == of_single_questions([x - y for x, y in zip(a, b, strict=True)])
     assert 0.35 < found.low < found.mean < found.high < 0.65
-    alone_a, alone_b = mean_interval(a), mean_interval(b)
+    alone_a, alone_b = mean_interval(a, draws), mean_interval(b, draws)
     assert alone_a.low < alone_b.high  # apart, the two cannot be told from each other
-    back = paired_interval(b, a)
-    assert (back.mean, back.low, back.high) == pytest.approx((-found.mean, -found.high, -found.low), abs=0.02)
+    back = paired_interval(b, a, draws)
+    assert (back.mean, back.low, back.high) == pytest.approx((-found.mean, -found.high, -found.low))
 
 
 def test_the_same_system_twice_differs_by_nothing() -> None:
-    assert paired_interval([0.3, 0.9], [0.3, 0.9]) == Interval(mean=0.0, low=0.0, high=0.0, n=2)
+    assert paired_interval([0.3, 0.9], [0.3, 0.9], PassageDraws("ab")) == Interval(0.0, 0.0, 0.0, n=2, passages=2)
 
 
 def test_pairs_of_different_length() -> None:
     with pytest.raises(InputError, match="got 2 and 1"):
-        paired_interval([1.0, 2.0], [1.0])
+        paired_interval([1.0, 2.0], [1.0], PassageDraws("ab"))
 
 
-# --- Passages and seeds ---
-
-
-def crossed(rng: np.random.Generator, seeds: int, passages: int, *, seed: float, passage: float, noise: float = 1.0):
-    """Values with true mean 0 and their passages: effects of seeds, of passages (3 questions each), and noise."""
-    groups = np.arange(passages).repeat(3)
-    values = rng.normal(0, seed, (seeds, 1)) + rng.normal(0, passage, passages)[groups]
-    return values + rng.normal(0, noise, (seeds, 3 * passages)), groups.tolist()
+# --- Means over passages and seeds ---
 
 
 @pytest.mark.parametrize(("seeds", "spread", "least"), [(1, 0.0, 0.9), (6, 0.2, 0.85), (3, 0.0, 0.9)])
-def test_crossed_intervals_cover_the_truth(seeds: int, spread: float, least: float) -> None:
+def test_intervals_over_passages_and_seeds_cover_the_truth(seeds: int, spread: float, least: float) -> None:
     rng = np.random.default_rng(6)
     inside, naive = 0, 0
-    for draw in range(200):
-        values, groups = crossed(rng, seeds, 40, seed=spread, passage=1.0, noise=0.5)
-        means = Resampling(groups, seeds=seeds, seed=draw, resamples=300).means(values)
-        found = interval_of(means, values)
+    for seed in range(200):
+        values, groups = questions_of_passages(rng, seeds, 40, seed=spread, passage=1.0, noise=0.5)
+        draws = PassageDraws(groups, seeds=seeds, seed=seed, resamples=300)
+        found = seed_interval(draws.means_over_seeds(values), values, draws)
         assert found.mean == pytest.approx(values.mean())
         inside += found.low <= 0 <= found.high
-        plain = mean_interval(values.ravel().tolist(), seed=draw, resamples=300)
+        plain = of_single_questions(values.ravel().tolist(), seed=seed, resamples=300)
         naive += plain.low <= 0 <= plain.high
     assert least <= inside / 200 <= 0.99
     assert naive < inside - 20  # questions of a passage are not independent
 
 
 def test_a_slow_plain_draw_of_passages_and_seeds_agrees() -> None:
-    values, groups = crossed(np.random.default_rng(7), 4, 12, seed=0.5, passage=1.0)
+    values, groups = questions_of_passages(np.random.default_rng(7), 4, 12, seed=0.5, passage=1.0)
     values, groups = values[:, :-2], groups[:-2]  # passages of unequal size
     rng, slow = random.Random(8), []
     for _ in range(8000):
         seeds = [rng.randrange(4) for _ in range(3)]
-        places = [i for _ in range(12) for p in [rng.randrange(12)] for i, group in enumerate(groups) if group == p]
-        slow.append(values[np.ix_(seeds, places)].mean())
-    found = interval_of(Resampling(groups, seeds=4, resamples=8000).means(values), values)
+        rows = [i for _ in range(12) for p in [rng.randrange(12)] for i, group in enumerate(groups) if group == p]
+        slow.append(values[np.ix_(seeds, rows)].mean())
+    draws = PassageDraws(groups, seeds=4, resamples=8000)
+    found = seed_interval(draws.means_over_seeds(values), values, draws)
     low, high = np.quantile(slow, [0.025, 0.975])
     assert found.low == pytest.approx(low, abs=0.05 * (high - low))
     assert found.high == pytest.approx(high, abs=0.05 * (high - low))
@@ -155,17 +262,39 @@ def test_a_slow_plain_draw_of_passages_and_seeds_agrees() -> None:
 
 def test_seeds_alone_spread_as_their_mean_does() -> None:
     of_seeds = np.array([1.0, 4.0, 10.0])
-    means = Resampling(["p"] * 5, seeds=3, resamples=40_000).means(np.tile(of_seeds[:, None], 5))
-    assert means.var() == pytest.approx(of_seeds.var(ddof=1) / 3, rel=0.03)
-    assert Resampling(["p"] * 5, seeds=1).means(np.full((1, 5), 2.0)).tolist() == [2.0] * 10_000
+    draws = PassageDraws(["p"] * 5, seeds=3, resamples=40_000)
+    means = draws.means_over_seeds(np.tile(of_seeds[:, None], 5))
+    assert means[0] == pytest.approx(5.0)
+    assert means[1:].var() == pytest.approx(of_seeds.var(ddof=1) / 3, rel=0.03)
+    assert set(PassageDraws(["p"] * 5).means_over_seeds(np.full((1, 5), 2.0)).tolist()) == {2.0}
 
 
 def test_values_of_another_shape() -> None:
-    draws = Resampling(["a", "b"], seeds=2, resamples=100)
-    with pytest.raises(InputError, match=r"shape \(1, 2\) where 2 seeds of 2 questions"):
-        draws.means([[1.0, 2.0]])
-    with pytest.raises(InputError, match="nothing to draw from"):
-        Resampling([], seeds=1)
+    draws = PassageDraws(["a", "b"], seeds=2, resamples=100)
+    with pytest.raises(InputError, match=r"shape \(1, 2\) for draws of 2 seeds and 2 questions"):
+        draws.means_over_seeds([[1.0, 2.0]])
+
+
+# --- Statistics that may not be defined ---
+
+
+def test_an_estimate_leaves_undefined_draws_out_and_counts_them() -> None:
+    values = np.array([0.5, *np.linspace(0, 1, 101), np.nan, np.nan])
+    found = estimate(values, 7, passages=5)
+    assert (found.value, found.undefined, found.n) == (0.5, 2, 7)
+    assert found.low == pytest.approx(0.025) and found.high == pytest.approx(0.975)
+    nothing = estimate(np.array([np.nan, 1.0]), 7, passages=5, why="all ratings are equal").to_dict()
+    assert nothing == {"value": None, "low": None, "high": None, "n": 7, "why": "all ratings are equal"}
+
+
+def test_an_interval_needs_two_passages_and_a_draw() -> None:
+    alone = estimate(np.full(50, 0.5), 7, passages=1).to_dict()
+    assert alone == {"value": 0.5, "low": None, "high": None, "n": 7, "why": "no interval: one passage alone"}
+    no_draw = estimate(np.array([0.5]), 7, passages=7)
+    assert (no_draw.value, no_draw.low) == (0.5, None) and str(no_draw.why).startswith("no interval: no draws")
+
+
+# --- Tests ---
 
 
 def test_p_values_by_hand() -> None:
@@ -179,9 +308,10 @@ def test_p_values_by_hand() -> None:
 @pytest.mark.parametrize("noise", [0.05, 1.0])
 def test_p_values_are_uniform_where_nothing_differs(noise: float) -> None:
     rng, found = np.random.default_rng(9), []
-    for draw in range(300):
-        values, groups = crossed(rng, 5, 50, seed=0.02, passage=0.5, noise=noise)
-        found.append(two_sided_p(Resampling(groups, seeds=5, seed=draw, resamples=300).means(values)))
+    for seed in range(300):
+        values, groups = questions_of_passages(rng, 5, 50, seed=0.02, passage=0.5, noise=noise)
+        draws = PassageDraws(groups, seeds=5, seed=seed, resamples=300)
+        found.append(two_sided_p(draws.means_over_seeds(values)[1:]))
     for level in (0.1, 0.25, 0.5, 0.75):
         below = np.mean(np.array(found) <= level)
         assert below < level + 0.1
@@ -192,12 +322,52 @@ def test_p_values_are_uniform_where_nothing_differs(noise: float) -> None:
 def test_p_values_agree_with_all_changes_of_sign() -> None:
     """The exact test of the same hypothesis where differences are symmetric: every passage's sign both ways."""
     rng = np.random.default_rng(10)
-    signs = np.array([[1 if place >> bit & 1 else -1 for bit in range(14)] for place in range(2**14)])
+    signs = np.array([[1 if number >> bit & 1 else -1 for bit in range(14)] for number in range(2**14)])
     for shift in (0.1, 0.4, 0.8):
         values = rng.normal(shift, 1.0, 14)
         exact = np.mean(np.abs(signs @ values) >= abs(values.sum()) - 1e-12)
-        found = two_sided_p(Resampling(list(range(14)), seeds=1).means(values[None]))
-        assert found == pytest.approx(exact, abs=0.08)
+        assert two_sided_p(PassageDraws(range(14)).means(values)[1:]) == pytest.approx(exact, abs=0.08)
+
+
+def test_p_values_of_differences_that_many_draws_cannot_tell_from_0() -> None:
+    rng = np.random.default_rng(0)
+    near, far = rng.normal(1, 1, 1000), rng.normal(6, 1, 1000)
+    assert difference_p(np.append(1.0, near), 50) == two_sided_p(near)
+    tail = difference_p(np.append(6.0, far), 50)
+    assert tail is not None and 1e-11 < tail < 1e-7  # two-sided normal tail at 6: 2e-9; the draws alone end at 0.002
+    assert difference_p(np.zeros(10), 50) == 1.0
+    assert difference_p(np.full(10, np.nan), 50) is None
+    for rounding in (0.0, 1e-16):  # no spread, or one of rounding: no normal tail
+        constant = np.full(1001, 0.5) + rounding * rng.normal(size=1001)
+        assert difference_p(constant, 50) == pytest.approx(2 / 1001)
+
+
+def test_few_passages_cannot_be_certain() -> None:
+    far = np.append(6.0, np.random.default_rng(0).normal(6, 1, 1000))
+    assert difference_p(far, 1) is None
+    assert [difference_p(far, passages) for passages in (2, 3, 6)] == [0.5, 0.25, 2**-5]
+    assert difference_p(far, 19) == pytest.approx(2 / 1001)  # the draws, without the normal tail
+    assert few_passages(10) is None and "Only 9 passages" in str(few_passages(9))
+    assert "One passage" in str(few_passages(1))
+
+
+def test_exchangeable_passages_are_called_different_no_more_than_one_time_in_twenty() -> None:
+    rng, hits, times = np.random.default_rng(1), {2: 0, 4: 0, 8: 0}, 150
+    for passages in hits:
+        for seed in range(times):
+            draws = PassageDraws(range(passages), resamples=200, seed=seed)
+            gaps = draws.sums(rng.normal(size=(passages, 1)))[:, 0]
+            p = difference_p(gaps, passages)
+            assert p is not None and (passages > 2 or p >= 0.5)
+            hits[passages] += p < 0.05
+    assert hits[2] == hits[4] == 0 and hits[8] / times < 0.2  # percentile intervals of eight are too narrow
+
+
+def test_differences_that_are_rounding_are_none() -> None:
+    first = np.array([0.3, 1e6, 0.2])
+    gap = difference(first, np.array([0.3 + 1e-16, 1e6 + 1e-7, 0.1]))
+    assert gap.tolist() == [0, 0, 0.1]
+    assert difference_p(difference(np.full(100, 0.1) * 3, np.full(100, 0.3)), 50) == 1.0
 
 
 def test_holm_by_hand() -> None:

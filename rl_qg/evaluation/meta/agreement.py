@@ -10,14 +10,14 @@ from itertools import combinations
 
 import numpy as np
 
-from rl_qg.evaluation.passage_draws import Draws, Estimate, Floats, estimate
+from rl_qg.confidence_intervals import Floats, PassageDraws, Statistic, estimate
 
 LEVELS = ("nominal", "ordinal", "interval")
 _AT_ONCE = 4_000_000
 Ratings = Sequence[Sequence[float | None]]
 
 
-def krippendorff_alpha(ratings: Ratings, level: str, draws: Draws | None = None) -> Estimate:
+def krippendorff_alpha(ratings: Ratings, level: str, draws: PassageDraws | None = None) -> Statistic:
     """α of units with one rating per rater, None for those who did not rate: 1 - observed / expected disagreement.
 
     Any number of raters, who need not be the same for every unit; units with fewer than two ratings pair nothing and
@@ -53,7 +53,7 @@ def krippendorff_alpha(ratings: Ratings, level: str, draws: Draws | None = None)
     return given.estimate(found)
 
 
-def fleiss_kappa(ratings: Ratings, draws: Draws | None = None) -> Estimate:
+def fleiss_kappa(ratings: Ratings, draws: PassageDraws | None = None) -> Statistic:
     """κ of units that all have the same number of ratings (whose raters may differ): (P - P_e) / (1 - P_e).
 
     Undefined where units differ in their number of ratings, have a single one, or all ratings are equal.
@@ -62,7 +62,7 @@ def fleiss_kappa(ratings: Ratings, draws: Draws | None = None) -> Estimate:
     if len(sizes) != 1 or max(sizes) < 2:
         why = "questions have different numbers of ratings" if len(sizes) > 1 else "fewer than two ratings a question"
         rated = sum(any(value is not None for value in unit) for unit in ratings)
-        return Estimate(None, None, None, rated, why=why)
+        return Statistic(None, None, None, rated, why=why)
     given = _Rated(ratings, draws)
     found = []
     for counts, pairs in given.blocks():
@@ -79,7 +79,7 @@ class _Rated:
     by their places among the values, `lower` and `higher` (p,). Sums are kept by passage, without the zeros.
     """
 
-    def __init__(self, ratings: Ratings, draws: Draws | None) -> None:
+    def __init__(self, ratings: Ratings, draws: PassageDraws | None) -> None:
         from scipy.sparse import csr_array
 
         rated = [[value for value in unit if value is not None] for unit in ratings]
@@ -91,7 +91,7 @@ class _Rated:
         names: dict[tuple[int, int], int] = {}
         ones, twos = list[tuple[int, int, float]](), list[tuple[int, int, float]]()
         for unit in units:
-            place = int(draws.place[unit]) if draws is not None else 0
+            place = int(draws.passage_index[unit]) if draws is not None else 0
             own = sorted(next(flat) for _ in rated[unit])
             ones += [(place, one, 1.0) for one in own]
             for pair in combinations(own, 2):
@@ -117,10 +117,10 @@ class _Rated:
                 weights = block[start : start + step]
                 yield weights @ self._counts, weights @ self._pairs
 
-    def estimate(self, found: Sequence[Floats]) -> Estimate:
+    def estimate(self, found: Sequence[Floats]) -> Statistic:
         """The statistic (draws,), of as many units as have pairs."""
         if not self._units:
-            return Estimate(None, None, None, 0, why="no unit with two ratings")
+            return Statistic(None, None, None, 0, why="no unit with two ratings")
         n = len(self._units)
         passages = self._draws.passages_of(np.array(self._units)) if self._draws is not None else n
         return estimate(np.concatenate(found), n, passages=passages, why="all ratings are equal")

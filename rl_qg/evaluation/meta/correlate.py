@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from rl_qg.confidence_intervals import Floats, PassageDraws, few_passages
 from rl_qg.evaluation.meta.judgement_analysis import Judged, analyse
 from rl_qg.evaluation.meta.judgement_tables import judgement_tables
 from rl_qg.evaluation.meta.judgements import Judgement, criteria_of, read_judgements
 from rl_qg.evaluation.metric_scores import check_rows, direction_of, scores_of
-from rl_qg.evaluation.passage_draws import Draws, Floats, few_passages
 from rl_qg.evaluation.result_pages import Page, as_text, write_results
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
 from rl_qg.runtime.errors import InputError
@@ -54,7 +54,7 @@ def correlate(metrics: Mapping[str, Reward], settings: CorrelateSettings, folder
         signatures |= {name: GIVEN for name in scores if name.startswith(AUTHORS)}
     if not scores:
         raise InputError(f"{path}: no metric to compare: name some in metrics=[…], or give the field metrics")
-    draws = Draws([judgement.group for judgement in judgements], resamples=settings.resamples, seed=settings.seed)
+    draws = PassageDraws([judgement.group for judgement in judgements], resamples=settings.resamples, seed=settings.seed)
     judged = Judged(judgements, scores, draws, settings.language)
     found_tables = analyse(judged, criteria, folds=settings.folds, steps=settings.max_selected, seed=settings.seed)
     record = _record(path, settings, judged, criteria, signatures, found_tables)

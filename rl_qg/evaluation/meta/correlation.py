@@ -11,14 +11,14 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_qg.evaluation.passage_draws import Draws, Floats
+from rl_qg.confidence_intervals import Floats, PassageDraws
 
 COEFFICIENTS = ("pearson", "spearman", "kendall")
 _AT_ONCE = 4_000_000
 _LARGEST_TABLE = 2000  # passages whose pairs are kept as a table
 
 
-def correlations(x: Floats, y: Floats, draws: Draws, rows: NDArray[np.intp]) -> dict[str, Floats]:
+def correlations(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.intp]) -> dict[str, Floats]:
     """Each of `COEFFICIENTS` between `x` and `y` (n,), the values of the questions `rows` (n,) of `draws`.
 
     Returns float64 (1 + resamples,) for each, the first of the data themselves; NaN where a column is constant.
@@ -37,16 +37,16 @@ def is_constant(x: Floats) -> bool:
     return bool(np.ptp(x) <= 1e-12 * np.abs(x).max()) if len(x) else True
 
 
-def pearson_draws(x: Floats, y: Floats, draws: Draws, rows: NDArray[np.intp]) -> Floats:
+def pearson_draws(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.intp]) -> Floats:
     """Pearson's r in each draw."""
     x, y = _standardised(x), _standardised(y)
     sums = draws.sums_of_passages(draws.by_passage(np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], 1), rows))
     return _from_moments(*sums.T)
 
 
-def spearman_draws(x: Floats, y: Floats, draws: Draws, rows: NDArray[np.intp]) -> Floats:
+def spearman_draws(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.intp]) -> Floats:
     """Spearman's ρ in each draw: Pearson's r of the mid-ranks of that draw."""
-    columns, place = [_levels(x), _levels(y)], draws.place[rows]
+    columns, place = [_levels(x), _levels(y)], draws.passage_index[rows]
     found = []
     for block in draws.blocks():
         step = max(1, _AT_ONCE // len(x))
@@ -57,14 +57,14 @@ def spearman_draws(x: Floats, y: Floats, draws: Draws, rows: NDArray[np.intp]) -
     return np.concatenate(found)
 
 
-def kendall_draws(x: Floats, y: Floats, draws: Draws, rows: NDArray[np.intp]) -> Floats:
+def kendall_draws(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.intp]) -> Floats:
     """Kendall's τ-b in each draw: pairs in order less pairs out of order, over the geometric mean of the pairs that
     each column tells apart.
     """
     if draws.passages > _LARGEST_TABLE:
         return _kendall_by_sorting(x, y, draws, rows)
-    order = np.argsort(draws.place[rows], kind="stable")
-    present, starts = np.unique(draws.place[rows][order], return_index=True)
+    order = np.argsort(draws.passage_index[rows], kind="stable")
+    present, starts = np.unique(draws.passage_index[rows][order], return_index=True)
     both, of_x, of_y = _pair_tables(_levels(x)[0][order], _levels(y)[0][order], starts)
     found = []
     for block in draws.blocks():
@@ -75,10 +75,10 @@ def kendall_draws(x: Floats, y: Floats, draws: Draws, rows: NDArray[np.intp]) ->
     return np.clip(np.concatenate(found), -1, 1)
 
 
-def _kendall_by_sorting(x: Floats, y: Floats, draws: Draws, rows: NDArray[np.intp]) -> Floats:
+def _kendall_by_sorting(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.intp]) -> Floats:
     from scipy.stats import kendalltau
 
-    place = draws.place[rows]
+    place = draws.passage_index[rows]
     values = []
     for block in draws.blocks():
         for weights in block:

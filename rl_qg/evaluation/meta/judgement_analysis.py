@@ -1,6 +1,6 @@
 """What metrics and people say of the same questions: correlations, tests, pairs, classes, redundancy, agreement.
 
-All numbers of one file of judgements share the same draws of passages (`rl_qg.evaluation.passage_draws`), at question
+All numbers of one file of judgements share the same draws of passages (`rl_qg.confidence_intervals`), at question
 level and at system level. Metrics that are better when lower are turned round first: a higher correlation is better
 throughout.
 """
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from rl_qg.confidence_intervals import Floats, PassageDraws, estimate
 from rl_qg.evaluation.meta.agreement import LEVELS, fleiss_kappa, krippendorff_alpha
 from rl_qg.evaluation.meta.correlation import COEFFICIENTS, correlations, is_constant, row_correlations
 from rl_qg.evaluation.meta.judgements import Judgement
@@ -22,7 +23,6 @@ from rl_qg.evaluation.meta.redundancy import folds_of, forward_selection
 from rl_qg.evaluation.meta.roc import auc_draws
 from rl_qg.evaluation.meta.significance import Pair, not_worse_than_the_best, pair_rows, pearson_between
 from rl_qg.evaluation.meta.win_loss import win_loss
-from rl_qg.evaluation.passage_draws import Draws, Floats, estimate
 from rl_qg.text.question_types import OTHER, TYPES, question_type
 
 Rows = list[dict[str, Any]]
@@ -37,7 +37,7 @@ class Judged:
 
     judgements: Sequence[Judgement]
     scores: Mapping[str, Floats]
-    draws: Draws
+    draws: PassageDraws
     language: str
 
     @cached_property

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.data.examples import passage_hash
-from rl_qg.data.formats import is_unicode, line_rows
-from rl_qg.evaluation.metric_scores import JudgedRow
+from rl_qg.data.formats import is_unicode, json_line_rows
+from rl_qg.evaluation.metric_scores import MetricRow
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.question_types import TYPES
 
@@ -30,7 +30,7 @@ LARGEST = sys.float_info.max
 class Judgement:
     """One question and what people said of it."""
 
-    row: JudgedRow
+    row: MetricRow
     systems: tuple[str, ...]
     item: str
     group: str
@@ -48,7 +48,7 @@ def read_judgements(path: Path) -> list[Judgement]:
     """
     if not path.is_file():
         raise InputError(f"human={path}: no such file; give JSON lines of rated questions")
-    found = [_judgement(where, record) for where, _, record in line_rows(path)]
+    found = [_judgement(where, record) for where, _, record in json_line_rows(path)]
     if not found:
         raise InputError(f"{path}: holds no question; check the file")
     return found
@@ -85,7 +85,7 @@ def _judgement(where: str, record: Any) -> Judgement:
         about = passage_hash(context) if context is not None else group
         item = about if answer is None else f"{about}\0{answer}"
     return Judgement(
-        JudgedRow(where, question, context, answer, _references(where, record)),
+        MetricRow(where, question, context, answer, _references(where, record)),
         _systems(where, record),
         item,
         group,

@@ -15,7 +15,7 @@ from rl_qg.data.formats import json_line_rows
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.english_verbs import ASKING, is_noun, is_past, subject_verb
 from rl_qg.text.english_words import CLOSED, DETERMINERS, PREPOSITIONS, PRONOUNS, VERBS
-from rl_qg.text.words import words
+from rl_qg.text.words import normalised_words
 
 _AUXILIARY = r"(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|should|may|might|must)\b"
 _MOTION = (
@@ -88,7 +88,7 @@ def by_rules(question: str, chance: random.Random) -> tuple[str, list[str]] | No
         changed = rule(text, chance)
         if changed != text:
             text, used = changed, [*used, name]
-    return (text, used) if words(text) != words(question) else None
+    return (text, used) if normalised_words(text) != normalised_words(question) else None
 
 
 def _called(text: str, _: random.Random) -> str:

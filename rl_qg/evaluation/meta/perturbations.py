@@ -16,7 +16,7 @@ from rl_qg.generation.answers.rules import rule_spans
 from rl_qg.text.english_verbs import ASKING, subject_verb
 from rl_qg.text.english_words import AUXILIARIES, CONJUNCTIONS, DETERMINERS, JOINING, PREPOSITIONS
 from rl_qg.text.spans import Span
-from rl_qg.text.words import words
+from rl_qg.text.words import normalised_words
 
 KINDS = ("entity", "pronoun", "negation")
 ANY_LANGUAGE = ("entity",)  # where entities are found by a pipeline of the language
@@ -70,12 +70,18 @@ def swap_entity(
     found = [span for span in find(question) if _can_go(question, span)]
     chance.shuffle(found)
     inside = [(_slot(context, span), context[span.start : span.end]) for span in find(context)]
-    used = set(words(question)) | set(words(answer))
+    used = set(normalised_words(question)) | set(normalised_words(answer))
     for span in found:
         own, slot = question[span.start : span.end], _slot(question, span)
         here = [text for kind, text in inside if kind == slot]
         for rule, texts in (("passage", here), ("other passage", others.get(slot, ()))):
-            fresh = sorted({text for text in texts if words(text) and _other(text, own, used | set(words(own)))})
+            fresh = sorted(
+                {
+                    text
+                    for text in texts
+                    if normalised_words(text) and _other(text, own, used | set(normalised_words(own)))
+                }
+            )
             if fresh:
                 new = chance.choice(fresh)
                 return Change(question[: span.start] + new + question[span.end :], own, new, rule)
@@ -106,7 +112,7 @@ def _slot(text: str, span: Span) -> str:
 
 def _other(text: str, own: str, used: AbstractSet[str]) -> bool:
     """Whether an entity is another one: no word of it is known, nor is it another form (Amazonian, USA) of the own."""
-    new, old = words(text), words(own)
+    new, old = normalised_words(text), normalised_words(own)
     stem = any(a[:4] == b[:4] for a in new for b in old if min(len(a), len(b)) >= 4)
     short = any(
         len(one) > 1 and two and "".join(word[0] for word in one)[:2] == two[0][:2]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from rl_qg.confidence_intervals import Floats
 from rl_qg.data.examples import seeded_rank
-from rl_qg.evaluation.passage_draws import Floats
 
 
 def folds_of(groups: Sequence[str], folds: int, seed: int) -> list[int]:

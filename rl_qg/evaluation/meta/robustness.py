@@ -37,7 +37,7 @@ from rl_qg.evaluation.meta.perturbations import (
     swap_pronoun,
 )
 from rl_qg.evaluation.meta.roc import auc_draws
-from rl_qg.evaluation.metric_scores import JudgedRow, check_rows, direction_of, scores_of
+from rl_qg.evaluation.metric_scores import MetricRow, check_rows, direction_of, scores_of
 from rl_qg.evaluation.prediction_analysis import passage_groups
 from rl_qg.evaluation.result_pages import Page, Table, as_text, estimate_text, write_results
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
@@ -58,7 +58,7 @@ class Made:
 
     number: int
     kind: str
-    row: JudgedRow
+    row: MetricRow
     change: Mapping[str, Any]
 
 
@@ -129,7 +129,7 @@ def _check_language(settings: RobustnessSettings) -> None:
         raise InputError(f"language={settings.language}: the rules are for English; give {', and '.join(missing)}")
 
 
-def _rows(source: QuestionTable, settings: RobustnessSettings) -> tuple[list[JudgedRow], int]:
+def _rows(source: QuestionTable, settings: RobustnessSettings) -> tuple[list[MetricRow], int]:
     """A seeded sample of the questions, and how many the file has; one without references is its own."""
     if settings.max_questions is not None and settings.max_questions < 1:
         raise InputError(f"max_questions={settings.max_questions}: give at least 1, or null for all")
@@ -143,7 +143,7 @@ def _rows(source: QuestionTable, settings: RobustnessSettings) -> tuple[list[Jud
                     f"{row.where}: field {source.columns[column]!r} is missing or no text; the row has "
                     f"{', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"
                 )
-        rows.append(JudgedRow(row.where, question, context, answer, tuple(references or [question])))
+        rows.append(MetricRow(row.where, question, context, answer, tuple(references or [question])))
     if not rows:
         raise InputError(f"{source}: holds no question; check the file")
     ranked = sorted(range(len(rows)), key=lambda place: seeded_rank(settings.seed, str(place)))
@@ -157,7 +157,7 @@ def _rows(source: QuestionTable, settings: RobustnessSettings) -> tuple[list[Jud
     return sample, len(rows)
 
 
-def _make(rows: Sequence[JudgedRow], settings: RobustnessSettings) -> tuple[list[Made], dict[str, Any]]:
+def _make(rows: Sequence[MetricRow], settings: RobustnessSettings) -> tuple[list[Made], dict[str, Any]]:
     find, finder = _finder(settings.spacy_model, settings.language.casefold())
     others = entities_by_kind([str(row.context) for row in rows], find) if "entity" in settings.kinds else {}
     paraphrases, how = _paraphrases(rows, settings)
@@ -205,7 +205,7 @@ def _finder(model: str, language: str) -> tuple[Finder, str]:
     return rule_finder, "rules of rl_qg.generation.answers.rules"
 
 
-def _paraphrases(rows: Sequence[JudgedRow], settings: RobustnessSettings) -> tuple[list[tuple[str, Any] | None], str]:
+def _paraphrases(rows: Sequence[MetricRow], settings: RobustnessSettings) -> tuple[list[tuple[str, Any] | None], str]:
     """A paraphrase of each question and how it was made; None where there is none."""
     if settings.paraphrases and settings.paraphraser:
         raise InputError("give either paraphrases (pairs) or paraphraser (a model)")
@@ -222,7 +222,7 @@ def _paraphrases(rows: Sequence[JudgedRow], settings: RobustnessSettings) -> tup
     ], "rules"
 
 
-def _other(row: JudgedRow, text: str, how: str) -> tuple[str, Any] | None:
+def _other(row: MetricRow, text: str, how: str) -> tuple[str, Any] | None:
     """A paraphrase with how it was made; None where it is empty or the question as it was."""
     return (text, how) if text.strip() and text.split() != row.question.split() else None
 

@@ -7,12 +7,12 @@ Radiology 1982 (the area is the Mann-Whitney statistic).
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_qg.evaluation.passage_draws import Draws, Floats
+from rl_qg.confidence_intervals import Floats, PassageDraws
 
 _AT_ONCE = 4_000_000
 
 
-def auc_draws(scores: Floats, good: NDArray[np.bool_], draws: Draws, rows: NDArray[np.intp]) -> Floats:
+def auc_draws(scores: Floats, good: NDArray[np.bool_], draws: PassageDraws, rows: NDArray[np.intp]) -> Floats:
     """The area in the data and in each draw of passages, float64 (1 + resamples,); NaN without both kinds.
 
     Args:
@@ -23,7 +23,7 @@ def auc_draws(scores: Floats, good: NDArray[np.bool_], draws: Draws, rows: NDArr
     """
     order = np.argsort(scores, kind="stable")
     _, starts = np.unique(scores[order], return_index=True)
-    place, is_good = draws.place[rows][order], good[order].astype(np.float64)
+    place, is_good = draws.passage_index[rows][order], good[order].astype(np.float64)
     found = []
     for block in draws.blocks():
         for start in range(0, len(block), step := max(1, _AT_ONCE // max(1, len(scores)))):

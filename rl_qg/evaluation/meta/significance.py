@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.confidence_intervals import holm
-from rl_qg.evaluation.passage_draws import Floats, difference, difference_p, estimate
+from rl_qg.confidence_intervals import Floats, difference, difference_p, estimate, holm
 
 
 def williams(r12: float, r13: float, r23: float, n: int) -> tuple[float, float] | None:

@@ -10,14 +10,14 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_qg.evaluation.passage_draws import Draws, Estimate, Floats, estimate
+from rl_qg.confidence_intervals import Floats, PassageDraws, Statistic, estimate
 
 OUTCOMES = ("wins", "ties", "losses")
 
 
 def win_loss(
-    scores: Floats, ratings: Floats, items: Sequence[Hashable], draws: Draws, rows: NDArray[np.intp]
-) -> tuple[dict[str, Estimate], int, Estimate]:
+    scores: Floats, ratings: Floats, items: Sequence[Hashable], draws: PassageDraws, rows: NDArray[np.intp]
+) -> tuple[dict[str, Statistic], int, Statistic]:
     """Pairs of questions about one item that people rate differently: shares that the metric orders alike (`wins`),
     equally (`ties`) and the other way round (`losses`), of all such pairs.
 

@@ -1,6 +1,8 @@
 """Generators side by side: the same examples, the same reward, paired."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +11,8 @@ import pytest
 import sacrebleu
 import torch
 
-from rl_qg.confidence_intervals import paired_interval
+from rl_qg.confidence_intervals import PassageDraws, mean_interval, paired_interval
+from rl_qg.data.examples import passage_hash
 from rl_qg.evaluation.compare_generators import evaluate_generators
 from rl_qg.evaluation.text_measures import held_out_measures
 from rl_qg.generation.generator import Policy
@@ -109,12 +112,26 @@ def test_a_second_reward_is_reported_beside_the_first(
     assert (part["held_out"]["mean"], part["held_out"]["n"]) == (pytest.approx(sum(judged) / len(judged)), len(judged))
     assert part["held_out_parts"]["half"]["mean"] == pytest.approx(part["held_out"]["mean"] / 2)
     assert set(part["held_out_parts"]) == {"half"}  # a part that holds no numbers has no mean
-    both = [(b, a) for a, b in zip(scores["ce"], scores["scst"], strict=True) if a is not None and b is not None]
-    expected = paired_interval([b for b, _ in both], [a for _, a in both])
+    numbers = {name: [math.nan if one is None else one for one in values] for name, values in scores.items()}
+    expected = paired_interval(numbers["scst"], numbers["ce"], PassageDraws(range(10)))
     assert result["difference"]["held_out"] == vars(expected)
     assert result["held_out_signature"] == "picky" and result["reward_signature"] == "length"
     assert result["samples"][0]["held_out_scst"] is None
     assert json.loads(output.read_text()) == result
+
+
+def test_intervals_resample_passages(models: dict[str, Path], tmp_path: Path) -> None:
+    rows = [*ROWS, *(replace(row, id=f"{row.id} again") for row in ROWS)]  # the same passage and answer twice
+    once = evaluate_generators(models, ROWS, Length(), tmp_path / "once.json", **OPTIONS)
+    twice = evaluate_generators(models, rows, Length(), tmp_path / "twice.json", **OPTIONS)
+    assert (once["passages"], twice["passages"], twice["resampled"]) == (10, 10, "passages")
+    for name in ("ce", "scst", "gold"):
+        before, after = once["models"][name]["reward"], twice["models"][name]["reward"]
+        assert after == {**before, "n": 20}  # twice the questions say nothing new about other passages
+    assert twice["difference"]["reward"] == {**once["difference"]["reward"], "n": 20}
+    scores = [len(row.question) for row in ROWS]
+    expected = mean_interval(scores, PassageDraws([passage_hash(row.context) for row in ROWS]))
+    assert once["models"]["gold"]["reward"] == vars(expected)
 
 
 def test_a_reward_that_never_works_ends_the_evaluation_with_its_words(models: dict[str, Path], tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import sacrebleu
 
 import rewards
 from rl_qg.commands.cli import run_command
+from rl_qg.confidence_intervals import PassageDraws
 from rl_qg.evaluation.evaluate import evaluate
-from rl_qg.evaluation.passage_draws import Draws
-from rl_qg.evaluation.prediction_analysis import CORPUS, MEAN, length_of, passage_groups
+from rl_qg.evaluation.prediction_analysis import CORPUS, MEAN, passage_groups
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import EvaluateSettings
 from tests.judging import Shared, Words, write_lines
@@ -45,7 +45,7 @@ def test_mean_and_corpus_score_with_intervals_over_passages(tmp_path: Path) -> N
     rows = questions()
     record = run(tmp_path, {"one": rows})
     counts = Shared().statistics([row["question"] for row in rows], [row["references"] for row in rows])
-    weights = np.concatenate(list(Draws([row["context"] for row in rows], resamples=80).blocks()))
+    weights = np.concatenate(list(PassageDraws([row["context"] for row in rows], resamples=80).blocks()))
     times = np.repeat(weights, 2, axis=1)  # two questions a passage
     slow = {
         MEAN: (times * (counts[:, 0] / counts[:, 1])).sum(axis=1) / times.sum(axis=1),
@@ -100,11 +100,6 @@ def test_a_language_without_question_words_has_no_types(tmp_path: Path) -> None:
         "type",
         "length",
     }
-
-
-def test_length_of_any_script() -> None:
-    assert length_of("Who's O'Neill, the so-called 1,000.5?") == 5
-    assert length_of("誰が書いたか？") == 6 and length_of("") == 0
 
 
 def test_bleu_of_the_corpus_is_that_of_sacrebleu(tmp_path: Path) -> None:
@@ -211,9 +206,9 @@ def test_scores_of_files_of_like_names_are_kept_apart(tmp_path: Path) -> None:
 
 
 def test_without_passages_the_references_are_drawn() -> None:
-    from rl_qg.evaluation.metric_scores import JudgedRow
+    from rl_qg.evaluation.metric_scores import MetricRow
 
-    rows = [JudgedRow("w", "q", None, None, ("r",)), JudgedRow("w", "p", None, None, ("r",)), JudgedRow("w", "q")]
+    rows = [MetricRow("w", "q", None, None, ("r",)), MetricRow("w", "p", None, None, ("r",)), MetricRow("w", "q")]
     first, second, third = passage_groups([*rows])
     assert first == second != third
 

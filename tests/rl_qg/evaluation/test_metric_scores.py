@@ -1,4 +1,4 @@
-"""Scores of a metric are computed once, and only for what they are of."""
+"""Scores of a metric are computed once, and used again only for the same metric and texts."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from rewards import MetricInputError
-from rl_qg.evaluation.metric_scores import JudgedRow, check_rows, scores_of
+from rl_qg.evaluation.metric_scores import MetricRow, check_rows, scores_of
 from rl_qg.runtime.errors import InputError
 from tests.judging import Words
 
-ROWS = [JudgedRow(f"f: line {k}", "w " * k, f"c{k}", None, (f"r{k}",)) for k in range(1, 8)]
+ROWS = [MetricRow(f"f: line {k}", "w " * k, f"c{k}", None, (f"r{k}",)) for k in range(1, 8)]
 
 
-def score(metric: Any, folder: Path, rows: list[JudgedRow] = ROWS) -> list[float | None]:
+def score(metric: Any, folder: Path, rows: list[MetricRow] = ROWS) -> list[float | None]:
     return scores_of("words", metric, rows, folder, batch_size=3)
 
 
-def test_a_killed_run_goes_on_behind_the_last_whole_line(tmp_path: Path) -> None:
+def test_a_killed_run_continues_after_the_last_whole_line(tmp_path: Path) -> None:
     class Dies(Words):
         def score(self, questions, contexts, **columns) -> Any:
             if self.seen == 6:
@@ -28,25 +28,25 @@ def test_a_killed_run_goes_on_behind_the_last_whole_line(tmp_path: Path) -> None
     with pytest.raises(KeyboardInterrupt):
         score(Dies(), tmp_path)
     path = tmp_path / "words.jsonl"
-    path.write_text(path.read_text() + '{"scores": [7.')  # as a kill in the midst of a line leaves it
+    path.write_text(path.read_text() + '{"scores": [7.')  # a kill cut off the last line
     metric = Words()
     assert score(metric, tmp_path) == [1, 2, 3, 4, 5, 6, 7]
     assert metric.seen == 1
     assert score(metric, tmp_path) == [1, 2, 3, 4, 5, 6, 7] and metric.seen == 1
 
 
-def test_another_metric_or_other_texts_are_computed_anew(tmp_path: Path) -> None:
+def test_scores_of_another_metric_or_other_texts_are_computed_again(tmp_path: Path) -> None:
     score(Words(), tmp_path)
     other = Words(sign=-1)
     assert score(other, tmp_path) == [-1, -2, -3, -4, -5, -6, -7] and other.seen == 7
     changed = Words(sign=-1)
-    assert score(changed, tmp_path, [*ROWS[:-1], JudgedRow("f", "one")])[-1] == -1 and changed.seen == 7
-    unread = Words(sign=-1)  # reads no context: another one changes nothing
-    score(unread, tmp_path, [*ROWS[:-1], JudgedRow("f", "one", "another")])
+    assert score(changed, tmp_path, [*ROWS[:-1], MetricRow("f", "one")])[-1] == -1 and changed.seen == 7
+    unread = Words(sign=-1)  # the metric does not read the context
+    score(unread, tmp_path, [*ROWS[:-1], MetricRow("f", "one", "another")])
     assert unread.seen == 0
 
 
-def test_scores_of_a_metric_without_signature_are_computed_anew(tmp_path: Path) -> None:
+def test_scores_of_a_metric_without_signature_are_computed_again(tmp_path: Path) -> None:
     class Unsigned(Words):
         def __init__(self, sign: int) -> None:
             super().__init__(sign)
@@ -57,7 +57,7 @@ def test_scores_of_a_metric_without_signature_are_computed_anew(tmp_path: Path) 
     assert score(other, tmp_path) == [-1, -2, -3, -4, -5, -6, -7] and other.seen == 7
 
 
-def test_scores_that_are_none_or_not_finite(tmp_path: Path) -> None:
+def test_scores_that_are_none_or_not_finite_become_none(tmp_path: Path) -> None:
     class Odd(Words):
         def score(self, questions, contexts, **columns) -> Any:
             return SimpleNamespace(scores=[None, float("nan"), float("-inf")][: len(questions)])
@@ -65,7 +65,7 @@ def test_scores_that_are_none_or_not_finite(tmp_path: Path) -> None:
     assert score(Odd(), tmp_path) == [None] * 7
 
 
-def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
+def test_an_invalid_row_or_score_is_one_line(tmp_path: Path) -> None:
     class Refuses(Words):
         def score(self, questions, contexts, **columns) -> Any:
             raise MetricInputError("answers[1] is empty")
@@ -83,7 +83,7 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     check_rows("m", Words(needs=("contexts", "references")), ROWS)
 
 
-def test_a_metric_that_says_nothing_of_its_needs_gets_what_every_row_has(tmp_path: Path) -> None:
+def test_a_metric_without_needs_gets_the_columns_that_every_row_has(tmp_path: Path) -> None:
     class Free:
         given: Any = None
 

@@ -15,12 +15,12 @@ from accelerate import PartialState
 from rewards.errors import MetricInputError
 from rl_qg.commands.cli import compose, run_command
 from rl_qg.commands.open_run import reward_with_miniatures, with_miniatures
-from rl_qg.data import synthetic_corpus as world
 from rl_qg.data.examples import write_squad
-from rl_qg.data.question_tables import Row, ScoreInput
+from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.data.splits import load_splits
+from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.evaluation.score import score_file
-from rl_qg.miniatures import cache as miniature
+from rl_qg.miniatures.cache import SHIPPED, is_shipped
 from rl_qg.runtime.errors import InputError
 from tests.toy_scores import Length, lines_of, rows, score
 
@@ -156,13 +156,13 @@ def test_a_reward_with_too_few_scores_and_one_that_refuses_a_row(tmp_path: Path)
 
 
 def test_no_more_rows_are_held_than_a_block_has(tmp_path: Path) -> None:
-    alive: WeakSet[Row] = WeakSet()
+    alive: WeakSet[TableRow] = WeakSet()
 
-    class Tracked(Row):
+    class Tracked(TableRow):
         __hash__ = object.__hash__
 
-    class Endless(ScoreInput):
-        def __iter__(self) -> Iterator[Row]:
+    class Endless(QuestionTable):
+        def __iter__(self) -> Iterator[TableRow]:
             for k in range(500):
                 row = Tracked(f"row {k}", {"question": "q" * (k % 9), "context": "c"})
                 alive.add(row)
@@ -224,7 +224,7 @@ def test_the_command_with_the_shipped_miniatures(
                 f"output={output}",
             ],
         )
-    expected = QAScore(model=str(miniature.SHIPPED / "roberta")).score(questions, [PASSAGE] * 2, answers=answers)
+    expected = QAScore(model=str(SHIPPED / "roberta")).score(questions, [PASSAGE] * 2, answers=answers)
     found = lines_of(output)
     assert [row["score"] for row in found] == expected.scores
     assert [row["parts"]["token_logprobs"] for row in found] == expected.parts["token_logprobs"]
@@ -244,9 +244,9 @@ def test_miniatures_are_those_of_a_run_on_the_same_data(
         asked.append((text, sizes))
         return {path: Path("/cache", path.removeprefix("miniature:")) for path in paths}
 
-    monkeypatch.setattr(miniature, "ensure", ensure)
+    monkeypatch.setattr("MODULE.ensure_miniatures", ensure)
     for name, passages in {"train": 6, "dev": 2}.items():
-        write_squad(tmp_path / f"{name}.json", world.examples(passages, seed=0, prefix=name))
+        write_squad(tmp_path / f"{name}.json", synthetic_examples(passages, seed=0, prefix=name))
     sources = [f"data.train={tmp_path}/train.json", f"data.validation={tmp_path}/dev.json"]
     own = compose("score", ["model=miniature", "data.labelled_fraction=0.5", *sources])
     splits = load_splits(own.data)
@@ -256,7 +256,7 @@ def test_miniatures_are_those_of_a_run_on_the_same_data(
     quickstart = reward_with_miniatures(compose("score", ["preset=quickstart"]))
     assert quickstart["encoder"] == "/cache/bert"
     shipped = compose("score", ["preset=quickstart"]).miniature
-    assert miniature.is_shipped("bert", *asked[2]) and asked[2][1] == shipped
+    assert is_shipped("bert", *asked[2]) and asked[2][1] == shipped
     named = compose("score", ["reward.encoder=a", "reward.decoder=b"])
     assert reward_with_miniatures(named) == named.reward and len(asked) == 3
 

@@ -1,4 +1,4 @@
-"""Scoring that is stopped, starved or pointed at another run's output."""
+"""Scoring that is killed, short of memory or disk, or given the output of another run."""
 
 import json
 from pathlib import Path
@@ -9,22 +9,22 @@ import pytest
 import torch
 from accelerate import PartialState
 
-from rl_qg.data.question_tables import ScoreInput
+from rl_qg.data.question_tables import QuestionTable
 from rl_qg.evaluation.score import score_file
 from rl_qg.runtime.errors import InputError
 from tests.full_disk import room_for
 from tests.toy_scores import Length, lines_of, rows, score
 
 
-class Remembering:
-    """A reward whose scores depend on the contexts it has seen, as QRelScore's do in their last digits."""
+class Caching:
+    """A reward whose scores depend on the contexts it has seen, as those of QRelScore do in their last digits."""
 
-    signature = "remembering"
+    signature = "caching"
 
     def __init__(self) -> None:
         self.known: set[str] = set()
 
-    def forget(self) -> None:
+    def reset_cache(self) -> None:
         self.known.clear()
 
     def score(self, questions, contexts, *, answers=None, references=None) -> Any:
@@ -36,7 +36,7 @@ def test_a_run_killed_at_any_byte_ends_in_the_same_file(tmp_path: Path) -> None:
     source, whole, killed = rows(tmp_path / "in.jsonl"), tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
     score(source, whole)
     text, note = whole.read_bytes(), (tmp_path / "whole.summary.json").read_text()
-    assert len({json.dumps(row["parts"]["block"]) for row in lines_of(whole)}) == 4  # blocks of 3, 3 and 1 show
+    assert len({json.dumps(row["parts"]["block"]) for row in lines_of(whole)}) == 4  # batches of 3, 3 and 1 rows differ
     for cut in range(len(text) + 1):
         killed.write_bytes(text[:cut])
         (tmp_path / "killed.summary.json").write_text(note.replace('"complete": true', '"complete": false'))
@@ -44,11 +44,11 @@ def test_a_run_killed_at_any_byte_ends_in_the_same_file(tmp_path: Path) -> None:
         score(source, killed, again)
         assert killed.read_bytes() == text, cut
         done = text[:cut].count(b"\n")
-        assert again.seen == (0 if done == 7 else 7 - done // 3 * 3)  # nothing beyond the block of the kill
+        assert again.seen == (0 if done == 7 else 7 - done // 3 * 3)  # only the batch of the kill and later ones
         assert (tmp_path / "killed.summary.json").read_text() == note
 
 
-def test_a_kill_inside_the_metric_leaves_whole_blocks_and_an_incomplete_summary(tmp_path: Path) -> None:
+def test_a_kill_inside_the_metric_leaves_whole_batches_and_an_incomplete_summary(tmp_path: Path) -> None:
     class Killed(Length):
         def score(self, *texts, **columns) -> Any:
             if self.seen >= 3:
@@ -66,7 +66,7 @@ def test_a_kill_inside_the_metric_leaves_whole_blocks_and_an_incomplete_summary(
     assert output.read_bytes() == whole.read_bytes()
 
 
-def test_rows_added_to_the_input_are_added_to_the_output_when_that_is_meant(tmp_path: Path) -> None:
+def test_rows_added_to_the_input_are_added_to_the_output_if_the_user_accepts_it(tmp_path: Path) -> None:
     output, whole = tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
     score(rows(tmp_path / "in.jsonl", 6), output)
     with pytest.raises(InputError, match=r"in\.jsonl: has changed since .*out\.jsonl was begun .*accept_changed_data"):
@@ -87,9 +87,9 @@ def test_scores_of_another_metric_or_of_other_columns_are_not_continued(tmp_path
     class Other(Length):
         signature = "other"
 
-    with pytest.raises(InputError, match="holds scores with signature length, and this is other"):
+    with pytest.raises(InputError, match=r"holds scores made with other settings \(signature: length -> other\)"):
         score(source, output, Other())
-    with pytest.raises(InputError, match="holds scores with columns"):
+    with pytest.raises(InputError, match=r"holds scores made with other settings \(columns: "):
         score(source, output, question="other")
     assert (output.read_bytes(), (tmp_path / "out.summary.json").read_bytes()) == before
     output.unlink()
@@ -102,13 +102,13 @@ def test_an_output_that_is_not_the_beginning_of_the_result_is_left_alone(tmp_pat
     output = tmp_path / "out.jsonl"
     score(rows(tmp_path / "in.jsonl"), output)
     before = output.read_bytes(), (tmp_path / "out.summary.json").read_bytes()
-    with pytest.raises(InputError, match=r"line 1 is not row 1 of .*other\.jsonl"):
+    with pytest.raises(InputError, match=r"line 1 is not about the row of .*other\.jsonl in its place"):
         score(rows(tmp_path / "other.jsonl", **change), output)
-    with pytest.raises(InputError, match=r"line 7 is not row 7 of .*shorter\.jsonl"):
+    with pytest.raises(InputError, match=r"line 7 is not about the row of .*shorter\.jsonl in its place"):
         score(rows(tmp_path / "shorter.jsonl", 6), output)
     assert (output.read_bytes(), (tmp_path / "out.summary.json").read_bytes()) == before
-    output.write_text("my notes")  # no line end: looks like a torn line, and is none of ours
-    with pytest.raises(InputError, match="line 1 is not row 1"):
+    output.write_text("my notes")  # without a line feed it could be a line that a kill cut off
+    with pytest.raises(InputError, match="line 1 is not about the row"):
         score(tmp_path / "in.jsonl", output)
     (tmp_path / "out.summary.json").unlink()
     with pytest.raises(InputError, match=r"no out\.summary\.json beside it"):
@@ -117,16 +117,16 @@ def test_an_output_that_is_not_the_beginning_of_the_result_is_left_alone(tmp_pat
 
 
 @pytest.mark.parametrize("kept", [1, 4, 7, 10])
-def test_a_metric_that_remembers_gives_the_same_file_after_a_kill(tmp_path: Path, kept: int) -> None:
-    source, output = ScoreInput(str(rows(tmp_path / "in.jsonl", 12))), tmp_path / "out.jsonl"
-    score_file(Remembering(), source, output, batch_size=4, state=PartialState(cpu=True))
+def test_a_metric_with_a_cache_gives_the_same_file_after_a_kill(tmp_path: Path, kept: int) -> None:
+    source, output = QuestionTable(str(rows(tmp_path / "in.jsonl", 12))), tmp_path / "out.jsonl"
+    score_file(Caching(), source, output, batch_size=4, state=PartialState(cpu=True))
     whole = output.read_bytes()
     output.write_bytes(b"".join(whole.splitlines(keepends=True)[:kept]))
-    score_file(Remembering(), source, output, batch_size=4, state=PartialState(cpu=True))
+    score_file(Caching(), source, output, batch_size=4, state=PartialState(cpu=True))
     assert output.read_bytes() == whole
 
 
-def test_a_block_that_does_not_fit_into_memory_is_scored_in_parts(
+def test_a_batch_that_does_not_fit_into_memory_is_scored_in_parts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class ShortOfMemory(Length):
@@ -152,7 +152,7 @@ def test_a_block_that_does_not_fit_into_memory_is_scored_in_parts(
         score(source, tmp_path / "none.jsonl", reward)
 
 
-def test_a_full_disk_is_one_line_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line_and_the_same_command_continues(tmp_path: Path) -> None:
     source, output, whole = rows(tmp_path / "in.jsonl"), tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
     score(source, whole)
     with (
@@ -166,7 +166,7 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on(tmp_path: Path) ->
     assert output.read_bytes() == whole.read_bytes()
 
 
-def test_an_output_where_nothing_can_be_written_is_one_line(tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     source, output = rows(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
     output.symlink_to("/dev/full")
     with pytest.raises(InputError, match=r"out\.jsonl: cannot be written"):
@@ -174,7 +174,7 @@ def test_an_output_where_nothing_can_be_written_is_one_line(tmp_path: Path) -> N
     assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl", "out.summary.json"}
 
 
-def test_the_summary_too_needs_room(tmp_path: Path) -> None:
+def test_a_summary_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     source, output = rows(tmp_path / "in.jsonl", 1), tmp_path / "out.jsonl"
     with room_for(20), pytest.raises(InputError, match=r"out\.jsonl: cannot be written"):
         score(source, output)

@@ -1,4 +1,4 @@
-"""Summaries of scores against numpy, and the interval of very many against the bootstrap."""
+"""Summaries of scores against numpy, and the interval of very many against the bootstrap over passages."""
 
 import json
 from pathlib import Path
@@ -6,13 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rl_qg.confidence_intervals import mean_interval
+from rl_qg.confidence_intervals import PassageDraws, mean_interval
 from rl_qg.evaluation import score_summary
-from rl_qg.evaluation.score_summary import Moments, normal_interval, summarise_scores, summary_text
+from rl_qg.evaluation.score_summary import normal_interval, summarise_scores, summary_text
 
 
-def written(path: Path, scores: list[float | None]) -> Path:
+def written(path: Path, scores: list[float | None], contexts: list[str] | None = None, field: str = "context") -> Path:
     rows = [{"question": "q", "score": score, "parts": {"p": score, "list": [1.0], "text": "t"}} for score in scores]
+    for row, context in zip(rows, contexts or [], strict=contexts is not None):
+        row[field] = context
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -30,8 +32,9 @@ def test_figures_agree_with_numpy(tmp_path: Path) -> None:
     assert score["std"] == pytest.approx(array.std(ddof=1))
     for name, share in {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}.items():
         assert score[name] == np.quantile(array, share)
-    found = mean_interval(values)
+    found = mean_interval(values, PassageDraws(range(501)))
     assert (score["mean"], score["low"], score["high"]) == (found.mean, found.low, found.high)
+    assert score["passages"] == 501
     assert score["interval"] == "95 %, percentile bootstrap over rows"
     assert summary["parts"] == {"p": {"mean": pytest.approx(array.mean()), "n": 501}}
 
@@ -59,13 +62,44 @@ def test_very_many_scores_are_summed_up_in_fixed_memory(tmp_path: Path, monkeypa
 
 
 def test_the_normal_interval_is_that_of_the_textbook() -> None:
-    moments = Moments()
-    for value in (2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0):  # mean 5, squares 32
-        moments.add(value)
-    found = normal_interval(moments)
+    values = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]  # mean 5, squares 32
+    found = normal_interval(np.array([[value, 1] for value in values]))
     half = 1.959964 * (32 / 7) ** 0.5 / 8**0.5
-    assert (found.mean, found.n) == (5.0, 8)
+    assert (found.mean, found.n, found.passages) == (5.0, 8, 8)
     assert (found.low, found.high) == (pytest.approx(5 - half), pytest.approx(5 + half))
+
+
+def correlated(passages: int) -> tuple[list[float], list[str]]:
+    """Three questions a passage, whose scores are much alike; rows of a passage are not neighbours."""
+    rng = np.random.default_rng(4)
+    values = rng.normal(size=passages) + rng.normal(0, 0.3, (3, passages))
+    return values.ravel().tolist(), [f"passage {number}" for _ in range(3) for number in range(passages)]
+
+
+@pytest.mark.parametrize("field", ["context", "paragraph", "text"])
+def test_intervals_resample_passages_where_rows_name_them(tmp_path: Path, field: str) -> None:
+    values, contexts = correlated(200)
+    columns = {"context": "text"} if field == "text" else None
+    score = summarise_scores(written(tmp_path / "s.jsonl", [*values], contexts, field), columns)["score"]
+    found = mean_interval(values, PassageDraws(contexts))
+    assert (score["mean"], score["low"], score["high"]) == (found.mean, found.low, found.high)
+    assert (score["n"], score["passages"]) == (600, 200)
+    assert score["interval"] == "95 %, percentile bootstrap over passages"
+    rows = summarise_scores(written(tmp_path / "rows.jsonl", [*values]))["score"]
+    assert score["high"] - score["low"] > 1.5 * (rows["high"] - rows["low"])  # near √3: three rows say little more
+
+
+def test_the_interval_of_very_many_passages_is_near_the_bootstrap(tmp_path: Path, monkeypatch) -> None:
+    values, contexts = correlated(1500)
+    path = written(tmp_path / "s.jsonl", [*values], contexts)
+    exact = summarise_scores(path)["score"]
+    monkeypatch.setattr(score_summary, "PASSAGES", 100)
+    score = summarise_scores(path)["score"]
+    half = (exact["high"] - exact["low"]) / 2
+    assert score["interval"] == "95 %, normal approximation over passages" and score["passages"] is None
+    assert score["mean"] == pytest.approx(exact["mean"], rel=1e-12)
+    assert score["low"] == pytest.approx(exact["low"], abs=0.06 * half)
+    assert score["high"] == pytest.approx(exact["high"], abs=0.06 * half)
 
 
 def test_a_single_score_and_none(tmp_path: Path) -> None:
@@ -75,5 +109,6 @@ def test_a_single_score_and_none(tmp_path: Path) -> None:
     assert none == {"rows": 1, "without_score": 1, "score": None, "parts": {}}
     assert summary_text({"signature": "m|v:1", **none}) == "signature  m|v:1\nrows       1, 1 of them without a score"
     text = summary_text({"signature": "m|v:1", **one}).split("\n")
-    assert text[2] == "mean       0.25  [0.25, 0.25]  (95 %, percentile bootstrap over rows)"
+    assert (one["score"]["low"], one["score"]["high"]) == (None, None)
+    assert text[2] == "mean       0.25  (one passage: no interval)"
     assert text[-1] == "parts      p 0.25"

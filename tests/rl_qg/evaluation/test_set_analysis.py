@@ -10,7 +10,7 @@ import pytest
 import rewards
 from rewards.overlap.bleu import Bleu
 from rl_qg.evaluation.evaluate import evaluate
-from rl_qg.evaluation.metric_scores import JudgedRow
+from rl_qg.evaluation.metric_scores import MetricRow
 from rl_qg.evaluation.references import GoldQuestions
 from rl_qg.evaluation.set_analysis import MISSING, SELF_BLEU, passage_sets, set_record
 from rl_qg.runtime.errors import InputError
@@ -18,8 +18,8 @@ from rl_qg.settings import EvaluateSettings
 from tests.judging import Words, write_lines
 
 
-def row(context: str | None, question: str, *references: str) -> JudgedRow:
-    return JudgedRow(f"f: {question}", question, context, None, references or None)
+def row(context: str | None, question: str, *references: str) -> MetricRow:
+    return MetricRow(f"f: {question}", question, context, None, references or None)
 
 
 ONE = [row("p", "a b", "a b", "x y"), row("p", "c d", "x y"), row("q", "e f", "e f")]

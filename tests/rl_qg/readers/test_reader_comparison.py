@@ -9,13 +9,21 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json, write_json
 
 
-def write_folder(folder: Path, rows: dict[str, tuple[float, float]], *, data: str = "d") -> Path:
+def write_folder(
+    folder: Path,
+    rows: dict[str, tuple[float, float]],
+    *,
+    data: str = "d",
+    passages: dict[str, str] | None = None,
+) -> Path:
     means = {
         name: 100 * sum(row[i] for row in rows.values()) / len(rows) for i, name in enumerate(("exact_match", "f1"))
     }
     metrics = {**means, "seeds": [{"seed": 0, **means}], "intervals": {}, "model": "m", "data": {"validation": data}}
     write_json(folder / "qa_metrics.json", metrics)
     scores = {key: {"exact_match": em, "f1": f1} for key, (em, f1) in rows.items()}
+    for key, passage in (passages or {}).items():
+        scores[key]["passage"] = passage
     write_json(folder / "question_scores.json", scores)
     return folder
 
@@ -28,7 +36,8 @@ def test_compare_pairs_by_question_whatever_their_order(tmp_path) -> None:
     baseline_dir, augmented_dir = write_folder(tmp_path / "a", gold), write_folder(tmp_path / "b", shuffled)
     result = compare(baseline_dir, augmented_dir, tmp_path / "compare.json")
     assert result == read_json(tmp_path / "compare.json")
-    assert result["difference"]["f1"] == {"mean": 25.0, "low": 25.0, "high": 25.0, "n": 40}
+    assert result["difference"]["f1"] == {"mean": 25.0, "low": 25.0, "high": 25.0, "n": 40, "passages": 40}
+    assert (result["resampled"], result["passages"]) == ("questions", None)  # the folders do not name passages
     matches = result["difference"]["exact_match"]
     # 95 % of the means of 40 draws with chance 1/4 lie within 25 ± 1.96 * sqrt(0.25 * 0.75 / 40) * 100 = 25 ± 13.4.
     assert matches["mean"] == 25.0
@@ -37,6 +46,27 @@ def test_compare_pairs_by_question_whatever_their_order(tmp_path) -> None:
     assert result["augmented"]["seeds"] == [{"seed": 0, "exact_match": 75.0, "f1": 75.0}]
     backwards = compare(augmented_dir, baseline_dir, tmp_path / "backwards.json")
     assert backwards["difference"]["f1"]["mean"] == -25.0
+
+
+def test_compare_resamples_passages_where_the_folders_name_them(tmp_path) -> None:
+    """Four questions a passage with one gain each: as wide as the passages alone, twice as wide as 40 questions."""
+    gold = {f"q{i}": (0.0, 0.0) for i in range(40)}
+    passages = {key: f"p{i // 4}" for i, key in enumerate(gold)}
+    better = {key: (float(i // 4 < 5), 0.5) for i, key in enumerate(gold)}
+    for name, rows in (("a", gold), ("b", better)):
+        write_folder(tmp_path / name, rows, passages=passages)
+        write_folder(tmp_path / f"{name} alone", rows)
+        firsts = {key: row for i, (key, row) in enumerate(rows.items()) if i % 4 == 0}
+        write_folder(tmp_path / f"{name} firsts", firsts)
+    result = compare(tmp_path / "a", tmp_path / "b", tmp_path / "c.json")
+    assert (result["resampled"], result["passages"]) == ("passages", 10)
+    assert result["difference"]["f1"] == {"mean": 50.0, "low": 50.0, "high": 50.0, "n": 40, "passages": 10}
+    of_questions = compare(tmp_path / "a alone", tmp_path / "b alone", tmp_path / "c.json")["difference"]
+    of_firsts = compare(tmp_path / "a firsts", tmp_path / "b firsts", tmp_path / "c.json")["difference"]
+    found = result["difference"]["exact_match"]
+    assert found == {**of_firsts["exact_match"], "n": 40}
+    alone = of_questions["exact_match"]
+    assert found["high"] - found["low"] == pytest.approx(2 * (alone["high"] - alone["low"]), rel=0.15)
 
 
 def test_compare_refuses_other_questions(tmp_path) -> None:

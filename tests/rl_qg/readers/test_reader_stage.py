@@ -18,6 +18,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from rl_qg.confidence_intervals import PassageDraws, mean_interval
+from rl_qg.data.examples import passage_hash
 from rl_qg.readers.features import encode
 from rl_qg.readers.model import load_model, load_tokenizer
 from rl_qg.readers.squad_scores import score_predictions
@@ -38,12 +40,13 @@ def _collected_once() -> Iterator[None]:
 def test_a_toy_task_is_learned_and_the_files_agree(tmp_path) -> None:
     model = save_distilbert(tmp_path / "model")
     train, validation = toy_examples(960, 1), toy_examples(150, 2)
+    validation += [replace(example, id=f"{example.id} again") for example in validation[:50]]  # two on a passage
     output = tmp_path / "qa"
     result = run(output, toy_settings(model, seeds=[0, 1]), train, validation)
 
     assert result["exact_match"] > 90 and result["f1"] >= result["exact_match"]
     assert result == read_json(output / "qa_metrics.json")
-    assert result["total"] == 150 and result["missing"] == 0
+    assert result["total"] == 200 and result["missing"] == 0
     assert [row["seed"] for row in result["seeds"]] == [0, 1]
     for name in ("exact_match", "f1"):
         assert result[name] == pytest.approx(sum(row[name] for row in result["seeds"]) / 2)
@@ -62,10 +65,18 @@ def test_a_toy_task_is_learned_and_the_files_agree(tmp_path) -> None:
     scores = score_predictions(predictions, validation)
     assert (scores.exact_match, scores.f1) == (result["seeds"][0]["exact_match"], result["seeds"][0]["f1"])
 
-    # Scores of the questions are means over the seeds.
+    # Scores of the questions are means over the seeds; intervals are over passages.
+    passages = {example.id: passage_hash(example.context) for example in validation}
+    assert (result["resampled"], result["passages"]) == ("passages", 150)
     tables = [read_json(output / f"seed-{seed}" / "question_scores.json") for seed in (0, 1)]
-    for key, row in read_json(output / "question_scores.json").items():
-        for name in row:
+    rows = read_json(output / "question_scores.json")
+    draws = PassageDraws([passages[key] for key in rows])
+    for name, ends in result["intervals"].items():
+        interval = mean_interval([100 * row[name] for row in rows.values()], draws)
+        assert (interval.passages, ends) == (150, [interval.low, interval.high])
+    for key, row in rows.items():
+        assert row["passage"] == passages[key]
+        for name in ("exact_match", "f1"):
             assert row[name] == (tables[0][key][name] + tables[1][key][name]) / 2
 
     # The model in the folder is the first seed's reader.

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.data.examples import Answer, QAExample, read_examples
-from rl_qg.readers.squad_scores import exact_match, f1, normalise_answer, score_predictions
+from rewards.words import normalise_answer
+from rl_qg.data.examples import Answer, QAExample
+from rl_qg.data.reading import read_examples
+from rl_qg.readers.squad_scores import exact_match, f1, score_predictions
 from rl_qg.runtime.errors import InputError
 
 SHARED = Path(__file__).resolve().parents[3].parent / "shared" / "data"

@@ -5,8 +5,8 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
+from rl_qg.confidence_intervals import PassageDraws
 from rl_qg.evaluation.meta.agreement import LEVELS, fleiss_kappa, krippendorff_alpha
-from rl_qg.evaluation.passage_draws import Draws
 
 N = None
 # Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011), section C: four observers, twelve units
@@ -71,7 +71,7 @@ def test_any_number_of_distinct_ratings() -> None:
 def test_without_draws_there_is_no_interval() -> None:
     for found in (krippendorff_alpha(UNITS, "ordinal"), fleiss_kappa([[1, 2], [1, 1]])):
         assert found.value is not None and (found.low, found.high) == (None, None)
-    alone = krippendorff_alpha(UNITS, "ordinal", Draws([0] * len(UNITS), resamples=9))
+    alone = krippendorff_alpha(UNITS, "ordinal", PassageDraws([0] * len(UNITS), resamples=9))
     assert alone.value is not None and alone.low is None
 
 
@@ -89,12 +89,12 @@ def test_what_is_not_defined_says_why() -> None:
 
 
 def test_intervals_are_of_the_units_repeated() -> None:
-    draws = Draws([place // 3 for place in range(len(UNITS))], resamples=200, seed=0)
+    draws = PassageDraws([place // 3 for place in range(len(UNITS))], resamples=200, seed=0)
     for level in ("nominal", "ordinal"):
         found = krippendorff_alpha(UNITS, level, draws)
         slow = []
         for weights in np.concatenate(list(draws.blocks())).astype(int)[1:]:
-            units = [unit for unit, times in zip(UNITS, weights[draws.place], strict=True) for _ in range(times)]
+            units = [unit for unit, times in zip(UNITS, weights[draws.passage_index], strict=True) for _ in range(times)]
             value = krippendorff_alpha(units, level).value
             slow += [] if value is None else [value]
         assert [found.low, found.high] == pytest.approx(np.quantile(slow, [0.025, 0.975]).tolist())

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from rl_qg.confidence_intervals import PassageDraws
 from rl_qg.evaluation.meta import correlation
 from rl_qg.evaluation.meta.correlation import COEFFICIENTS, correlations, row_correlations
-from rl_qg.evaluation.passage_draws import Draws
 
 SCIPY = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
 
 
-def repeated(values: np.ndarray, draws: Draws) -> list[np.ndarray]:
+def repeated(values: np.ndarray, draws: PassageDraws) -> list[np.ndarray]:
     weights = np.concatenate(list(draws.blocks())).astype(int)
-    return [np.repeat(values, row[draws.place]) for row in weights]
+    return [np.repeat(values, row[draws.passage_index]) for row in weights]
 
 
 @pytest.mark.parametrize("ties", [True, False])
@@ -21,7 +21,7 @@ def test_every_draw_is_that_of_the_questions_repeated(ties: bool) -> None:
     rng = np.random.default_rng(4)
     x = rng.integers(0, 5, 40).astype(float) if ties else rng.normal(size=40)
     y = x + rng.integers(-3, 4, 40)
-    draws = Draws([int(k) for k in rng.integers(0, 12, 40)], resamples=30, seed=1)
+    draws = PassageDraws([int(k) for k in rng.integers(0, 12, 40)], resamples=30, seed=1)
     found = correlations(x, y, draws, np.arange(40))
     for name, slow in SCIPY.items():
         pairs = zip(repeated(x, draws), repeated(y, draws), strict=True)
@@ -31,7 +31,7 @@ def test_every_draw_is_that_of_the_questions_repeated(ties: bool) -> None:
 def test_some_of_the_questions_and_many_passages(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)
     x, y = rng.integers(0, 9, 30).astype(float), rng.normal(size=30)
-    draws = Draws([k // 2 for k in range(60)], resamples=20, seed=2)
+    draws = PassageDraws([k // 2 for k in range(60)], resamples=20, seed=2)
     rows = np.sort(rng.permutation(60)[:30])
     by_table = correlations(x, y, draws, rows)
     monkeypatch.setattr(correlation, "_AT_ONCE", 64)  # blocks of two questions, which cut passages in two
@@ -42,14 +42,14 @@ def test_some_of_the_questions_and_many_passages(monkeypatch: pytest.MonkeyPatch
 
 
 def test_constant_columns_have_no_correlation() -> None:
-    draws = Draws(range(6), resamples=5)
+    draws = PassageDraws(range(6), resamples=5)
     x = np.arange(6.0)
     for y in (np.full(6, 0.1 + 0.2), np.full(6, 1e9) + np.array([0, 0, 0, 0, 0, 1e-7])):
         assert all(np.isnan(values).all() for values in correlations(x, y, draws, np.arange(6)).values())
 
 
 def test_a_draw_without_spread_is_undefined_alone() -> None:
-    draws = Draws([0, 0, 1, 1], resamples=40, seed=0)  # a draw may take one passage twice
+    draws = PassageDraws([0, 0, 1, 1], resamples=40, seed=0)  # a draw may take one passage twice
     y = np.array([1.0, 1.0, 2.0, 2.0])
     found = correlations(np.array([1.0, 2.0, 3.0, 4.0]), y, draws, np.arange(4))
     alone = np.array([np.ptp(values) == 0 for values in repeated(y, draws)])
@@ -72,7 +72,7 @@ def test_systems_row_by_row() -> None:
 def test_very_large_and_very_small_numbers() -> None:
     rng = np.random.default_rng(7)
     x, y = rng.normal(size=30), rng.normal(size=30)
-    draws = Draws(range(30), resamples=10)
+    draws = PassageDraws(range(30), resamples=10)
     want = correlations(x, y, draws, np.arange(30))
     for scale in (1e-200, 1e200):
         for name, values in correlations(x * scale, y, draws, np.arange(30)).items():

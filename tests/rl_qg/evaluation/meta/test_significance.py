@@ -5,10 +5,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from rl_qg.confidence_intervals import holm
+from rl_qg.confidence_intervals import PassageDraws, holm
 from rl_qg.evaluation.meta.correlation import correlations
 from rl_qg.evaluation.meta.significance import Pair, not_worse_than_the_best, pair_rows, williams
-from rl_qg.evaluation.passage_draws import Draws
 
 
 def test_williams_against_the_formula_by_hand() -> None:
@@ -44,7 +43,7 @@ def test_pairs_of_metrics() -> None:
     rng = np.random.default_rng(9)
     human = rng.normal(size=300)
     scores = {"good": human + rng.normal(size=300), "same": human + rng.normal(size=300), "bad": rng.normal(size=300)}
-    draws = Draws(range(300), resamples=500)
+    draws = PassageDraws(range(300), resamples=500)
     found = {name: correlations(x, human, draws, np.arange(300))["kendall"] for name, x in scores.items()}
     pairs = [Pair(a, b, found[a], found[b], 300, 300, between=0.5) for a, b in combinations(found, 2)]
     rows = pair_rows(pairs)
@@ -91,7 +90,7 @@ def test_further_metrics_do_not_make_a_worse_one_as_good_as_the_best() -> None:
 def test_metrics_that_differ_by_rounding_are_equal() -> None:
     rng = np.random.default_rng(2)
     human, scores = rng.integers(1, 6, 80).astype(float), rng.random(80)
-    draws, rows = Draws(range(80), resamples=100), np.arange(80)
+    draws, rows = PassageDraws(range(80), resamples=100), np.arange(80)
     for name, first in correlations(scores, human, draws, rows).items():
         second = correlations(100 * scores + 3, human, draws, rows)[name]
         (row,) = pair_rows([Pair("a", "b", first, second, 80, 80)])

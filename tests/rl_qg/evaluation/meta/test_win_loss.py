@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from rl_qg.confidence_intervals import PassageDraws
 from rl_qg.evaluation.meta.win_loss import win_loss
-from rl_qg.evaluation.passage_draws import Draws
 
 
 def test_pairs_by_hand() -> None:
@@ -13,7 +13,7 @@ def test_pairs_by_hand() -> None:
     items = ["a", "a", "a", "b", "b", "c", "c", "d"]
     ratings = np.array([3.0, 2, 1, 5, 4, 2, 2, 9])
     scores = np.array([0.5, 0.5, 0.1, 0.2, 0.3, 0.9, 0.1, 0.0])
-    draws = Draws(items, resamples=300, seed=0)
+    draws = PassageDraws(items, resamples=300, seed=0)
     shares, pairs, alike = win_loss(scores, ratings, items, draws, np.arange(8))
     assert pairs == 4
     assert {name: share.value for name, share in shares.items()} == {"wins": 0.5, "ties": 0.25, "losses": 0.25}
@@ -24,14 +24,14 @@ def test_pairs_by_hand() -> None:
 
 
 def test_pairs_of_one_passage_have_no_interval() -> None:
-    draws = Draws(["a", "a", "b"], resamples=50)
+    draws = PassageDraws(["a", "a", "b"], resamples=50)
     values = np.array([1.0, 2, 3])
     _, pairs, alike = win_loss(values, values, ["a", "a", "b"], draws, np.arange(3))
     assert (pairs, alike.value, alike.low) == (1, 1.0, None)
 
 
 def test_no_pairs() -> None:
-    draws = Draws(["a", "b"], resamples=5)
+    draws = PassageDraws(["a", "b"], resamples=5)
     shares, pairs, alike = win_loss(np.array([1.0, 2]), np.array([1.0, 2]), ["a", "b"], draws, np.arange(2))
     assert pairs == 0 and alike.value is None
     assert shares["wins"].why == "no two questions about one item have different ratings"
