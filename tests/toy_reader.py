@@ -4,19 +4,12 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import (
-    BertConfig,
-    BertModel,
-    DistilBertConfig,
-    DistilBertForMaskedLM,
-    PreTrainedTokenizerFast,
-)
+from transformers import BertModel, DistilBertForMaskedLM, PreTrainedTokenizerFast
 
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.readers.stage import train_reader
 from rl_qg.settings import QAModelSettings, QASettings
+from tests.tiny_models import piece_tokenizer, save, tiny
 
 KINDS = {
     "animal": ["fox", "cat", "owl", "bee", "old horse"],
@@ -43,55 +36,23 @@ def toy_examples(count: int, seed: int) -> list[QAExample]:
 
 
 def toy_tokenizer(**options) -> PreTrainedTokenizerFast:
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    vocabulary = [*special, "which", "?", *KINDS, *FILLER, *WORDS]
-    tokenizer = Tokenizer(models.WordPiece({w: i for i, w in enumerate(vocabulary)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **names, **options)
+    return piece_tokenizer(["which", "?", *KINDS, *FILLER, *WORDS], model_max_length=64, **options)
 
 
 def save_distilbert(folder: Path, *, dropout: float = 0.0, size: int = 64) -> Path:
     """A language model with random weights: as with a real checkpoint, the span head is new."""
-    torch.manual_seed(0)
     tokenizer = toy_tokenizer(model_input_names=["input_ids", "attention_mask"])
-    config = DistilBertConfig(
-        vocab_size=len(tokenizer),
-        dim=size,
-        n_layers=2,
-        n_heads=4,
-        hidden_dim=2 * size,
-        max_position_embeddings=64,
-        initializer_range=0.1,  # so that attention learns within a hundred steps
-        dropout=dropout,
-        attention_dropout=dropout,
-        qa_dropout=dropout,
-    )
-    DistilBertForMaskedLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    # a small spread, so that attention learns within a hundred steps
+    sizes = {"hidden": size, "layers": 2, "heads": 4, "spread": 0.1, "dropout": dropout}
+    save(folder, tokenizer, tiny(DistilBertForMaskedLM, len(tokenizer), **sizes))
     return folder
 
 
 def save_bert(folder: Path) -> Path:
-    torch.manual_seed(0)
     tokenizer = toy_tokenizer(model_input_names=["input_ids", "token_type_ids", "attention_mask"])
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=128,
-        max_position_embeddings=64,
-        initializer_range=0.1,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        num_labels=3,  # a classifier's left-over, which must not become the width of the span head
-    )
-    BertModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    # three labels, left over from a classifier: they must not become the width of the span head
+    model = tiny(BertModel, len(tokenizer), hidden=64, layers=2, heads=4, spread=0.1, num_labels=3)
+    save(folder, tokenizer, model)
     return folder
 
 

@@ -1,70 +1,31 @@
 """Models of other families than the papers': every one that fits scores as the slow reference does."""
 
 import pytest
-import torch
-from transformers import (
-    AlbertConfig,
-    AlbertForMaskedLM,
-    DistilBertConfig,
-    DistilBertForMaskedLM,
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-    T5Config,
-    T5ForConditionalGeneration,
-)
+from transformers import AlbertForMaskedLM, DistilBertForMaskedLM, Gemma2ForCausalLM, LlamaForCausalLM
 
 from rewards import BARTScore, MetricInputError, QAScore, QRelScore
-from tests.rewards.conftest import byte_level, save, word_piece
+from tests.rewards.conftest import byte_level, word_piece
 from tests.rewards.reference import answer_logprobs, global_relevance, local_relevance, translation_score
-
-SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-
-
-def letters(specials: dict[str, str]) -> PreTrainedTokenizerFast:
-    return byte_level(list(dict.fromkeys(specials.values())), specials)
+from tests.tiny_models import save, tiny, tiny_t5
 
 
 @pytest.fixture(scope="module")
 def backbones(tmp_path_factory):
     root = tmp_path_factory.mktemp("backbones")
-    torch.manual_seed(7)
-    pieces, marks = word_piece(), letters({"bos_token": "<s>", "eos_token": "</s>"})
-    ends = letters({"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"})
-    spread = {"initializer_range": 0.4}
-    causal = {**SIZES, "vocab_size": len(marks), "num_key_value_heads": 2, "max_position_embeddings": 48, **spread}
-    causal |= {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
-    albert = AlbertConfig(vocab_size=len(pieces), embedding_size=8, max_position_embeddings=40, **SIZES, **spread)
-    distilbert = DistilBertConfig(
-        vocab_size=len(pieces), dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=40, **spread
-    )
-    t5 = T5Config(
-        vocab_size=len(ends),
-        d_model=16,
-        d_kv=8,
-        d_ff=32,
-        num_layers=2,
-        num_heads=2,
-        decoder_start_token_id=0,
-        pad_token_id=0,
-        eos_token_id=1,
-        initializer_factor=0.7,
-    )
-    return {
-        "albert": save(root / "albert", pieces, AlbertForMaskedLM(albert)),
-        "distilbert": save(root / "distilbert", pieces, DistilBertForMaskedLM(distilbert)),
-        "llama": save(root / "llama", marks, LlamaForCausalLM(LlamaConfig(**causal))),
-        "gemma2": save(
-            root / "gemma2",
-            marks,
-            Gemma2ForCausalLM(
-                Gemma2Config(**causal, head_dim=8, query_pre_attn_scalar=8, final_logit_softcapping=2.0)
-            ),
-        ),
-        "t5": save(root / "t5", ends, T5ForConditionalGeneration(t5)),
+    pieces, marks = word_piece(), byte_level({"bos_token": "<s>", "eos_token": "</s>"})
+    ends = byte_level({"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"})
+    sizes = {"layers": 2, "spread": 0.4}
+    causal = {**sizes, "positions": 48, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
+    gemma = {**causal, "query_pre_attn_scalar": 8, "final_logit_softcapping": 2.0}
+    special = {"decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
+    models = {
+        "albert": (pieces, tiny(AlbertForMaskedLM, len(pieces), embedding_size=8, positions=40, **sizes)),
+        "distilbert": (pieces, tiny(DistilBertForMaskedLM, len(pieces), positions=40, **sizes)),
+        "llama": (marks, tiny(LlamaForCausalLM, len(marks), **causal)),
+        "gemma2": (marks, tiny(Gemma2ForCausalLM, len(marks), **gemma)),
+        "t5": (ends, tiny_t5(len(ends), layers=2, spread=0.7, **special)),
     }
+    return {name: save(root / name, *model) for name, model in models.items()}
 
 
 @pytest.mark.parametrize("variant", ["official", "paper"])

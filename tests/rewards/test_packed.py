@@ -6,17 +6,16 @@ import pickle
 import pytest
 import torch
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2LMHeadModel
 from transformers.activations import NewGELUActivation
 
 from rewards.packed import PackedLinear, can_pack, pack, unpack
+from tests.tiny_models import tiny
 
 
 @pytest.fixture
 def model():
-    torch.manual_seed(0)
-    config = GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2, n_positions=32, initializer_range=0.3)
-    built = GPT2LMHeadModel(config).eval().requires_grad_(False)
+    built = tiny(GPT2LMHeadModel, 50, layers=2, positions=32).requires_grad_(False)
     if not can_pack(built):
         pytest.skip("this PyTorch has no oneDNN")
     return built

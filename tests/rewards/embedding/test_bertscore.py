@@ -8,12 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import processors
-from transformers import AlbertConfig, AlbertForMaskedLM, AutoModel, AutoTokenizer
+from transformers import AlbertForMaskedLM, AutoModel, AutoTokenizer
 
-from rewards import BERTScore, MetricInputError, load, token_embeddings
+from rewards import BERTScore, MetricInputError, load
+from rewards.embedding import token_embeddings
 from rewards.embedding.bertscore import PARTS, greedy_match
 from rewards.embedding.token_embeddings import Embedded, Tokens
-from tests.rewards.conftest import save, word_piece
+from tests.rewards.conftest import word_piece
+from tests.tiny_models import save, tiny
 
 TEXTS = ["Who founded the town of Arlen?", "Who built the first mill?", "When was it?", "the river Esk . . .", "the"]
 
@@ -21,13 +23,9 @@ TEXTS = ["Who founded the town of Arlen?", "Who built the first mill?", "When wa
 @pytest.fixture(scope="module")
 def albert(tmp_path_factory) -> str:
     """An encoder whose layers are one and the same: none can be left out."""
-    torch.manual_seed(3)
     pieces = word_piece()
-    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
-    config = AlbertConfig(
-        vocab_size=len(pieces), embedding_size=8, max_position_embeddings=40, initializer_range=0.4, **sizes
-    )
-    return save(tmp_path_factory.mktemp("albert") / "albert", pieces, AlbertForMaskedLM(config))
+    model = tiny(AlbertForMaskedLM, len(pieces), embedding_size=8, layers=3, positions=40, spread=0.4)
+    return save(tmp_path_factory.mktemp("albert") / "albert", pieces, model)
 
 
 def slow(folder: str, layer: int, one: str, other: str, idf: dict[int, float] | None = None) -> dict[str, float]:
@@ -86,7 +84,7 @@ def test_the_package_gives_the_same(marked, rows, idf, layer):
         num_layers=layer,
         idf=idf,
         idf_sents=gold if idf else None,
-        nthreads=1,
+        nthreads=0,
         device="cpu",
         use_fast_tokenizer=True,
     )

@@ -11,38 +11,29 @@ from transformers import (
     AutoModel,
     AutoModelForTokenClassification,
     AutoTokenizer,
-    BertConfig,
     BertForTokenClassification,
-    RobertaConfig,
     RobertaForTokenClassification,
 )
 
 from rewards import MetricInputError, load
 from rewards.embedding.kpqa import KPQA, bleu1_kpqa, rouge_l_kpqa
-from tests.rewards.conftest import GOLDEN, roberta_tokenizer, save, word_piece
+from tests.rewards.conftest import GOLDEN, ROBERTA, roberta_tokenizer, word_piece
+from tests.tiny_models import save, tiny
 
 METRICS = ("bleu1", "rouge_l", "bertscore")
 GOLDEN_NAMES = {"bleu1": "bleu1_kpqa", "rouge_l": "rougeL_kpqa", "bertscore": "bertscore_kpqa"}
 LABELS = {"id2label": {0: "keyphrase", 1: "other"}, "label2id": {"keyphrase": 0, "other": 1}}
-SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 
 
 @pytest.fixture(scope="module")
 def predictors(tmp_path_factory) -> dict[str, str]:
     """A BERT (40 positions) and a RoBERTa (no segments) that tag tokens; weights are random but far from even."""
     root = tmp_path_factory.mktemp("predictors")
-    torch.manual_seed(11)
     pieces, bytes_ = word_piece(), roberta_tokenizer()
-    spread = {"initializer_range": 0.5, **SIZES, **LABELS}
-    bert = BertConfig(vocab_size=len(pieces), max_position_embeddings=40, **spread)
-    roberta = RobertaConfig(
-        vocab_size=len(bytes_), max_position_embeddings=58, type_vocab_size=1, pad_token_id=1, bos_token_id=0,
-        eos_token_id=2, **spread,
-    )  # fmt: skip
-    return {
-        "bert": save(root / "bert", pieces, BertForTokenClassification(bert)),
-        "roberta": save(root / "roberta", bytes_, RobertaForTokenClassification(roberta)),
-    }
+    sizes = {"layers": 2, "spread": 0.5, **LABELS}
+    bert = tiny(BertForTokenClassification, len(pieces), positions=40, **sizes)
+    roberta = tiny(RobertaForTokenClassification, len(bytes_), positions=58, **ROBERTA, **sizes)
+    return {"bert": save(root / "bert", pieces, bert), "roberta": save(root / "roberta", bytes_, roberta)}
 
 
 def slow_weights(folder: str, condition: str | None, text: str) -> list[float]:
@@ -285,8 +276,8 @@ def test_a_predictor_reads_what_it_says_it_was_trained_with(predictors, tmp_path
 def test_an_encoder_that_reads_less_than_the_predictor_is_refused(predictors, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(predictors["bert"])
     for size in (39, 40):
-        config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=size, **SIZES)
-        folder = save(tmp_path / str(size), tokenizer, BertForTokenClassification(config))
+        encoder = tiny(BertForTokenClassification, len(tokenizer), positions=size)
+        folder = save(tmp_path / str(size), tokenizer, encoder)
         if size == 40:
             assert KPQA(predictors["bert"], encoder=folder).encoder.max_tokens == 40
             continue

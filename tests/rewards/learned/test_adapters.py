@@ -12,18 +12,13 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
-    BertConfig,
     BertForSequenceClassification,
-    RobertaConfig,
     RobertaForSequenceClassification,
-    T5Config,
-    T5ForConditionalGeneration,
 )
 
 from rewards import BLEURT, COMET, CTC, RQUGE, MetricInputError, load
-from tests.rewards.conftest import byte_level, roberta_tokenizer, save, word_piece
-
-SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+from tests.rewards.conftest import ROBERTA, TEXT, byte_level, roberta_tokenizer
+from tests.tiny_models import piece_tokenizer, save, tiny, tiny_t5
 
 
 @pytest.fixture(scope="module")
@@ -32,32 +27,24 @@ def checkpoints(tmp_path_factory) -> dict[str, str]:
     from tokenizers import processors
 
     root = tmp_path_factory.mktemp("learned")
-    torch.manual_seed(13)
-    pieces, bytes_ = word_piece(), roberta_tokenizer()
-    pieces.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
+    pieces, bytes_ = piece_tokenizer(text=TEXT), roberta_tokenizer()
     bytes_.backend_tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
-    ends = byte_level(["<pad>", "</s>", "<unk>"], {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"})
+    ends = byte_level({"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"})
     ends.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", 1)]
     )
-    spread = {"initializer_range": 0.5, **SIZES}
-    bert = {"vocab_size": len(pieces), "max_position_embeddings": 64, **spread}
-    roberta = RobertaConfig(
-        vocab_size=len(bytes_), max_position_embeddings=300, type_vocab_size=1, num_labels=1, pad_token_id=1,
-        bos_token_id=0, eos_token_id=2, **spread,
-    )  # fmt: skip
-    t5 = T5Config(
-        vocab_size=len(ends), d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=0,
-        pad_token_id=0, eos_token_id=1, initializer_factor=2.0,
-    )  # fmt: skip
-    return {
-        "bert": save(root / "bert", pieces, BertForSequenceClassification(BertConfig(num_labels=1, **bert))),
-        "two": save(root / "two", pieces, BertForSequenceClassification(BertConfig(num_labels=2, **bert))),
-        "roberta": save(root / "roberta", bytes_, RobertaForSequenceClassification(roberta)),
-        "t5": save(root / "t5", ends, T5ForConditionalGeneration(t5)),
+    sizes = {"layers": 2, "spread": 0.5}
+    special = {"decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
+    models = {
+        "bert": (pieces, tiny(BertForSequenceClassification, len(pieces), num_labels=1, **sizes)),
+        "two": (pieces, tiny(BertForSequenceClassification, len(pieces), num_labels=2, **sizes)),
+        "roberta": (
+            bytes_,
+            tiny(RobertaForSequenceClassification, len(bytes_), positions=300, num_labels=1, **ROBERTA, **sizes),
+        ),
+        "t5": (ends, tiny_t5(len(ends), layers=2, spread=2.0, **special)),
     }
+    return {name: save(root / name, *model) for name, model in models.items()}
 
 
 def test_bleurt_reads_reference_then_question(checkpoints, rows):
