@@ -75,7 +75,7 @@ class Metric(ABC):
         """The name under which TRL logs this reward."""
         return self.name
 
-    def forget(self) -> None:  # noqa: B027  (most metrics remember nothing)
+    def reset_cache(self) -> None:  # noqa: B027  (most metrics remember nothing)
         """Drop what is remembered from earlier calls; the next scores are then those of a new object, to the bit."""
 
     def to(self, device: str | torch.device) -> Self:

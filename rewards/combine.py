@@ -102,11 +102,11 @@ class Combined(Metric):
                 part.metric.to(device)
         return self
 
-    def forget(self) -> None:
+    def reset_cache(self) -> None:
         """Drop what the parts remember from earlier calls."""
         for part in self.parts.values():
-            if hasattr(part.metric, "forget"):
-                part.metric.forget()
+            if hasattr(part.metric, "reset_cache"):
+                part.metric.reset_cache()
 
     def compute(self, inputs: Inputs) -> MetricResult:
         """Return the combined score, every part's raw score, and the parts of that.

@@ -1,58 +1,64 @@
-"""Tokenisers of the overlap metrics, by the names that their signatures carry.
+"""Tokenisers of the overlap metrics, by the names that their signatures carry, and SQuAD's normalisation of answers.
 
-Scripts that put no spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese, Tibetan) would become one token
-by most of these. So all but the tokenisers that are named after somebody's code make each of their characters, with
-the marks that belong to it, a token of its own.
+Scripts without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese, Tibetan) would become one token in
+most of these tokenisers. So all of them, except those named after another program, make each character of such a
+script a token of its own, together with its combining marks.
+
+`rl_qg.text.words` lists every other word splitter of the project and the reason for it.
 """
 
 import re
-import sys
+import string
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache, wraps
+from itertools import chain
 from typing import Any, TypeVar
 
 from rewards.errors import MetricInputError
 from rewards.optional_imports import library
 
 Words = tuple[str, ...]
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
-_UNSPACED = (
+UNSPACED_LETTERS = (
     "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan, Burmese, Khmer
-    "\u3000-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Japanese syllables, Han characters
-    "\uff00-\uff9f\U00020000-\U0003ffff"  # full-width forms, rare Han characters
+    "\u3040-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Japanese syllables, Han characters
+    "\U00020000-\U0003ffff"  # rare Han characters
 )
-"""Characters of scripts written without spaces, with the punctuation that is used among them."""
+"""Characters of scripts written without spaces, as the inside of a character class."""
 
-KEPT_TEXTS = 1 << 14
-"""How many texts each tokeniser remembers: the candidates of a passage share references, and metrics share texts."""
+_UNSPACED = UNSPACED_LETTERS + "\u3000-\u303f\uff00-\uff9f"
+"""The same with the punctuation and the full-width forms that are used among them."""
 
-KEPT_LENGTH = 1000
-"""Characters of the longest text that is remembered: with `KEPT_TEXTS` it bounds memory, not the number of texts alone
-(the words of a passage of 3,000 words take a quarter of a megabyte)."""
+CACHED_TEXTS = 1 << 14
+"""How many texts each tokeniser caches: the candidates of a passage share references, and metrics share texts."""
+
+CACHED_LENGTH = 1000
+"""Characters of the longest text that is cached. It bounds memory together with `CACHED_TEXTS`: the words of a passage
+of 3,000 words take a quarter of a megabyte."""
 
 
-def remembered(function: Callable[..., Found]) -> Callable[..., Found]:
-    """Remember what a function of a text (its first argument) returned, unless the text is long."""
-    kept = lru_cache(KEPT_TEXTS)(function)
+def cached_by_text(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Cache what a function of a text (its first argument) returns, unless the text is long."""
+    cached = lru_cache(CACHED_TEXTS)(function)
 
     @wraps(function)
-    def call(text: str, *options: str) -> Found:
-        return (kept if len(text) <= KEPT_LENGTH else function)(text, *options)
+    def call(text: str, *options: str) -> Result:
+        return (cached if len(text) <= CACHED_LENGTH else function)(text, *options)
 
     return call
 
 
 def tokenizer(name: str) -> Callable[[str], Words]:
-    """Return a function that cuts a text into words, by name.
+    """Return a function that splits a text into words, by name.
 
     - ``13a+char``: mteval-v13a's rules (sacreBLEU's default), each character of a script without spaces alone. On text
       in other scripts the same as ``13a``.
     - ``ptb``: `ptb`, what the captioning scripts and most QG papers use.
     - ``words``: `words`, lower-cased letters and digits of any script. On ASCII the same as ``rouge_score``.
     - ``rouge_score``: lower-cased runs of a-z and 0-9, as in the package rouge-score; **drops every other letter**.
-    - ``space``: cut at each single space; nothing else is done (two spaces enclose an empty word).
+    - ``space``: split at each single space and nothing else (two spaces enclose an empty word).
     - any tokeniser of sacreBLEU: ``13a``, ``intl``, ``zh``, ``ja-mecab``, ``ko-mecab``, ``char``, ``none``, ...
 
     Raises:
@@ -60,41 +66,42 @@ def tokenizer(name: str) -> Callable[[str], Words]:
     """
     if name == "13a+char":
         return _thirteen_a_by_character()
-    if name in _OWN:
-        return _OWN[name]
+    if name in _TOKENIZERS:
+        return _TOKENIZERS[name]
     return _of_sacrebleu(name)
 
 
-@remembered
+@cached_by_text
 def words(text: str) -> Words:
     """Return lower-cased runs of letters and digits, with their combining marks, of any script (NFC)."""
     text = text.lower()
     if text.isascii():
         return tuple(_ALNUM.findall(text))
-    return tuple(_any_word().findall(separate_unspaced(unicodedata.normalize("NFC", text))))
+    return tuple(_word_of_any_script().findall(separate_unspaced(unicodedata.normalize("NFC", text))))
 
 
-@remembered
+@cached_by_text
 def ascii_words(text: str) -> Words:
     """Return lower-cased runs of a-z and 0-9, as rouge-score's own tokeniser does."""
     return tuple(_ALNUM.findall(text.lower()))
 
 
-@remembered
-def at_spaces(text: str) -> Words:
-    """Return the text cut at each single space."""
+@cached_by_text
+def split_at_spaces(text: str) -> Words:
+    """Return the text split at each single space."""
     return tuple(text.split(" "))
 
 
-@remembered
+@cached_by_text
 def ptb(text: str) -> Words:
     """Return Penn-Treebank words, lower-cased, without punctuation, close to the captioning scripts' tokeniser.
 
     They run Stanford's PTBTokenizer (CoreNLP 3.4.1, Java) and drop the tokens '' ' `` ` . ? ! , : - -- ... ; but, as
-    they compare in the wrong case, no bracket: those stay as ``-lrb-`` and so on. Here regular expressions do the same
-    without Java; experiments/multi-question/README.md has how often the two differ, and where. Beyond them, the marks
-    that end or open a sentence in other scripts (Spanish, Greek, Armenian, Arabic, Urdu, Hindi, Amharic, full-width)
-    are split off and dropped as well: there they stick to a word, or count as words.
+    they compare in the wrong case, no bracket: those stay as ``-lrb-`` and so on. This function does the same with
+    regular expressions, without Java; experiments/multi-question/README.md reports how often the two differ, and
+    where. In addition, the marks that end or open a sentence in other scripts (Spanish, Greek, Armenian, Arabic, Urdu,
+    Hindi, Amharic, full-width) are split off and dropped; the scripts leave them attached to a word, or count them as
+    words.
     """
     text = separate_unspaced(text).lower().translate(_PTB_SIGNS)
     for sign, pattern, replacement in _PTB:
@@ -103,30 +110,45 @@ def ptb(text: str) -> Words:
     return tuple(word for word in text.split() if word not in _PUNCTUATION)
 
 
+def normalise_answer(text: str) -> str:
+    """Return an answer as SQuAD's evaluation script compares it.
+
+    Lower case, without ASCII punctuation, then without the English articles a, an, the, then with single spaces.
+
+    Source: ``evaluate-v1.1.py`` of Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text",
+    2016.
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
+
+
 def case_of(tokenize: str, *, lowercase: bool = False) -> str:
-    """Return in which case words are compared, ``lower`` or ``mixed`` (as they come): for signatures."""
+    """Return in which case words are compared, ``lower`` or ``mixed`` (unchanged): for signatures."""
     return "lower" if lowercase or tokenize in _LOWERING else "mixed"
 
 
 def libraries(tokenize: str, *, stem: bool = False) -> dict[str, str]:
-    """Return the versions of the libraries that cut texts into words by this name, and stem them: for signatures."""
-    found = {} if tokenize in _OWN else {"sacrebleu": str(library("sacrebleu", "words", "sacrebleu").__version__)}
-    return {**found, **({"nltk": str(library("nltk", "stemming", "nltk").__version__)} if stem else {})}
+    """Return the versions of the libraries that this tokeniser, and stemming, use: for signatures."""
+    versions = {} if tokenize in _TOKENIZERS else {"sacrebleu": _version("sacrebleu", "words")}
+    return {**versions, **({"nltk": _version("nltk", "stemming")} if stem else {})}
 
 
-def stemmed(found: Sequence[str]) -> Words:
+def _version(name: str, needed_by: str) -> str:
+    return str(library(name, needed_by, name).__version__)
+
+
+def stemmed(text_words: Sequence[str]) -> Words:
     """Return the words with those longer than 3 letters replaced by their Porter stem, as rouge-score does.
 
     Raises:
         MetricInputError: nltk is missing.
     """
     stem = porter_stem()
-    return tuple(stem(word) if len(word) > 3 else word for word in found)
+    return tuple(stem(word) if len(word) > 3 else word for word in text_words)
 
 
 @cache
 def porter_stem() -> Callable[[str], str]:
-    """Return nltk's Porter stemmer (its default mode), which remembers words."""
+    """Return nltk's Porter stemmer (its default mode), with a cache of words."""
     return lru_cache(1 << 16)(library("nltk.stem.porter", "stemming", "nltk").PorterStemmer().stem)
 
 
@@ -136,27 +158,57 @@ def separate_unspaced(text: str) -> str:
 
 
 @cache
+def combining_marks() -> str:
+    """Return all combining marks, as the inside of a character class.
+
+    Vowel signs of Hindi and Thai, vowels of Arabic, separate accents: each belongs to the letter before it, and
+    Python's `re` does not count it as part of a word.
+    """
+    return "".join(_mark_ranges())
+
+
+def _mark_ranges() -> Iterator[str]:
+    begin = None
+    for code in chain(range(0x300, 0x20000), range(0xE0000, 0xE0200)):  # Unicode has no marks elsewhere
+        if unicodedata.category(chr(code))[0] == "M":
+            begin = code if begin is None else begin
+        elif begin is not None:
+            yield f"{chr(begin)}-{chr(code - 1)}"
+            begin = None
+
+
+@cache
+def _unspaced() -> re.Pattern[str]:
+    return re.compile(f"[{_UNSPACED}][{combining_marks()}]*")
+
+
+@cache
+def _word_of_any_script() -> re.Pattern[str]:
+    return re.compile(rf"(?:[^\W_]|[{combining_marks()}])+")
+
+
+@cache
 def _of_sacrebleu(name: str) -> Callable[[str], Words]:
     library("sacrebleu", f"tokenize={name}", "sacrebleu")
     from sacrebleu.metrics import BLEU
 
     if name not in BLEU.TOKENIZERS:
-        known = ", ".join([*_OWN, "13a+char", *BLEU.TOKENIZERS])
+        known = ", ".join([*_TOKENIZERS, "13a+char", *BLEU.TOKENIZERS])
         raise MetricInputError(f"tokenize={name}: no such tokeniser; known are {known}")
     try:
-        cut = BLEU(tokenize=name).tokenizer
+        split = BLEU(tokenize=name).tokenizer
     except (ImportError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise MetricInputError(f"tokenize={name}: sacrebleu cannot build it: {reason}") from None
-    return remembered(lambda text: _cut_by_sacrebleu(cut, text))
+    return cached_by_text(lambda text: _split_by_sacrebleu(split, text))
 
 
-def _cut_by_sacrebleu(cut: Any, text: str) -> Words:
-    found = tuple(cut(text.rstrip()).split())
-    if len(text) > KEPT_LENGTH:  # its tokenisers, and those that they use, remember 65,536 texts each
-        for part in (cut, *vars(cut).values()):
+def _split_by_sacrebleu(split: Any, text: str) -> Words:
+    text_words = tuple(split(text.rstrip()).split())
+    if len(text) > CACHED_LENGTH:  # its tokenisers, and those that they use, cache 65,536 texts each
+        for part in (split, *vars(split).values()):
             getattr(type(part).__call__, "cache_clear", lambda: None)()
-    return found
+    return text_words
 
 
 @cache
@@ -166,6 +218,8 @@ def _thirteen_a_by_character() -> Callable[[str], Words]:
 
 
 _ALNUM = re.compile("[a-z0-9]+")
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _PUNCTUATION = frozenset("'' ' `` ` . ? ! , : - -- ... ;".split())
 _ABBREVIATIONS = (
     "mr|mrs|ms|dr|prof|gen|col|lt|sgt|capt|gov|sen|rep|rev|hon|pres|st|ste|mt|ft|jr|sr|no|vs|v|etc|al|inc|corp|co|ltd|bros"
@@ -196,37 +250,19 @@ _PTB = [
         ("\x00", "\x00", "."),
         ("cannot", r"\bcannot\b", "can not"),
         ("'", "''", " "),
-        ("'", r"(?<=s)'(?=\w\w)(?!ll|re|ve)", " ' "),  # a possessive that lost the space behind it
+        ("'", r"(?<=s)'(?=\w\w)(?!ll|re|ve)", " ' "),  # a possessive that lost the space after it
         ("'", r"(?<!\w)'(?!(?:\d\ds?|s|m|d|re|ve|ll|em|n't)\b)|'(?!\w)", " ' "),
         ("'", r"n't\b", " n't"),
         ("'", r"(?<=[\w.])'(s|m|d|re|ve|ll)\b", r" '\1"),
     )
 ]
-"""What must be in the text, a pattern, and what takes its place."""
+"""A sign that must be in the text for the rule to apply, a pattern, and its replacement."""
 
 
-@cache
-def _marks() -> str:
-    """All combining marks, as the inside of a character class."""
-    return "".join(
-        re.escape(chr(code)) for code in range(0x300, sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"
-    )
-
-
-@cache
-def _unspaced() -> re.Pattern[str]:
-    return re.compile(f"[{_UNSPACED}][{_marks()}]*")
-
-
-@cache
-def _any_word() -> re.Pattern[str]:
-    return re.compile(rf"(?:[^\W_]|[{_marks()}])+")
-
-
-_OWN: dict[str, Callable[[str], Words]] = {
+_TOKENIZERS: dict[str, Callable[[str], Words]] = {
     "ptb": ptb,
     "words": words,
     "rouge_score": ascii_words,
-    "space": at_spaces,
+    "space": split_at_spaces,
 }
-_LOWERING = _OWN.keys() - {"space"}
+_LOWERING = _TOKENIZERS.keys() - {"space"}

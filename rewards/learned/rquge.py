@@ -1,7 +1,5 @@
 """RQUGE: whether a model that answers the question finds the expected answer."""
 
-import re
-import string
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -11,6 +9,7 @@ from rewards.embedding.token_embeddings import Pair
 from rewards.frozen import FrozenModel, batches_by_length
 from rewards.learned.packages import check_single_output, regress
 from rewards.options import batch_of
+from rewards.words import normalise_answer
 
 
 class RQUGE(Metric):
@@ -67,7 +66,7 @@ class RQUGE(Metric):
         """Return one score a question."""
         found = self._found(list(zip(inputs.questions, inputs.contexts, strict=True)))
         texts = [
-            f"{_normal(question)} <q> {_normal(answer)} <r> {_normal(span)} <c> {_normal(context)}"
+            f"{normalise_answer(question)} <q> {normalise_answer(answer)} <r> {normalise_answer(span)} <c> {normalise_answer(context)}"
             for question, answer, span, context in zip(
                 inputs.questions, inputs.answers, found, inputs.contexts, strict=True
             )
@@ -89,9 +88,3 @@ class RQUGE(Metric):
             for at, text in zip(batch, texts, strict=True):
                 answers[at] = text
         return answers
-
-
-def _normal(text: str) -> str:
-    """Without capitals, articles, ASCII punctuation and surplus white space, as SQuAD's script has it."""
-    bare = "".join(sign for sign in text.lower() if sign not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())

@@ -3,7 +3,7 @@
 Source: Nema and Khapra 2018, section 4, as their released code sorts them: by white space, capital letters and lists.
 """
 
-from rewards.words import Words, ptb, remembered, tokenizer
+from rewards.words import Words, cached_by_text, ptb, tokenizer
 
 CLASSES = ("content", "entity", "type", "function")
 DATA_TYPES = ("squad", "wikimovies")
@@ -44,7 +44,7 @@ RELATION_WORDS = (
 """What the content words of WikiMovies' questions contain; "appear" is listed twice, so such a word counts twice."""
 
 
-@remembered
+@cached_by_text
 def class_words(question: str, data_type: str, tokenize: str) -> tuple[Words | None, ...]:
     """Return the words of each of `CLASSES`, cut once more by a tokeniser; None where a class has no word at all."""
     cut = tokenizer(tokenize)

@@ -82,7 +82,7 @@ class GlobalRelevance:
         self._remember(known)
         return [gain / max(1, count) for gain, count in zip(total, pieces, strict=True)]
 
-    def forget(self) -> None:
+    def reset_cache(self) -> None:
         """Drop the remembered base confidences."""
         self._base.clear()
 

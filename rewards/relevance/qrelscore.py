@@ -215,9 +215,9 @@ class QRelScore(Metric):
         both = [self._harmonic(a, b) for a, b in zip(scores[:count], best, strict=True)]
         return MetricResult(both, {**{part: values[:count] for part, values in parts.items()}, "reference": best})
 
-    def forget(self) -> None:
+    def reset_cache(self) -> None:
         """Drop the base confidences of earlier calls."""
-        self.globally.forget()
+        self.globally.reset_cache()
 
     def explain(self, question: str, context: str) -> Explanation:
         """Say where the score of one question comes from, token by token (`rewards.relevance.explanation`).

@@ -13,18 +13,18 @@ from typing import Any, ClassVar
 import torch
 
 from rl_qg.augmentation.candidates import Candidates
-from rl_qg.augmentation.measures import Measure
+from rl_qg.augmentation.measures import CandidateMeasure
 from rl_qg.augmentation.ranking import Record
 from rl_qg.data.examples import passage_hash
 from rl_qg.data.streaming import Examples
 from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.runtime.errors import InputError
-from rl_qg.text.words import words
+from rl_qg.text.words import normalised_words
 
 
 def question_key(context: str, question: str) -> bytes:
     """Return 16 bytes that are equal for the same words asked of the same passage."""
-    return hashlib.sha256(f"{passage_hash(context)} {' '.join(words(question))}".encode()).digest()[:16]
+    return hashlib.sha256(f"{passage_hash(context)} {' '.join(normalised_words(question))}".encode()).digest()[:16]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Filter:
         """Pairs of whether an option cannot be, and what is wrong with it."""
         return []
 
-    def measure(self, work: Work) -> Measure | None:
+    def measure(self, work: Work) -> CandidateMeasure | None:
         """The measure that the filter reads under its own name, if it reads one; asked of every process."""
         return None
 

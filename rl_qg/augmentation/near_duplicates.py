@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rl_qg.augmentation.funnel import ChoiceFilter, Record, Work
 from rl_qg.augmentation.ranking import Ranking, passage_key
-from rl_qg.text.words import words
+from rl_qg.text.words import normalised_words
 
 WITHIN = ("passage", "all")
 
@@ -59,7 +59,7 @@ class TokenSets:
 
 def shingles(question: str, size: int) -> set[str]:
     """The runs of `size` words of a question, or the whole of one that is shorter."""
-    found = words(question)
+    found = normalised_words(question)
     return {" ".join(found[i : i + size]) for i in range(max(1, len(found) - size + 1))}
 
 

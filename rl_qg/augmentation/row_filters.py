@@ -10,7 +10,7 @@ from itertools import groupby, pairwise
 
 from rl_qg.augmentation.funnel import Record, Rule, RuleFilter, Work, question_key
 from rl_qg.text.question_types import LANGUAGES, asks
-from rl_qg.text.words import contains_words, words
+from rl_qg.text.words import contains_words, normalised_words, word_count
 
 QUESTION_MARKS = "?？؟\u037e፧⁇⁈⸮?"
 ARMENIAN_MARK = "\u055e"
@@ -26,12 +26,14 @@ class Empty(RuleFilter):
 
     def rules(self) -> list[Rule]:
         """One rule."""
-        return [Rule("empty", lambda record: not words(record["question"]))]
+        return [Rule("empty", lambda record: not normalised_words(record["question"]))]
 
 
 @dataclass
 class Length(RuleFilter):
-    """Keeps questions of `min_words` to `max_words`, counted between white space (QRelScore paper, section 5)."""
+    """Keeps questions of `min_words` to `max_words`, counted between white space (QRelScore paper, section 5);
+    in scripts without spaces each character counts.
+    """
 
     min_words: int = 6
     max_words: int = 30
@@ -43,8 +45,8 @@ class Length(RuleFilter):
     def rules(self) -> list[Rule]:
         """One rule for each limit."""
         return [
-            Rule("too short", lambda record: len(record["question"].split()) < self.min_words),
-            Rule("too long", lambda record: len(record["question"].split()) > self.max_words),
+            Rule("too short", lambda record: word_count(record["question"]) < self.min_words),
+            Rule("too long", lambda record: word_count(record["question"]) > self.max_words),
         ]
 
 
@@ -171,12 +173,12 @@ def repeats_itself(question: str, context: str, length: int) -> bool:
     """Say whether `length` words in a row come twice in a question, or a word follows itself, where the passage has
     the same words only once.
     """
-    found = words(question)
+    found = normalised_words(question)
     repeated = {run: count for run, count in _runs_of(found, length).items() if count > 1}
     doubled = {pair for pair in pairwise(found) if len(set(pair)) == 1}
     if not repeated and not doubled:
         return False
-    there = words(context)
+    there = normalised_words(context)
     known = _runs_of(there, length)
     return any(known[run] < count for run, count in repeated.items()) or not doubled <= set(pairwise(there))
 

@@ -1,20 +1,8 @@
-"""Recipes of the miniatures: tokenizer, architecture and pretraining objective of each kind.
+"""Recipes of the miniatures: tokenizer, architecture and pretraining objective of each kind."""
 
-A miniature learns from the passages of the training split and whatever questions are known for them, with the
-objective of its big
-sibling: cloze and text infilling (BART, T5), masked tokens (BERT, RoBERTa, DistilBERT) or next tokens (GPT-2).
-Sentences and questions are shown next to their passage, because the metrics and the reader all judge a question
-*beside* a passage.
-"""
-
-import random
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import torch
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from torch import Tensor
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
@@ -32,145 +20,21 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from rl_qg.generation.prompts import HIGHLIGHT
+from rl_qg.miniatures.pretraining import Batch, PretrainingPassage, infilling_and_cloze, masked_tokens, next_tokens
+from rl_qg.miniatures.train_tokenizers import (
+    bert_tokenizer,
+    distilbert_tokenizer,
+    gpt2_tokenizer,
+    roberta_tokenizer,
+    t5_tokenizer,
+)
 from rl_qg.settings import MiniatureSettings
 
-FORMAT = 1  # raise it when a recipe changes, so that cached models of the old one are not used
-INIT_STD = 0.08  # from 0.02, as in the big models, a width of 128 learns nothing in the time at hand
-
-Batch = dict[str, Tensor]
+FORMAT = 1  # increase it when a recipe changes, so that models cached under the old one are not used
+INIT_STD = 0.08  # with 0.02, the value of the full-size models, a width of 128 learns nothing in so few steps
 
 
-@dataclass(frozen=True)
-class Passage:
-    """A training passage and the questions known about it (none for an unlabelled one)."""
-
-    context: str
-    questions: tuple[str, ...] = ()
-
-
-def sentences(context: str) -> list[str]:
-    """Split after sentence marks that are followed by white space; good enough to cut training units."""
-    return re.split(r"(?<=[.!?])\s+", context.strip())
-
-
-def _unit(passage: Passage, rng: random.Random) -> str:
-    """A question about the passage when one is known (half of the time), else one of its sentences."""
-    if passage.questions and rng.random() < 0.5:
-        return rng.choice(passage.questions)
-    return rng.choice(sentences(passage.context))
-
-
-# --- tokenizers -----------------------------------------------------------------------------------------------------
-
-
-def _byte_level(texts: Iterator[str], settings: MiniatureSettings, special: list[str]) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator(
-        texts,
-        trainers.BpeTrainer(
-            vocab_size=settings.vocab_size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-        ),
-    )
-    return tokenizer
-
-
-def roberta_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> PreTrainedTokenizerFast:
-    """Byte-level BPE in the form of RoBERTa and BART: `<s> text </s>`."""
-    tokenizer = _byte_level(texts, settings, ["<s>", "<pad>", "</s>", "<unk>", "<mask>", HIGHLIGHT])
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<s>",
-        cls_token="<s>",
-        eos_token="</s>",
-        sep_token="</s>",
-        pad_token="<pad>",
-        unk_token="<unk>",
-        mask_token="<mask>",
-        model_max_length=1024,
-        model_input_names=["input_ids", "attention_mask"],
-    )
-
-
-def gpt2_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> PreTrainedTokenizerFast:
-    """Byte-level BPE in the form of GPT-2: one end-of-text token that serves as bos, eos and unk."""
-    end = "<|endoftext|>"
-    return PreTrainedTokenizerFast(
-        tokenizer_object=_byte_level(texts, settings, [end]),
-        bos_token=end,
-        eos_token=end,
-        unk_token=end,
-        model_max_length=1024,
-        model_input_names=["input_ids", "attention_mask"],
-    )
-
-
-def t5_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> PreTrainedTokenizerFast:
-    """Unigram pieces in the form of T5: `text </s>`, with one sentinel that serves as the mask."""
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.NFKC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    special = ["<pad>", "</s>", "<unk>", "<extra_id_0>", HIGHLIGHT]
-    tokenizer.train_from_iterator(
-        texts,
-        trainers.UnigramTrainer(
-            vocab_size=settings.vocab_size, special_tokens=special, unk_token="<unk>", show_progress=False
-        ),
-    )
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        mask_token="<extra_id_0>",
-        model_max_length=512,
-        model_input_names=["input_ids", "attention_mask"],
-    )
-
-
-def bert_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> PreTrainedTokenizerFast:
-    """Cased WordPiece in the form of BERT: `[CLS] text [SEP] pair [SEP]` with token types."""
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    tokenizer.train_from_iterator(
-        texts, trainers.WordPieceTrainer(vocab_size=settings.vocab_size, special_tokens=special, show_progress=False)
-    )
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        mask_token="[MASK]",
-        model_max_length=512,
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-    )
-
-
-def distilbert_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> PreTrainedTokenizerFast:
-    """As BERT's, without token types."""
-    tokenizer = bert_tokenizer(texts, settings)
-    tokenizer.model_input_names = ["input_ids", "attention_mask"]
-    return tokenizer
-
-
-# --- models ---------------------------------------------------------------------------------------------------------
+# --- architectures
 
 
 def _bart(tokenizer: PreTrainedTokenizerFast, settings: MiniatureSettings) -> PreTrainedModel:
@@ -266,102 +130,7 @@ def _distilbert(tokenizer: PreTrainedTokenizerFast, settings: MiniatureSettings)
     )
 
 
-# --- objectives: a batch of passages -> model inputs
-# ------------------------------------------------------------------
-
-
-def infilling_and_cloze(tokenizer: PreTrainedTokenizerFast, max_tokens: int) -> Callable[[list[Passage]], Batch]:
-    """Cloze (seven in ten) and text infilling (BART): what a generator needs to know before it can learn to ask.
-
-    Infilling restores one sentence or question whose spans became single masks, alone or in its passage. Cloze marks a
-    few words of the passage as `<hl> answer <hl>`, exactly as a question generator's input does, and asks for the
-    sentence with a mask in their place.
-    """
-    rng = random.Random(0)
-
-    def collate(passages: list[Passage]) -> Batch:
-        pairs = [_cloze(p, tokenizer, rng) if rng.random() < 0.7 else _infill(p, tokenizer, rng) for p in passages]
-        sources, targets = zip(*pairs, strict=True)
-        options = {"truncation": True, "max_length": max_tokens, "padding": True, "return_tensors": "pt"}
-        batch = tokenizer(list(sources), **options)
-        labels = tokenizer(text_target=list(targets), **options)
-        batch["labels"] = labels["input_ids"].masked_fill(labels["attention_mask"] == 0, -100)
-        return dict(batch)
-
-    return collate
-
-
-def _infill(passage: Passage, tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> tuple[str, str]:
-    unit = _unit(passage, rng)
-    masked = _mask_spans(unit.split(" "), tokenizer.mask_token, rng)
-    before, found, after = passage.context.partition(unit)
-    return (before + masked + after if found and rng.random() < 0.5 else masked), unit
-
-
-def _cloze(passage: Passage, tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> tuple[str, str]:
-    sentence = rng.choice(sentences(passage.context))
-    words = sentence.split(" ")
-    first = rng.randrange(len(words))
-    last = min(len(words), first + rng.randint(1, 3))
-    head, answer, tail = (" ".join(part) for part in (words[:first], words[first:last], words[last:]))
-    before, _, after = passage.context.partition(sentence)
-    marked = f"{HIGHLIGHT} {answer} {HIGHLIGHT}"
-    source = before + " ".join(part for part in (head, marked, tail) if part) + after
-    return source, " ".join(part for part in (head, tokenizer.mask_token, tail) if part)
-
-
-def _mask_spans(words: list[str], mask: str, rng: random.Random) -> str:
-    """Replace about a third of the words, in spans of one to four, each span by one mask."""
-    output: list[str] = []
-    position = 0
-    while position < len(words):
-        if rng.random() < 0.15:
-            position += rng.randint(1, 4)
-            output.append(mask)
-        else:
-            output.append(words[position])
-            position += 1
-    return " ".join(output)
-
-
-def masked_tokens(tokenizer: PreTrainedTokenizerFast, max_tokens: int) -> Callable[[list[Passage]], Batch]:
-    """Masked tokens (BERT, RoBERTa) of `unit [SEP] passage`: three in ten of the unit, one in ten of the passage."""
-    rng = random.Random(0)
-    special = torch.tensor(tokenizer.all_special_ids)
-
-    def collate(passages: list[Passage]) -> Batch:
-        units = [_unit(passage, rng) for passage in passages]
-        contexts = [passage.context for passage in passages]
-        batch = tokenizer(
-            units, contexts, truncation="longest_first", max_length=max_tokens, padding=True, return_tensors="pt"
-        )
-        ids = batch["input_ids"]
-        second = torch.tensor([[part == 1 for part in batch.sequence_ids(row)] for row in range(len(units))])
-        chosen = torch.rand(ids.shape) < torch.where(second, 0.1, 0.3)
-        chosen &= ~torch.isin(ids, special)
-        batch["labels"] = ids.masked_fill(~chosen, -100)
-        batch["input_ids"] = ids.masked_fill(chosen & (torch.rand(ids.shape) < 0.9), tokenizer.mask_token_id)
-        return dict(batch)
-
-    return collate
-
-
-def next_tokens(tokenizer: PreTrainedTokenizerFast, max_tokens: int) -> Callable[[list[Passage]], Batch]:
-    """Next tokens (GPT-2) of the passage alone or after one of its sentences or questions."""
-    rng = random.Random(0)
-
-    def collate(passages: list[Passage]) -> Batch:
-        rows = []
-        for passage in passages:
-            text = passage.context if rng.random() < 0.25 else f"{_unit(passage, rng)} {passage.context}"
-            ids = tokenizer(text, truncation=True, max_length=max_tokens - 2)["input_ids"]
-            rows.append(torch.tensor([tokenizer.bos_token_id, *ids, tokenizer.eos_token_id]))
-        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=tokenizer.eos_token_id)
-        lengths = torch.tensor([len(row) for row in rows])
-        real = torch.arange(ids.shape[1]) < lengths[:, None]
-        return {"input_ids": ids, "attention_mask": real.long(), "labels": ids.masked_fill(~real, -100)}
-
-    return collate
+# --- recipes
 
 
 @dataclass(frozen=True)
@@ -370,7 +139,7 @@ class Recipe:
 
     tokenizer: Callable[[Iterator[str], MiniatureSettings], PreTrainedTokenizerFast]
     model: Callable[[PreTrainedTokenizerFast, MiniatureSettings], PreTrainedModel]
-    objective: Callable[[PreTrainedTokenizerFast, int], Callable[[list[Passage]], Batch]]
+    objective: Callable[[PreTrainedTokenizerFast, int], Callable[[list[PretrainingPassage]], Batch]]
     generates: bool = False
 
 

@@ -3,17 +3,13 @@
 Source: `evaluate-v1.1.py` of Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text" (2016).
 """
 
-import re
-import string
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from rewards.words import normalise_answer
 from rl_qg.data.examples import QAExample
 from rl_qg.runtime.errors import InputError
-
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 @dataclass(frozen=True)
@@ -37,11 +33,6 @@ class SquadScores:
     def f1(self) -> float:
         """Mean F1, in percent."""
         return 100.0 * sum(self.f1s) / len(self.ids)
-
-
-def normalise_answer(text: str) -> str:
-    """Lower case, without ASCII punctuation, then without the articles a, an, the, then with single spaces."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
 def exact_match(prediction: str, answer: str) -> float:

@@ -10,7 +10,7 @@ import yaml
 from huggingface_hub import EvalResult, ModelCardData
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 
-from rl_qg.evaluation.text_measures import Change, rises
+from rl_qg.evaluation.reward_hacking import Change, rises
 from rl_qg.generation.generator import PLAIN
 from rl_qg.generation.prompts import HIGHLIGHT
 from rl_qg.reports.reward_hacking_view import LABELS, MEASURES, REWARD, diverging

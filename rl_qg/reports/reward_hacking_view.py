@@ -6,7 +6,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rl_qg.evaluation.text_measures import DIRECTION, FEWEST, LEAST, Change, divergences, rises
+from rl_qg.evaluation.reward_hacking import FEWEST, LEAST, Change, divergences, rises
+from rl_qg.evaluation.text_measures import DIRECTION
 from rl_qg.reports.plots import small_plot
 from rl_qg.reports.run_files import Run
 

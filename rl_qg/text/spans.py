@@ -10,17 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from rl_qg.text.combining_marks import MARKS
+from rewards.words import UNSPACED_LETTERS, combining_marks
 from rl_qg.text.english_words import ABBREVIATIONS
 
 MAX_WORDS = 10  # 97 % of the answers of SQuAD are not longer
 MAX_CHARACTERS = 120  # where words are not written apart
-SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 MAX_SPACELESS = 20  # characters of such a script
 
-_LETTERS = rf"(?:(?![{SPACELESS}])[^\W_][{MARKS}]*)+"  # and digits
+_LETTERS = rf"(?:(?![{UNSPACED_LETTERS}])[^\W_][{combining_marks()}]*)+"  # and digits
 _TOKEN = re.compile(
-    rf"[{SPACELESS}]+"  # a run without spaces: rules look inside it
+    rf"[{UNSPACED_LETTERS}]+"  # a run without spaces: rules look inside it
     r"|(?:[^\W\d_]\.){2,}"  # U.S.
     r"|\d+(?:[.,:/]\d+)*"  # 1,000.5 10:30
     rf"|{_LETTERS}(?:['’](?!s\b)(?!\d){_LETTERS})*(?:-{_LETTERS})*"  # O'Neill, so-called
@@ -64,6 +63,11 @@ def sentences(text: str) -> list[tuple[int, int]]:
     ends = [match.end() for match in _END.finditer(text) if _ends(text, match)]
     bounds = sorted({0, *ends, len(text)})
     return list(pairwise(bounds))
+
+
+def sentence_texts(text: str) -> list[str]:
+    """The sentences of a text without white space around them; a blank text is one empty sentence."""
+    return [part for start, end in sentences(text) if (part := text[start:end].strip())] or [""]
 
 
 def _ends(text: str, match: re.Match[str]) -> bool:
@@ -144,6 +148,6 @@ def _is_answer(text: str, start: int, end: int, sentence_starts: Sequence[int]) 
     part = text[start:end]
     if not any(map(str.isalnum, part)) or len(part) > MAX_CHARACTERS or len(part.split()) > MAX_WORDS:
         return False
-    if len(re.findall(f"[{SPACELESS}]", part)) > MAX_SPACELESS:
+    if len(re.findall(f"[{UNSPACED_LETTERS}]", part)) > MAX_SPACELESS:
         return False
     return bisect_right(sentence_starts, start) == bisect_right(sentence_starts, end - 1)

@@ -1,28 +1,56 @@
-"""Words of a text, for comparing texts."""
+"""Words of a text for filters and lengths, and which splitter is for what.
+
+Every place that splits text into words uses one of these:
+
+- `rewards.words.words`: all scores of words without a splitter of their own: ROUGE-L, held-out n-grams, baselines.
+- the other tokenisers of `rewards.words`: metrics that are defined, or were published, with them (BLEU, METEOR, ...).
+- `rewards.words.normalise_answer`: answers, as SQuAD's script compares them (English articles).
+- `normalised_words`: filters of questions, which ask whether two texts say the same.
+- `word_count`: lengths in words.
+- `rl_qg.text.spans.tokens`: words, numbers and signs with their positions, for rules that find answers.
+- `rl_qg.text.question_types`: words with their apostrophes ("what's", "d'où"), as its tables list them.
+- `rewards.overlap.word_classes`: words between white space, as the metric that it implements defines them.
+- `rl_qg.evaluation.meta.perturbations`: words with their positions and case, to be replaced in place.
+
+Sentences are split by `rl_qg.text.spans.sentences` alone.
+"""
 
 import re
 import unicodedata
 
-from rl_qg.text.combining_marks import MARKS
+from rewards.words import combining_marks, separate_unspaced
 
-_WORD = re.compile(rf"\d+(?:[.,:]\d+)+|\w+(?:[{MARKS}]+\w*)*")
+_WORD = re.compile(rf"\d+(?:[.,:]\d+)+|\w+(?:[{combining_marks()}]+\w*)*")
 
 
-def words(text: str) -> list[str]:
-    """Split a text into words for comparison: case, punctuation and Unicode form do not count.
+def normalised_words(text: str) -> list[str]:
+    """Split a text into words for comparison: case, punctuation and Unicode form (NFKC) do not count.
 
-    A number keeps its inner separators (`1,000`, `5.5`, `10:30`), so that `5` is not a word of `5.5`; a letter keeps
-    its marks. Articles stay: without them the answer "The Who" would be a word of every question that begins with
-    "who".
+    Unlike `rewards.words.words`, a number keeps its inner separators (`1,000`, `5.5`, `10:30`), so that `5` is not a
+    word of `5.5`, and a run of a script without spaces is one word: its characters often repeat and follow each other,
+    which filters would take for repetition. Articles stay: without them the answer "The Who" would be a word of every
+    question that begins with "who".
     """
     return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
 def contains_words(part: str, whole: str) -> bool:
-    """Say whether the words of `part` stand next to each other in `whole`; a part without words never does.
+    """Return whether the words of `part` follow each other in `whole`; a part without words never does.
 
     >>> contains_words("art", "Who threw the party?"), contains_words("New York", "Is new york's mayor tall?")
     (False, True)
     """
-    wanted, there = words(part), words(whole)
-    return bool(wanted) and any(there[i : i + len(wanted)] == wanted for i in range(len(there) - len(wanted) + 1))
+    wanted, available = normalised_words(part), normalised_words(whole)
+    starts = range(len(available) - len(wanted) + 1)
+    return bool(wanted) and any(available[start : start + len(wanted)] == wanted for start in starts)
+
+
+def word_count(text: str) -> int:
+    """Return the length of a text in words: pieces between white space that hold a letter or a digit.
+
+    In scripts without spaces each character counts as a word.
+
+    >>> word_count("Who wrote O'Neill's Faust ?"), word_count("誰が書いたか？")
+    (4, 6)
+    """
+    return sum(any(map(str.isalnum, piece)) for piece in separate_unspaced(text).split())

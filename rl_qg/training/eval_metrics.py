@@ -8,7 +8,7 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from rl_qg.data.examples import QAExample
-from rl_qg.evaluation.reward_scorer import Judge, Reward
+from rl_qg.evaluation.reward_scorer import Reward, RewardScorer
 from rl_qg.evaluation.text_measures import held_out_measures
 
 
@@ -20,10 +20,10 @@ class HeldOutQuestions:
         held_out: another that is only watched, or None.
     """
 
-    def __init__(self, judge: Judge, held_out: Reward | None) -> None:
+    def __init__(self, judge: RewardScorer, held_out: Reward | None) -> None:
         self.judges = {"reward_greedy": judge}
         if held_out is not None:
-            self.judges["held_out"] = Judge(held_out, "held-out reward")
+            self.judges["held_out"] = RewardScorer(held_out, "held-out reward")
         self._examples: list[QAExample] = []
         self._questions: list[str] = []
         self._divergences: list[tuple[float, int]] = []
@@ -40,10 +40,10 @@ class HeldOutQuestions:
             pairs = zip((divergence * mask).sum(-1).tolist(), mask.sum(-1).tolist(), strict=True)
             self._divergences += [(total, int(length)) for total, length in pairs]
 
-    def forget(self) -> None:
+    def reset_cache(self) -> None:
         """Make the rewards forget what they remember of earlier questions."""
         for judge in self.judges.values():
-            judge.forget()
+            judge.reset_cache()
 
     def collect(self) -> dict[str, float]:
         """Judge what came in, over all processes, and begin anew. Every process gets the same numbers.

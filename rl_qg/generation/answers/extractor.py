@@ -17,12 +17,13 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from rewards.words import UNSPACED_LETTERS
 from rl_qg.data.examples import QAExample
 from rl_qg.readers.token_classifier import IGNORED, Collator, load_tokenizer, longest_window
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 from rl_qg.runtime.processes import load_whole
-from rl_qg.text.spans import SPACELESS, Span, settle
+from rl_qg.text.spans import Span, settle
 
 LABELS = ("O", "B", "I")
 OUTSIDE, BEGIN, INSIDE = range(3)
@@ -195,5 +196,5 @@ def _is_apart(text: str, start: int, before: int) -> bool:
 
 
 def _is_spaceless(sign: str) -> bool:
-    bounds = SPACELESS.replace("-", "")
+    bounds = UNSPACED_LETTERS.replace("-", "")
     return any(low <= sign <= high for low, high in zip(bounds[::2], bounds[1::2], strict=True))

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from rewards.words import UNSPACED_LETTERS
 from rl_qg.text.english_words import (
     ABBREVIATIONS,
     AUXILIARIES,
@@ -30,7 +31,7 @@ from rl_qg.text.english_words import (
     VERBS,
     WEEKDAYS,
 )
-from rl_qg.text.spans import SPACELESS, Span, Token, sentences, settle, tokens
+from rl_qg.text.spans import Span, Token, sentences, settle, tokens
 
 VERSION = 2  # raise it when other spans come out: a file that was begun with other rules is then refused
 SCORES = {"date": 7.0, "number": 6.0, "title": 5.2, "acronym": 5.1, "name": 5.0, "chunk": 2.0, "word": 1.0}
@@ -53,7 +54,7 @@ _DATE = re.compile(
 _MONTH_ALONE = re.compile(r"may|mar|sun|sat|march", re.IGNORECASE)
 _NUMBER = re.compile(
     r"(?:[$€£¥₹]\s?)?(?<![\w.,])\d+(?:[.,]\d+)*(?:st|nd|rd|th)?(?:\s?[–-]\s?\d+(?:[.,]\d+)*)?(?:\s?(?:%|°[CF]?))?(?!\w)"
-    rf"|\d+(?:[.,]\d+)*(?=[{SPACELESS}])(?:[万億亿千百]*(?:人|年|円|元|個|个|名|歳|岁|回|次|%)?)"
+    rf"|\d+(?:[.,]\d+)*(?=[{UNSPACED_LETTERS}])(?:[万億亿千百]*(?:人|年|円|元|個|个|名|歳|岁|回|次|%)?)"
 )
 _TITLE = re.compile(
     r"\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”|«([^»\n]{2,80})»|「([^」\n]{2,30})」|『([^』\n]{2,30})』|《([^》\n]{2,30})》"

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rewards.words import normalise_answer
 from rl_qg.data.examples import QAExample
-from rl_qg.readers.squad_scores import f1, normalise_answer
+from rl_qg.readers.squad_scores import f1
 
 CLOSE = 0.5  # token F1 from which on an answer counts as nearly proposed
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_qg.augmentation.sampling import SAMPLERS, Best, Diverse
-from rl_qg.text.words import words
+from rl_qg.text.words import normalised_words
 from tests.questions import record
 
 
@@ -74,7 +74,7 @@ def slow_mmr(sampler: Diverse, lines: list[dict[str, Any]], count: int, relevanc
     def likeness(one: int, other: int) -> float:
         if lines[one]["context"] != lines[other]["context"]:
             return 0.0
-        first, second = set(words(lines[one]["question"])), set(words(lines[other]["question"]))
+        first, second = set(normalised_words(lines[one]["question"])), set(normalised_words(lines[other]["question"]))
         return len(first & second) / len(first | second)
 
     taken: list[int] = []

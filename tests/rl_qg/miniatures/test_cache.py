@@ -15,8 +15,9 @@ from transformers import (
 )
 
 from rl_qg.data.synthetic_corpus import synthetic_examples
-from rl_qg.miniatures import cache as miniature
-from rl_qg.miniatures.recipes import RECIPES, Passage, sentences
+from rl_qg.miniatures.cache import ensure_miniatures, pretrain
+from rl_qg.miniatures.pretraining import PretrainingPassage
+from rl_qg.miniatures.recipes import RECIPES
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import MiniatureSettings
 
@@ -33,17 +34,17 @@ CLASSES = {
 }
 
 
-def passages(count: int = 20) -> list[Passage]:
+def passages(count: int = 20) -> list[PretrainingPassage]:
     texts: dict[str, list[str]] = {}
     for item in synthetic_examples(count, seed=0):
         texts.setdefault(item.context, []).append(item.question)
-    return [Passage(context, tuple(questions)) for context, questions in texts.items()]
+    return [PretrainingPassage(context, tuple(questions)) for context, questions in texts.items()]
 
 
 @pytest.mark.parametrize("kind", RECIPES)
 def test_each_kind_loads_as_its_big_sibling_does(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / kind
-    miniature.pretrain(kind, passages(), TINY, folder)
+    pretrain(kind, passages(), TINY, folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = CLASSES[kind].from_pretrained(folder)
     assert (folder / "model.safetensors").exists()
@@ -82,7 +83,7 @@ def test_each_objective_marks_real_tokens_only(kind: str) -> None:
 @pytest.mark.parametrize("kind", RECIPES)
 def test_a_sentence_longer_than_an_input_is_cut(kind: str) -> None:
     """Real text has sentences of hundreds of tokens; the corpus here has none."""
-    rows = [Passage("word " * 300 + "end.", ("what " * 200 + "?",)), *passages(3)]
+    rows = [PretrainingPassage("word " * 300 + "end.", ("what " * 200 + "?",)), *passages(3)]
     recipe = RECIPES[kind]
     tokenizer = recipe.tokenizer((row.context for row in rows), TINY)
     for _ in range(4):
@@ -128,24 +129,21 @@ def test_the_cache_is_keyed_by_text_and_settings_and_never_holds_half_a_model(
             function(*args)
             return type("Job", (), {"result": staticmethod(lambda: None)})
 
-    monkeypatch.setattr(miniature, "pretrain", pretrain)
-    monkeypatch.setattr(miniature, "ProcessPoolExecutor", Inline)
-    first = miniature.ensure(["miniature:bart"], passages(3), here)
-    assert miniature.ensure(["miniature:bart"], passages(3), here) == first
-    miniature.ensure(["miniature:bart"], passages(4), here)
-    miniature.ensure(["miniature:bart"], passages(3), replace(here, steps=4))
-    miniature.ensure(["miniature:bart"], passages(3), replace(here, cache_dir=str(tmp_path / "other")))
+    monkeypatch.setattr("rl_qg.miniatures.cache.pretrain", pretrain)
+    monkeypatch.setattr("rl_qg.miniatures.cache.ProcessPoolExecutor", Inline)
+    first = ensure_miniatures(["miniature:bart"], passages(3), here)
+    assert ensure_miniatures(["miniature:bart"], passages(3), here) == first
+    ensure_miniatures(["miniature:bart"], passages(4), here)
+    ensure_miniatures(["miniature:bart"], passages(3), replace(here, steps=4))
+    ensure_miniatures(["miniature:bart"], passages(3), replace(here, cache_dir=str(tmp_path / "other")))
     assert len(built) == len(set(built)) == 4
     assert len({folder.name for folder in built}) == 3  # the place of the cache is no part of the key
 
 
 def test_unknown_kinds_and_missing_text_are_one_line() -> None:
     with pytest.raises(InputError, match="miniature:gpt5: no such miniature; choose one of miniature:bart"):
-        miniature.ensure(["miniature:gpt5"], passages(2), TINY)
+        ensure_miniatures(["miniature:gpt5"], passages(2), TINY)
     with pytest.raises(InputError, match="no training passages"):
-        miniature.ensure(["miniature:bart"], [], TINY)
+        ensure_miniatures(["miniature:bart"], [], TINY)
 
 
-def test_sentences_lose_nothing() -> None:
-    text = 'One. "Two!" said X. Three? Four'
-    assert " ".join(sentences(text)) == text
