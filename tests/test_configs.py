@@ -10,10 +10,9 @@ from accelerate import PartialState
 
 from rewards.combine import Part
 from rl_qg.commands.catalogue import COMMANDS, CONFIGS, describe, overview
-from rl_qg.commands.cli import complete, compose, resolved_yaml
+from rl_qg.commands.compose import complete, compose, resolved_yaml
 from rl_qg.commands.open_run import with_miniatures
 from rl_qg.commands.reward_options import PART
-from rl_qg.miniatures import cache as miniature
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings
 
@@ -123,7 +122,7 @@ def test_miniatures_are_found_at_any_depth(monkeypatch: pytest.MonkeyPatch) -> N
     def ensure(paths: list[str], text: object, sizes: object) -> dict[str, Path]:
         return {path: Path("/cache", path.removeprefix("miniature:")) for path in paths}
 
-    monkeypatch.setattr(miniature, "ensure", ensure)
+    monkeypatch.setattr("rl_qg.commands.open_run.ensure_miniatures", ensure)
     parts = "{qrelscore:{},both:{metric:product,parts:{qascore:{clip:[-20,0]}}}}"
     settings = compose("pipeline", ["preset=smoke", "reward=weighted", f"reward.parts={parts}"])
     done = with_miniatures(settings, [], PartialState(cpu=True))

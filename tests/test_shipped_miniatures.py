@@ -1,6 +1,6 @@
-"""The miniatures that ship with the package are those that the current recipes and text make.
+"""The miniatures in the package match the current recipes and text.
 
-A whole rebuild takes a quarter of an hour: `python experiments/quickstart/build_miniatures.py --check` does it.
+A full rebuild takes 15 minutes: `python experiments/quickstart/build_miniatures.py --check`.
 """
 
 import importlib.util
@@ -10,10 +10,10 @@ from types import ModuleType
 
 import pytest
 
-from rl_qg.miniatures import cache as miniature
+from rl_qg.miniatures.cache import SHIPPED, is_shipped, shipping_key
 
 ROOT = Path(__file__).parent.parent
-MANIFEST = json.loads((miniature.SHIPPED / "manifest.json").read_text())
+MANIFEST = json.loads((SHIPPED / "manifest.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -26,22 +26,22 @@ def builder() -> ModuleType:
     return module
 
 
-def test_they_were_made_from_the_text_and_recipes_of_today(builder: ModuleType) -> None:
+def test_shipped_miniatures_match_the_current_text_and_recipes(builder: ModuleType) -> None:
     passages, settings = builder.training_text()
-    assert miniature.shipping_key(passages, settings) == MANIFEST["key"]
+    assert shipping_key(passages, settings) == MANIFEST["key"]
     assert MANIFEST["steps"] == builder.STEPS
     for kind in builder.STEPS:
-        assert miniature.is_shipped(kind, passages, settings)
-        assert not miniature.is_shipped(kind, passages[:-1], settings)
+        assert is_shipped(kind, passages, settings)
+        assert not is_shipped(kind, passages[:-1], settings)
 
 
 @pytest.mark.parametrize("kind", MANIFEST["steps"])
-def test_each_reaches_the_held_out_loss_that_was_measured_when_it_was_made(builder: ModuleType, kind: str) -> None:
-    loss = builder.held_out_loss(miniature.SHIPPED / kind, kind)
+def test_each_reaches_its_recorded_held_out_loss(builder: ModuleType, kind: str) -> None:
+    loss = builder.held_out_loss(SHIPPED / kind, kind)
     assert loss == pytest.approx(MANIFEST["held_out_loss"][kind], abs=0.01)
 
 
-def test_they_stay_small() -> None:
-    size = sum(path.stat().st_size for path in miniature.SHIPPED.rglob("*") if path.is_file())
+def test_shipped_miniatures_are_small_and_in_safetensors() -> None:
+    size = sum(path.stat().st_size for path in SHIPPED.rglob("*") if path.is_file())
     assert size < 12 * 2**20
-    assert not [path for path in miniature.SHIPPED.rglob("*") if path.suffix in {".bin", ".pt", ".pkl"}]
+    assert not [path for path in SHIPPED.rglob("*") if path.suffix in {".bin", ".pt", ".pkl"}]

@@ -15,17 +15,19 @@ from tqdm import tqdm
 
 from rl_qg.commands.open_run import passages_of
 from rl_qg.data.reading import read_examples
-from rl_qg.miniatures.recipes import RECIPES, Passage, sentences
+from rl_qg.miniatures.pretraining import PretrainingPassage
+from rl_qg.miniatures.recipes import RECIPES
 from rl_qg.settings import MiniatureSettings
+from rl_qg.text.spans import sentence_texts
 
 BATCH = 16
 WORDS = 30  # of a window: short ones give more to copy in the same time
 SIZES = MiniatureSettings(hidden_size=192, layers=2, vocab_size=3000, max_tokens=128)
 
 
-def window(passage: Passage, rng: random.Random) -> Passage:
+def window(passage: PretrainingPassage, rng: random.Random) -> PretrainingPassage:
     """Neighbouring sentences of a passage, at least `WORDS` words where it has so many."""
-    parts = sentences(passage.context)
+    parts = sentence_texts(passage.context)
     first = last = rng.randrange(len(parts))
     words = len(parts[first].split())
     while words < WORDS and (first > 0 or last < len(parts) - 1):
@@ -35,10 +37,10 @@ def window(passage: Passage, rng: random.Random) -> Passage:
         else:
             first -= 1
             words += len(parts[first].split())
-    return Passage(" ".join(parts[first : last + 1]))
+    return PretrainingPassage(" ".join(parts[first : last + 1]))
 
 
-def pretrain(passages: list[Passage], steps: int, learning_rate: float, folder: Path) -> None:
+def pretrain(passages: list[PretrainingPassage], steps: int, learning_rate: float, folder: Path) -> None:
     torch.manual_seed(0)
     rng = random.Random(0)
     recipe = RECIPES["bart"]
@@ -76,7 +78,7 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=2e-3)
     args = parser.parse_args()
     passages = [
-        Passage(passage.context)
+        PretrainingPassage(passage.context)
         for source in args.sources
         for passage in passages_of(read_examples(source, role="train").examples)
     ]

@@ -1,6 +1,6 @@
-"""Rebuild the miniatures that ship with the package (rl_qg/pretrained), or check that they match a rebuild.
+"""Rebuild the miniatures that ship with the package (rl_qg/miniatures/pretrained), or check that they match a rebuild.
 
-    python experiments/quickstart/build_miniatures.py --output rl_qg/pretrained
+    python experiments/quickstart/build_miniatures.py --output rl_qg/miniatures/pretrained
     python experiments/quickstart/build_miniatures.py --check       # rebuilds into a temporary folder and compares
     losses
 
@@ -20,11 +20,12 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
-from rl_qg.commands.cli import compose
+from rl_qg.commands.compose import compose
 from rl_qg.commands.open_run import passages_of, pretraining_text
 from rl_qg.data.synthetic_corpus import synthetic_examples
-from rl_qg.miniatures import cache as miniature
-from rl_qg.miniatures.recipes import RECIPES, Passage
+from rl_qg.miniatures.cache import SHIPPED, leave_process_group, pretrain, shipping_key
+from rl_qg.miniatures.pretraining import PretrainingPassage
+from rl_qg.miniatures.recipes import RECIPES
 from rl_qg.runtime.json_files import write_json
 from rl_qg.settings import MiniatureSettings
 
@@ -32,7 +33,7 @@ STEPS = {"bart": 2400, "gpt2": 3000, "bert": 1500, "distilbert": 800, "roberta":
 CLASSES = {"bart": AutoModelForSeq2SeqLM, "gpt2": AutoModelForCausalLM}
 
 
-def training_text() -> tuple[list[Passage], MiniatureSettings]:
+def training_text() -> tuple[list[PretrainingPassage], MiniatureSettings]:
     settings = compose("pipeline", ["preset=quickstart"])
     return pretraining_text(settings.data, []), settings.miniature
 
@@ -40,10 +41,10 @@ def training_text() -> tuple[list[Passage], MiniatureSettings]:
 def build(output: Path) -> None:
     passages, settings = training_text()
     work = Path(tempfile.mkdtemp())
-    with ProcessPoolExecutor(os.cpu_count() or 1, get_context("spawn"), miniature._be_one_process, (1,)) as pool:
+    with ProcessPoolExecutor(os.cpu_count() or 1, get_context("spawn"), leave_process_group, (1,)) as pool:
         jobs = [
             pool.submit(
-                miniature.pretrain,
+                pretrain,
                 kind,
                 passages,
                 replace(settings, steps=steps, metric_steps=steps),
@@ -57,7 +58,7 @@ def build(output: Path) -> None:
     ship(work, output, passages, settings)
 
 
-def ship(work: Path, output: Path, passages: list[Passage], settings: MiniatureSettings) -> None:
+def ship(work: Path, output: Path, passages: list[PretrainingPassage], settings: MiniatureSettings) -> None:
     """Store weights in half precision, tokenizers as they are, and what they were made from."""
     for kind in STEPS:
         shutil.rmtree(output / kind, ignore_errors=True)
@@ -65,7 +66,7 @@ def ship(work: Path, output: Path, passages: list[Passage], settings: MiniatureS
         model.save_pretrained(output / kind)
         AutoTokenizer.from_pretrained(work / kind).save_pretrained(output / kind)
     losses = {kind: held_out_loss(output / kind, kind) for kind in STEPS}
-    key = miniature.shipping_key(passages, settings)
+    key = shipping_key(passages, settings)
     write_json(output / "manifest.json", {"key": key, "steps": STEPS, "held_out_loss": losses})
 
 
@@ -83,7 +84,7 @@ def held_out_loss(folder: Path, kind: str) -> float:
 def check() -> None:
     rebuilt = Path(tempfile.mkdtemp())
     build(rebuilt)
-    ours, theirs = (json.loads((folder / "manifest.json").read_text()) for folder in (miniature.SHIPPED, rebuilt))
+    ours, theirs = (json.loads((folder / "manifest.json").read_text()) for folder in (SHIPPED, rebuilt))
     assert ours["key"] == theirs["key"], "the shipped miniatures were made from other text or recipes"
     for kind, loss in ours["held_out_loss"].items():
         print(f"{kind}: shipped {loss}, rebuilt {theirs['held_out_loss'][kind]}")
@@ -92,7 +93,7 @@ def check() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=miniature.SHIPPED)
+    parser.add_argument("--output", type=Path, default=SHIPPED)
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     check() if arguments.check else build(arguments.output)

@@ -21,8 +21,8 @@ from transformers import (
 )
 
 from rl_qg.commands.open_run import passages_of
-from rl_qg.data.examples import read_examples
-from rl_qg.miniatures import cache as miniature
+from rl_qg.data.reading import read_examples
+from rl_qg.miniatures.cache import pretrain
 from rl_qg.settings import MiniatureSettings
 
 DECODER_LAYERS = 3
@@ -82,7 +82,7 @@ def judges(shared: Path, folder: Path) -> None:
     print(f"{len(passages)} passages, {len(examples)} questions for the judges")
     for kind in KINDS:
         if not (folder / kind).exists():
-            miniature.pretrain(kind, passages, SIZES, folder / kind)
+            pretrain(kind, passages, SIZES, folder / kind)
 
 
 def main() -> None:

@@ -18,7 +18,8 @@ from rl_qg.data.splits import WORLD, Splits, load_splits
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.evaluation.reward_placement import loading, place
 from rl_qg.evaluation.reward_scorer import Reward
-from rl_qg.miniatures import cache as miniature
+from rl_qg.miniatures.cache import ensure_miniatures, is_miniature
+from rl_qg.miniatures.pretraining import PretrainingPassage
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import load_whole, processes
 from rl_qg.runtime.run_folder import TRAINED, check_run_folder, claim_run_folder
@@ -93,11 +94,11 @@ def with_miniatures(settings: Settings, examples: Sequence[QAExample], state: Pa
     process.
     """
     paths = [settings.model.path, settings.qa.model.path, *_texts(settings.reward), *_texts(settings.held_out)]
-    wanted = [path for path in paths if miniature.is_miniature(path)]
+    wanted = [path for path in paths if is_miniature(path)]
     if not wanted:
         return settings
     with state.main_process_first():
-        folders = miniature.ensure(wanted, pretraining_text(settings.data, examples), settings.miniature)
+        folders = ensure_miniatures(wanted, pretraining_text(settings.data, examples), settings.miniature)
     found = {path: str(folder) for path, folder in folders.items()}
     return replace(
         settings,
@@ -110,14 +111,14 @@ def with_miniatures(settings: Settings, examples: Sequence[QAExample], state: Pa
 
 def reward_with_miniatures(settings: Settings) -> dict[str, Any]:
     """The options of the reward with the miniatures that a run on the same data has; for a single process."""
-    wanted = [path for path in _texts(settings.reward) if miniature.is_miniature(path)]
+    wanted = [path for path in _texts(settings.reward) if is_miniature(path)]
     if not wanted:
         return settings.reward
     examples: list[QAExample] = []
     if settings.data.train != WORLD:  # whose miniatures read passages of their own
         splits = load_splits(settings.data)
         examples = [*splits.gold, *splits.unlabelled]
-    folders = miniature.ensure(wanted, pretraining_text(settings.data, examples), settings.miniature)
+    folders = ensure_miniatures(wanted, pretraining_text(settings.data, examples), settings.miniature)
     return _replaced(settings.reward, {path: str(folder) for path, folder in folders.items()})
 
 
@@ -137,12 +138,12 @@ def _replaced(options: Any, found: Mapping[str, str]) -> Any:
 
 def one_miniature(path: str, examples: Iterable[QAExample], settings: Settings) -> str:
     """The folder of one miniature, or `path` itself when it names none."""
-    if not miniature.is_miniature(path):
+    if not is_miniature(path):
         return path
-    return str(miniature.ensure([path], pretraining_text(settings.data, examples), settings.miniature)[path])
+    return str(ensure_miniatures([path], pretraining_text(settings.data, examples), settings.miniature)[path])
 
 
-def pretraining_text(data: DataSettings, examples: Iterable[QAExample]) -> list[miniature.Passage]:
+def pretraining_text(data: DataSettings, examples: Iterable[QAExample]) -> list[PretrainingPassage]:
     """What a miniature learns from: passages of the run's training data, or for the embedded corpus passages of their
     own.
 
@@ -158,10 +159,10 @@ def pretraining_text(data: DataSettings, examples: Iterable[QAExample]) -> list[
     return [passage if number % 4 == 0 else replace(passage, questions=()) for number, passage in enumerate(fresh)]
 
 
-def passages_of(examples: Iterable[QAExample]) -> list[miniature.Passage]:
+def passages_of(examples: Iterable[QAExample]) -> list[PretrainingPassage]:
     """Group neighbouring examples by passage; unlabelled ones bring no questions."""
     return [
-        miniature.Passage(context, tuple(example.question for example in group if example.question))
+        PretrainingPassage(context, tuple(example.question for example in group if example.question))
         for context, group in groupby(examples, key=lambda example: example.context)
     ]
 

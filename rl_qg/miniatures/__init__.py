@@ -1,1 +1,1 @@
-"""Small models pretrained on the text at hand, so that every command runs without a hub."""
+"""Small models pretrained on the training passages, so that every command runs without a hub."""

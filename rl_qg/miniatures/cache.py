@@ -1,8 +1,8 @@
-"""Miniatures: small models pretrained on the text at hand, so that every command runs without a hub.
+"""Miniatures: small models pretrained on the training passages, so that every command runs without a hub.
 
-A miniature is the real architecture at 1-2 M parameters (`rl_qg.miniatures.recipes`): the same code loads it and the
-same metrics are computed, only the sizes differ. Those of the embedded corpus come with the package; others are
-trained on demand and cached.
+A miniature is the real architecture at 1-2 M parameters (`rl_qg.miniatures.recipes`): the same code loads it and
+computes the same metrics; only the sizes differ. The miniatures of the embedded corpus are part of the package; others
+are trained on demand and cached.
 """
 
 import hashlib
@@ -20,13 +20,14 @@ import torch
 from transformers import Trainer, TrainingArguments
 from transformers.utils.logging import disable_progress_bar
 
-from rl_qg.miniatures.recipes import FORMAT, RECIPES, Passage
+from rl_qg.miniatures.pretraining import PretrainingPassage
+from rl_qg.miniatures.recipes import FORMAT, RECIPES
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.progress import show_progress
 from rl_qg.settings import MiniatureSettings
 
 PREFIX = "miniature:"
-SHIPPED = Path(__file__).parent / "pretrained"  # the embedded corpus's, in half precision
+SHIPPED = Path(__file__).parent / "pretrained"  # the miniatures of the embedded corpus, in half precision
 LAUNCHER_VARIABLES = frozenset(
     "RANK LOCAL_RANK GROUP_RANK ROLE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE "
     "MASTER_ADDR MASTER_PORT".split()
@@ -35,19 +36,20 @@ log = logging.getLogger(__name__)
 
 
 def is_miniature(path: str) -> bool:
-    """Whether a model path asks for a miniature, such as `miniature:bart`."""
+    """Whether a model path names a miniature, such as `miniature:bart`."""
     return path.startswith(PREFIX)
 
 
-def ensure(paths: Sequence[str], passages: Sequence[Passage], settings: MiniatureSettings) -> dict[str, Path]:
-    """The folder of each miniature that `paths` name; those that the cache lacks are pretrained on `passages`, one a
-    core.
+def ensure_miniatures(
+    paths: Sequence[str], passages: Sequence[PretrainingPassage], settings: MiniatureSettings
+) -> dict[str, Path]:
+    """The folder of each miniature in `paths`. Those that are not cached are pretrained on `passages`, one per core.
 
-    The cache key is a hash of the text, the settings and the recipe's version; a model appears in the cache only when
-    it is whole.
+    The cache key is a hash of the text, the settings and the recipe's version. A model appears in the cache only when
+    it is complete.
 
     Raises:
-        InputError: unknown kind, or no text to learn from.
+        InputError: unknown kind, or no passages.
     """
     _refuse_unknown(paths)
     kinds = sorted({path.removeprefix(PREFIX) for path in paths}, key=list(RECIPES).index)
@@ -59,7 +61,7 @@ def ensure(paths: Sequence[str], passages: Sequence[Passage], settings: Miniatur
         log.info("pretraining %s on %d passages, kept in %s", ", ".join(missing), len(passages), settings.cache_dir)
         workers = max(1, min(len(missing), os.cpu_count() or 1)) if not torch.cuda.is_available() else 1
         threads = max(1, (os.cpu_count() or 1) // workers)
-        with ProcessPoolExecutor(workers, get_context("spawn"), _be_one_process, (threads,)) as pool:
+        with ProcessPoolExecutor(workers, get_context("spawn"), leave_process_group, (threads,)) as pool:
             jobs = [
                 pool.submit(pretrain, kind, passages, settings, folders[kind], row) for row, kind in enumerate(missing)
             ]
@@ -75,7 +77,7 @@ def _refuse_unknown(paths: Sequence[str]) -> None:
             raise InputError(f"model path {path}: no such miniature; choose one of {known}")
 
 
-def _folder(kind: str, passages: Sequence[Passage], settings: MiniatureSettings) -> Path:
+def _folder(kind: str, passages: Sequence[PretrainingPassage], settings: MiniatureSettings) -> Path:
     if is_shipped(kind, passages, settings):
         return SHIPPED / kind
     key = {"format": FORMAT, "kind": kind, **asdict(settings), "text": text_hash(passages)}
@@ -84,34 +86,36 @@ def _folder(kind: str, passages: Sequence[Passage], settings: MiniatureSettings)
     return Path(settings.cache_dir).expanduser() / f"{kind}-{digest}"
 
 
-def is_shipped(kind: str, passages: Sequence[Passage], settings: MiniatureSettings) -> bool:
-    """Whether the package holds this miniature: same recipe, same text and same sizes (it was trained for longer)."""
+def is_shipped(kind: str, passages: Sequence[PretrainingPassage], settings: MiniatureSettings) -> bool:
+    """Whether the package contains this miniature: same recipe, text and sizes (it was trained for more steps)."""
     manifest = json.loads((SHIPPED / "manifest.json").read_text())
     return kind in manifest["steps"] and manifest["key"] == shipping_key(passages, settings)
 
 
-def shipping_key(passages: Sequence[Passage], settings: MiniatureSettings) -> dict[str, object]:
-    """What a shipped miniature must agree with, besides its kind."""
+def shipping_key(passages: Sequence[PretrainingPassage], settings: MiniatureSettings) -> dict[str, object]:
+    """What must be equal for a shipped miniature to be used, besides its kind."""
     sizes = {name: getattr(settings, name) for name in ("hidden_size", "layers", "vocab_size", "max_tokens")}
     return {"format": FORMAT, "text": text_hash(passages), **sizes}
 
 
-def text_hash(passages: Sequence[Passage]) -> str:
+def text_hash(passages: Sequence[PretrainingPassage]) -> str:
     """SHA-256 of the pretraining text."""
     text = json.dumps([asdict(passage) for passage in passages], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _be_one_process(threads: int) -> None:
-    """A pretraining worker is a process of its own, not a rank of the launcher that started its parent."""
+def leave_process_group(threads: int) -> None:
+    """Make a pretraining worker a single process: its parent may be a rank of a launcher, and it inherits that."""
     for name in [*os.environ]:
         if name in LAUNCHER_VARIABLES or name.startswith(("ACCELERATE_", "TORCHELASTIC_")):
             del os.environ[name]
     torch.set_num_threads(threads)
 
 
-def pretrain(kind: str, passages: Sequence[Passage], settings: MiniatureSettings, folder: Path, row: int = 0) -> None:
-    """Train tokenizer and model of one kind from random weights into `folder`; `row` is the bar's screen line."""
+def pretrain(
+    kind: str, passages: Sequence[PretrainingPassage], settings: MiniatureSettings, folder: Path, row: int = 0
+) -> None:
+    """Train tokenizer and model of one kind from random weights into `folder`; `row` is the progress bar's line."""
     recipe = RECIPES[kind]
     logging.getLogger("transformers").setLevel(logging.ERROR)
     disable_progress_bar()
@@ -122,7 +126,7 @@ def pretrain(kind: str, passages: Sequence[Passage], settings: MiniatureSettings
     trainer = Trainer(
         model=model,
         args=TrainingArguments(
-            output_dir=tempfile.gettempdir(),  # nothing is written there: the trainer saves no checkpoint
+            output_dir=tempfile.gettempdir(),  # required, but nothing is written: no checkpoints are saved
             max_steps=steps,
             per_device_train_batch_size=settings.batch_size,
             learning_rate=settings.learning_rate,
@@ -141,14 +145,14 @@ def pretrain(kind: str, passages: Sequence[Passage], settings: MiniatureSettings
     show_progress(trainer, f"pretrain {kind}", position=row)
     trainer.train()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as work:
-        whole = Path(work) / kind
-        tokenizer.save_pretrained(whole)
-        model.eval().save_pretrained(whole)
-        whole.rename(folder)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        complete = Path(temporary) / kind
+        tokenizer.save_pretrained(complete)
+        model.eval().save_pretrained(complete)
+        complete.rename(folder)
 
 
-def _texts(passages: Sequence[Passage]) -> Iterator[str]:
+def _texts(passages: Sequence[PretrainingPassage]) -> Iterator[str]:
     for passage in passages:
         yield passage.context
         yield from passage.questions

@@ -7,10 +7,10 @@ import pytest
 from accelerate import PartialState
 
 from rl_qg.commands import open_run as preparation
-from rl_qg.commands.cli import compose
+from rl_qg.commands.compose import compose
 from rl_qg.commands.open_run import Run, with_miniatures
 from rl_qg.data.splits import Splits
-from rl_qg.miniatures import cache as miniature
+from rl_qg.miniatures.cache import PREFIX
 from rl_qg.runtime.errors import InputError
 
 
@@ -56,9 +56,9 @@ def test_miniatures_of_the_second_reward_are_built_too(monkeypatch: pytest.Monke
 
     def ensure(paths, *_):
         asked.extend(paths)
-        return {path: tmp_path / path.removeprefix(miniature.PREFIX) for path in paths}
+        return {path: tmp_path / path.removeprefix(PREFIX) for path in paths}
 
-    monkeypatch.setattr(miniature, "ensure", ensure)
+    monkeypatch.setattr("rl_qg.commands.open_run.ensure_miniatures", ensure)
     settings = compose("pipeline", ["preset=smoke", "reward=qrelscore", "held_out=bartscore", "model.path=my-bart"])
     assert settings.held_out["model"] == "miniature:bart"
     done = with_miniatures(settings, [], PartialState(cpu=True))

@@ -1,4 +1,4 @@
-"""Miniatures: every kind is built, loads as its big sibling does, is cached whole, and learns."""
+"""Miniatures: every kind is built, loads like the full-size model, and is cached only when complete."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +42,7 @@ def passages(count: int = 20) -> list[PretrainingPassage]:
 
 
 @pytest.mark.parametrize("kind", RECIPES)
-def test_each_kind_loads_as_its_big_sibling_does(kind: str, tmp_path: Path) -> None:
+def test_each_kind_loads_like_the_full_size_model(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / kind
     pretrain(kind, passages(), TINY, folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -50,7 +50,7 @@ def test_each_kind_loads_as_its_big_sibling_does(kind: str, tmp_path: Path) -> N
     assert (folder / "model.safetensors").exists()
     text = passages()[0].context
     decoded = tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True)
-    assert decoded.replace(" ", "") == text.replace(" ", "")  # nothing of the training text is unknown
+    assert decoded.replace(" ", "") == text.replace(" ", "")  # no unknown tokens in the training text
     inputs = tokenizer(text, return_tensors="pt", truncation=True, max_length=64)
     if kind in ("bart", "t5"):
         inputs["decoder_input_ids"] = inputs["input_ids"][:, :4]
@@ -81,8 +81,8 @@ def test_each_objective_marks_real_tokens_only(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", RECIPES)
-def test_a_sentence_longer_than_an_input_is_cut(kind: str) -> None:
-    """Real text has sentences of hundreds of tokens; the corpus here has none."""
+def test_a_sentence_longer_than_the_input_is_truncated(kind: str) -> None:
+    """Real text has sentences of hundreds of tokens; the embedded corpus has none."""
     rows = [PretrainingPassage("word " * 300 + "end.", ("what " * 200 + "?",)), *passages(3)]
     recipe = RECIPES[kind]
     tokenizer = recipe.tokenizer((row.context for row in rows), TINY)
@@ -109,10 +109,10 @@ def test_a_cloze_marks_the_words_that_its_target_masks() -> None:
     assert seen > 10
 
 
-def test_the_cache_is_keyed_by_text_and_settings_and_never_holds_half_a_model(
+def test_the_cache_key_depends_on_text_and_settings_but_not_on_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = replace(TINY, cache_dir=str(tmp_path))
+    cached = replace(TINY, cache_dir=str(tmp_path))
     built: list[Path] = []
 
     def pretrain(kind: str, text: object, settings: object, folder: Path, row: int = 0) -> None:
@@ -131,16 +131,16 @@ def test_the_cache_is_keyed_by_text_and_settings_and_never_holds_half_a_model(
 
     monkeypatch.setattr("rl_qg.miniatures.cache.pretrain", pretrain)
     monkeypatch.setattr("rl_qg.miniatures.cache.ProcessPoolExecutor", Inline)
-    first = ensure_miniatures(["miniature:bart"], passages(3), here)
-    assert ensure_miniatures(["miniature:bart"], passages(3), here) == first
-    ensure_miniatures(["miniature:bart"], passages(4), here)
-    ensure_miniatures(["miniature:bart"], passages(3), replace(here, steps=4))
-    ensure_miniatures(["miniature:bart"], passages(3), replace(here, cache_dir=str(tmp_path / "other")))
+    first = ensure_miniatures(["miniature:bart"], passages(3), cached)
+    assert ensure_miniatures(["miniature:bart"], passages(3), cached) == first
+    ensure_miniatures(["miniature:bart"], passages(4), cached)
+    ensure_miniatures(["miniature:bart"], passages(3), replace(cached, steps=4))
+    ensure_miniatures(["miniature:bart"], passages(3), replace(cached, cache_dir=str(tmp_path / "other")))
     assert len(built) == len(set(built)) == 4
-    assert len({folder.name for folder in built}) == 3  # the place of the cache is no part of the key
+    assert len({folder.name for folder in built}) == 3  # the folder of the cache is not part of the key
 
 
-def test_unknown_kinds_and_missing_text_are_one_line() -> None:
+def test_unknown_kinds_and_missing_text_are_errors() -> None:
     with pytest.raises(InputError, match="miniature:gpt5: no such miniature; choose one of miniature:bart"):
         ensure_miniatures(["miniature:gpt5"], passages(2), TINY)
     with pytest.raises(InputError, match="no training passages"):
