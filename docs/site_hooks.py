@@ -64,11 +64,11 @@ def commands_text() -> str:
 
 def settings_text() -> str:
     """Every key with its default and its comment, as `--help` prints them, and the choices of each group."""
-    from rl_qg.commands.catalogue import CONFIGS, GROUPS, offered
+    from rl_qg.commands.catalogue import GROUPS, offered
+    from rl_qg.settings import describe
 
     groups = "\n".join(f"| `{group}` | {offered(group)} |" for group in GROUPS)
-    keys = (CONFIGS / "config.yaml").read_text(encoding="utf-8")
-    return f"## Groups\n\n| group | choices |\n| --- | --- |\n{groups}\n\n## Keys\n\n```yaml\n{keys}```"
+    return f"## Groups\n\n| group | choices |\n| --- | --- |\n{groups}\n\n## Keys\n\n```yaml\n{describe()}\n```"
 
 
 GENERATED: dict[str, Callable[[], str]] = {
