@@ -1,5 +1,5 @@
-"""Generators judged on held-out passages: greedy questions of each stage, their rewards, what no reward sees
-(`rl_qg.evaluation.text_measures`), and the paired differences.
+"""Generators compared on held-out passages: the greedy questions of each stage, their rewards, measures that no reward
+sees (`rl_qg.evaluation.text_measures`), and the paired differences.
 """
 
 import logging
@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sacrebleu
 import torch
 from tqdm import tqdm
 
-from rl_qg.confidence_intervals import Floats, PassageDraws, mean_interval, paired_interval
+from rl_qg.confidence_intervals import Floats, Interval, PassageDraws, mean_interval, paired_interval, percentiles
 from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
-from rl_qg.evaluation.text_measures import held_out_measures
+from rl_qg.evaluation.text_measures import bleu4, held_out_measures, measure_signatures
 from rl_qg.generation.generator import Policy
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import write_json
@@ -37,51 +36,49 @@ def evaluate_generators(
     device: torch.device,
     held_out: Reward | None = None,
 ) -> dict[str, Any]:
-    """RewardScorer `models` (such as `{"ce": …, "scst": …}`) on the same held-out `examples` and write `output` (JSON).
+    """Measure `models` (such as `{"ce": …, "scst": …}`) on the same held-out `examples` and write `output` (JSON).
 
-    BLEU-4 is sacrebleu's corpus BLEU against the one gold question, with its bootstrap interval; intervals of rewards
-    and their parts are bootstraps over passages, and `difference` the paired bootstrap of the last model over the
-    first. `held_out` is a second reward, which training did not optimise. Gold questions are judged too, by everything
-    that does not compare with gold questions. A question that a reward fails on is left out of its means: `n` says how
-    many were not.
+    Intervals of rewards, of their parts and of BLEU-4 are bootstraps over passages, and `difference` is the paired
+    bootstrap of the last model minus the first. `held_out` is a second reward, which training did not optimise. Gold
+    questions are measured too, except by what compares with gold questions. A question that a reward fails on is left
+    out of its means, and their `n` counts the others.
 
     Raises:
         InputError: there are no examples, or a reward fails on every question.
     """
     if not examples:
-        raise InputError("no held-out examples to judge the generators on; see data.validation")
+        raise InputError("no held-out examples to measure the generators on; see data.validation")
+    draws = PassageDraws([passage_hash(example.context) for example in examples])
     gold = [example.question for example in examples]
     questions = {
         name: _greedy(name, path, examples, max_new_tokens=max_new_tokens, batch_size=batch_size, device=device)
         for name, path in models.items()
     }
-    judges = {"reward": reward} | ({} if held_out is None else {"held_out": held_out})
-    verdicts = {
-        kind: {name: _judge(kind, judge, examples, texts) for name, texts in {**questions, "gold": gold}.items()}
-        for kind, judge in judges.items()
+    rewards = {"reward": reward} | ({} if held_out is None else {"held_out": held_out})
+    scored = {
+        kind: {name: _scored(kind, metric, examples, texts) for name, texts in {**questions, "gold": gold}.items()}
+        for kind, metric in rewards.items()
     }
-    draws = PassageDraws([passage_hash(example.context) for example in examples])
+    summaries = {
+        name: _text_summary(texts, examples, draws, is_gold=name == "gold")
+        for name, texts in {**questions, "gold": gold}.items()
+    }
+    for kind, by_model in scored.items():
+        for name, summary in summaries.items():
+            summary |= _reward_summary(kind, by_model[name], draws)
     result: dict[str, Any] = {
         "examples": len(examples),
         "passages": draws.passages,
         "resampled": "passages",
-        **{f"{kind}_signature": signature_of(judge) for kind, judge in judges.items()},
-        "models": {
-            name: _texts_summary(questions.get(name, gold), examples, is_gold=name == "gold")
-            | {
-                key: value
-                for kind in judges
-                for key, value in _verdict_summary(kind, verdicts[kind][name], draws).items()
-            }
-            for name in (*models, "gold")
-        },
+        **{f"{kind}_signature": signature_of(metric) for kind, metric in rewards.items()},
+        "models": summaries,
     }
     if len(models) > 1:
         first, *_, last = models
-        differences = {kind: _difference(found[last], found[first], draws) for kind, found in verdicts.items()}
+        differences = {kind: _difference(batch[last], batch[first], draws) for kind, batch in scored.items()}
         result["difference"] = {"of": f"{last} - {first}", **differences}
     result["samples"] = [
-        _sample(index, example, {name: texts[index] for name, texts in questions.items()}, verdicts)
+        _sample(index, example, {name: texts[index] for name, texts in questions.items()}, scored)
         for index, example in enumerate(examples)
         if index % max(1, len(examples) // SAMPLES) == 0
     ]
@@ -107,46 +104,46 @@ def _greedy(
     return texts
 
 
-def _judge(kind: str, reward: Reward, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
-    verdict = RewardScorer(reward)(examples, questions)
-    failed = [fault for fault in verdict.faults if fault is not None]
-    if len(failed) == len(examples):
-        raise InputError(f"{kind}: it fails on every question: {failed[0]}")
-    if failed:
-        log.warning(
-            "%s: fails on %d of %d questions, which its means leave out: %s",
-            kind,
-            len(failed),
-            len(examples),
-            failed[0],
-        )
-    return verdict
+def _scored(kind: str, reward: Reward, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
+    scored = RewardScorer(reward)(examples, questions)
+    faults = [fault for fault in scored.faults if fault is not None]
+    if len(faults) == len(examples):
+        raise InputError(f"{kind}: it fails on every question: {faults[0]}")
+    if faults:
+        message = "%s: fails on %d of %d questions, which its means leave out: %s"
+        log.warning(message, kind, len(faults), len(examples), faults[0])
+    return scored
 
 
-def _texts_summary(questions: Sequence[str], examples: Sequence[QAExample], *, is_gold: bool) -> dict[str, Any]:
+def _text_summary(
+    questions: Sequence[str], examples: Sequence[QAExample], draws: PassageDraws, *, is_gold: bool
+) -> dict[str, Any]:
+    """The measures of the texts; of gold questions those that do not compare with gold questions."""
     gold = [example.question for example in examples]
     measures: dict[str, Any] = {**held_out_measures(questions, gold, [example.context for example in examples])}
     measures["distinct_questions"] = len(set(questions)) / len(questions)
-    if is_gold:  # against itself
+    if is_gold:
         del measures["bleu4"], measures["rouge_l"]
         return measures
-    bleu = sacrebleu.metrics.BLEU()
-    score = bleu.corpus_score(list(questions), [gold], n_bootstrap=1000)
-    measures["bleu4"] = {
-        "mean": score.score,
-        "low": score._mean - score._ci,
-        "high": score._mean + score._ci,
-        "n": len(gold),
-    }
-    measures["bleu_signature"] = str(bleu.get_signature())
+    counts = bleu4().statistics(questions, [[text] for text in gold])
+    measures["bleu4"] = asdict(_corpus_interval(bleu4(), counts, draws))
+    signatures = measure_signatures()
+    measures |= {"bleu_signature": signatures["bleu4"], "rouge_l_signature": signatures["rouge_l"]}
     measures["exact_matches"] = sum(a == b for a, b in zip(questions, gold, strict=True)) / len(gold)
     return measures
 
 
-def _verdict_summary(kind: str, verdict: ScoredBatch, draws: PassageDraws) -> dict[str, Any]:
-    parts = {name: _finite(values) for name, values in verdict.parts.items()}
+def _corpus_interval(metric: Any, counts: Floats, draws: PassageDraws) -> Interval:
+    """The score of summed `counts` (questions, k) with its percentile interval over passages."""
+    values = metric.corpus(draws.sums(counts))
+    low, high = percentiles(values[1:]) if draws.passages > 1 else (None, None)
+    return Interval(float(values[0]), low, high, len(counts), draws.passages)
+
+
+def _reward_summary(kind: str, scored: ScoredBatch, draws: PassageDraws) -> dict[str, Any]:
+    parts = {name: _finite(values) for name, values in scored.parts.items()}
     return {
-        kind: asdict(mean_interval(_finite(verdict.scores), draws)),
+        kind: asdict(mean_interval(_finite(scored.scores), draws)),
         f"{kind}_parts": {
             name: asdict(mean_interval(values, draws)) for name, values in parts.items() if not np.isnan(values).all()
         },
@@ -154,7 +151,7 @@ def _verdict_summary(kind: str, verdict: ScoredBatch, draws: PassageDraws) -> di
 
 
 def _difference(last: ScoredBatch, first: ScoredBatch, draws: PassageDraws) -> dict[str, Any] | None:
-    """The paired difference over the questions that both got a score for; None when there is none."""
+    """The paired difference over the questions that both have a score for; None when there are none."""
     scores = _finite(last.scores), _finite(first.scores)
     return None if np.isnan(scores[0] - scores[1]).all() else asdict(paired_interval(*scores, draws))
 
@@ -165,11 +162,11 @@ def _finite(values: Sequence[float]) -> Floats:
 
 
 def _sample(
-    index: int, example: QAExample, questions: Mapping[str, str], verdicts: Mapping[str, Mapping[str, ScoredBatch]]
+    index: int, example: QAExample, questions: Mapping[str, str], scored: Mapping[str, Mapping[str, ScoredBatch]]
 ) -> dict[str, Any]:
-    """One example with the question of each model and everyone's rewards, null where a reward failed."""
+    """One example with the question of each model and all rewards, null where a reward failed."""
     scores = {
-        f"{kind}_{name}": verdict.scores[index] for kind, found in verdicts.items() for name, verdict in found.items()
+        f"{kind}_{name}": batch.scores[index] for kind, by_model in scored.items() for name, batch in by_model.items()
     }
     return {
         "id": example.id,

@@ -1,4 +1,6 @@
-"""Rewards for rollouts: every distinct question judged once, and a reward that fails kept away from the weights."""
+"""Rewards of generated questions: each distinct question is scored once, and a reward that fails on a question leaves
+it without a score.
+"""
 
 import logging
 import math
@@ -16,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Reward(Protocol):
-    """What the trainer asks of a reward; every metric of `rewards` is one, and so is any object of this shape."""
+    """What the trainer needs of a reward; every metric of `rewards` and any object of this shape is one."""
 
     def score(
         self,
@@ -30,14 +32,14 @@ class Reward(Protocol):
 
 
 def signature_of(reward: Reward) -> str:
-    """What a reward prints of itself, or its class."""
+    """Return the signature of a reward, or the name of its class."""
     return str(getattr(reward, "signature", type(reward).__name__))
 
 
 @dataclass(frozen=True)
 class ScoredBatch:
-    """What became of n questions: `scores` (n numbers, NaN where there is none), `parts` of them by name, and
-    `faults`, which says for each question what went wrong, or None.
+    """Scores of n questions: `scores` (n numbers, NaN where there is none), their `parts` by name, and `faults`: for
+    each question an error message, or None.
     """
 
     scores: list[float]
@@ -46,43 +48,43 @@ class ScoredBatch:
 
 
 class RewardScorer:
-    """Calls a reward and survives it: a question whose reward is None, not finite, or raises has no score."""
+    """Calls a reward and handles its failures: a question whose reward is None, not finite, or raises has no score.
+
+    Args:
+        reward: any reward.
+        name: what it is, for the log.
+    """
 
     def __init__(self, reward: Reward, name: str = "reward") -> None:
         self.reward = reward
-        self.batches = OutOfMemoryRetry(name, "lower the reward's batch_size, or set training.reward_placement=cpu")
-        self._said: set[str] = set()
+        self._retry = OutOfMemoryRetry(name, "lower the reward's batch_size, or set training.reward_placement=cpu")
+        self._logged: set[str] = set()  # types of errors
 
     def reset_cache(self) -> None:
-        """Make the reward forget what it remembers of earlier questions, if it can."""
+        """Drop what the reward has cached of earlier questions, if it can."""
         if hasattr(self.reward, "reset_cache"):
             self.reward.reset_cache()
 
     def __call__(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
-        """Judge question i as one about example i.
+        """Score question i as one about example i.
 
         Raises:
             ValueError: the reward returns another number of scores than it got questions.
         """
-        # A policy that is sure of itself samples its greedy question: the same text is judged once.
-        order: dict[tuple[QAExample, str], int] = {}
-        places = [
-            order.setdefault((example, text), len(order)) for example, text in zip(examples, questions, strict=True)
-        ]
-        first = {place: row for row, place in reversed(list(enumerate(places)))}
-        rows = [first[place] for place in range(len(order))]
-        once = _joined(
-            self.batches(
-                lambda some: self._judge([examples[row] for row in some], [questions[row] for row in some]), rows
-            )
-        )
+        # A policy with little entropy samples its greedy question: equal texts are scored once.
+        distinct = list(dict.fromkeys(zip(examples, questions, strict=True)))
+        batches = self._retry(lambda pairs: self._score_or_split(*_columns(pairs)), distinct)
+        scored = _concatenated(batches)
+        row_of = {pair: row for row, pair in enumerate(distinct)}
+        rows = [row_of[pair] for pair in zip(examples, questions, strict=True)]
         return ScoredBatch(
-            [once.scores[place] for place in places],
-            {name: [values[place] for place in places] for name, values in once.parts.items()},
-            [once.faults[place] for place in places],
+            [scored.scores[row] for row in rows],
+            {name: [values[row] for row in rows] for name, values in scored.parts.items()},
+            [scored.faults[row] for row in rows],
         )
 
-    def _judge(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
+    def _score_or_split(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
+        """Score a batch, and where that fails each question alone, which shows the one that made it fail."""
         try:
             return self._score(examples, questions)
         except _WrongShape as error:
@@ -90,14 +92,15 @@ class RewardScorer:
         except Exception as error:
             if is_out_of_memory(error):
                 raise
+            kind = type(error).__name__
+            fault = f"{kind}: {error}".strip()
             if len(questions) == 1:
-                return ScoredBatch([math.nan], {}, [f"{type(error).__name__}: {error}".strip()])
-            fault = f"{type(error).__name__}: {error}".strip()
-            if type(error).__name__ not in self._said:
-                self._said.add(type(error).__name__)
-                log.warning("the reward failed on %d questions (%s); each is judged by itself", len(questions), fault)
-        # One text spoils the batch: each by itself shows which.
-        return _joined([self._judge([example], [text]) for example, text in zip(examples, questions, strict=True)])
+                return ScoredBatch([math.nan], {}, [fault])
+            if kind not in self._logged:
+                self._logged.add(kind)
+                log.warning("the reward failed on %d questions (%s); each is scored alone", len(questions), fault)
+        pairs = zip(examples, questions, strict=True)
+        return _concatenated([self._score_or_split([example], [question]) for example, question in pairs])
 
     def _score(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
         result = self.reward.score(
@@ -121,19 +124,23 @@ class RewardScorer:
         return ScoredBatch(scores, parts, faults)
 
 
-def _joined(verdicts: Sequence[ScoredBatch]) -> ScoredBatch:
-    """The verdicts on consecutive questions as one; a part that only some have is NaN for the others."""
-    if len(verdicts) == 1:
-        return verdicts[0]
-    names = dict.fromkeys(name for verdict in verdicts for name in verdict.parts)
+def _columns(pairs: Sequence[tuple[QAExample, str]]) -> tuple[list[QAExample], list[str]]:
+    return [example for example, _ in pairs], [question for _, question in pairs]
+
+
+def _concatenated(batches: Sequence[ScoredBatch]) -> ScoredBatch:
+    """The scores of consecutive batches as one batch; a part that only some have is NaN in the others."""
+    if len(batches) == 1:
+        return batches[0]
+    names = dict.fromkeys(name for batch in batches for name in batch.parts)
     parts: dict[str, list[float]] = {name: [] for name in names}
-    for verdict in verdicts:
+    for batch in batches:
         for name in names:
-            parts[name] += verdict.parts.get(name, [math.nan] * len(verdict.scores))
+            parts[name] += batch.parts.get(name, [math.nan] * len(batch.scores))
     return ScoredBatch(
-        [score for verdict in verdicts for score in verdict.scores],
+        [score for batch in batches for score in batch.scores],
         parts,
-        [fault for verdict in verdicts for fault in verdict.faults],
+        [fault for batch in batches for fault in batch.faults],
     )
 
 
@@ -141,8 +148,8 @@ def _joined(verdicts: Sequence[ScoredBatch]) -> ScoredBatch:
 class ScoredRollout:
     """Texts of a rollout with their rewards (float32, NaN where there is none).
 
-    Shapes: `sampled` b · k texts, the k of a context side by side; `rewards` (b, k); `parts` (b · k,) each; `greedy`
-    (b,) with its texts, None without greedy questions.
+    Shapes: `sampled` b · k texts, the k of a context next to each other; `rewards` (b, k); `parts` (b · k,) each;
+    `greedy` (b,) with its texts, None without greedy questions.
     """
 
     sampled: list[str]
@@ -153,50 +160,50 @@ class ScoredRollout:
 
     @classmethod
     def of(
-        cls, verdict: ScoredBatch, sampled: list[str], greedy: list[str], *, copies: int, device: torch.device
+        cls, scored: ScoredBatch, sampled: list[str], greedy: list[str], *, copies: int, device: torch.device
     ) -> "ScoredRollout":
-        """Take apart the verdict on the sampled and then the greedy questions."""
-        scores = torch.tensor(verdict.scores, device=device)
+        """Divide the scores of the sampled questions, followed by those of the greedy ones."""
+        scores = torch.tensor(scored.scores, device=device)
         count = len(sampled)
         return cls(
             sampled,
             greedy,
             scores[:count].view(-1, copies),
             scores[count:] if greedy else None,
-            {name: torch.tensor(values[:count]) for name, values in verdict.parts.items()},
+            {name: torch.tensor(values[:count]) for name, values in scored.parts.items()},
         )
 
     def measures(self, advantage: Tensor) -> dict[str, tuple[Tensor, Tensor | int]]:
-        """Totals and weights for the log, given the advantages (b, k) before they are shaped."""
+        """Return totals and weights for the log, given the advantages (b, k) before they are shaped."""
         usable = torch.isfinite(self.rewards)
         if self.greedy is not None:
             usable &= torch.isfinite(self.greedy).unsqueeze(-1)
         count, values = usable.sum(), advantage[usable]
-        found: dict[str, tuple[Tensor, Tensor | int]] = {
+        totals: dict[str, tuple[Tensor, Tensor | int]] = {
             "reward_sample": (self.rewards[usable].sum(), count),
             "advantage": (values.sum(), count),
             "advantage_abs": (values.abs().sum(), count),
             "rewards_failed": ((~usable).sum(), usable.numel()),
         }
         if self.greedy is not None:
-            found["reward_greedy"] = (self.greedy.unsqueeze(-1).expand_as(usable)[usable].sum(), count)
+            totals["reward_greedy"] = (self.greedy.unsqueeze(-1).expand_as(usable)[usable].sum(), count)
         for name, values in self.parts.items():
             finite = torch.isfinite(values)
-            found[f"reward_sample_{name}"] = (values[finite].sum(), finite.sum())
-        return found
+            totals[f"reward_sample_{name}"] = (values[finite].sum(), finite.sum())
+        return totals
 
     def rows(self, examples: Sequence[QAExample]) -> list[dict[str, Any]]:
-        """One record for `samples.jsonl` per context: the greedy question and the first of the sampled ones."""
+        """Return one record for `samples.jsonl` per context: the greedy question and the first of the sampled ones."""
         copies = self.rewards.shape[1]
-        found = []
+        records = []
         for row, example in enumerate(examples):
             record: dict[str, Any] = {"id": example.id, "sample": self.sampled[row * copies]}
             record["reward_sample"] = _or_none(self.rewards[row, 0])
             if self.greedy is not None:
                 record |= {"greedy": self.greedy_texts[row], "reward_greedy": _or_none(self.greedy[row])}
             record |= {f"{name}_sample": _or_none(values[row * copies]) for name, values in self.parts.items()}
-            found.append(record)
-        return found
+            records.append(record)
+        return records
 
 
 def _or_none(value: Tensor) -> float | None:
@@ -205,4 +212,4 @@ def _or_none(value: Tensor) -> float | None:
 
 
 class _WrongShape(Exception):
-    """The reward does not keep its contract at all: nothing to survive."""
+    """The reward breaks its contract: not a failure on a question."""

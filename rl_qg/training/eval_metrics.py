@@ -13,17 +13,17 @@ from rl_qg.evaluation.text_measures import held_out_measures
 
 
 class HeldOutQuestions:
-    """Collects the greedy questions of one evaluation, batch by batch, and judges them at its end.
+    """Collects the greedy questions of one evaluation, batch by batch, and measures them at its end.
 
     Args:
-        judge: of the reward that is optimised; training may share it.
-        held_out: another that is only watched, or None.
+        scorer: of the reward that is optimised; training may share it.
+        held_out: another reward that is measured but not optimised, or None.
     """
 
-    def __init__(self, judge: RewardScorer, held_out: Reward | None) -> None:
-        self.judges = {"reward_greedy": judge}
+    def __init__(self, scorer: RewardScorer, held_out: Reward | None) -> None:
+        self.scorers = {"reward_greedy": scorer}
         if held_out is not None:
-            self.judges["held_out"] = RewardScorer(held_out, "held-out reward")
+            self.scorers["held_out"] = RewardScorer(held_out, "held-out reward")
         self._examples: list[QAExample] = []
         self._questions: list[str] = []
         self._divergences: list[tuple[float, int]] = []
@@ -31,8 +31,8 @@ class HeldOutQuestions:
     def add(
         self, examples: Sequence[QAExample], questions: Sequence[str], mask: Tensor, divergence: Tensor | None
     ) -> None:
-        """Take in a batch: its questions, the mask of their tokens (b, t), and the divergence from the reference
-        policy at each token (b, t), if there is one.
+        """Add a batch: its questions, the mask of their tokens (b, t), and the divergence from the reference policy at
+        each token (b, t), if there is one.
         """
         self._examples += examples
         self._questions += questions
@@ -41,19 +41,19 @@ class HeldOutQuestions:
             self._divergences += [(total, int(length)) for total, length in pairs]
 
     def reset_cache(self) -> None:
-        """Make the rewards forget what they remember of earlier questions."""
-        for judge in self.judges.values():
-            judge.reset_cache()
+        """Drop what the rewards have cached of earlier questions."""
+        for scorer in self.scorers.values():
+            scorer.reset_cache()
 
     def collect(self) -> dict[str, float]:
-        """Judge what came in, over all processes, and begin anew. Every process gets the same numbers.
+        """Measure the questions of all processes, and start again with none. Every process gets the same numbers.
 
         Means of rewards leave out questions whose reward failed; `<name>_failed` counts them when there are any.
         """
         scores = {}
         with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-            for name, judge in self.judges.items():
-                scores[name] = judge(self._examples, self._questions).scores
+            for name, scorer in self.scorers.items():
+                scores[name] = scorer(self._examples, self._questions).scores
         divergences = self._divergences or [(math.nan, 0)] * len(self._examples)
         columns = zip(self._examples, self._questions, divergences, *scores.values(), strict=True)
         # By example: the last batch may be filled up with repeats when several processes share the set.
@@ -61,8 +61,8 @@ class HeldOutQuestions:
         measures = held_out_measures(
             [row[1] for row in rows], [row[0].question for row in rows], [row[0].context for row in rows]
         )
-        for place, name in enumerate(scores, start=3):
-            values = [row[place] for row in rows if math.isfinite(row[place])]
+        for column, name in enumerate(scores, start=3):
+            values = [row[column] for row in rows if math.isfinite(row[column])]
             measures[name] = sum(values) / len(values) if values else math.nan
             if len(values) < len(rows):
                 measures[f"{name}_failed"] = len(rows) - len(values)

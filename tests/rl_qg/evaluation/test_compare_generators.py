@@ -7,14 +7,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import sacrebleu
 import torch
 
+from rewards import load
 from rl_qg.confidence_intervals import PassageDraws, mean_interval, paired_interval
 from rl_qg.data.examples import passage_hash
-from rl_qg.evaluation.compare_generators import evaluate_generators
-from rl_qg.evaluation.text_measures import held_out_measures
+from rl_qg.evaluation.compare_generators import _corpus_interval, evaluate_generators
+from rl_qg.evaluation.text_measures import bleu4, held_out_measures
 from rl_qg.generation.generator import Policy
 from rl_qg.runtime.errors import InputError
 from tests.questions import example
@@ -69,12 +71,12 @@ def test_numbers_are_those_of_the_models_and_pairs_are_kept(
     models: dict[str, Path], texts: dict[str, list[str]], tmp_path: Path
 ) -> None:
     result = evaluate_generators(models, ROWS, Length(), tmp_path / "evaluation.json", **OPTIONS)
-    lengths = {name: [len(text) for text in found] for name, found in texts.items()}
+    lengths = {name: [len(text) for text in written] for name, written in texts.items()}
     for name in models:
         part = result["models"][name]
         assert part["reward"]["mean"] == pytest.approx(sum(lengths[name]) / 10)
         gold = [[row.question for row in ROWS]]
-        assert part["bleu4"]["mean"] == pytest.approx(sacrebleu.corpus_bleu(texts[name], gold).score)
+        assert part["bleu4"]["mean"] == pytest.approx(sacrebleu.corpus_bleu(texts[name], gold).score / 100)
     paired = [b - a for a, b in zip(lengths["ce"], lengths["scst"], strict=True)]
     assert result["difference"]["reward"]["mean"] == pytest.approx(sum(paired) / 10)
     assert result["models"]["gold"]["reward"]["mean"] == pytest.approx(5.0)
@@ -85,31 +87,36 @@ def test_numbers_are_those_of_the_models_and_pairs_are_kept(
     assert json.loads((tmp_path / "evaluation.json").read_text()) == result
 
 
-def test_every_model_is_measured_by_what_the_reward_does_not_see(
+def test_every_model_has_the_measures_that_the_reward_does_not_see(
     models: dict[str, Path], texts: dict[str, list[str]], tmp_path: Path
 ) -> None:
-    found = evaluate_generators(models, ROWS, Length(), tmp_path / "evaluation.json", **OPTIONS)["models"]
+    summaries = evaluate_generators(models, ROWS, Length(), tmp_path / "evaluation.json", **OPTIONS)["models"]
     gold, contexts = [row.question for row in ROWS], [row.context for row in ROWS]
     for name, written in {**texts, "gold": gold}.items():
         for measure, value in held_out_measures(written, gold, contexts).items():
             if measure == "bleu4" and name != "gold":
-                assert found[name]["bleu4"]["mean"] == pytest.approx(value)
+                interval = summaries[name]["bleu4"]
+                assert interval["mean"] == pytest.approx(value) and interval["low"] <= value <= interval["high"]
             elif name != "gold" or measure not in ("bleu4", "rouge_l"):  # gold against itself says nothing
-                assert found[name][measure] == value
-    assert not {"bleu4", "rouge_l"} & set(found["gold"])
+                assert summaries[name][measure] == value
+    assert not {"bleu4", "rouge_l"} & set(summaries["gold"])
+    assert summaries["ce"]["bleu_signature"] == f"{load('bleu4').signature}|set:corpus"
+    assert summaries["ce"]["rouge_l_signature"] == f"{load('rouge_l').signature}|set:mean"
 
 
-def test_a_second_reward_is_reported_beside_the_first(
+def test_a_second_reward_is_reported_next_to_the_first(
     models: dict[str, Path], texts: dict[str, list[str]], tmp_path: Path
 ) -> None:
     unwanted = texts["scst"][0].split()[0]
     output = tmp_path / "evaluation.json"
     result = evaluate_generators(models, ROWS, Length(), output, **OPTIONS, held_out=Picky(unwanted))
-    scores = {name: [None if t.startswith(unwanted) else len(t) % 7 for t in found] for name, found in texts.items()}
-    judged = [score for score in scores["scst"] if score is not None]
-    assert 0 < len(judged) < 10
+    scores = {
+        name: [None if t.startswith(unwanted) else len(t) % 7 for t in written] for name, written in texts.items()
+    }
+    usable = [score for score in scores["scst"] if score is not None]
+    assert 0 < len(usable) < 10
     part = result["models"]["scst"]
-    assert (part["held_out"]["mean"], part["held_out"]["n"]) == (pytest.approx(sum(judged) / len(judged)), len(judged))
+    assert (part["held_out"]["mean"], part["held_out"]["n"]) == (pytest.approx(sum(usable) / len(usable)), len(usable))
     assert part["held_out_parts"]["half"]["mean"] == pytest.approx(part["held_out"]["mean"] / 2)
     assert set(part["held_out_parts"]) == {"half"}  # a part that holds no numbers has no mean
     numbers = {name: [math.nan if one is None else one for one in values] for name, values in scores.items()}
@@ -134,7 +141,26 @@ def test_intervals_resample_passages(models: dict[str, Path], tmp_path: Path) ->
     assert once["models"]["gold"]["reward"] == vars(expected)
 
 
-def test_a_reward_that_never_works_ends_the_evaluation_with_its_words(models: dict[str, Path], tmp_path: Path) -> None:
+def test_the_interval_of_bleu_is_of_the_corpus_scores_of_drawn_passages(texts: dict[str, list[str]]) -> None:
+    passages = [k // 2 for k in range(10)]
+    draws = PassageDraws(passages, resamples=60)
+    gold = [row.question for row in ROWS]
+    values = []
+    for weights in np.concatenate(list(draws.blocks())):
+        drawn = [k for k in range(10) for _ in range(int(weights[passages[k]]))]
+        texts_drawn, gold_drawn = [texts["ce"][k] for k in drawn], [gold[k] for k in drawn]
+        values.append(sacrebleu.corpus_bleu(texts_drawn, [gold_drawn]).score / 100)
+    counts = bleu4().statistics(texts["ce"], [[text] for text in gold])
+    interval = _corpus_interval(bleu4(), counts, draws)
+    assert (interval.n, interval.passages, interval.mean) == (10, 5, pytest.approx(values[0]))
+    assert (interval.low, interval.high) == pytest.approx(tuple(np.quantile(values[1:], [0.025, 0.975])))
+    alone = _corpus_interval(bleu4(), counts, PassageDraws([0] * 10, resamples=5))
+    assert alone.low is None and alone.high is None
+
+
+def test_a_reward_that_always_fails_ends_the_evaluation_with_its_error(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match="held_out: it fails on every question: the reward is None"):
         evaluate_generators(models, ROWS, Length(), tmp_path / "e.json", **OPTIONS, held_out=Picky(""))
     with pytest.raises(InputError, match="no held-out examples"):

@@ -1,4 +1,4 @@
-"""Rewards that fail, against rewards that do not."""
+"""Scoring by rewards that fail, compared with rewards that do not."""
 
 import math
 from dataclasses import replace
@@ -34,28 +34,28 @@ def about(questions: list[str]) -> list[QAExample]:
 
 
 def test_scores_and_parts_come_in_the_order_of_the_questions() -> None:
-    verdict = RewardScorer(Length())(about(["a", "bbb", "cc"]), ["a", "bbb", "cc"])
-    assert verdict.scores == [1, 3, 2]
-    assert verdict.parts == {"twice": [2, 6, 4]}  # parts that are no number per question are left out
-    assert verdict.faults == [None] * 3
+    scored = RewardScorer(Length())(about(["a", "bbb", "cc"]), ["a", "bbb", "cc"])
+    assert scored.scores == [1, 3, 2]
+    assert scored.parts == {"twice": [2, 6, 4]}  # parts that are no number per question are left out
+    assert scored.faults == [None] * 3
 
 
-def test_the_same_question_about_the_same_example_is_judged_once() -> None:
+def test_the_same_question_about_the_same_example_is_scored_once() -> None:
     reward = Length()
     examples = [EXAMPLES[0], EXAMPLES[1], EXAMPLES[0], EXAMPLES[0]]
-    verdict = RewardScorer(reward)(examples, ["aa", "aa", "aa", "b"])
-    assert verdict.scores == [2, 2, 2, 1]
+    scored = RewardScorer(reward)(examples, ["aa", "aa", "aa", "b"])
+    assert scored.scores == [2, 2, 2, 1]
     assert reward.calls == [["aa", "aa", "b"]]
 
 
-def test_a_reward_that_raises_costs_only_the_question_it_raised_at() -> None:
-    verdict = RewardScorer(Length())(about(["a", "raise", "cc", "none", "inf"]), ["a", "raise", "cc", "none", "inf"])
-    assert [score for score in verdict.scores if math.isfinite(score)] == [1, 2]
-    assert math.isnan(verdict.parts["twice"][1]) and verdict.parts["twice"][2] == 4
-    assert verdict.faults == [None, "RuntimeError: too hard", None, "the reward is None", "the reward is inf"]
+def test_a_reward_that_raises_costs_only_the_question_that_made_it_raise() -> None:
+    scored = RewardScorer(Length())(about(["a", "raise", "cc", "none", "inf"]), ["a", "raise", "cc", "none", "inf"])
+    assert [score for score in scored.scores if math.isfinite(score)] == [1, 2]
+    assert math.isnan(scored.parts["twice"][1]) and scored.parts["twice"][2] == 4
+    assert scored.faults == [None, "RuntimeError: too hard", None, "the reward is None", "the reward is inf"]
 
 
-def test_examples_are_told_apart_by_more_than_their_id() -> None:
+def test_examples_are_distinguished_by_more_than_their_id() -> None:
     class ContextLength(Length):
         def score(self, questions, contexts, *, answers=None, references=None) -> Any:
             return SimpleNamespace(scores=[float(len(text)) for text in contexts])
@@ -73,20 +73,20 @@ def test_a_part_that_one_question_lacks_is_kept_for_the_others() -> None:
     assert parts["grg"][0] == 0.5 and math.isnan(parts["grg"][1])
 
 
-def test_a_batch_that_fails_where_its_questions_do_not_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_that_fails_where_its_questions_do_not_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     class OneAtATime(Length):
         def score(self, questions, contexts, *, answers=None, references=None) -> Any:
             if len(questions) > 1:
                 raise TypeError("too many")
             return super().score(questions, contexts)
 
-    judge = RewardScorer(OneAtATime())
+    scorer = RewardScorer(OneAtATime())
     for _ in range(2):
-        assert judge(about(["a", "bb"]), ["a", "bb"]).scores == [1, 2]
+        assert scorer(about(["a", "bb"]), ["a", "bb"]).scores == [1, 2]
     assert caplog.text.count("the reward failed on 2 questions (TypeError: too many)") == 1
 
 
-def test_a_reward_that_runs_out_of_memory_gets_fewer_at_a_time_and_says_the_same(caplog) -> None:
+def test_a_reward_that_runs_out_of_memory_gets_fewer_questions_and_returns_the_same(caplog) -> None:
     class Small(Length):
         sizes: ClassVar[list[int]] = []
 
@@ -98,10 +98,10 @@ def test_a_reward_that_runs_out_of_memory_gets_fewer_at_a_time_and_says_the_same
 
     texts = ["a" * (1 + number % 6) for number in range(11)]
     items = [replace(item, id=f"e{number}") for number, item in enumerate(about(texts))]
-    judge = RewardScorer(Small())
-    assert judge(items, texts) == RewardScorer(Length())(items, texts)
+    scorer = RewardScorer(Small())
+    assert scorer(items, texts) == RewardScorer(Length())(items, texts)
     Small.sizes.clear()
-    assert judge(items, texts).scores == [len(text) for text in texts] and max(Small.sizes) == 2
+    assert scorer(items, texts).scores == [len(text) for text in texts] and max(Small.sizes) == 2
     assert caplog.text.count("do not fit into memory") == 1
 
 
@@ -114,21 +114,21 @@ def test_a_reward_of_the_wrong_length_is_refused() -> None:
         RewardScorer(Short())(about(["a", "b", "c"]), ["a", "b", "c"])
 
 
-def test_a_judged_rollout_takes_the_verdict_apart() -> None:
+def test_a_rollout_divides_scores_into_sampled_and_greedy() -> None:
     texts = ["a", "bb", "none", "dddd"]
     examples = [EXAMPLES[0], EXAMPLES[0], EXAMPLES[1], EXAMPLES[1]]
-    verdict = RewardScorer(Length())([*examples, *EXAMPLES[:2]], [*texts, "xyz", "xy"])
-    judged = ScoredRollout.of(verdict, texts, ["xyz", "xy"], copies=2, device=torch.device("cpu"))
-    assert judged.rewards[0].tolist() == [1, 2] and math.isnan(judged.rewards[1, 0]) and judged.rewards[1, 1] == 4
-    assert judged.greedy is not None and judged.greedy.tolist() == [3, 2]
-    measures = judged.measures(torch.tensor([[-2.0, -1.0], [0.0, 2.0]]))
+    scored = RewardScorer(Length())([*examples, *EXAMPLES[:2]], [*texts, "xyz", "xy"])
+    rollout = ScoredRollout.of(scored, texts, ["xyz", "xy"], copies=2, device=torch.device("cpu"))
+    assert rollout.rewards[0].tolist() == [1, 2] and math.isnan(rollout.rewards[1, 0]) and rollout.rewards[1, 1] == 4
+    assert rollout.greedy is not None and rollout.greedy.tolist() == [3, 2]
+    measures = rollout.measures(torch.tensor([[-2.0, -1.0], [0.0, 2.0]]))
     means = {name: float(total) / float(weight) for name, (total, weight) in measures.items()}
     assert means["reward_sample"] == pytest.approx(7 / 3)
-    assert means["reward_greedy"] == pytest.approx((3 + 3 + 2) / 3)  # beside the samples it is compared with
+    assert means["reward_greedy"] == pytest.approx((3 + 3 + 2) / 3)  # once for each sample it is compared with
     assert means["advantage"] == pytest.approx(means["reward_sample"] - means["reward_greedy"])
     assert means["advantage_abs"] == pytest.approx(5 / 3)
     assert means["rewards_failed"] == 0.25
-    rows = judged.rows(EXAMPLES[:2])
+    rows = rollout.rows(EXAMPLES[:2])
     assert rows[0] == {
         **{"id": "e0", "sample": "a", "reward_sample": 1.0, "greedy": "xyz", "reward_greedy": 3.0},
         "twice_sample": 2.0,
