@@ -13,21 +13,21 @@ import numpy as np
 import torch
 
 from rl_qg.augmentation.candidates import MEASURES
-from rl_qg.augmentation.funnel import Record, Rule, RuleFilter, Work
-from rl_qg.augmentation.measures import Measure, Taker, model_identity
+from rl_qg.augmentation.funnel import FilterResources, Record, RowFilter, Rule
+from rl_qg.augmentation.measures import CandidateMeasure, MeasureFunction, model_identity
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.readers.features import Collator, Windows, best_answers, encode
+from rl_qg.readers.features import WindowCollator, Windows, best_answers, encode
 from rl_qg.readers.model import load_model, load_tokenizer
 from rl_qg.readers.squad_scores import f1
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.out_of_memory import Halving
+from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 
 AT_ONCE = 16
 """Batches that are measured together, so that windows of one length can meet."""
 
 
 @dataclass
-class RoundTrip(RuleFilter):
+class RoundTrip(RowFilter):
     """Keeps questions whose answer a reader gives back.
 
     Args:
@@ -62,14 +62,14 @@ class RoundTrip(RuleFilter):
             ),
         ]
 
-    def measure(self, work: Work) -> Measure:
+    def measure(self, work: FilterResources) -> CandidateMeasure:
         """F1 of the reader's answer; the threshold has no part in it."""
         decides = {key: value for key, value in asdict(self).items() if key not in ("min_f1", "batch_size")}
 
-        def load() -> tuple[Taker, Mapping[str, Any]]:
+        def load() -> tuple[MeasureFunction, Mapping[str, Any]]:
             return _Reader(self, work.device), {"reader": self.reader}
 
-        return Measure("round_trip", {"round_trip": model_identity(decides)}, load, AT_ONCE * self.batch_size)
+        return CandidateMeasure("round_trip", {"round_trip": model_identity(decides)}, load, AT_ONCE * self.batch_size)
 
     def rules(self) -> list[Rule]:
         """One rule."""
@@ -102,8 +102,8 @@ class _Reader:
                 f"{at}reader={options.reader}: has no trained span head; train one with rl-qg qa data.train=… "
                 "output_dir=READER and give that folder"
             )
-        self.collate = Collator(self.tokenizer.pad_token_id)
-        self.halving = Halving(options.name, f"lower {at}batch_size")
+        self.collate = WindowCollator(self.tokenizer.pad_token_id)
+        self.halving = OutOfMemoryRetry(options.name, f"lower {at}batch_size")
 
     def __call__(self, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """For each candidate the F1 of the reader's answer, and that answer."""

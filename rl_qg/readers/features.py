@@ -1,4 +1,4 @@
-"""What the extractive reader sees and what it says: windows of question and passage, and answer texts from logits.
+"""What the extractive reader reads and what it answers: windows of question and passage, and answer texts from logits.
 
 Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), section 4.2: the answer is the
 span with the highest sum of start and end logits. Passages that are too long are read in overlapping windows.
@@ -24,14 +24,14 @@ WINDOWS_AT_ONCE = 1024
 
 @dataclass(frozen=True)
 class Windows:
-    """A data set of W windows with T tokens in all; window w owns `bounds[w]:bounds[w + 1]` of the arrays over tokens.
+    """A data set of W windows with T tokens in all; window w is `bounds[w]:bounds[w + 1]` of the arrays over tokens.
 
     ids (T,), token_types (T,) or None: model input, without padding.
     offsets (T, 2): first and one past last character of a token, in its own text (question or passage).
     bounds (W + 1,), examples (W,): where each window begins, and the index of its example.
     contexts (W, 2): first and one past last position of the passage within the window.
-    labels (W, 2): positions of the first and last token of the first answer; both that of the class token where the
-        answer is not whole in the window.
+    labels (W, 2): positions of the first and last token of the first answer; both are the class token's where the
+        window does not hold the whole answer.
     questions_cut: how many questions were too long and lost their end.
     """
 
@@ -58,19 +58,19 @@ class Windows:
         return np.diff(self.bounds)
 
     def counts(self) -> dict[str, int]:
-        """Numbers of examples, of windows, of cut questions, and of examples whose answer is whole in no window."""
-        found = (self.contexts[:, 0] <= self.labels[:, 0]) & (self.labels[:, 0] < self.contexts[:, 1])
+        """Numbers of examples, of windows, of cut questions, and of examples whose answer no window holds whole."""
+        has_answer = (self.contexts[:, 0] <= self.labels[:, 0]) & (self.labels[:, 0] < self.contexts[:, 1])
         examples = len(np.unique(self.examples))
         return {
             "examples": examples,
             "windows": len(self),
             "questions_cut": self.questions_cut,
-            "answers_in_no_window": examples - len(np.unique(self.examples[found])),
+            "answers_in_no_window": examples - len(np.unique(self.examples[has_answer])),
         }
 
 
 @dataclass(frozen=True)
-class Collator:
+class WindowCollator:
     """Pads windows on the right to the longest of the batch, whatever side the tokenizer prefers: (batch, longest)."""
 
     pad_id: int
@@ -108,13 +108,13 @@ def encode(
 ) -> Windows:
     """Tokenise each example into one or several windows of at most `max_length` tokens, special tokens included.
 
-    Neighbouring windows of a passage share `doc_stride` tokens. A question may fill half a window, and less where the
-    shared tokens need the room: the end of a longer one is cut and counted. `tokenizer` is a fast one; `token_types`
-    tells question (0) and passage (1) apart for models that were pretrained so.
-    Raises `InputError` when `max_length` has no room for a question beside `doc_stride`.
+    Neighbouring windows of a passage share `doc_stride` tokens. A question may fill half a window, or less where the
+    shared tokens need the space: the end of a longer one is cut and counted. `tokenizer` is a fast one; `token_types`
+    marks question (0) and passage (1) for models that were pretrained with token types.
+    Raises `InputError` when `max_length` leaves no room for a question besides `doc_stride`.
     """
     limit = _question_limit(tokenizer, max_length, doc_stride)
-    rows: list[_Row] = []
+    rows: list[_Window] = []
     questions_cut = 0
     begins = range(0, len(examples), EXAMPLES_AT_ONCE)
     for begin in tqdm(begins, desc="windows", unit="k examples", disable=not progress):
@@ -147,7 +147,7 @@ def encode(
 
 
 @dataclass(frozen=True)
-class _Row:
+class _Window:
     """One window before it joins the flat arrays; fields as in `Windows`."""
 
     ids: NDArray[np.int32]
@@ -158,25 +158,25 @@ class _Row:
     label: tuple[int, int]
 
 
-def _row(encoding: Any, number: int, example: QAExample, cls_id: int | None) -> _Row:
+def _row(encoding: Any, number: int, example: QAExample, cls_id: int | None) -> _Window:
     parts = encoding.sequence_ids  # None for a special token, 0 for the question, 1 for the passage
     first = parts.index(1) if 1 in parts else 0
     last = len(parts) - parts[::-1].index(1) if 1 in parts else 0
     offsets = np.array(encoding.offsets, dtype=np.int32)
-    nowhere = encoding.ids.index(cls_id) if cls_id in encoding.ids else 0
+    no_answer = encoding.ids.index(cls_id) if cls_id in encoding.ids else 0
     answer = _answer_tokens(offsets[first:last], example)
-    return _Row(
+    return _Window(
         ids=np.array(encoding.ids, dtype=np.int32),
         token_types=np.array(encoding.type_ids, dtype=np.int8),
         offsets=offsets,
         example=number,
         context=(first, last),
-        label=(nowhere, nowhere) if answer is None else (first + answer[0], first + answer[1]),
+        label=(no_answer, no_answer) if answer is None else (first + answer[0], first + answer[1]),
     )
 
 
 def _answer_tokens(offsets: NDArray[np.int32], example: QAExample) -> tuple[int, int] | None:
-    """First and last token that share a character with the first answer; None when it is not whole among these."""
+    """First and last token that share a character with the first answer; None unless these hold all of it."""
     if not example.answers:
         return None
     text, begin = example.answers[0].text, example.answers[0].start

@@ -4,14 +4,12 @@ import inspect
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import Subset
@@ -26,15 +24,14 @@ from transformers import (
     TrainingArguments,
 )
 
-from rl_qg.readers.features import Collator, Windows
+from rl_qg.readers.encoders import GOOD_ENCODERS, loading
+from rl_qg.readers.features import WindowCollator, Windows
 from rl_qg.runtime.checkpoints import CompleteCheckpoints
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import load_whole
 from rl_qg.runtime.sharded_weights import WholeModel
 
 log = logging.getLogger(__name__)
-
-GOOD_READERS = "give an encoder such as distilbert, bert or roberta"
 
 
 class QATrainer(WholeModel, CompleteCheckpoints, Trainer):
@@ -59,7 +56,7 @@ class QATrainer(WholeModel, CompleteCheckpoints, Trainer):
         super().__init__(
             model=model,
             args=args,
-            data_collator=Collator(processing_class.pad_token_id),
+            data_collator=WindowCollator(processing_class.pad_token_id),
             train_dataset=train_dataset,
             processing_class=processing_class,
             **kwargs,
@@ -96,15 +93,15 @@ class QATrainer(WholeModel, CompleteCheckpoints, Trainer):
         prediction_loss_only: bool,
         ignore_keys: list[str] | None = None,
     ) -> Any:
-        """As the library's, without labels: logits are all we ask for."""
+        """As the library's, without labels: only the logits are needed."""
         return super().prediction_step(model, _without_labels(inputs), prediction_loss_only, ignore_keys)
 
     def predict_logits(self, windows: Windows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Start and end logits, each (W, longest), of all windows, on every process."""
         order = np.argsort(-windows.lengths, kind="stable")  # neighbours of one length need little padding
-        found: Any = self.predict(Subset(windows, order.tolist())).predictions  # type: ignore[arg-type]
+        logits: Any = self.predict(Subset(windows, order.tolist())).predictions  # type: ignore[arg-type]
         back = np.argsort(order)
-        return found[0][back], found[1][back]
+        return logits[0][back], logits[1][back]
 
 
 def _without_labels(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -112,28 +109,32 @@ def _without_labels(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def load_tokenizer(path: str, *, max_length: int) -> tuple[PreTrainedTokenizerBase, bool]:
-    """Load the tokenizer of a reader and say whether the model tells question and passage apart by token types.
+    """Load the tokenizer of a reader, and whether the model separates question and passage by token types.
 
     `path` is a local folder or a Hub name. Raises `InputError` when there is no such model, it is no encoder, its
     tokenizer gives no character offsets, or it cannot read windows of `max_length` tokens.
     """
-    at = f"qa.model.path={path}"
-    with _loading(path) as name:
+    setting = f"qa.model.path={path}"
+    with loading(path, "qa.model.path", "reader") as name:
         config = AutoConfig.from_pretrained(name)
-        kind: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING.get(type(config), None)
-        if kind is None or config.is_encoder_decoder:
-            raise InputError(f"{at}: a model of type {config.model_type!r} is no extractive reader: {GOOD_READERS}")
+        model_class: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING.get(type(config), None)
+        if model_class is None or config.is_encoder_decoder:
+            raise InputError(
+                f"{setting}: a model of type {config.model_type!r} is no extractive reader: {GOOD_ENCODERS}"
+            )
         tokenizer = AutoTokenizer.from_pretrained(name)
     if not tokenizer.is_fast:
-        raise InputError(f"{at}: its tokenizer gives no character offsets: give a model with a tokenizer.json")
+        raise InputError(f"{setting}: its tokenizer gives no character offsets: give a model with a tokenizer.json")
     if tokenizer.pad_token_id is None:
-        raise InputError(f"{at}: its tokenizer has no padding token: {GOOD_READERS}")
+        raise InputError(f"{setting}: its tokenizer has no padding token: {GOOD_ENCODERS}")
     if not len(tokenizer.all_special_ids) < len(tokenizer) <= config.vocab_size:
-        raise InputError(f"{at}: {len(tokenizer)} tokens in the tokenizer do not fit {config.vocab_size} in the model")
+        raise InputError(
+            f"{setting}: {len(tokenizer)} tokens in the tokenizer do not fit {config.vocab_size} in the model"
+        )
     longest = min(getattr(config, "max_position_embeddings", None) or max_length, tokenizer.model_max_length)
     if max_length > longest:
         raise InputError(f"qa.max_length={max_length} is above the {longest} tokens that {path} can read: lower it")
-    arguments = inspect.signature(kind.forward).parameters
+    arguments = inspect.signature(model_class.forward).parameters
     types = "token_type_ids" in tokenizer.model_input_names and "token_type_ids" in arguments
     return tokenizer, types and config.type_vocab_size > 1
 
@@ -144,7 +145,7 @@ def load_model(path: str) -> PreTrainedModel:
     Raises `InputError` when there is no such model or its weights cannot be read (safetensors only).
     """
     load_whole()
-    with _loading(path) as name, _quiet():
+    with loading(path, "qa.model.path", "reader") as name, _quiet():
         model, info = AutoModelForQuestionAnswering.from_pretrained(
             name, num_labels=2, use_safetensors=True, dtype=torch.float32, output_loading_info=True
         )
@@ -152,27 +153,6 @@ def load_model(path: str) -> PreTrainedModel:
     if missing:
         log.warning("%s: %d weights besides the span head start at random, such as %s", path, len(missing), missing[0])
     return model
-
-
-@contextmanager
-def _loading(path: str) -> Iterator[str]:
-    """Give the name to load `path` by, and turn what goes wrong into one clear line."""
-    at, folder = f"qa.model.path={path}", Path(path).expanduser()
-    is_local = folder.is_dir()
-    if not is_local and (path.startswith(("/", ".", "~")) or path.count("/") > 1):
-        raise InputError(f"{at}: no such folder; check the path")
-    try:
-        yield str(folder) if is_local else path
-    except InputError:
-        raise
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        if is_local:
-            raise InputError(f"{at}: no reader in this folder can be loaded ({reason})") from None
-        raise InputError(
-            f"{at}: the Hugging Face hub could not be reached or has no such model ({reason}): "
-            "give a local folder with qa.model.path=FOLDER"
-        ) from None
 
 
 @contextmanager

@@ -43,7 +43,8 @@ def exact_match(prediction: str, answer: str) -> float:
 def f1(prediction: str, answer: str) -> float:
     """Harmonic mean of precision and recall over normalised words, counted with repetition.
 
-    0.0 when no word is shared, hence also when nothing is left of both (where `exact_match` is 1.0), as in the source.
+    0.0 when no word is shared, and so also when both are empty after normalisation (where `exact_match` is 1.0), as in
+    the source.
     """
     predicted, expected = normalise_answer(prediction).split(), normalise_answer(answer).split()
     shared = sum((Counter(predicted) & Counter(expected)).values())

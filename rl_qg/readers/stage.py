@@ -1,7 +1,7 @@
-"""The QA stage: train an extractive reader over several seeds, score it, and compare two of them question by question.
+"""The QA stage: train an extractive reader over several seeds, score it, and compare two readers question by question.
 
-A generator is worth what its questions teach: the reader trained on augmented data is held against one trained on
-gold data alone (QRelScore paper, data augmentation for QA).
+A generator is as good as the reader that its questions train: the reader trained on augmented data is compared with
+one trained on gold data alone (QRelScore paper, data augmentation for QA).
 """
 
 import dataclasses
@@ -20,8 +20,8 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from rl_qg.confidence_intervals import PassageDraws, mean_interval, paired_interval
 from rl_qg.data.examples import QAExample, examples_hash, passage_hash
+from rl_qg.readers.encoders import fine_tuning_arguments
 from rl_qg.readers.features import Windows, best_answers, encode
-from rl_qg.readers.fine_tuning import fine_tuning_arguments
 from rl_qg.readers.model import QATrainer, load_model, load_tokenizer
 from rl_qg.readers.squad_scores import score_predictions
 from rl_qg.runtime.checkpoints import last_checkpoint
@@ -40,7 +40,7 @@ PRECISIONS = ("no", "bf16", "fp16")
 
 @dataclass(frozen=True)
 class _Job:
-    """What `train_reader` was asked to do."""
+    """The arguments of `train_reader`."""
 
     train: Sequence[QAExample]
     validation: Sequence[QAExample]
@@ -51,20 +51,20 @@ class _Job:
 
     @property
     def processes(self) -> PartialState:
-        """The processes of this run; asked anew each time, because every `TrainingArguments` resets them."""
+        """The processes of this run; created anew each time, because every `TrainingArguments` resets them."""
         return PartialState(cpu=self.use_cpu)
 
     def folder(self, seed: int) -> Path:
         return self.output_dir / f"seed-{seed}"
 
     def check(self) -> None:
-        """Raise `InputError` for what can be known before anything is loaded."""
+        """Raise `InputError` for what can be checked before anything is loaded."""
         settings = self.settings
         for name, examples in (("train", self.train), ("validation", self.validation)):
             if not examples:
                 raise InputError(f"data.{name}: no examples for the reader; check the source and its limits")
-            if nameless := next((example.id for example in examples if not example.question.strip()), None):
-                raise InputError(f"data.{name}: example {nameless} has no question; the reader needs one for each")
+            if unasked := next((example.id for example in examples if not example.question.strip()), None):
+                raise InputError(f"data.{name}: example {unasked} has no question; the reader needs one for each")
         if len({example.id for example in self.validation}) < len(self.validation):
             raise InputError("data.validation: some ids occur twice, but predictions go by id; make them unique")
         if not settings.seeds or len(set(settings.seeds)) < len(settings.seeds):
@@ -86,7 +86,7 @@ class _Job:
 
 @dataclass(frozen=True)
 class _Features:
-    """What every seed trains and predicts on."""
+    """What every seed is trained on and predicts."""
 
     tokenizer: PreTrainedTokenizerBase
     train: Windows
@@ -139,24 +139,24 @@ def train_reader(
 
 
 def _inputs(job: _Job, seed: int, data: Mapping[str, str]) -> dict[str, Any]:
-    """Everything that decides how a seed comes out, so that a resumed run is the same run."""
+    """Everything that the result of a seed depends on, so that a resumed run is the same run."""
     settings = dataclasses.asdict(job.settings)
     seeds = settings.pop("seeds")
-    # The first seed also leaves its model, so another order of seeds is another run.
-    decided = {**settings, "precision": job.precision, "data": dict(data), "seed": seed}
-    return decided | {"keeps_model": seed == seeds[0], "processes": job.processes.num_processes}
+    # The first seed also keeps its model, so another order of seeds is another run.
+    inputs = {**settings, "precision": job.precision, "data": dict(data), "seed": seed}
+    return inputs | {"keeps_model": seed == seeds[0], "processes": job.processes.num_processes}
 
 
 def _refuse_other_run(folder: Path, inputs: Mapping[str, Any], accept_changed_data: bool) -> None:
     path = folder / "inputs.json"
     if not path.exists():
         return
-    found = read_json(path)
-    differing = [key for key in inputs if found.get(key) != inputs[key]]
+    earlier = read_json(path)
+    differing = [key for key in inputs if earlier.get(key) != inputs[key]]
     if (folder / "qa_metrics.json").exists():
-        differing = [key for key in differing if key != "processes"]  # it is complete: the number matters no longer
+        differing = [key for key in differing if key != "processes"]  # it is complete: the number no longer matters
     if differing == ["data"]:
-        before, now = found["data"], inputs["data"]
+        before, now = earlier["data"], inputs["data"]
         role = next(role for role in now if before.get(role) != now[role])
         changed = (
             f"data.{role}: has changed since {folder} was begun (SHA-256 of its examples {before.get(role, '')[:8]}, "
@@ -164,8 +164,8 @@ def _refuse_other_run(folder: Path, inputs: Mapping[str, Any], accept_changed_da
         )
         if not accept_changed_data:
             raise InputError(
-                f"{changed}; put the old file back, choose another output_dir, delete that folder, or go on all the "
-                "same with accept_changed_data=true"
+                f"{changed}; put the old file back, choose another output_dir, delete that folder, or go on "
+                "anyway with accept_changed_data=true"
             )
         log.warning("%s (accept_changed_data=true); finished seeds stay as they are", changed)
     elif differing:
@@ -193,7 +193,7 @@ def _features(job: _Job) -> _Features:
 
 
 def _run_seed(job: _Job, seed: int, features: _Features) -> None:
-    """Train, predict and score; `qa_metrics.json`, written last, says that the seed is finished."""
+    """Train, predict and score; `qa_metrics.json` is written last and marks the seed as finished."""
     folder, settings = job.folder(seed), job.settings
     trainer = _trained(job, seed, features)
     start_logits, end_logits = trainer.predict_logits(features.validation)
@@ -224,11 +224,11 @@ def _run_seed(job: _Job, seed: int, features: _Features) -> None:
 
 
 def _trained(job: _Job, seed: int, features: _Features) -> QATrainer:
-    transformers.set_seed(seed)  # the span head is drawn from it
+    transformers.set_seed(seed)  # initialises the span head
     model = load_model(job.settings.model.path)
     trainer = QATrainer(
         model,
-        job.arguments(seed),  # behind the model: with those of ZeRO-3 it would be loaded in pieces
+        job.arguments(seed),  # after the model: under ZeRO-3 they would make it load in pieces
         processing_class=features.tokenizer,
         train_dataset=features.train,
     )
@@ -307,7 +307,7 @@ def compare(baseline_dir: Path, augmented_dir: Path, output: Path) -> dict[str, 
 
 
 def _mismatch(first: Set[str], second: Set[str], first_hash: str, second_hash: str) -> str:
-    """Say how two sets of questions differ, or nothing."""
+    """How two sets of questions differ; empty where they do not."""
     if first != second:
         counts = f"{len(first - second)} only in the first, {len(second - first)} only in the second"
         return f"other questions ({counts}, such as {min(first ^ second)})"

@@ -1,6 +1,7 @@
-"""Encoders that label tokens: how one is loaded, its batches made, and how it is trained once and judged.
+"""Encoders that label tokens: loading one, making its batches, training it once and evaluating it.
 
-The extractor of answers (`rl_qg.generation.answers.extractor_stage`) and the keyphrase predictor (`rl_qg.readers.kpqa_stage`) are such.
+The answer extractor (`rl_qg.generation.answers.extractor_stage`) and the keyphrase predictor
+(`rl_qg.readers.keyphrase_predictor`) are such encoders.
 """
 
 import shutil
@@ -24,7 +25,7 @@ from transformers import (
     Trainer,
 )
 
-from rl_qg.readers.fine_tuning import fine_tuning_arguments
+from rl_qg.readers.encoders import GOOD_ENCODERS, fine_tuning_arguments, loading
 from rl_qg.runtime.checkpoints import CompleteCheckpoints, last_checkpoint
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json, write_json
@@ -34,8 +35,7 @@ from rl_qg.runtime.progress import show_progress
 from rl_qg.runtime.sharded_weights import WholeModel
 from rl_qg.settings import TrainAnswersSettings, TrainKPQASettings
 
-IGNORED = -100  # what the loss of transformers leaves out
-GOOD = "give an encoder such as distilbert, bert or roberta"
+IGNORED = -100  # the label that the loss of transformers leaves out
 
 
 class TokenLabelTrainer(WholeModel, CompleteCheckpoints, Trainer):
@@ -45,7 +45,7 @@ class TokenLabelTrainer(WholeModel, CompleteCheckpoints, Trainer):
 
 
 @dataclass(frozen=True)
-class Collator:
+class TokenLabelCollator:
     """Pads windows on the right: `input_ids`, `attention_mask` and, where items have them, `labels`, each (batch,
     longest).
     """
@@ -53,7 +53,7 @@ class Collator:
     pad_id: int
 
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """The batch of some items."""
+        """Return the batch of `items`."""
         padding = {"input_ids": self.pad_id, "labels": IGNORED}
         batch = {
             name: torch.nn.utils.rnn.pad_sequence(
@@ -73,20 +73,14 @@ def load_tokenizer(path: str, key: str) -> PreTrainedTokenizerBase:
     Raises:
         InputError: there is no such model, it is no encoder, or its tokenizer gives no character offsets.
     """
-    at = f"{key}={path}"
-    folder = Path(path).expanduser()
-    if not folder.is_dir() and (path.startswith(("/", ".", "~")) or path.count("/") > 1):
-        raise InputError(f"{at}: no such folder; check the path")
-    try:
-        config = AutoConfig.from_pretrained(str(folder) if folder.is_dir() else path)
-        tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else path)
-    except (OSError, ValueError, KeyError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{at}: no such model ({reason}); give the folder of one") from None
+    setting = f"{key}={path}"
+    with loading(path, key, "encoder") as name:
+        config = AutoConfig.from_pretrained(name)
+        tokenizer = AutoTokenizer.from_pretrained(name)
     if type(config) not in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING or config.is_encoder_decoder:
-        raise InputError(f"{at}: a model of type {config.model_type!r} cannot tag tokens: {GOOD}")
+        raise InputError(f"{setting}: a model of type {config.model_type!r} cannot label tokens: {GOOD_ENCODERS}")
     if not tokenizer.is_fast or tokenizer.pad_token_id is None:
-        raise InputError(f"{at}: its tokenizer gives no character offsets, or has no padding token: {GOOD}")
+        raise InputError(f"{setting}: its tokenizer gives no character offsets, or no padding token: {GOOD_ENCODERS}")
     return tokenizer
 
 
@@ -97,7 +91,7 @@ def longest_window(path: str, tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def load_model(path: str, labels: Sequence[str], seed: int) -> PreTrainedModel:
-    """An encoder with a head for `labels`; a head that the checkpoint lacks is drawn from `seed`."""
+    """An encoder with a head for `labels`; a head that the checkpoint lacks is initialised from `seed`."""
     load_whole()
     transformers.set_seed(seed)
     names = dict(enumerate(labels))
@@ -110,11 +104,11 @@ def load_model(path: str, labels: Sequence[str], seed: int) -> PreTrainedModel:
     )
 
 
-def trained(
+def train_token_classifier(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     items: Dataset[dict[str, Any]],
-    collator: Collator,
+    collator: TokenLabelCollator,
     settings: TrainAnswersSettings | TrainKPQASettings,
     output_dir: Path,
     *,
@@ -123,7 +117,7 @@ def trained(
     precision: str,
     title: str,
 ) -> TokenLabelTrainer:
-    """Train on `items`, from the last checkpoint in `output_dir` where there is one; `title` is that of the bar."""
+    """Train on `items`, from the last checkpoint in `output_dir` if there is one; `title` names the progress bar."""
     trainer = TokenLabelTrainer(
         model=model,
         args=fine_tuning_arguments(settings, output_dir, seed=seed, use_cpu=use_cpu, precision=precision),
@@ -136,26 +130,26 @@ def trained(
     return trainer
 
 
-def trained_once(
+def train_once(
     output_dir: Path,
     metrics: str,
     train: Callable[[], TokenLabelTrainer],
-    judge: Callable[[torch.device], dict[str, Any]],
+    evaluate: Callable[[torch.device], dict[str, Any]],
     *,
     use_cpu: bool,
 ) -> dict[str, Any]:
-    """What the file `metrics` in `output_dir` holds; where it is missing, train, save the whole model there, judge it
-    in the main process and write the file last. Every process calls this.
+    """Return what the file `metrics` in `output_dir` holds. Where there is none, train, save the whole model there,
+    evaluate it in the main process, and write the file last. Every process calls this.
     """
     path = output_dir / metrics
     if not from_main(PartialState(cpu=use_cpu), path.exists):
         trainer = train()
         trainer.save_whole(output_dir)
         if trainer.is_world_process_zero():
-            write_json(path, judge(trainer.args.device))
+            write_json(path, evaluate(trainer.args.device))
         trainer.accelerator.wait_for_everyone()
     if PartialState().is_main_process:
         for checkpoint in output_dir.glob("checkpoint-*"):
             shutil.rmtree(checkpoint)
-    found: dict[str, Any] = read_json(path)
-    return found
+    evaluated: dict[str, Any] = read_json(path)
+    return evaluated

@@ -19,7 +19,7 @@ from transformers import (
 
 from rewards.words import UNSPACED_LETTERS
 from rl_qg.data.examples import QAExample
-from rl_qg.readers.token_classifier import IGNORED, Collator, load_tokenizer, longest_window
+from rl_qg.readers.token_classifier import IGNORED, TokenLabelCollator, load_tokenizer, longest_window
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 from rl_qg.runtime.processes import load_whole
@@ -143,7 +143,7 @@ class ExtractorAnswers:
         found: list[list[tuple[TokenWindow, NDArray[np.float32]]]] = [[] for _ in contexts]
         for begin in range(0, len(rows), len(contexts)):
             part = rows[begin : begin + len(contexts)]
-            batch = Collator(self._tokenizer.pad_token_id)([{"input_ids": row.ids} for row in part])
+            batch = TokenLabelCollator(self._tokenizer.pad_token_id)([{"input_ids": row.ids} for row in part])
             logits = self._model(**{name: value.to(self._model.device) for name, value in batch.items()}).logits
             for row, probabilities in zip(part, logits.float().softmax(-1).cpu().numpy(), strict=True):
                 found[row.passage].append((row, probabilities[: len(row.ids)]))

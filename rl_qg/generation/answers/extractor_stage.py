@@ -18,13 +18,13 @@ from rl_qg.data.examples import QAExample
 from rl_qg.generation.answers.extractor import LABELS, ExtractorAnswers, human_spans, labels_of, windows
 from rl_qg.generation.answers.scores import score_proposals
 from rl_qg.readers.token_classifier import (
-    Collator,
+    TokenLabelCollator,
     TokenLabelTrainer,
     load_model,
     load_tokenizer,
     longest_window,
-    trained,
-    trained_once,
+    train_once,
+    train_token_classifier,
 )
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AnswersSettings, TrainAnswersSettings
@@ -73,8 +73,8 @@ def train_extractor(
         tokenizer = _checked(train, validation, settings)
         model = load_model(settings.model.path, LABELS, seed)
         model.config.answer_window = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
-        items, collator = _Tagged(train, tokenizer, settings), Collator(tokenizer.pad_token_id)
-        return trained(
+        items, collator = _Tagged(train, tokenizer, settings), TokenLabelCollator(tokenizer.pad_token_id)
+        return train_token_classifier(
             *(model, tokenizer, items, collator, settings, output_dir),
             seed=seed,
             use_cpu=use_cpu,
@@ -85,7 +85,7 @@ def train_extractor(
     def judge(device: torch.device) -> dict[str, Any]:
         return _judge(output_dir, validation, settings, device)
 
-    found = trained_once(output_dir, METRICS, train_it, judge, use_cpu=use_cpu)
+    found = train_once(output_dir, METRICS, train_it, judge, use_cpu=use_cpu)
     best = found["proposals"]["10"]
     log.info(
         "10 answers a passage: %.1f %% of the human answers are among them, %.1f %% of them are human answers",

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerFast
 
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.readers.features import Collator, Windows, best_answers, encode
+from rl_qg.readers.features import WindowCollator, Windows, best_answers, encode
 from rl_qg.runtime.errors import InputError
 
 TEXT = (
@@ -209,7 +209,7 @@ def test_batches_are_padded_on_the_right_and_carry_token_types() -> None:
     items = [example("red fox", "fox", "who ?"), example("the red fox ran", "ran", "who saw ?")]
     tokenizer = wordpiece(padding_side="left")
     windows = encode(items, tokenizer, max_length=64, doc_stride=16, token_types=True)
-    batch = Collator(tokenizer.pad_token_id)([windows[0], windows[1]])
+    batch = WindowCollator(tokenizer.pad_token_id)([windows[0], windows[1]])
     longest = int(windows.lengths.max())
     assert {name: tuple(value.shape) for name, value in batch.items()} == {
         "input_ids": (2, longest),
@@ -225,7 +225,7 @@ def test_batches_are_padded_on_the_right_and_carry_token_types() -> None:
         assert batch["attention_mask"][row].tolist() == [1] * length + [0] * (longest - length)
         assert batch["input_ids"][row, length:].eq(tokenizer.pad_token_id).all()
     plain = encode(items, tokenizer, max_length=64, doc_stride=16, token_types=False)
-    assert "token_type_ids" not in Collator(0)([plain[0]])
+    assert "token_type_ids" not in WindowCollator(0)([plain[0]])
 
 
 # --- Logits to answers ---

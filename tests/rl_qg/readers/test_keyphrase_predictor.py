@@ -14,8 +14,13 @@ from transformers import AutoTokenizer, BertConfig, BertModel, DistilBertConfig,
 from rewards import KPQA, MetricInputError
 from rl_qg.commands.cli import run_command
 from rl_qg.data.examples import Answer, QAExample, write_squad
-from rl_qg.readers.kpqa_data import KEYPHRASE, OTHER, KeyphraseItems, answered_sentence
-from rl_qg.readers.kpqa_stage import train_predictor
+from rl_qg.readers.keyphrase_predictor import (
+    KEYPHRASE,
+    OTHER,
+    KeyphraseItems,
+    answered_sentence,
+    train_predictor,
+)
 from rl_qg.readers.token_classifier import IGNORED
 from rl_qg.runtime.errors import InputError, Terminated
 from rl_qg.runtime.preemption import Preemption
@@ -226,7 +231,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(
     assert [path.name for path in (tmp_path / "stopped").glob("checkpoint-*")] == ["checkpoint-3"]
     assert train("stopped") == whole
     before = (tmp_path / "stopped" / "kpqa_metrics.json").read_text()
-    monkeypatch.setattr("rl_qg.readers.kpqa_stage.load_model", lambda path: pytest.fail("trained again"))
+    monkeypatch.setattr("rl_qg.readers.keyphrase_predictor.load_model", lambda path: pytest.fail("trained again"))
     assert train("stopped") == whole
     assert (tmp_path / "stopped" / "kpqa_metrics.json").read_text() == before
 
