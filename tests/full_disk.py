@@ -1,4 +1,4 @@
-"""A disk that is nearly full: the kernel refuses to let any file grow beyond a size (`RLIMIT_FSIZE`, EFBIG)."""
+"""Simulates a full disk: the kernel lets no file grow beyond a size (`RLIMIT_FSIZE`, error EFBIG)."""
 
 import resource
 from collections.abc import Iterator

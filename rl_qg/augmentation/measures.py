@@ -1,59 +1,56 @@
-"""What models say of candidates, taken once and kept beside the questions file.
+"""Numbers that models give candidates, computed once and kept beside the questions file.
 
-`questions.round_trip-1a2b3c4d.jsonl` has a line for each candidate that was measured; its name ends in a hash of the
-questions and of the model and options that measure them. Later commands read it and add what is missing; other
-questions or another model make another file. `….settings.json` beside it says what made it.
+`questions.round_trip-1a2b3c4d.jsonl` has a line for each candidate that was measured. Its name ends in a hash of the
+questions and of the model and options that measure them: other questions or another model make another file. Later
+commands read the file and add what is missing. `….settings.json` beside it is the note of what made it.
 """
 
 import hashlib
 import json
-import logging
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite, nan
-from os.path import expanduser, isdir, isfile  # false of a text that can be no path, where `Path` raises
+from os.path import expanduser, isdir, isfile  # these return False for text that cannot be a path; `Path` raises
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from tqdm import tqdm
 
 from rl_qg.augmentation.candidates import marked
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
-from rl_qg.runtime.json_files import read_json, write_json
-from rl_qg.runtime.parallel_writer import cannot_write, write_lines
 from rl_qg.runtime.processes import from_main
+from rl_qg.runtime.resumable_lines import Position, ResumableLines, json_line
 
-log = logging.getLogger(__name__)
-
-Taker = Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]
-"""Measures some candidates: for each a dict whose `value` is a number or None, and whatever else is to be kept."""
+MeasureFunction = Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]
+"""Measures candidates: for each a dict whose `value` is a number or None, with other fields that are to be kept."""
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A number for each candidate that a model gives it.
+class CandidateMeasure:
+    """A number that a model gives each candidate.
 
     Args:
-        kind: the file's name has it.
-        made_of: everything that decides the numbers besides the questions; JSON.
-        load: loads the model; returns what measures candidates, and what there is to say of it (JSON). Called only
-            when a candidate has no number yet.
+        kind: what is measured; part of the file's name.
+        made_of: everything besides the questions that the numbers depend on; JSON.
+        load: loads the model and returns the function that measures candidates, and a description of it (JSON). Called
+            only when a candidate has no number yet.
         batch_size: candidates at a time.
     """
 
     kind: str
     made_of: Mapping[str, Any]
-    load: Callable[[], tuple[Taker, Mapping[str, Any]]]
+    load: Callable[[], tuple[MeasureFunction, Mapping[str, Any]]]
     batch_size: int
 
 
 @dataclass(frozen=True)
-class Taken:
-    """The numbers by place, NaN where there is none; how many candidates were measured; and what made them."""
+class MeasuredValues:
+    """The number of each candidate, by its index, NaN where there is none; how many candidates were measured; the file
+    of the numbers and its note.
+    """
 
     values: "array[float]"
     measured: int
@@ -61,11 +58,11 @@ class Taken:
     note: Mapping[str, Any]
 
 
-def take_measure(
-    measure: Measure, questions: Path, questions_hash: str, marks: bytes, state: PartialState
-) -> Taken | None:
-    """Measure the candidates marked with 1, unless it is done already; for every process. The main one returns what
-    was found, the others None.
+def measure_candidates(
+    measure: CandidateMeasure, questions: Path, questions_hash: str, marks: bytes, state: PartialState
+) -> MeasuredValues | None:
+    """Measure the candidates marked with 1 that have no number yet; every process calls this. The main process returns
+    all numbers, the others None.
 
     Raises:
         InputError: the file cannot be written or read, or the model cannot be loaded.
@@ -73,42 +70,36 @@ def take_measure(
     made_of = {"questions": questions_hash, **measure.made_of}
     digest = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
     file = questions.with_name(f"{questions.stem}.{measure.kind}-{digest[:8]}.jsonl")
-    note = file.with_name(f"{file.name}.settings.json")
-    missing, keep = from_main(state, partial(_missing, file, note, made_of, marks))
-    wanted = missing.count(1)
-    if wanted:
-        take, said = measure.load()
-        from_main(state, partial(_write_note, note, {**made_of, "digest": digest, "measure": said}))
-        with tqdm(
+    lines = ResumableLines(file, file.with_name(f"{file.name}.settings.json"), content="measures")
+    missing, position = from_main(state, partial(_missing, lines, made_of, marks))
+    if missing.count(1):
+        function, description = measure.load()
+        note = {**made_of, "digest": digest, "measure": description}
+        from_main(state, partial(lines.write_note, note))
+        lines.write(
+            marked(questions, missing),
+            partial(_lines_of, function),
+            position=position,
             total=marks.count(1),
-            initial=marks.count(1) - wanted,
-            desc=measure.kind.replace("_", " "),
+            batch_size=measure.batch_size,
+            state=state,
+            title=measure.kind.replace("_", " "),
             unit="question",
-            disable=not state.is_main_process,
-        ) as bar:
-            write_lines(
-                marked(questions, missing),
-                partial(_lines, take),
-                file,
-                keep=keep,
-                batch_size=measure.batch_size,
-                state=state,
-                advance=bar.update,
-            )
+        )
     if not state.is_main_process:
         return None
     values = array("d", [nan]) * len(marks)
     measured = 0
-    for place, value, _ in _found(file, len(marks)):
-        values[place] = value
+    for index, value, _ in _stored_values(lines, len(marks)):
+        values[index] = value
         measured += 1
-    return Taken(values, measured, file, read_json(note) if note.exists() else made_of)
+    return MeasuredValues(values, measured, file, lines.read_note() or made_of)
 
 
 def model_identity(options: Any) -> Any:
-    """The same options with a hash in place of every file and folder that there is.
+    """The same options with a hash in place of every path that exists.
 
-    Weights and baselines decide the numbers, wherever they stand.
+    The numbers depend on the content of weights and baselines, not on their path.
     """
     if isinstance(options, Mapping):
         return {str(key): model_identity(value) for key, value in options.items()}
@@ -124,55 +115,38 @@ def model_identity(options: Any) -> Any:
     return options
 
 
-def _missing(file: Path, note: Path, made_of: Mapping[str, Any], marks: bytes) -> tuple[bytes, int]:
-    """Marks of the candidates that are to be measured, and the bytes of the file that stand."""
-    if file.exists() and file.stat().st_size and not note.exists():
-        raise InputError(f"{file}: nothing beside it says what made it; delete it or move it away")
-    if note.exists():
-        earlier = read_json(note)
-        if any(earlier.get(key) != value for key, value in made_of.items()):
-            raise InputError(f"{file}: was made with other settings, by chance under the same name; move it away")
-    missing, keep, done = bytearray(marks), 0, 0
-    for place, _, size in _found(file, len(marks)):
-        done += missing[place]
-        missing[place], keep = 0, size
-    if done:
-        log.info("%d of %d candidates are in %s already", done, marks.count(1), file)
-    return bytes(missing), keep
+def _missing(lines: ResumableLines, made_of: Mapping[str, Any], marks: bytes) -> tuple[bytes, Position]:
+    """Marks of the candidates that have no number yet, and where the file is continued."""
+    lines.check(made_of)
+    missing, size, done = bytearray(marks), 0, 0
+    for index, _, end in _stored_values(lines, len(marks)):
+        done += missing[index]
+        missing[index], size = 0, end
+    return bytes(missing), Position(done, size)
 
 
-def _found(file: Path, total: int) -> Iterator[tuple[int, float, int]]:
-    """Yield (place, value, bytes up to here) of each line, up to the first that a kill tore."""
-    if not file.exists():
-        return
-    size = 0
-    with file.open("rb") as stream:
-        for number, line in enumerate(stream, 1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                record = json.loads(line)
-                place, value = record["place"], record["value"]
-            except (ValueError, KeyError, TypeError):
-                raise InputError(f"{file}: line {number}: no measure of ours; delete the file") from None
-            if type(place) is not int or not 0 <= place < total:
-                raise InputError(f"{file}: line {number}: there is no candidate {place}; delete the file")
-            size += len(line)
-            yield place, nan if value is None else float(value), size
+def _stored_values(lines: ResumableLines, total: int) -> Iterator[tuple[int, float, int]]:
+    """Yield (index, value, bytes up to the end of the line) of each whole line."""
+    for line in lines.lines():
+        if not line.text.endswith(b"\n"):
+            return
+        try:
+            record = json.loads(line.text)
+            index, value = record["place"], record["value"]
+        except (ValueError, KeyError, TypeError):
+            raise InputError(
+                f"{lines.path}: line {line.number}: not a measure of a candidate; delete the file"
+            ) from None
+        if type(index) is not int or not 0 <= index < total:
+            raise InputError(f"{lines.path}: line {line.number}: there is no candidate {index}; delete the file")
+        yield index, nan if value is None else float(value), line.end
 
 
-def _write_note(note: Path, value: Mapping[str, Any]) -> None:
-    try:
-        write_json(note, value)
-    except OSError as error:
-        raise cannot_write(note, error) from None
-
-
-def _lines(take: Taker, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> list[bytes]:
+def _lines_of(function: MeasureFunction, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> list[bytes]:
     lines = []
-    for (place, record), found in zip(rows, take([record for _, record in rows]), strict=True):
-        value = found["value"]
-        found = {**found, "value": value if value is not None and isfinite(value) else None}
-        line = {"place": place, "id": record["id"], "candidate": record["candidate"], **found}
-        lines.append(f"{json.dumps(line, ensure_ascii=False)}\n".encode())
+    for (index, record), result in zip(rows, function([record for _, record in rows]), strict=True):
+        value = result["value"]
+        value = value if value is not None and isfinite(value) else None
+        head = {"place": index, "id": record["id"], "candidate": record["candidate"]}
+        lines.append(json_line({**head, **result, "value": value}))
     return lines

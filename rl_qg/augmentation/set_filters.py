@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rl_qg.augmentation.funnel import ChoiceFilter, Record, Work
-from rl_qg.augmentation.measures import Measure, Taker, model_identity
-from rl_qg.augmentation.ranking import RANDOM, Ranking, answer_key, passage_key
+from rl_qg.augmentation.candidates import RANDOM, Ranking, answer_hash64, passage_hash64
+from rl_qg.augmentation.funnel import FilterResources, Record, SetFilter
+from rl_qg.augmentation.measures import CandidateMeasure, MeasureFunction, model_identity
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.evaluation.reward_scorer import Judge, signature_of
+from rl_qg.evaluation.reward_scorer import RewardScorer, signature_of
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.question_types import LANGUAGES, TYPES, question_type
 
 
 @dataclass
-class Cap(ChoiceFilter):
+class Cap(SetFilter):
     """Keeps at most `per_answer` candidates of an answer span and `per_context` of a passage, the best `by` first.
 
     Candidates are taken from best to worst wherever they stand, each unless its answer or its passage is full.
@@ -39,7 +39,7 @@ class Cap(ChoiceFilter):
         caps = (self.per_answer, self.per_context)
         return tuple(reason for cap, reason in zip(caps, self.reasons, strict=True) if cap is not None)
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: FilterResources) -> None:
         """Start with nothing."""
         self._ranking = Ranking(self.by, work.seed)
         self._answers, self._passages = array("Q"), array("Q")
@@ -47,8 +47,8 @@ class Cap(ChoiceFilter):
     def see(self, place: int, record: Record) -> None:
         """Remember 40 bytes."""
         self._ranking.add(place, record)
-        self._answers.append(answer_key(record))
-        self._passages.append(passage_key(record))
+        self._answers.append(answer_hash64(record))
+        self._passages.append(passage_hash64(record))
 
     def dropped(self) -> Iterator[tuple[int, str]]:
         """Those for which there is no room."""
@@ -65,7 +65,7 @@ class Cap(ChoiceFilter):
 
 
 @dataclass
-class TypeBalance(ChoiceFilter):
+class TypeBalance(SetFilter):
     """Keeps question types (`rl_qg.text.question_types`) in balance, and as many candidates as that allows.
 
     Args:
@@ -99,7 +99,7 @@ class TypeBalance(ChoiceFilter):
             (self.language not in LANGUAGES, f"language={self.language}: there are types for {', '.join(LANGUAGES)}"),
         ]
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: FilterResources) -> None:
         """Start with nothing."""
         self._ranking = Ranking(self.by, work.seed)
         self._types = array("B")
@@ -159,7 +159,7 @@ def _is_share(share: float) -> bool:
 
 
 @dataclass
-class RewardFilter(ChoiceFilter):
+class RewardFilter(SetFilter):
     """Keeps what a metric of `rewards/` finds good; without a threshold it measures and drops only what has no reward.
 
     Args:
@@ -194,7 +194,7 @@ class RewardFilter(ChoiceFilter):
         limits = (0, self.min, self.top_fraction)
         return tuple(reason for limit, reason in zip(limits, self.reasons, strict=True) if limit is not None)
 
-    def measure(self, work: Work) -> Measure | None:
+    def measure(self, work: FilterResources) -> CandidateMeasure | None:
         """The metric's scores; a metric that fails on a candidate gives it none."""
         if self.field is not None:
             return None
@@ -202,19 +202,19 @@ class RewardFilter(ChoiceFilter):
             raise InputError(f"augment.filters.{self.name}: metric={self.metric} has no options; use rl-qg augment")
         options = dict(self.metric)
 
-        def load() -> tuple[Taker, dict[str, Any]]:
+        def load() -> tuple[MeasureFunction, dict[str, Any]]:
             reward = work.load_metric(options)
             if "references" in getattr(reward, "needs", ()):
                 raise InputError(
                     f"augment.filters.{self.name}: the metric compares with references, and candidates have none"
                 )
             said = {"signature": signature_of(reward), "metric": options}
-            judge = Judge(reward, f"filter {self.name}")
-            return lambda records: _judged(judge, records), said
+            scorer = RewardScorer(reward, f"filter {self.name}")
+            return lambda records: _judged(scorer, records), said
 
-        return Measure("reward", {"metric": model_identity(options)}, load, self.batch_size)
+        return CandidateMeasure("reward", {"metric": model_identity(options)}, load, self.batch_size)
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: FilterResources) -> None:
         """Start with nothing."""
         self._ranking = Ranking(self.field or self.name, work.seed)
         self._passages = array("Q")
@@ -222,7 +222,7 @@ class RewardFilter(ChoiceFilter):
     def see(self, place: int, record: Record) -> None:
         """Remember 32 bytes."""
         self._ranking.add(place, record)
-        self._passages.append(passage_key(record))
+        self._passages.append(passage_hash64(record))
 
     def dropped(self) -> Iterator[tuple[int, str]]:
         """First what has no reward or too little; then, of what is left of each passage, the worse part."""
@@ -247,12 +247,12 @@ class RewardFilter(ChoiceFilter):
                 yield places[index], self.reasons[2]
 
 
-def _judged(judge: Judge, records: Any) -> list[dict[str, Any]]:
-    judge.forget()  # or what is measured would hang on what was measured before, in the last digits
+def _judged(scorer: RewardScorer, records: Any) -> list[dict[str, Any]]:
+    scorer.reset_cache()  # or what is measured would hang on what was measured before, in the last digits
     examples = [
         QAExample(r["id"], r["title"], r["context"], "", (Answer(r["answer"], r["answer_start"]),)) for r in records
     ]
-    verdict = judge(examples, [record["question"] for record in records])
+    verdict = scorer(examples, [record["question"] for record in records])
     parts = {name: [None if math.isnan(v) else v for v in values] for name, values in verdict.parts.items()}
     return [
         {"value": score, "parts": {name: values[row] for name, values in parts.items()}}

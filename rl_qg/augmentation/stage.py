@@ -19,17 +19,17 @@ from typing import Any
 
 from accelerate import PartialState
 
-from rl_qg.augmentation.candidates import Candidates
-from rl_qg.augmentation.data_card import card_path, check_dataset_name, publish, write_data_card
-from rl_qg.augmentation.files import (
+from rl_qg.augmentation.augmented_files import (
     SYNTHETIC,
     AugmentedRow,
     check_output,
     synthetic_row,
     write_augmented,
 )
-from rl_qg.augmentation.funnel import Funnel, Work, no_metric
-from rl_qg.augmentation.measures import Taken, take_measure
+from rl_qg.augmentation.candidates import Candidates
+from rl_qg.augmentation.data_card import card_path, check_dataset_name, publish, write_data_card
+from rl_qg.augmentation.funnel import FilterResources, Funnel, no_metric
+from rl_qg.augmentation.measures import MeasuredValues, measure_candidates
 from rl_qg.augmentation.registry import build_filters
 from rl_qg.augmentation.row_filters import Empty
 from rl_qg.augmentation.sampling import SAMPLERS
@@ -53,7 +53,7 @@ def augment(
     state: PartialState | None = None,
     load_metric: Callable[[Mapping[str, Any]], Reward] = no_metric,
 ) -> dict[str, Any]:
-    """Write `output` (see `rl_qg.augmentation.files`: gold first, then the sampled candidates, as `synthetic-…`).
+    """Write `output` (see `rl_qg.augmentation.augmented_files`: gold first, then the sampled candidates, as `synthetic-…`).
 
     Beside it stand the report that is returned, `<output stem>.report.json` (what came in, what each filter dropped,
     what was kept and sampled, the settings, and the hashes of what was read), and `<output stem>.card.md`, its card.
@@ -74,16 +74,16 @@ def augment(
     questions, output = Path(questions), Path(output)
     state = state or PartialState(cpu=True)
     filters = build_filters(settings.filters)
-    work = Work(gold, settings.seed, state.device, load_metric)
+    work = FilterResources(gold, settings.seed, state.device, load_metric)
     measures = {one.name: measure for one in filters if (measure := one.measure(work)) is not None}
     from_main(state, partial(_check, questions, gold, output, settings, measures))
     funnel = Funnel([Empty(), *filters], Candidates(questions), work)
-    taken: dict[str, Taken] = {}
+    taken: dict[str, MeasuredValues] = {}
     questions_hash = from_main(state, partial(file_hash, questions)) if measures else ""
     for one in funnel.filters:
         if one.name in measures:
             marks = from_main(state, funnel.marks)
-            found = take_measure(measures[one.name], questions, questions_hash, marks, state)
+            found = measure_candidates(measures[one.name], questions, questions_hash, marks, state)
             if found is not None:
                 taken[one.name] = found
                 funnel.candidates.measures[one.name] = found.values
@@ -150,7 +150,7 @@ class _Merge:
     gold: Examples
     output: Path
     settings: AugmentSettings
-    taken: Mapping[str, Taken]
+    taken: Mapping[str, MeasuredValues]
 
     def finish(self, funnel: Funnel) -> dict[str, Any]:
         """Return the report."""

@@ -90,7 +90,7 @@ def _decoded(stream: TextIO, path: Path) -> Iterator[tuple[int, str]]:
 
 
 def cut_json_lines(path: Path, last_step: int) -> None:
-    """Drop an incomplete last line and the records whose `step` is above `last_step`: a resumed run writes them again."""
+    """Drop records whose `step` is above `last_step` and an incomplete last line; a resumed run writes them again."""
     if not path.exists():
         return
     kept = []

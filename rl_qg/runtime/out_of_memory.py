@@ -1,4 +1,4 @@
-"""Batches that do not fit into memory are run in halves."""
+"""Batches that do not fit into memory are split in halves and tried again."""
 
 import gc
 import logging
@@ -15,50 +15,50 @@ Row = TypeVar("Row")
 Result = TypeVar("Result")
 
 
-class Halving:
-    """Runs a function over rows in as few pieces as fit into memory.
+class OutOfMemoryRetry:
+    """Runs a function over rows in as few parts as fit into memory.
 
-    A piece that does not fit is halved until it does; the size that fitted is kept for later calls, so memory runs out
-    once and not at every batch. Only for functions whose result for a row does not depend on the other rows, and that
-    talk to no other process.
+    A part that does not fit is halved until it does. The size that fitted is kept for later calls, so memory runs out
+    once and not in every batch. Only for functions whose result for a row does not depend on the other rows, and that
+    do not communicate with other processes.
 
     Args:
-        what: the part at work, as the log is to call it.
+        title: what is computed, for the log.
         remedy: what the user can do when a single row does not fit.
     """
 
-    def __init__(self, what: str, remedy: str) -> None:
-        self.what = what
+    def __init__(self, title: str, remedy: str) -> None:
+        self.title = title
         self.remedy = remedy
-        self.limit: int | None = None  # rows at a time; None: memory has never run out
+        self.limit: int | None = None  # rows in a part; None: memory has never run out
 
     def __call__(self, function: Callable[[Sequence[Row]], Result], rows: Sequence[Row]) -> list[Result]:
-        """The results of `function` for consecutive pieces of `rows`; a single one while everything fits.
+        """The results of `function` for consecutive parts of `rows`; a single one while everything fits.
 
         Raises:
-            LocalError: one row alone does not fit.
+            LocalError: a single row does not fit.
         """
         results: list[Result] = []
         start = 0
         while start < len(rows):
-            piece = rows[start : start + (self.limit or len(rows))]
+            part = rows[start : start + (self.limit or len(rows))]
             try:
-                results.append(function(piece))
+                results.append(function(part))
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-                if len(piece) == 1:
-                    raise LocalError(f"{self.what}: a single row does not fit into memory; {self.remedy}") from None
-                self._halve(len(piece))
+                if len(part) == 1:
+                    raise LocalError(f"{self.title}: a single row does not fit into memory; {self.remedy}") from None
+                self._halve(len(part))
             else:
-                start += len(piece)
+                start += len(part)
                 continue
-            _release()  # only here: the exception, which holds the failed batch's tensors, is gone
+            _release()  # not in the handler: there the exception still holds the tensors of the failed part
         return results
 
     def _halve(self, size: int) -> None:
         if self.limit is None:
-            log.warning("%s: %d rows do not fit into memory; going on with fewer at a time", self.what, size)
+            log.warning("%s: %d rows do not fit into memory; continuing with fewer at a time", self.title, size)
         self.limit = size // 2
 
 

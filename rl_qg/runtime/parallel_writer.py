@@ -1,4 +1,4 @@
-"""Work on many rows that the processes of a run share, and whose lines make one file in the order of the rows."""
+"""Work on many rows that the processes of a run share; their lines form one file in the order of the rows."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,70 +27,36 @@ def write_lines(
     state: PartialState,
     advance: Callable[[int], object],
 ) -> None:
-    """Put what `lines_of` makes of consecutive batches of `rows` behind the first `keep` bytes of `output`.
+    """Keep the first `keep` bytes of `output` and add the lines of consecutive batches of `rows`.
 
-    Every process reads the rows and works on one batch of each round; the main process writes. So the batches, and
-    with them the lines, are those of a single process. The lines of a round are on disk before the next one begins.
+    Every process reads all rows and works on one batch in each round; the main process writes. The batches, and with
+    them the lines, are therefore those of a single process. The lines of a round are on disk before the next round.
 
     Args:
-        rows: the rows to come, the same ones on every process.
+        rows: the same rows on every process.
         lines_of: the lines of one batch, each with its line feed.
-        output: the file; a missing one is made.
-        keep: bytes of it that stand; what is behind them goes.
-        batch_size: rows of a batch.
+        output: the file; it is created if it is missing.
+        keep: number of bytes of it that are kept.
+        batch_size: rows in a batch.
         state: the processes.
-        advance: told on every process how many rows each round has done.
+        advance: called on every process with the number of rows of each finished round.
 
     Raises:
-        InputError: in every process, when `lines_of` raises it in one of them, or the disk is full. The file then
+        InputError: in every process, when `lines_of` raises it in one of them or the disk is full. The file then
             holds whole lines.
     """
-    from_main(state, partial(_cut, output, keep))
+    from_main(state, partial(cut_file, output, keep))
     rows = iter(rows)
     while done := _round(rows, lines_of, output, batch_size, state):
         advance(done)
 
 
-def cannot_write(output: Path, error: OSError) -> InputError:
-    """The one line about an output that cannot be written, or not go on."""
-    return InputError(f"output={output}: cannot be written ({error.strerror}); name another path")
+def cut_file(output: Path, keep: int) -> None:
+    """Keep the first `keep` bytes of a file, which is created with its folder if it is missing.
 
-
-def _round(
-    rows: Iterator[Row],
-    lines_of: Callable[[Sequence[Row]], list[bytes]],
-    output: Path,
-    batch_size: int,
-    state: PartialState,
-) -> int:
-    """Take the next batch for each process, and append their lines; return how many rows there were."""
-    batches = list(islice(rows, batch_size * state.num_processes))
-    first = batch_size * state.process_index
-    if batches:
-        lines = _of_all(lines_of, batches[first : first + batch_size], state)
-        from_main(state, partial(_append, output, lines))
-    return len(batches)
-
-
-def _of_all(
-    lines_of: Callable[[Sequence[Row]], list[bytes]], share: Sequence[Row], state: PartialState
-) -> list[bytes]:
-    """The lines of all processes' batches, in order."""
-    lines: list[bytes] = []
-    fault = ""
-    try:
-        lines = lines_of(share) if share else []  # the last round may have fewer batches than there are processes
-    except InputError as error:
-        if state.num_processes == 1:
-            raise
-        fault = str(error)
-    found = gather_object([(lines, fault)])
-    if fault := next((fault for _, fault in found if fault), ""):
-        raise InputError(fault)
-    return [line for lines, _ in found for line in lines]
-
-
-def _cut(output: Path, keep: int) -> None:
+    Raises:
+        InputError: it cannot be written.
+    """
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with output.open("ab") as stream:
@@ -99,9 +65,13 @@ def _cut(output: Path, keep: int) -> None:
         raise cannot_write(output, error) from None
 
 
-def _append(output: Path, lines: Sequence[bytes]) -> None:
-    """One write for the whole round, on disk before the next one starts; taken back where there is no room for it."""
-    before = output.stat().st_size
+def append_lines(output: Path, lines: Sequence[bytes]) -> None:
+    """Add lines in one write and bring them to the disk; where the disk is full, none of them stays.
+
+    Raises:
+        InputError: they cannot be written.
+    """
+    before = output.stat().st_size if output.exists() else 0
     try:
         with output.open("ab") as stream:
             stream.writelines(lines)
@@ -112,5 +82,44 @@ def _append(output: Path, lines: Sequence[bytes]) -> None:
             os.truncate(output, before)
         raise InputError(
             f"output={output}: cannot be written further ({error.strerror}); its lines are whole: make room, and the "
-            "same command goes on behind them"
+            "same command continues after them"
         ) from None
+
+
+def cannot_write(output: Path, error: OSError) -> InputError:
+    """The error for an output that cannot be written."""
+    return InputError(f"output={output}: cannot be written ({error.strerror}); name another path")
+
+
+def _round(
+    rows: Iterator[Row],
+    lines_of: Callable[[Sequence[Row]], list[bytes]],
+    output: Path,
+    batch_size: int,
+    state: PartialState,
+) -> int:
+    """Take the next batch for each process and append their lines; return the number of rows."""
+    batches = list(islice(rows, batch_size * state.num_processes))
+    first = batch_size * state.process_index
+    if batches:
+        lines = _gathered_lines(lines_of, batches[first : first + batch_size], state)
+        from_main(state, partial(append_lines, output, lines))
+    return len(batches)
+
+
+def _gathered_lines(
+    lines_of: Callable[[Sequence[Row]], list[bytes]], batch: Sequence[Row], state: PartialState
+) -> list[bytes]:
+    """The lines of the batches of all processes, in order, given the batch of this process."""
+    lines: list[bytes] = []
+    fault = ""
+    try:
+        lines = lines_of(batch) if batch else []  # the last round may have fewer batches than there are processes
+    except InputError as error:
+        if state.num_processes == 1:
+            raise
+        fault = str(error)
+    gathered = gather_object([(lines, fault)])
+    if fault := next((fault for _, fault in gathered if fault), ""):
+        raise InputError(fault)
+    return [line for lines, _ in gathered for line in lines]

@@ -33,7 +33,7 @@ def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collecti
         return False
     if CONFIG not in complete:
         raise InputError(
-            f"output_dir={folder}: not empty and not a run folder; name another, or empty it if nothing in it is needed"
+            f"output_dir={folder}: not empty and not a run folder; name another, or empty it if you need none of it"
         )
     earlier = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
     now = json.loads(json.dumps(dict(settings)))

@@ -22,12 +22,12 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer
 
 from rl_qg.data.examples import QAExample
-from rl_qg.evaluation.reward_scorer import Judge, JudgedRollout, Reward
+from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredRollout
 from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, decode, joined, uniforms
 from rl_qg.generation.logprobs import shift_right, token_logprobs
 from rl_qg.generation.prompts import Prompt, PromptEncoder, add_highlight
 from rl_qg.runtime.checkpoints import CompleteCheckpoints
-from rl_qg.runtime.out_of_memory import Halving
+from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 from rl_qg.runtime.sharded_weights import WholeModel
 from rl_qg.training import objectives
 from rl_qg.training.callbacks import FailedRewards, FiniteUpdates, HeldOutStopping, KLCoefficient
@@ -81,9 +81,9 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
         self.model_accepts_loss_kwargs = True  # makes the trainer count the target tokens of the whole update
         self.special = SpecialTokens.of(model)
         self.rules = args.decoding_rules()
-        self.rollout_batches = Halving("rollout", "lower training.batch_size or scst.num_samples")
-        self.judge = None if reward is None else Judge(reward)
-        self.questions = None if self.judge is None else HeldOutQuestions(self.judge, held_out)
+        self.rollout_batches = OutOfMemoryRetry("rollout", "lower training.batch_size or scst.num_samples")
+        self.scorer = None if reward is None else RewardScorer(reward)
+        self.questions = None if self.scorer is None else HeldOutQuestions(self.scorer, held_out)
         self.failed = FailedRewards(Path(args.output_dir) / "samples.jsonl", args.on_bad_reward)
         self.beta = KLCoefficient(args.kl_coefficient, args.kl_target)
         self.finite = FiniteUpdates()
@@ -282,16 +282,16 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
             finally:
                 policy.train(training)
 
-    def _judge(self, examples: Sequence[QAExample], rollout: Rollout, step: int) -> JudgedRollout:
-        assert self.judge is not None and rollout.samples is not None
+    def _judge(self, examples: Sequence[QAExample], rollout: Rollout, step: int) -> ScoredRollout:
+        assert self.scorer is not None and rollout.samples is not None
         sampled = self._texts(rollout.samples)
         greedy = [] if rollout.greedy is None else self._texts(rollout.greedy)
         copies = len(sampled) // len(examples)
         about = [*(example for example in examples for _ in range(copies)), *examples[: len(greedy)]]
         with torch.autocast(self.args.device.type, enabled=False):  # a metric's precision is its own setting
-            verdict = self.judge(about, sampled + greedy)
+            verdict = self.scorer(about, sampled + greedy)
         self.failed.settle(step, about, sampled + greedy, verdict)
-        return JudgedRollout.of(verdict, sampled, greedy, copies=copies, device=self.args.device)
+        return ScoredRollout.of(verdict, sampled, greedy, copies=copies, device=self.args.device)
 
     def _texts(self, decoded: Decoded) -> list[str]:
         texts = self.processing_class.batch_decode(decoded.tokens, skip_special_tokens=True)
@@ -357,7 +357,7 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
         """As the library's; a run that resumes from it knows what this one knows, to the last digit."""
         self.measured.fold(self.accelerator)
         if self.questions is not None:
-            self.questions.forget()  # a resumed run has judged nothing yet
+            self.questions.reset_cache()  # a resumed run has judged nothing yet
         super()._save_checkpoint(model, trial)
 
 

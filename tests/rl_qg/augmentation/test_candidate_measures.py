@@ -1,4 +1,4 @@
-"""Measures of models: taken once, gone on with after a kill, never mixed."""
+"""Measures of candidates are computed once, continued after a kill, and never mixed."""
 
 import json
 import subprocess
@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 from accelerate import PartialState
 
-from rl_qg.augmentation.measures import CandidateMeasure, MeasuredValues, MeasureFunction, model_identity, measure_candidates
+from rl_qg.augmentation.measures import (
+    CandidateMeasure,
+    MeasuredValues,
+    MeasureFunction,
+    measure_candidates,
+    model_identity,
+)
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 from tests.full_disk import room_for
@@ -22,7 +28,7 @@ ALL = b"\1" * len(LINES)
 
 
 class Lengths:
-    """Measures questions by their length, and notes which ones it is asked about, batch by batch."""
+    """Measures questions by their length and records the candidates of each batch."""
 
     def __init__(self, fail_after: int = 1000, made_of: str = "a") -> None:
         self.batches: list[list[int]] = []
@@ -31,8 +37,11 @@ class Lengths:
     def __call__(self, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         if len(self.batches) == self.fail_after:
             raise KeyboardInterrupt
-        self.batches.append([one["candidate"] for one in records])
-        return [{"value": None if n == 3 else float(len(one["question"])), "more": n} for n, one in _numbered(records)]
+        self.batches.append([record["candidate"] for record in records])
+        return [
+            {"value": None if n == 3 else float(len(record["question"])), "more": n}
+            for n, record in zip(self.batches[-1], records, strict=True)
+        ]
 
     def measure(self) -> CandidateMeasure:
         def load() -> tuple[MeasureFunction, dict[str, str]]:
@@ -41,14 +50,10 @@ class Lengths:
         return CandidateMeasure("length", {"model": self.made_of}, load, 4)
 
 
-def _numbered(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, Mapping[str, Any]]]:
-    return [(one["candidate"], one) for one in records]
-
-
-def take(path: Path, lengths: Lengths, marks: bytes = ALL) -> MeasuredValues:
-    found = measure_candidates(lengths.measure(), path, file_hash(path), marks, PartialState(cpu=True))
-    assert found is not None
-    return found
+def measured(path: Path, lengths: Lengths, marks: bytes = ALL) -> MeasuredValues:
+    result = measure_candidates(lengths.measure(), path, file_hash(path), marks, PartialState(cpu=True))
+    assert result is not None
+    return result
 
 
 @pytest.fixture
@@ -59,54 +64,54 @@ def questions(tmp_path: Path) -> Path:
 EXPECTED = [None if n == 3 else float(5 * n + 5) for n in range(10)]
 
 
-def values(taken: MeasuredValues) -> list[float | None]:
-    return [None if value != value else value for value in taken.values]
+def values(result: MeasuredValues) -> list[float | None]:
+    return [None if value != value else value for value in result.values]
 
 
-def test_what_is_measured_once_is_not_measured_again(questions: Path) -> None:
+def test_a_measured_candidate_is_not_measured_again(questions: Path) -> None:
     first, again = Lengths(), Lengths()
-    taken = take(questions, first)
-    assert values(taken) == EXPECTED
+    result = measured(questions, first)
+    assert values(result) == EXPECTED
     assert first.batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert taken.measured == 10
-    assert taken.note["measure"] == {"signature": "lengths a"}
-    assert taken.file.parent == questions.parent
-    assert taken.file.name.startswith("q.length-")
-    assert json.loads(taken.file.read_text().splitlines()[4]) == {
+    assert result.measured == 10
+    assert result.note["measure"] == {"signature": "lengths a"}
+    assert result.file.parent == questions.parent
+    assert result.file.name.startswith("q.length-")
+    assert json.loads(result.file.read_text().splitlines()[4]) == {
         **{"place": 4, "id": "q", "candidate": 4},
         **{"value": 25.0, "more": 4},
     }
-    assert values(take(questions, again)) == EXPECTED
+    assert values(measured(questions, again)) == EXPECTED
     assert again.batches == []
 
 
-def test_only_what_is_asked_for_and_later_the_rest(questions: Path) -> None:
+def test_only_marked_candidates_are_measured(questions: Path) -> None:
     first, second = Lengths(), Lengths()
-    taken = take(questions, first, bytes([1, 0] * 5))
+    result = measured(questions, first, bytes([1, 0] * 5))
     assert first.batches == [[0, 2, 4, 6], [8]]
-    assert values(taken) == [value if n % 2 == 0 else None for n, value in enumerate(EXPECTED)]
-    taken = take(questions, second)
+    assert values(result) == [value if n % 2 == 0 else None for n, value in enumerate(EXPECTED)]
+    result = measured(questions, second)
     assert second.batches == [[1, 3, 5, 7], [9]]
-    assert (values(taken), taken.measured) == (EXPECTED, 10)
+    assert (values(result), result.measured) == (EXPECTED, 10)
 
 
-def test_a_kill_costs_a_batch_and_a_torn_line_is_measured_again(questions: Path) -> None:
+def test_after_a_kill_only_the_missing_candidates_are_measured(questions: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        take(questions, Lengths(fail_after=2))
+        measured(questions, Lengths(fail_after=2))
     file = next(questions.parent.glob("q.length-*.jsonl"))
     file.write_bytes(file.read_bytes()[:-5])
     rest = Lengths()
-    assert values(take(questions, rest)) == EXPECTED
+    assert values(measured(questions, rest)) == EXPECTED
     assert rest.batches == [[7, 8, 9]]
     assert len(file.read_bytes().splitlines()) == 10
 
 
 def test_other_questions_or_another_model_make_another_file(questions: Path) -> None:
-    first = take(questions, Lengths())
-    other = take(questions, Lengths(made_of="b"))
+    first = measured(questions, Lengths())
+    other = measured(questions, Lengths(made_of="b"))
     write_questions(questions, [*LINES[:-1], record("other?", candidate=9)])
     changed = Lengths()
-    third = take(questions, changed)
+    third = measured(questions, changed)
     assert len({first.file, other.file, third.file}) == 3
     assert sum(map(len, changed.batches)) == 10
     assert values(third)[9] == 6.0
@@ -115,37 +120,37 @@ def test_other_questions_or_another_model_make_another_file(questions: Path) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{}\n", "line 1: no measure of ours; delete the file"),
-        ("nonsense\n", "line 1: no measure of ours"),
+        ("{}\n", "line 1: not a measure of a candidate; delete the file"),
+        ("nonsense\n", "line 1: not a measure of a candidate"),
         ('{"place": 10, "value": 1.0}\n', "line 1: there is no candidate 10"),
         ('{"place": -1, "value": 1.0}\n', "line 1: there is no candidate -1"),
     ],
 )
 def test_a_damaged_file_is_refused(questions: Path, text: str, message: str) -> None:
-    file = take(questions, Lengths()).file
+    file = measured(questions, Lengths()).file
     file.write_text(text)
     with pytest.raises(InputError, match=message):
-        take(questions, Lengths())
+        measured(questions, Lengths())
 
 
 def test_a_file_of_unknown_origin_is_refused(questions: Path) -> None:
-    file = take(questions, Lengths()).file
+    file = measured(questions, Lengths()).file
     note = file.with_name(file.name + ".settings.json")
     note.write_text(json.dumps({**json.loads(note.read_text()), "model": "z"}))
-    with pytest.raises(InputError, match="made with other settings, by chance under the same name"):
-        take(questions, Lengths())
+    with pytest.raises(InputError, match=r"holds measures made with other settings \(model: z -> a\)"):
+        measured(questions, Lengths())
     note.unlink()
-    with pytest.raises(InputError, match="nothing beside it says what made it"):
-        take(questions, Lengths())
+    with pytest.raises(InputError, match=r"not made by this command \(there is no .*\.settings\.json beside it\)"):
+        measured(questions, Lengths())
 
 
 def test_a_full_disk_is_one_line(questions: Path) -> None:
-    with room_for(300), pytest.raises(InputError, match=r"cannot be written further .*goes on behind them"):
-        take(questions, Lengths())
-    assert values(take(questions, Lengths())) == EXPECTED
+    with room_for(300), pytest.raises(InputError, match=r"cannot be written further .*continues after them"):
+        measured(questions, Lengths())
+    assert values(measured(questions, Lengths())) == EXPECTED
 
 
-def test_a_model_is_known_by_its_files_wherever_they_stand(tmp_path: Path) -> None:
+def test_a_model_is_identified_by_its_files_not_by_its_path(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.safetensors").write_bytes(b"weights" if name != "c" else b"others")
@@ -158,7 +163,7 @@ def test_a_model_is_known_by_its_files_wherever_they_stand(tmp_path: Path) -> No
     assert identity("a")["hub"] == "bert-base-cased"
 
 
-def test_a_file_among_the_options_is_known_by_what_it_holds(tmp_path: Path) -> None:
+def test_a_file_in_the_options_is_identified_by_its_content(tmp_path: Path) -> None:
     first, second = tmp_path / "base.json", tmp_path / "base2.json"
     first.write_text("1")
     second.write_text("1")
@@ -167,7 +172,7 @@ def test_a_file_among_the_options_is_known_by_what_it_holds(tmp_path: Path) -> N
     first.write_text("2")
     assert before != model_identity({"baselines": str(first)})
     odd = {"prompt": "very long " * 1000, "zero": "a\0b", "empty": ""}
-    assert model_identity(odd) == odd  # no paths
+    assert model_identity(odd) == odd  # these are not paths
 
 
 def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
@@ -175,7 +180,7 @@ def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
     for folder in (alone, together):
         folder.mkdir()
         write_questions(folder / "q.jsonl", LINES)
-    expected = take(alone / "q.jsonl", Lengths()).file.read_bytes()
+    expected = measured(alone / "q.jsonl", Lengths()).file.read_bytes()
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
     done = subprocess.run(
         [*launch, "--standalone", __file__, str(together / "q.jsonl")],

@@ -36,7 +36,9 @@ def test_a_run_killed_at_any_byte_ends_in_the_same_file(tmp_path: Path) -> None:
     source, whole, killed = rows(tmp_path / "in.jsonl"), tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
     score(source, whole)
     text, note = whole.read_bytes(), (tmp_path / "whole.summary.json").read_text()
-    assert len({json.dumps(row["parts"]["block"]) for row in lines_of(whole)}) == 4  # batches of 3, 3 and 1 rows differ
+    assert (
+        len({json.dumps(row["parts"]["block"]) for row in lines_of(whole)}) == 4
+    )  # batches of 3, 3 and 1 rows differ
     for cut in range(len(text) + 1):
         killed.write_bytes(text[:cut])
         (tmp_path / "killed.summary.json").write_text(note.replace('"complete": true', '"complete": false'))

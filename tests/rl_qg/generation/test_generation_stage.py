@@ -1,4 +1,4 @@
-"""Generation: every output kept, by the length of the passages, and the same file after a kill."""
+"""Generation keeps every candidate, sorts by passage length, and writes the same file after a kill."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("model")
     tokenizer = word_tokenizer(WORDS)
     bart = tiny_bart(len(tokenizer))
-    bart.generation_config.no_repeat_ngram_size = 2  # rules that a checkpoint may ship, which must not act here
+    bart.generation_config.no_repeat_ngram_size = 2  # checkpoints may ship such settings; they must have no effect
     bart.generation_config.forced_bos_token_id = 7
     bart.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -63,7 +63,7 @@ def run(  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize(("settings", "count"), [(BEAMS, 3), (SAMPLES, 4)])
-def test_every_output_is_kept_longest_passages_first(
+def test_every_candidate_is_kept_longest_passages_first(
     model: str, tmp_path: Path, settings: GenerateSettings, count: int
 ) -> None:
     rows = run(model, tmp_path / "q.jsonl", settings)
@@ -79,7 +79,7 @@ def test_every_output_is_kept_longest_passages_first(
         assert all(group == sorted(group, reverse=True) for group in by_example)
 
 
-def test_the_order_is_by_length_in_windows_and_else_that_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_are_sorted_by_length_in_windows_and_ties_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WINDOW", 5)
     contexts = ["bb", "dddd", "bb", "a", "ccc", "a", "EEEEE", "BB"]
     items = [example(text, text, "", id=str(k)) for k, text in enumerate(contexts)]
@@ -92,15 +92,17 @@ def test_the_order_is_by_length_in_windows_and_else_that_of_the_data(monkeypatch
 def test_questions_in_another_order_are_refused(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(model, tmp_path / "q.jsonl")
     monkeypatch.setattr(module, "WINDOW", 4)
-    with pytest.raises(InputError, match=r"made with other settings \(order, data\)"):
+    with pytest.raises(
+        InputError, match=r"made with other settings \(order: longest of 4096 first -> longest of 4 first\)"
+    ):
         run(model, tmp_path / "q.jsonl")
 
 
 @pytest.mark.parametrize("settings", [BEAMS, SAMPLES])
-def test_log_probabilities_are_those_of_a_second_pass(
+def test_log_probabilities_equal_those_of_a_second_forward_pass(
     model: str, settings: GenerateSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Decoding adds them up on its way; the model reads the whole questions once more."""
+    """Decoding sums them token by token; here the model reads whole questions again."""
     policy = Policy(model, device=torch.device("cpu"))
     seen: list[torch.Tensor] = []
     original = policy._texts
@@ -122,8 +124,8 @@ def test_log_probabilities_are_those_of_a_second_pass(
         assert [candidate.logprob for candidate in group] == pytest.approx(wanted, rel=1e-5, abs=1e-5)
 
 
-def test_packed_layers_and_bf16_find_what_float32_finds(model: str, tmp_path: Path) -> None:
-    """`tiny_bart` is sure of itself: neither moves a beam, and only bf16 moves a number visibly."""
+def test_packed_layers_and_bf16_find_the_same_beams_as_float32(model: str, tmp_path: Path) -> None:
+    """The probabilities of `tiny_bart` are far apart: no beam changes, and only bf16 changes a value visibly."""
     plain = run(model, tmp_path / "plain.jsonl")
     packed = run(model, tmp_path / "packed.jsonl", replace(BEAMS, batch_size=22))  # 66 rows
     assert [row["question"] for row in packed] == [row["question"] for row in plain]
@@ -147,7 +149,7 @@ def test_packed_layers_and_bf16_find_what_float32_finds(model: str, tmp_path: Pa
         ({"top_p": 2.0}, r"top_p=2.0 is not in \(0, 1\]"),
     ],
 )
-def test_a_setting_that_cannot_be_is_named(changes: dict[str, Any], message: str) -> None:
+def test_an_invalid_setting_is_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=rf"generate\.{message}"):
         Settings(generate=replace(BEAMS, **changes)).check()
     Settings(generate=replace(BEAMS, top_p=1.0)).check()
@@ -158,10 +160,8 @@ def test_more_beams_than_words_are_one_line(model: str, tmp_path: Path) -> None:
         run(model, tmp_path / "q.jsonl", replace(BEAMS, num_beams=3000))
 
 
-def test_logprob_is_that_of_the_sequence(model: str) -> None:
-    """The best beam's value against the library's own score of it (a sum over its tokens when length is not
-    rewarded).
-    """
+def test_the_logprob_of_a_beam_is_the_sum_over_its_tokens(model: str) -> None:
+    """Against the score of the library, which is the mean over the tokens."""
     policy = Policy(model, device=torch.device("cpu"))
     (found,) = policy.candidates(data(1), 3, max_new_tokens=6, top_p=None, temperature=1.0)
     batch = policy.encoder.batch(data(1))
@@ -186,7 +186,7 @@ def test_logprob_is_that_of_the_sequence(model: str) -> None:
 
 @pytest.mark.parametrize("settings", [BEAMS, SAMPLES])
 @pytest.mark.parametrize("cut", [1, 0.3, 0.5, 0.77, 0.999])
-def test_a_killed_run_goes_on_without_gap_or_double(
+def test_a_killed_run_continues_without_a_missing_or_repeated_line(
     model: str, tmp_path: Path, settings: GenerateSettings, cut: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = tmp_path / "whole.jsonl"
@@ -202,31 +202,31 @@ def test_a_killed_run_goes_on_without_gap_or_double(
     run(model, killed, settings)
     assert killed.read_bytes() == whole.read_bytes()
     if cut == 1:
-        assert not decoded  # nothing was done twice
+        assert not decoded  # nothing was computed again
 
 
-def test_other_settings_data_or_a_foreign_file_are_refused(model: str, tmp_path: Path) -> None:
+def test_other_settings_other_data_and_an_unknown_file_are_refused(model: str, tmp_path: Path) -> None:
     output = tmp_path / "q.jsonl"
     run(model, output)
     before = output.read_bytes()
-    with pytest.raises(InputError, match=r"made with other settings \(num_beams\)"):
+    with pytest.raises(InputError, match=r"made with other settings \(num_beams: 3 -> 2\)"):
         run(model, output, replace(BEAMS, num_beams=2))
-    with pytest.raises(InputError, match=r"made with other settings \(data\)"):
+    with pytest.raises(InputError, match=r"made with other settings \(data: [0-9a-f]{8} -> [0-9a-f]{8}\)"):
         run(model, output, examples=data(3))
     assert output.read_bytes() == before
-    foreign = tmp_path / "notes.jsonl"
-    foreign.write_text("mine\n")
+    unknown = tmp_path / "notes.jsonl"
+    unknown.write_text("mine\n")
     with pytest.raises(InputError, match="was not made by this command"):
-        run(model, foreign)
-    assert foreign.read_text() == "mine\n"
+        run(model, unknown)
+    assert unknown.read_text() == "mine\n"
 
 
-def test_samples_hang_on_the_seed(model: str, tmp_path: Path) -> None:
+def test_samples_depend_on_the_seed(model: str, tmp_path: Path) -> None:
     one, again, other = (run(model, tmp_path / f"{k}.jsonl", SAMPLES, seed=s) for k, s in enumerate((0, 0, 1)))
     assert one == again != other
 
 
-def test_samples_do_not_hang_on_the_batch(model: str, tmp_path: Path) -> None:
+def test_samples_do_not_depend_on_the_batch(model: str, tmp_path: Path) -> None:
     one, four = (run(model, tmp_path / f"{size}.jsonl", replace(SAMPLES, batch_size=size)) for size in (1, 4))
     assert len({row["question"] for row in one}) > 10
     assert [row["question"] for row in one] == [row["question"] for row in four]
@@ -260,10 +260,10 @@ def test_a_batch_that_does_not_fit_into_memory_is_decoded_in_parts(
         run(model, tmp_path / "none.jsonl", settings)
 
 
-def test_a_source_that_has_changed_is_refused_unless_that_is_known(
+def test_a_changed_source_is_refused_unless_the_user_accepts_it(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WINDOW", 4)  # what is added to the data stands in a window of its own
+    monkeypatch.setattr(module, "WINDOW", 4)  # examples that are added are in a window of their own
     output, whole = tmp_path / "q.jsonl", tmp_path / "whole.jsonl"
     before, now = {"train.json": "0123456789"}, {"train.json": "abcdefghij"}
     run(model, output, examples=data(4), sources=before)
@@ -274,10 +274,10 @@ def test_a_source_that_has_changed_is_refused_unless_that_is_known(
     ):
         run(model, output, sources=now)
     assert output.read_bytes() == text
-    run(model, output, sources=now, accept_changed_data=True)  # more examples: goes on behind those that are there
+    run(model, output, sources=now, accept_changed_data=True)  # more examples: continues after the existing lines
     run(model, whole)
     assert output.read_bytes() == whole.read_bytes()
-    run(model, output, sources=now)  # and from here on these are its data
+    run(model, output, sources=now)  # the note now names these data
     with pytest.raises(InputError, match=r"line 1 is not about the example in its place"):
         run(model, output, examples=data()[1:], sources=before, accept_changed_data=True)
     with pytest.raises(InputError, match=r"line 13 is not about the example in its place"):
@@ -285,7 +285,7 @@ def test_a_source_that_has_changed_is_refused_unless_that_is_known(
     assert output.read_bytes() == whole.read_bytes()
 
 
-def test_lines_of_someone_else_are_not_cut_away(model: str, tmp_path: Path) -> None:
+def test_lines_about_other_examples_are_not_deleted(model: str, tmp_path: Path) -> None:
     output = tmp_path / "q.jsonl"
     rows = run(model, output)
     rows[4]["context"] = "mine"
@@ -296,7 +296,7 @@ def test_lines_of_someone_else_are_not_cut_away(model: str, tmp_path: Path) -> N
     assert output.read_text() == text
 
 
-def test_a_full_disk_is_one_line_and_the_same_command_goes_on(model: str, tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line_and_the_same_command_continues(model: str, tmp_path: Path) -> None:
     output, whole = tmp_path / "q.jsonl", tmp_path / "whole.jsonl"
     run(model, whole)
     with (
@@ -314,7 +314,7 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on(model: str, tmp_pa
     assert output.read_bytes() == whole.read_bytes()
 
 
-def test_no_more_examples_are_held_than_a_window_and_a_round_have(
+def test_memory_holds_no_more_examples_than_a_window_and_a_round(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "WINDOW", 3)
@@ -332,14 +332,14 @@ def test_no_more_examples_are_held_than_a_window_and_a_round_have(
             for item in data():
                 found = Tracked(**vars(item))
                 alive.add(found)
-                assert len(alive) <= most + 1  # and the one on its way
+                assert len(alive) <= most + 1  # and the one being read
                 yield found
                 del found
 
     assert run(model, tmp_path / "stream.jsonl", examples=Stream()) == run(model, tmp_path / "list.jsonl")
 
 
-def test_a_folder_that_is_no_model_or_no_seq2seq_model_is_named(tmp_path: Path) -> None:
+def test_an_error_names_a_folder_without_a_seq2seq_model(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no model folder"):
         load_seq2seq(str(tmp_path))
     from transformers import GPT2Config, GPT2LMHeadModel
@@ -351,7 +351,7 @@ def test_a_folder_that_is_no_model_or_no_seq2seq_model_is_named(tmp_path: Path) 
         load_seq2seq(str(tmp_path))
 
 
-def test_the_note_names_the_generator_and_what_it_learned_from(model: str, tmp_path: Path) -> None:
+def test_the_note_names_the_generator_and_its_reward(model: str, tmp_path: Path) -> None:
     for stage in ("ce", "scst"):
         shutil.copytree(model, tmp_path / "run" / stage)
     write_json(tmp_path / "run" / "trained.json", {"model": "scst", "steps": 9, "reward": "length|version:1"})

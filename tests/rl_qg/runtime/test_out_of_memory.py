@@ -1,10 +1,10 @@
-"""Batches that do not fit are halved, and nothing else changes."""
+"""Batches that do not fit into memory are halved, and the results stay the same."""
 
 import pytest
 import torch
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.out_of_memory import Halving
+from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 
 
 def limited(limit: int, calls: list[int]):
@@ -18,26 +18,26 @@ def limited(limit: int, calls: list[int]):
 
 
 @pytest.mark.parametrize("limit", range(1, 8))
-def test_every_row_is_done_once_in_order_and_the_size_is_kept(limit: int, caplog) -> None:
-    halving, calls = Halving("rollout", "lower it"), []
-    first = halving(limited(limit, calls), range(13))
-    assert [value for piece in first for value in piece] == [row * row for row in range(13)]
+def test_every_row_is_computed_once_in_order_and_the_size_is_kept(limit: int, caplog) -> None:
+    retry, calls = OutOfMemoryRetry("rollout", "lower it"), []
+    first = retry(limited(limit, calls), range(13))
+    assert [value for part in first for value in part] == [row * row for row in range(13)]
     assert max(map(len, first)) <= limit
     calls.clear()
-    second = halving(limited(limit, calls), range(13))
+    second = retry(limited(limit, calls), range(13))
     assert second == first and max(calls) <= limit  # memory does not run out again
     assert len([record for record in caplog.records if "do not fit" in record.message]) == 1
 
 
-def test_what_fits_is_one_call() -> None:
+def test_rows_that_fit_are_one_call() -> None:
     calls: list[int] = []
-    assert Halving("rollout", "")(limited(9, calls), range(9)) == [[row * row for row in range(9)]]
+    assert OutOfMemoryRetry("rollout", "")(limited(9, calls), range(9)) == [[row * row for row in range(9)]]
     assert calls == [9]
 
 
 def test_a_row_that_never_fits_is_one_line() -> None:
     with pytest.raises(InputError, match="rollout: a single row does not fit into memory; lower it"):
-        Halving("rollout", "lower it")(limited(0, []), range(4))
+        OutOfMemoryRetry("rollout", "lower it")(limited(0, []), range(4))
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def test_the_host_can_run_out_of_memory_too(error: Exception) -> None:
             raise error
         return list(rows)
 
-    assert Halving("reward", "")(function, [1, 2, 3]) == [[1], [2], [3]]
+    assert OutOfMemoryRetry("reward", "")(function, [1, 2, 3]) == [[1], [2], [3]]
 
 
-def test_other_errors_pass() -> None:
+def test_other_errors_are_raised() -> None:
     def function(rows):
         raise RuntimeError("shapes do not match")
 
     with pytest.raises(RuntimeError, match="shapes"):
-        Halving("reward", "")(function, [1, 2])
+        OutOfMemoryRetry("reward", "")(function, [1, 2])

@@ -1,6 +1,6 @@
-"""Two processes write the file of one: questions by beams and by samples, and scores; a fault in one ends both.
+"""Two processes write the same files as one (questions by beams and samples, scores); an error in one ends both.
 
-Run as a script (by torchrun) this file is the worker of its own test.
+Run as a script (by torchrun), this file is the worker process of its test.
 """
 
 import json
@@ -49,7 +49,7 @@ def data(count: int) -> list[QAExample]:
 
 
 class Mean:
-    """Scores that tell with which rows a row was scored."""
+    """Scores that depend on the other rows of the batch."""
 
     signature = "mean"
 
@@ -67,7 +67,7 @@ def everything(folder: Path, model: Path, state: PartialState, count: int = 16) 
 
 
 def faults(folder: Path, model: Path, state: PartialState) -> dict[str, str]:
-    """What every process says when one of them cannot go on."""
+    """The error of this process when one of the processes cannot continue."""
 
     def bad(batch: Any) -> list[bytes]:
         if 7 in batch:
@@ -110,13 +110,13 @@ def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
         folder.mkdir()
     save_model(model)
     state, threads = PartialState(cpu=True), torch.get_num_threads()
-    torch.set_num_threads(1)  # as the two have: rounding hangs on the number
+    torch.set_num_threads(1)  # as in the two processes: rounding depends on the number of threads
     everything(alone, model, state)
     everything(together, model, state)
     torch.set_num_threads(threads)
     whole = {path.name: path.read_bytes() for path in alone.iterdir() if path.suffix == ".jsonl"}
     assert len(whole) == 3 and len(set(whole["samples.jsonl"].splitlines())) > 16
-    for name in whole:  # what one process began, two go on with: torn in the second batch
+    for name in whole:  # two processes continue what one began: cut in the second batch
         (together / name).write_bytes(whole[name][: len(whole[name]) // 3])
     (together / "scored.jsonl").unlink()
     launch(together, model)
@@ -124,24 +124,24 @@ def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
         assert (together / name).read_bytes() == text, name
     summaries = [json.loads((folder / "scored.summary.json").read_text()) for folder in (alone, together)]
     assert summaries[0]["score"] == summaries[1]["score"] and summaries[1]["complete"]
-    said = [json.loads((together / f"faults-{rank}.json").read_text()) for rank in range(2)]
-    assert said[0] == said[1] and said[0]["one"] == "seven"
-    assert "full.jsonl: cannot be written further" in said[0]["disk"]
-    assert (together / "numbers.txt").read_text() == "0\n1\n2\n3\n"  # the rounds before that of the fault
+    errors = [json.loads((together / f"faults-{rank}.json").read_text()) for rank in range(2)]
+    assert errors[0] == errors[1] and errors[0]["one"] == "seven"
+    assert "full.jsonl: cannot be written further" in errors[0]["disk"]
+    assert (together / "numbers.txt").read_text() == "0\n1\n2\n3\n"  # the rounds before the error
     full = (together / "full.jsonl").read_bytes()
     assert full and whole["beams.jsonl"].startswith(full) and full.endswith(b"\n")
 
 
-def test_a_batch_is_what_one_call_gets_and_what_was_behind_the_kept_bytes_goes(tmp_path: Path) -> None:
-    output, seen, told = tmp_path / "new" / "out.txt", list[list[int]](), list[int]()
+def test_each_call_gets_one_batch_and_bytes_after_the_kept_ones_are_removed(tmp_path: Path) -> None:
+    output, seen, advanced = tmp_path / "new" / "out.txt", list[list[int]](), list[int]()
 
     def lines_of(batch: Any) -> list[bytes]:
         seen.append(list(batch))
         return [b"%d\n" % row for row in batch]
 
-    options: dict[str, Any] = {"batch_size": 3, "state": PartialState(cpu=True), "advance": told.append}
+    options: dict[str, Any] = {"batch_size": 3, "state": PartialState(cpu=True), "advance": advanced.append}
     write_lines(range(7), lines_of, output, keep=0, **options)
-    assert seen == [[0, 1, 2], [3, 4, 5], [6]] and told == [3, 3, 1]
+    assert seen == [[0, 1, 2], [3, 4, 5], [6]] and advanced == [3, 3, 1]
     assert output.read_text() == "0\n1\n2\n3\n4\n5\n6\n"
     write_lines(range(8, 10), lines_of, output, keep=4, **options)
     assert output.read_text() == "0\n1\n8\n9\n"
@@ -153,6 +153,6 @@ if __name__ == "__main__":
     target, generator = Path(sys.argv[1]), Path(sys.argv[2])
     processes = PartialState(cpu=True)
     everything(target, generator, processes)
-    found = faults(target, generator, processes)
-    (target / f"faults-{processes.process_index}.json").write_text(json.dumps(found))
+    messages = faults(target, generator, processes)
+    (target / f"faults-{processes.process_index}.json").write_text(json.dumps(messages))
     leave(0)

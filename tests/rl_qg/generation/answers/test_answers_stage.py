@@ -1,4 +1,4 @@
-"""From passages to `answers.jsonl`: every passage once, offsets that hold, and the same file after a kill."""
+"""From passages to `answers.jsonl`: every passage once, correct offsets, and the same file after a kill."""
 
 import gzip
 import json
@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from accelerate import PartialState
 
-from rl_qg.commands.cli import compose
+from rl_qg.commands.compose import compose
 from rl_qg.data.examples import write_squad
 from rl_qg.data.passages import Passages, has_answers, passage_key, passage_keys
 from rl_qg.data.reading import read_examples
 from rl_qg.data.splits import answer_spans, with_additional_spans
-from rl_qg.data.synthetic_corpus import examples
+from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.generation.answers import stage as answers
 from rl_qg.generation.answers.stage import propose_answers, report_line, report_path
 from rl_qg.runtime.errors import InputError
@@ -89,7 +89,7 @@ def test_a_table_and_a_squad_file_without_questions_are_read(tmp_path: Path) -> 
     assert not any(map(has_answers, names))
 
 
-def test_whether_a_file_brings_answers(tmp_path: Path) -> None:
+def test_whether_a_file_has_answers(tmp_path: Path) -> None:
     write_squad(tmp_path / "qa.json", [example("One two.", "One", "?")])
     forms = {
         "with.jsonl": {"context": "a b", "answers": {"text": ["a"], "answer_start": [0]}},
@@ -110,30 +110,30 @@ def test_whether_a_file_brings_answers(tmp_path: Path) -> None:
 
 
 KNOWN = [example("Known.", "Known", "")]
-UNASKED = {"context": "Another one."}
-ASKED = {"context": "Built in 1990.", "answers": {"text": ["1990"], "answer_start": [9]}}
+WITHOUT_ANSWER = {"context": "Another one."}
+WITH_ANSWER = {"context": "Built in 1990.", "answers": {"text": ["1990"], "answer_start": [9]}}
 
 
 @pytest.mark.parametrize(
-    ("rows", "brings"),
+    ("rows", "expected"),
     [
-        ([UNASKED, ASKED], True),  # what has no answers has none
-        ([{"context": "Built in 1990.", "answer": "1990"}], False),  # no form that readers know
-        ([{"text": "Built in 1990.", "answers": ASKED["answers"]}], False),
+        ([WITHOUT_ANSWER, WITH_ANSWER], True),  # a row without answers counts as such
+        ([{"context": "Built in 1990.", "answer": "1990"}], False),  # not a format of QA data
+        ([{"text": "Built in 1990.", "answers": WITH_ANSWER["answers"]}], False),
         ([{"paragraph": "Another one."}, {"paragraph": "Ada.", "sentence": "Ada.", "answer": "Ada"}], True),
     ],
 )
-def test_a_file_that_brings_answers_is_read_to_its_end(tmp_path: Path, rows: list[Any], brings: bool) -> None:
+def test_a_file_that_has_answers_is_read_to_its_end(tmp_path: Path, rows: list[Any], expected: bool) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert has_answers(str(path)) is brings
-    if brings:
+    assert has_answers(str(path)) is expected
+    if expected:
         stream = with_additional_spans(KNOWN, [str(path)], set())
         assert (len(stream), stream.report["dropped"]["no answer"]["count"]) == (2, 1)
     assert len(list(Passages([str(path)]))) == len(rows)
 
 
-def test_squad_paragraphs_without_questions_bring_none(tmp_path: Path) -> None:
+def test_squad_paragraphs_without_questions_have_no_answers(tmp_path: Path) -> None:
     qas = [{"id": "1", "question": "When?", "answers": [{"text": "1990", "answer_start": 9}]}, {"id": "2"}]
     paragraphs = [{"context": "Another one."}, {"context": "Built in 1990.", "qas": qas}]
     path = tmp_path / "a.json"
@@ -144,9 +144,9 @@ def test_squad_paragraphs_without_questions_bring_none(tmp_path: Path) -> None:
         read_examples(path, role="train")
 
 
-def test_half_characters_are_counted_and_stop_nothing(tmp_path: Path) -> None:
+def test_lone_surrogates_are_counted_and_skipped(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(
-        f"{json.dumps({**ASKED, 'context': chr(0xD800) + ' 1990'})}\n{json.dumps(ASKED)}\n"
+        f"{json.dumps({**WITH_ANSWER, 'context': chr(0xD800) + ' 1990'})}\n{json.dumps(WITH_ANSWER)}\n"
     )
     name = str(tmp_path / "a.jsonl")
     assert passage_keys([name]) == {passage_key("Built in 1990.")}
@@ -187,7 +187,7 @@ def test_bad_input_is_one_line(tmp_path: Path, name: str, content: bytes | None,
 # --- Proposing ---
 
 
-def test_lines_are_those_that_generation_reads(tmp_path: Path) -> None:
+def test_generation_reads_every_line(tmp_path: Path) -> None:
     source, output = written(tmp_path, [*TEXTS, " " + TEXTS[0]]), tmp_path / "answers.jsonl"
     report = run(source, output)
     lines = rows(output)
@@ -207,7 +207,7 @@ def test_lines_are_those_that_generation_reads(tmp_path: Path) -> None:
     assert "3 of them without any; left out: repeated 1" in report_line(report)
 
 
-def test_no_more_than_asked_for_and_the_best_first(tmp_path: Path) -> None:
+def test_the_limit_keeps_the_best_answers(tmp_path: Path) -> None:
     source = written(tmp_path)
     every = run(source, tmp_path / "all.jsonl", replace(RULES, max_per_context=None))
     assert every["spans"] > run(source, tmp_path / "one.jsonl", replace(RULES, max_per_context=1))["spans"]
@@ -216,7 +216,7 @@ def test_no_more_than_asked_for_and_the_best_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [0.0, 0.1, 0.3, 0.5, 0.77, 0.999, 1.0])
-def test_a_killed_run_goes_on_without_gap_or_double(tmp_path: Path, cut: float) -> None:
+def test_a_killed_run_continues_without_a_missing_or_repeated_line(tmp_path: Path, cut: float) -> None:
     source, whole, killed = written(tmp_path), tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
     report = run(source, whole)
     run(source, killed)
@@ -228,14 +228,14 @@ def test_a_killed_run_goes_on_without_gap_or_double(tmp_path: Path, cut: float) 
     assert {**again, "output": 0} == {**report, "output": 0}
 
 
-def test_what_is_done_is_not_done_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_complete_file_is_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, output = written(tmp_path), tmp_path / "answers.jsonl"
     report = run(source, output)
     monkeypatch.setattr(answers, "rule_spans", lambda *a: pytest.fail("proposed again"))
     assert run(source, output) == report
 
 
-def test_a_damaged_report_is_written_again_and_another_files_is_left(tmp_path: Path) -> None:
+def test_a_damaged_report_is_written_again_and_that_of_another_file_is_kept(tmp_path: Path) -> None:
     source, output = written(tmp_path), tmp_path / "answers.jsonl"
     report, lines = run(source, output), output.read_bytes()
     report_path(output).write_text("{}")
@@ -245,42 +245,44 @@ def test_a_damaged_report_is_written_again_and_another_files_is_left(tmp_path: P
         run(source, tmp_path / "answers.txt")
 
 
-def test_a_resumed_run_proposes_for_the_rest_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_proposes_only_for_the_remaining_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, output = written(tmp_path), tmp_path / "answers.jsonl"
     run(source, output)
     report_path(output).unlink()
-    asked: list[str] = []
+    contexts: list[str] = []
     original = answers.rule_spans
-    monkeypatch.setattr(answers, "rule_spans", lambda text, limit: asked.append(text) or original(text, limit))
+    monkeypatch.setattr(answers, "rule_spans", lambda text, limit: contexts.append(text) or original(text, limit))
     run(source, output)
-    assert asked == TEXTS[4:]  # the batch of the last lines, and what is behind it
+    assert contexts == TEXTS[4:]  # the batch of the last lines and the batches after it
 
 
-def test_other_settings_changed_data_or_a_foreign_file_are_refused(tmp_path: Path) -> None:
+def test_other_settings_changed_data_and_an_unknown_file_are_refused(tmp_path: Path) -> None:
     source, output = written(tmp_path), tmp_path / "answers.jsonl"
     run(source, output)
     before = output.read_bytes()
-    with pytest.raises(InputError, match=r"proposed with other settings \(max_per_context\)"):
+    with pytest.raises(InputError, match=r"answers made with other settings \(max_per_context: 10 -> 2\)"):
         run(source, output, replace(RULES, max_per_context=2))
-    with pytest.raises(InputError, match=r"proposed with other settings \(excluded\)"):
+    with pytest.raises(InputError, match=r"answers made with other settings \(excluded: "):
         run(source, output, excluded={passage_key(TEXTS[0])})
     written(tmp_path, [*TEXTS, "Berlin has 3 rivers."])
     with pytest.raises(InputError, match=r"contexts\.txt: has changed since .*accept_changed_data=true"):
         run(source, output)
     assert output.read_bytes() == before
-    assert run(source, output, accept_changed_data=True)["passages"]["kept"] == 8  # goes on behind what is there
+    assert run(source, output, accept_changed_data=True)["passages"]["kept"] == 8  # continues after the existing lines
     assert output.read_bytes().startswith(before) and len(output.read_bytes()) > len(before)
     written(tmp_path, TEXTS[1:])
-    with pytest.raises(InputError, match=r"line 1 is about no passage in its place"):
+    with pytest.raises(InputError, match=r"line 1 is not about the passage in its place"):
         run(source, output, accept_changed_data=True)
-    foreign = tmp_path / "notes.jsonl"
-    foreign.write_text("mine\n")
+    unknown = tmp_path / "notes.jsonl"
+    unknown.write_text("mine\n")
     with pytest.raises(InputError, match="was not made by this command"):
-        run(source, foreign)
-    assert foreign.read_text() == "mine\n"
+        run(source, unknown)
+    assert unknown.read_text() == "mine\n"
 
 
-def test_a_full_disk_is_one_line_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line_and_the_same_command_continues(tmp_path: Path) -> None:
     source, output, whole = written(tmp_path, TEXTS * 3), tmp_path / "answers.jsonl", tmp_path / "whole.jsonl"
     texts = [f"{text} And {number} more." for number, text in enumerate(TEXTS * 30)]
     source = written(tmp_path, texts)
@@ -307,7 +309,7 @@ def test_an_unknown_method_and_a_missing_library_are_one_line(tmp_path: Path) ->
         run(source, tmp_path / "a.jsonl", replace(RULES, method="spacy", spacy_model="no_such_model"))
 
 
-def test_a_pipeline_of_the_parser_proposes_its_entities(tmp_path: Path) -> None:
+def test_spacy_proposes_the_entities_of_its_pipeline(tmp_path: Path) -> None:
     spacy = pytest.importorskip("spacy", reason="spaCy is optional")
     parse = spacy.blank("en")
     ruler = parse.add_pipe("entity_ruler")
@@ -330,9 +332,9 @@ def test_a_pipeline_of_the_parser_proposes_its_entities(tmp_path: Path) -> None:
 # --- Into generation ---
 
 
-def test_spans_of_files_join_those_of_the_training_data_once_and_without_validation_passages(tmp_path: Path) -> None:
-    known = answer_spans(list(examples(6, seed=0)))
-    others = list(examples(4, seed=1))
+def test_spans_of_files_are_added_once_and_without_validation_passages(tmp_path: Path) -> None:
+    known = answer_spans(list(synthetic_examples(6, seed=0)))
+    others = list(synthetic_examples(4, seed=1))
     write_squad(tmp_path / "more.json", [*known[:3], *others])
     held_out = {passage_key(others[0].context)}
     stream = with_additional_spans(known, [str(tmp_path / "more.json")], held_out)

@@ -1,0 +1,262 @@
+"""A file of JSON lines that the same command continues after a kill, with a note of what made the lines."""
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from accelerate import PartialState
+from tqdm import tqdm
+
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.hashes import check_unchanged
+from rl_qg.runtime.json_files import read_json, write_json
+from rl_qg.runtime.parallel_writer import append_lines, cannot_write, cut_file, write_lines
+
+Row = TypeVar("Row")
+NO_SOURCES: Mapping[str, str] = MappingProxyType({})
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StoredLine:
+    """One line of a file: its number from 1, its bytes, and where it starts and ends in the file."""
+
+    number: int
+    text: bytes
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a file is continued: it keeps the lines of the first `rows` rows, in its first `size` bytes."""
+
+    rows: int = 0
+    size: int = 0
+
+
+class ResumableLines:
+    """JSON lines about rows, in the order of the rows, and a note of the settings and data they were made with.
+
+    A command first calls `check`, which refuses a file that was made otherwise, and `position`, which finds the end of
+    the last whole batch; then `write_note`; then `write`, in which several processes may take part.
+
+    Args:
+        path: the file of lines.
+        note: the JSON file of the note; None where the first line of `path` is the note.
+        content: what the lines are, for error messages, such as "questions".
+    """
+
+    def __init__(self, path: Path, note: Path | None = None, *, content: str = "lines") -> None:
+        self.path = path
+        self.note = note
+        self.content = content
+
+    @property
+    def begun(self) -> bool:
+        """Whether the file holds anything."""
+        return self.path.exists() and self.path.stat().st_size > 0
+
+    def check(
+        self,
+        settings: Mapping[str, Any],
+        *,
+        sources: Mapping[str, str] = NO_SOURCES,
+        sources_key: str = "sources",
+        accept: bool = False,
+    ) -> bool:
+        """Compare the settings and data that the lines were made with and those of this command.
+
+        Args:
+            settings: JSON values; the note may hold more keys than these.
+            sources: SHA-256 of each file of data.
+            sources_key: the key of the sources in the note.
+            accept: whether the user accepts changed sources.
+
+        Returns:
+            Whether a source has changed, which the user accepts.
+
+        Raises:
+            InputError: the settings differ; a source has changed; the file has no note.
+        """
+        if not self.begun:
+            return False
+        earlier = self.read_note()
+        if not earlier:
+            note = f"no {self.note.name} beside it" if self.note else "no note in its first line"
+            raise InputError(
+                f"output={self.path}: the file was not made by this command (there is {note}); name another file or "
+                "delete it"
+            )
+        changed = [
+            f"{key}: {_shown(earlier.get(key))} -> {_shown(value)}"
+            for key, value in settings.items()
+            if earlier.get(key) != value
+        ]
+        if changed:
+            raise InputError(
+                f"output={self.path}: holds {self.content} made with other settings ({'; '.join(changed)}); name "
+                "another file or delete it"
+            )
+        return check_unchanged(earlier.get(sources_key, {}), sources, self.path, accept=accept)
+
+    def read_note(self) -> dict[str, Any]:
+        """The note; empty where there is none."""
+        if self.note is not None:
+            return read_json(self.note) if self.note.exists() else {}
+        if not self.begun:
+            return {}
+        with self.path.open("rb") as stream:
+            first = stream.readline()
+        try:
+            note = json.loads(first) if first.endswith(b"\n") else {}
+        except ValueError:
+            return {}
+        return note if isinstance(note, dict) else {}
+
+    def write_note(self, note: Mapping[str, Any]) -> None:
+        """Replace the note. Where it is the first line of the file, this removes all other lines.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        if self.note is None:
+            cut_file(self.path, 0)
+            append_lines(self.path, [json_line(note)])
+            return
+        try:
+            write_json(self.note, note)
+        except OSError as error:
+            raise cannot_write(self.path, error) from None
+
+    def lines(self) -> Iterator[StoredLine]:
+        """The lines after the note. A kill may have cut off the last one, which then has no line feed."""
+        if not self.begun:
+            return
+        start = 0
+        with self.path.open("rb") as stream:
+            for number, text in enumerate(stream, 1):
+                end = start + len(text)
+                if number > 1 or self.note is not None:
+                    yield StoredLine(number, text, start, end)
+                start = end
+
+    def position(
+        self,
+        rows: Iterable[Row],
+        is_about: Callable[[Row, int, bytes], bool],
+        *,
+        batch_size: int,
+        lines_per_row: int | None = None,
+        row_name: str = "row",
+    ) -> Position:
+        """Find the end of the last whole batch, and check that every line is about the row it must be about.
+
+        Args:
+            rows: all rows; as many are read as the file has lines about.
+            is_about: whether line number k (from 0) of a row can be this text. A text without a line feed was cut off
+                anywhere.
+            batch_size: rows in a batch.
+            lines_per_row: number of lines of every row; None where it varies and may be 0. Then a batch is known to
+                be whole once a line about a later row follows.
+            row_name: what a row is, for error messages.
+
+        Raises:
+            InputError: a line is not about its row.
+        """
+        remaining = iter(rows)
+        row, index, rank = next(remaining, None), 0, 0
+        position = Position()
+        for line in self.lines():
+            while row is not None and not is_about(row, rank, line.text):
+                row, index, rank = next(remaining, None) if lines_per_row is None else None, index + 1, 0
+                if index % batch_size == 0:
+                    position = Position(index, line.start)
+            if row is None:
+                raise InputError(
+                    f"output={self.path}: line {line.number} is not about the {row_name} in its place; name another "
+                    "file or delete it"
+                )
+            if not line.text.endswith(b"\n"):
+                break
+            rank += 1
+            if rank == lines_per_row:
+                row, index, rank = next(remaining, None), index + 1, 0
+                if index % batch_size == 0 or row is None:
+                    position = Position(index, line.end)
+        return position
+
+    def write(
+        self,
+        rows: Iterable[Row],
+        lines_of: Callable[[Sequence[Row]], list[bytes]],
+        *,
+        position: Position,
+        total: int,
+        batch_size: int,
+        state: PartialState,
+        title: str,
+        unit: str,
+    ) -> None:
+        """Cut the file at `position` and add the lines of `rows`, batch by batch, with a progress bar.
+
+        Args:
+            rows: the rows after the position, the same on every process.
+            lines_of: the lines of one batch, each with its line feed.
+            position: where to continue.
+            total: number of rows, those before the position included.
+            batch_size: rows in a batch.
+            state: the processes; all of them call this.
+            title: what is done, for the bar.
+            unit: what a row is, for the bar.
+
+        Raises:
+            InputError: in every process, when `lines_of` raises it in one of them or the disk is full. The file then
+                holds whole lines.
+        """
+        if position.rows:
+            log.info("%s: %d of %d %ss are in %s already", title, position.rows, total, unit, self.path)
+        main = state.is_main_process
+        with tqdm(total=total, initial=position.rows, desc=title, unit=unit, disable=not main) as bar:
+            write_lines(
+                rows,
+                lines_of,
+                self.path,
+                keep=position.size,
+                batch_size=batch_size,
+                state=state,
+                advance=bar.update,
+            )
+
+    def cut(self, size: int) -> None:
+        """Keep the first `size` bytes. For a single process, as `append` is."""
+        cut_file(self.path, size)
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Add one line and bring it to the disk.
+
+        Raises:
+            InputError: the disk is full. The file then holds whole lines.
+        """
+        append_lines(self.path, [json_line(record)])
+
+
+def json_line(record: Mapping[str, Any]) -> bytes:
+    """A record as one line with its line feed."""
+    return f"{json.dumps(record, ensure_ascii=False)}\n".encode()
+
+
+def begins_with(line: bytes, beginning: bytes) -> bool:
+    """Whether a line begins so; a line that was cut off, with as much of the beginning as it holds."""
+    return line.startswith(beginning) or (not line.endswith(b"\n") and beginning.startswith(line))
+
+
+def _shown(value: Any) -> str:
+    """A setting in an error message; of a hash the first digits."""
+    text = str(value)
+    return text[:8] if re.fullmatch(r"[0-9a-f]{64}", text) else text
