@@ -35,7 +35,7 @@ def row(run: Path) -> dict[str, object]:
 def line(values: dict) -> str:
     reward, f1 = values["reward_difference"], values["qa_difference"]["f1"]
     return (
-        f"| {values['run']} | {values['ce_bleu4']['mean']:.1f} | {values['scst_bleu4']['mean']:.1f} "
+        f"| {values['run']} | {values['ce_bleu4']['mean']:.3f} | {values['scst_bleu4']['mean']:.3f} "
         f"| {values['ce_reward']['mean']:.4f} | {values['scst_reward']['mean']:.4f} "
         f"| {reward['mean']:+.4f} [{reward['low']:+.4f}, {reward['high']:+.4f}] "
         f"| {values['qa_gold']['exact_match']:.1f} / {values['qa_gold']['f1']:.1f} "

@@ -152,11 +152,11 @@ def table(found: dict[str, Any], before: dict[str, Any], human: dict[str, Any]) 
             row.append(f"{one['after']['mean']:.{digits}f} ({gap['mean']:+.{digits}f} [{low}, {high}])")
         lines.append("| " + " | ".join(row) + " |")
     for measure in (*MEASURES, "distinct_questions"):
-        own = "" if measure in ("bleu4", "rouge_l") else f"{human['measures'][measure]:.2f}"
-        cells = [own, f"{before['measures'][measure]:.2f}"]
+        own = "" if measure in ("bleu4", "rouge_l") else f"{human['measures'][measure]:.3f}"
+        cells = [own, f"{before['measures'][measure]:.3f}"]
         for name in names:
             one = found[name]["measures"][measure]
-            cells.append(f"{one['after']:.2f} ({one['lowest_seed']:.2f} to {one['highest_seed']:.2f})")
+            cells.append(f"{one['after']:.3f} ({one['lowest_seed']:.3f} to {one['highest_seed']:.3f})")
         lines.append("| " + " | ".join([measure, *cells]) + " |")
     spans = [found[name]["kl"] for name in names]
     cells = ["", "0", *(f"{k['mean']:.2f} ({k['lowest_seed']:.2f} to {k['highest_seed']:.2f})" for k in spans)]

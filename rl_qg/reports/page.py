@@ -3,7 +3,7 @@
     rl-qg report runs/a runs/b --output report.html
 
 Every file of a run folder may be missing: the page then says so in a line. The page is one file without scripts that
-loads nothing. Fractions stay as the metrics publish them; reading scores and BLEU-4 are in percent.
+loads nothing. Fractions stay as the metrics publish them; reading scores are in percent.
 """
 
 from collections.abc import Sequence

@@ -42,8 +42,8 @@ class Measure:
 MEASURES = (
     Measure(REWARD, "Optimised reward", 3),
     Measure("held_out", "Held-out reward", 3),
-    Measure("bleu4", "BLEU-4", 1),
-    Measure("rouge_l", "ROUGE-L", 1),
+    Measure("bleu4", "BLEU-4", 3),
+    Measure("rouge_l", "ROUGE-L", 3),
     Measure("loss", "Cross-entropy of gold", 3),
     Measure("kl", "KL from the start", 3),
     Measure("distinct_1", "Distinct words", 0, share=True),

@@ -55,7 +55,7 @@ def headline(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
         "reward_difference": _text(difference, digits, signed=True),
         "held_out_difference": _text(held_out, _digits([held_out]), signed=True),
         "flag": flag(diverging(run), 1),
-        "bleu4": {model: _text(estimate("models", model, "bleu4"), 1) for model in MODELS[1:]},
+        "bleu4": {model: _text(estimate("models", model, "bleu4"), 3) for model in MODELS[1:]},
         "qa_f1": {name: _text(run.reader_score(name, "f1"), 1) for name in run.qa},
         "qa_difference": _text(run.difference.estimate("f1"), 1, signed=True),
         "qa_seeds": max(len(record.list("seeds")) for record in run.qa.values()),
@@ -124,7 +124,7 @@ COLUMNS = (
     ("reward", "reward", None),
     ("held_out", "held-out reward", None),
     ("bleu4", "BLEU-4", None),
-    ("rouge_l", "ROUGE-L", "{:.1f}"),
+    ("rouge_l", "ROUGE-L", "{:.3f}"),
     ("length_words", "words per question", "{:.1f}"),
     ("distinct_questions", "distinct questions", "{:.1%}"),
     ("distinct_2", "distinct 2-grams", "{:.1%}"),
@@ -143,7 +143,7 @@ def _evaluation(run: Run) -> dict[str, Any] | None:
     cells: dict[str, list[Any]] = {model: [] for model in parts}
     for field, _, form in columns:
         estimates = {model: part.estimate(field) for model, part in parts.items()}
-        digits = 1 if field == "bleu4" else _digits(list(estimates.values()))
+        digits = 3 if field == "bleu4" else _digits(list(estimates.values()))
         for model, estimate in estimates.items():
             cells[model].append(_text(estimate, digits) if form is None else _bare(estimate, form))
     return {

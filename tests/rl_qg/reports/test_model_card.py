@@ -85,7 +85,7 @@ def metrics(folder: Path, bleu: list[float]) -> None:
 def evaluation(folder: Path) -> None:
     def model(level: float) -> dict[str, Any]:
         interval = {"mean": level, "low": level - 0.1, "high": level + 0.1, "n": 8}
-        return {"reward": interval, "bleu4": {**interval, "mean": 31.25}, "rouge_l": 44.0, "copy_rate": 0.5}
+        return {"reward": interval, "bleu4": {**interval, "mean": 0.3125}, "rouge_l": 0.44, "copy_rate": 0.5}
 
     gold = {"reward": {"mean": 0.9, "low": 0.8, "high": 1.0, "n": 8}, "copy_rate": 0.25}
     models = {"ce": model(0.3), "scst": model(0.6), "gold": gold}
@@ -107,7 +107,7 @@ def test_the_front_matter_is_what_the_hub_reads(tmp_path: Path) -> None:
         "other", "of-base-model-and-data", "transformers",
     )  # fmt: skip
     results = {result.metric_name: result.metric_value for result in loaded.data.eval_results or []}
-    assert results == {"BLEU-4": 31.25, "ROUGE-L": 44.0, "qrelscore": 0.6}
+    assert results == {"BLEU-4": 0.3125, "ROUGE-L": 0.44, "qrelscore": 0.6}
     assert "reinforcement-learning" in found["tags"]
     assert "reinforcement-learning" not in ModelCard(card(tmp_path / "run", "ce")).data.to_dict()["tags"]
 
@@ -138,19 +138,19 @@ def test_the_text_tells_data_settings_and_results(tmp_path: Path) -> None:
 def test_a_hacked_reward_is_told(tmp_path: Path) -> None:
     folder = run(tmp_path / "run")
     assert "too few evaluations" in card(folder)
-    metrics(folder, [30, 30, 29, 20, 12, 10, 9])
-    assert "BLEU-4 30.0 → 10.0" in card(folder) and "**The reward may have been hacked**" in card(folder)
-    assert "| BLEU-4 | 30.0 | 9.0 |" in card(folder)  # no evaluation.json: the last evaluations of training
-    metrics(folder, [30, 30, 31, 30, 31, 32, 31])
+    metrics(folder, [0.30, 0.30, 0.29, 0.20, 0.12, 0.10, 0.09])
+    assert "BLEU-4 0.300 → 0.100" in card(folder) and "**The reward may have been hacked**" in card(folder)
+    assert "| BLEU-4 | 0.300 | 0.090 |" in card(folder)  # no evaluation.json: the last evaluations of training
+    metrics(folder, [0.30, 0.30, 0.31, 0.30, 0.31, 0.32, 0.31])
     assert "may have been hacked" not in card(folder) and "proves nothing" in card(folder)
 
 
 def test_of_a_kept_model_the_results_are_those_of_its_step(tmp_path: Path) -> None:
     folder = run(tmp_path / "run")
-    metrics(folder, [30, 33, 35, 20, 12])
-    kept = {"measure": "bleu4", "value": 35, "step": 3}
+    metrics(folder, [0.30, 0.33, 0.35, 0.20, 0.12])
+    kept = {"measure": "bleu4", "value": 0.35, "step": 3}
     (folder / "trained.json").write_text(json.dumps({"model": "scst", "steps": 5, "kept": kept}))
-    assert "| BLEU-4 | 30.0 | 35.0 |" in card(folder)
+    assert "| BLEU-4 | 0.300 | 0.350 |" in card(folder)
     assert "step 3, the best by bleu4" in card(folder)
 
 

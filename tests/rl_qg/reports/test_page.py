@@ -70,8 +70,12 @@ def evaluation():
         "passages": 20,
         "reward_signature": "qrelscore|variant:official|version:0.1.0",
         "models": {
-            "ce": {"bleu4": interval(17.43, 1.5), "bleu_signature": "nrefs:1|tok:13a", "reward": interval(0.31, 0.02)},
-            "scst": {"bleu4": 18.0, "reward": interval(0.36, 0.02), "length_words": 11.25, "distinct_questions": 0.96},
+            "ce": {
+                "bleu4": interval(0.1743, 0.015),
+                "bleu_signature": "bleu|order:4|set:corpus",
+                "reward": interval(0.31, 0.02),
+            },
+            "scst": {"bleu4": 0.18, "reward": interval(0.36, 0.02), "length_words": 11.25, "distinct_questions": 0.96},
             "gold": {"reward": interval(0.33, 0.02)},
         },
         "difference": {"of": "scst - ce", "reward": interval(0.05, 0.01)},
@@ -192,10 +196,10 @@ def test_numbers_stand_with_their_intervals_signatures_and_counts(whole):
         "0.31 → 0.36",
         "+0.05 [+0.04, +0.06]",
         "interval above 0",
-        "17.4 → 18.0",
-        "CE [15.9, 18.9]",
+        "0.174 → 0.180",
+        "CE [0.159, 0.189]",
         "qrelscore|variant:official|version:0.1.0",
-        "nrefs:1|tok:13a",
+        "bleu|order:4|set:corpus",
         "61.8 → 65.2",
         "+3.4 points [+1.8, +5.0]",
         "EM: interval includes 0",
@@ -242,8 +246,8 @@ def test_summary_holds_the_headline_numbers(whole):
     assert summary == write_summary(folder)
     assert summary["reward"]["difference"] == {**interval(0.05, 0.01), "excludes_zero": True}
     assert summary["reward"]["signature"] == "qrelscore|variant:official|version:0.1.0"
-    assert summary["bleu4"]["ce"] == interval(17.43, 1.5)
-    assert summary["bleu4"]["scst"]["mean"] == 18.0
+    assert summary["bleu4"]["ce"] == interval(0.1743, 0.015)
+    assert summary["bleu4"]["scst"]["mean"] == 0.18
     assert summary["qa"]["gold"]["f1"] == {"mean": 61.8, "low": 58.8, "high": 64.8, "n": 80}
     assert summary["qa"]["augmented"]["seeds"] == [0, 1, 2]
     assert summary["qa"]["difference"]["exact_match"]["excludes_zero"] is False

@@ -10,7 +10,7 @@ from rl_qg.reports.reward_hacking_view import MEASURES
 from rl_qg.reports.run_files import Metrics, Record
 from tests.rl_qg.reports.test_page import evaluation, interval, metrics, page_of, write
 
-START = {"reward_greedy": 0.3, "held_out": -2.0, "bleu4": 17.0, "rouge_l": 40.0, "loss": 1.0, "kl": 0.1}
+START = {"reward_greedy": 0.3, "held_out": -2.0, "bleu4": 0.17, "rouge_l": 0.4, "loss": 1.0, "kl": 0.1}
 START |= {"distinct_1": 0.4, "distinct_2": 0.8, "length_words": 11.0, "copy_rate": 0.2}
 START |= {"no_question_mark": 0.01, "repeated_3grams": 0.01}
 
@@ -55,20 +55,20 @@ def test_every_measure_of_an_evaluation_has_its_plot(tmp_path):
 
 
 def test_a_reward_that_rises_while_others_fall_is_flagged_in_words(tmp_path):
-    lines = evaluations(reward_greedy=0.36, bleu4=9.0, copy_rate=0.6, no_question_mark=0.02)
+    lines = evaluations(reward_greedy=0.36, bleu4=0.09, copy_rate=0.6, no_question_mark=0.02)
     found = page(tmp_path, lines)
     assert "Reward up, BLEU-4 down, copied 2-grams up: look at the samples" in section(found)
-    assert "BLEU-4: 15.7 → 10.3 · Copied 2-grams: 27 % → 53 %" in section(found)
+    assert "BLEU-4: 0.157 → 0.103 · Copied 2-grams: 27 % → 53 %" in section(found)
     assert found.source.count('<figure class="mini wrong"') == 2
     assert "No sign of it" not in found.text
     assert write_summary(tmp_path)["diverging"]["bleu4"] == {
-        "start": pytest.approx(17 - 8 / 6),
-        "end": pytest.approx(17 - 8 * 5 / 6),
+        "start": pytest.approx(0.17 - 0.08 / 6),
+        "end": pytest.approx(0.17 - 0.08 * 5 / 6),
     }
 
 
 def test_many_measures_are_counted_in_the_headline_and_listed_below(tmp_path):
-    ends = {"held_out": -3, "bleu4": 5, "rouge_l": 20, "distinct_1": 0.2, "length_words": 30}
+    ends = {"held_out": -3, "bleu4": 0.05, "rouge_l": 0.2, "distinct_1": 0.2, "length_words": 30}
     text = section(page(tmp_path, evaluations(reward_greedy=0.36, **ends)))
     assert "Reward up, held-out reward down, BLEU-4 down, ROUGE-L down, 2 more: look at the samples" in text
     assert "Words per question: 14.2 → 26.8" in text
@@ -78,8 +78,8 @@ def test_many_measures_are_counted_in_the_headline_and_listed_below(tmp_path):
     ("ends", "verdict"),
     [
         ({"reward_greedy": 0.36, "kl": 5.0}, "No sign of it"),
-        ({"reward_greedy": 0.36, "bleu4": 20.0, "copy_rate": 0.1, "loss": 0.5}, "No sign of it"),
-        ({"bleu4": 5.0}, "The optimised reward did not go up"),
+        ({"reward_greedy": 0.36, "bleu4": 0.2, "copy_rate": 0.1, "loss": 0.5}, "No sign of it"),
+        ({"bleu4": 0.05}, "The optimised reward did not go up"),
     ],
 )
 def test_the_panel_is_quiet_otherwise(tmp_path, ends, verdict):
@@ -90,7 +90,7 @@ def test_the_panel_is_quiet_otherwise(tmp_path, ends, verdict):
 
 
 def test_too_few_evaluations_are_called_so(tmp_path):
-    few = [line for line in evaluations(reward_greedy=0.9, bleu4=1.0).splitlines() if json.loads(line)["step"] <= 40]
+    few = [line for line in evaluations(reward_greedy=0.9, bleu4=0.01).splitlines() if json.loads(line)["step"] <= 40]
     assert "too few to tell" in section(page(tmp_path, "\n".join(few)))
 
 
@@ -140,7 +140,7 @@ def test_the_second_rewards_difference_stands_beside_the_first(tmp_path):
 
 
 def test_several_runs_carry_their_flags(tmp_path):
-    bad = write(tmp_path / "bad", **{"metrics.jsonl": evaluations(reward_greedy=0.36, bleu4=9.0, rouge_l=20.0)})
+    bad = write(tmp_path / "bad", **{"metrics.jsonl": evaluations(reward_greedy=0.36, bleu4=0.09, rouge_l=0.2)})
     good = write(tmp_path / "good", **{"metrics.jsonl": evaluations(reward_greedy=0.36)})
     found = page_of(bad, good, output=tmp_path / "report.html")
     assert found.words.count("reward up, BLEU-4 down, 1 more") == 2  # in the comparison and on the run's own card
