@@ -31,9 +31,9 @@ NOT_RUN = """
 HEAD = """# Faults
 
 What was done to each stage under each launch configuration, and what came of it. Made by `experiments/faults/table.py`
-from [results.jsonl](../experiments/faults/results.jsonl), which has one line for each fault: stage, launch, processes,
-seed, place, exit codes, where the run went on, and what differed. {count} faults; {bad} left something that is not as
-it has to be.
+from [results.jsonl](../../experiments/faults/results.jsonl), which has one line for each fault: stage, launch,
+processes, seed, place, exit codes, where the run went on, and what differed. {count} faults; {bad} left something that
+is not as it has to be.
 
     python -m tests.distributed.long --kills 20 --out experiments/faults/results.jsonl
     python experiments/faults/table.py experiments/faults/results.jsonl docs/explanation/faults.md

@@ -221,7 +221,7 @@ def _processes(found: dict[str, Any]) -> list[tuple[str, float, float]]:
     for key, (name, sending, holding) in predicted.items():
         measured = found[f"two_processes_{key}"]
         pairs.append((f"handed to collectives, bytes per parameter, {name}", sending, sum(measured["sent"].values())))
-        pairs.append((f"held behind an update, bytes per parameter, {name}", holding, measured["held_behind_update"]))
+        pairs.append((f"held after an update, bytes per parameter, {name}", holding, measured["held_behind_update"]))
     return pairs
 
 
