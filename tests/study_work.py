@@ -1,26 +1,26 @@
-"""Commands that take no time, for the pool of a study's workers; a module, so that worker processes can import it."""
+"""A program in place of `rl_qg` for the tests of a study's jobs: commands that take little time, and record their
+calls in the file that their first argument names.
+"""
 
+import json
 import os
-import random
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy
-import torch
+PROGRAM = "tests.study_work"
 
 
-def work(command: str, arguments: Sequence[str]) -> None:
-    folder, *rest = arguments
-    with Path(folder).open("a") as stream:
-        stream.write(f"{command} {' '.join(rest)} {os.getpid()}\n")
-    globals()[f"do_{command}"](*rest)
+def main() -> None:
+    command, calls, *arguments = sys.argv[1:]
+    with Path(calls).open("a") as stream:
+        stream.write(f"{command} {' '.join(arguments)} {os.getpid()}\n")
+    globals()[f"do_{command}"](*arguments)
 
 
-def do_write(*rest: str) -> None:
-    print("said", *rest)
+def do_write(*words: str) -> None:
+    print("wrote", *words)
 
 
 def do_fail(reason: str) -> None:
@@ -45,10 +45,13 @@ def do_wait(seconds: str, name: str) -> None:
         stream.write(f"end {time.monotonic()}\n")
 
 
-def do_draw(name: str) -> None:
-    """Leave random numbers, and then another state of everything that a command may touch."""
-    drawn = [torch.rand(1).item(), float(numpy.random.rand()), random.random()]
-    seen = [os.environ.get("LEFT_BEHIND"), os.getcwd(), os.environ["CUDA_VISIBLE_DEVICES"], torch.get_num_threads()]
-    Path(name).write_text(repr([drawn, seen]))
-    os.environ["LEFT_BEHIND"] = "yes"
+def do_inspect(name: str) -> None:
+    """Write down what the process was started with, then change it."""
+    seen = {key: os.environ.get(key) for key in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "LEFT_BY_A_JOB")}
+    Path(name).write_text(json.dumps({**seen, "folder": os.getcwd(), "command": sys.argv}))
+    os.environ["LEFT_BY_A_JOB"] = "yes"
     os.chdir("/")
+
+
+if __name__ == "__main__":
+    main()

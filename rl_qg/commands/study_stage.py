@@ -1,20 +1,19 @@
-"""A study: a grid of generators, filters, amounts, resources and seeds, each cell once, and what they teach a reader.
+"""A study: a grid of generators, filters, amounts, resources and seeds, and the reading scores of each cell.
 
     rl-qg study experiments/augmentation/study.yaml
     rl-qg study study.yaml output_dir=runs/mine seeds=[1,2] devices=[0,1]
-    rl-qg study study.yaml --dry-run        the jobs, without running any
+    rl-qg study study.yaml --dry-run        print the jobs, run none
     rl-qg study study.yaml --tables         tables and page of what is done so far
 
-Every job is a plain `rl-qg` command, written down in `jobs.jsonl` and beside its results (`command.txt`). After a kill
-the same command goes on; a changed study file runs what it changes. The file's form and the statistics are explained
-in `docs/how-to/study.md`.
+Every job is a plain `rl-qg` command, written to `jobs.jsonl` and beside its results (`command.txt`). After an
+interruption the same command goes on; a changed study file runs what it changes. `docs/how-to/study.md` explains the
+file and the statistics.
 """
 
 import fcntl
 import logging
 import os
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,50 +21,60 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from rl_qg.commands.cli import compose
+from rl_qg.commands.compose import compose
 from rl_qg.commands.open_run import pretraining_text
 from rl_qg.data.splits import WORLD
-from rl_qg.miniatures import cache as miniature
+from rl_qg.miniatures.cache import ensure_miniatures, is_miniature
 from rl_qg.reports.page import write_report
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import append_json_line
 from rl_qg.settings import Settings
-from rl_qg.studies.analysis import find_results
-from rl_qg.studies.data import StudyExamples, load_examples, write_examples
-from rl_qg.studies.file import Study, read_study
+from rl_qg.studies.analysis import StudyResults
 from rl_qg.studies.grid import KINDS, Grid, Job, is_done, make_grid
-from rl_qg.studies.jobs import Outcome, found_outcome, run_jobs
-from rl_qg.studies.record import write_record
+from rl_qg.studies.job_pool import JobOutcomes, job_outcomes, run_jobs
+from rl_qg.studies.study_data import StudyExamples, load_examples, write_examples
+from rl_qg.studies.study_file import Study, read_study
+from rl_qg.studies.study_output import write_study_output
 
 log = logging.getLogger(__name__)
+
+
+def study(arguments: Sequence[str]) -> None:
+    """The command: a study file, `key=value` of that file, and `--dry-run` or `--tables`."""
+    flags = {"--dry-run": "dry_run", "--tables": "tables_only"}
+    chosen = {name: flag in arguments for flag, name in flags.items()}
+    file, *overrides = [text for text in arguments if text not in flags] or [""]
+    if not file or file.startswith("-") or "=" in file:
+        raise InputError("give a study file first, such as rl-qg study experiments/augmentation/study.yaml")
+    log.info("done: see %s", run_study(Path(file), overrides, **chosen))
 
 
 def run_study(file: Path, overrides: Sequence[str], *, dry_run: bool = False, tables_only: bool = False) -> Path:
     """Run what is not done, then write tables and page; return the page's path.
 
     Raises:
-        InputError: the file or a setting is wrong, another process works on the study, or jobs have failed: their
-            names and logs have then been told, and the tables show the others.
+        InputError: the file or a setting is wrong, another process runs the study, or jobs have failed; each failed
+            job has then been named with its log, and the tables show the others.
     """
     study = read_study(file, overrides)
-    if tables_only:  # also while another process works on the rest
+    if tables_only:  # also while another process runs the rest
         examples, grid = plan(study)
-        return tell(study, examples, grid, found_outcome(grid.jobs))
-    with _alone(study.output_dir):
+        return write_results(study, examples, grid, job_outcomes(grid.jobs))
+    with _locked(study.output_dir):
         examples, grid = plan(study)
         _check(study, grid)
         if dry_run:
-            _show(grid)
+            _print_jobs(grid)
             return study.output_dir
         _write_jobs(study, grid)
-        _say(study, examples, grid)
-        outcome = run_jobs(grid.jobs, study.devices, work, partial(_tidy, study, grid))
-        page = tell(study, examples, grid, outcome)
-    if outcome.failed:
-        first = next(iter(outcome.failed))
+        _log_plan(study, examples, grid)
+        outcomes = run_jobs(grid.jobs, study.devices, partial(_delete_unneeded, study, grid))
+        page = write_results(study, examples, grid, outcomes)
+    if outcomes.failed:
+        first = next(iter(outcomes.failed))
         raise InputError(
-            f"{len(outcome.failed)} of {len(grid.jobs)} jobs failed, {len(outcome.skipped)} that need them were left "
-            f"out; see {study.output_dir / 'jobs' / first / 'log.txt'}, and give the same command again to go on"
+            f"{len(outcomes.failed)} of {len(grid.jobs)} jobs failed, {len(outcomes.skipped)} that need them were "
+            f"left out; see {study.output_dir / 'jobs' / first / 'log.txt'}, and give the same command again to go on"
         )
     return page
 
@@ -75,27 +84,18 @@ def plan(study: Study) -> tuple[StudyExamples, Grid]:
     settings = compose("train", [f"preset={study.preset}", *study.settings, *_data(study), "output_dir=unused"])
     examples = load_examples(study, settings.data.world)
     write_examples(examples)
-    models = {name: _miniatures(study, examples, name) for name in examples.resources}
-    return examples, make_grid(study, examples, models)
+    return examples, make_grid(study, examples, {name: _miniatures(study, examples, name) for name in study.resources})
 
 
-def tell(study: Study, examples: StudyExamples, grid: Grid, outcome: Outcome) -> Path:
-    """Write `study.json`, tables, curves and page of what is done so far."""
-    results = find_results(study, examples, grid)
+def write_results(study: Study, examples: StudyExamples, grid: Grid, outcomes: JobOutcomes) -> Path:
+    """Write `study.json`, tables, curves and page of what is done so far; return the page's path."""
+    results = StudyResults(study, examples, grid)
     if not results.groups:
         raise InputError(f"{study.output_dir}: no reader is done yet, so there is nothing to show")
-    write_record(results, grid, outcome.failed, outcome.skipped)
+    write_study_output(results, grid, outcomes.failed, outcomes.skipped)
     page = study.output_dir / "study.html"
     write_report([study.output_dir], page)
     return page
-
-
-def work(command: str, arguments: Sequence[str]) -> None:
-    """One command in a worker, as if it were typed."""
-    from rl_qg.commands.cli import main
-
-    sys.argv = ["rl-qg", command, *arguments]  # what the run record shows
-    main()
 
 
 def _data(study: Study) -> list[str]:
@@ -103,41 +103,41 @@ def _data(study: Study) -> list[str]:
 
 
 def _miniatures(study: Study, examples: StudyExamples, resource: str) -> list[str]:
-    """Overrides that put folders in the place of the miniatures which the settings name for a resource.
+    """Overrides that name the folder of each miniature model in a resource's settings.
 
-    They are pretrained once, on what the resource knows; the jobs' own data would make others of each augmented file.
+    They are pretrained once, on the texts of the resource; each job would pretrain others, on its own data.
     """
-    options = next(item for item in study.resources if item.name == resource)
-    given = [f"preset={study.preset}", *study.settings, *options.settings, *_data(study), "output_dir=unused"]
-    settings: Settings = compose("train", given)
-    named = {"model.path": settings.model.path, "qa.model.path": settings.qa.model.path}
-    named |= {f"reward_models.{key}": path for key, path in settings.reward_models.items()}
-    wanted = {key: path for key, path in named.items() if miniature.is_miniature(path)}
+    specific = study.resources[resource].settings
+    overrides = [f"preset={study.preset}", *study.settings, *specific, *_data(study), "output_dir=unused"]
+    settings: Settings = compose("train", overrides)
+    models = {"model.path": settings.model.path, "qa.model.path": settings.qa.model.path}
+    models |= {f"reward_models.{key}": path for key, path in settings.reward_models.items()}
+    wanted = {key: path for key, path in models.items() if is_miniature(path)}
     if not wanted:
         return []
     text = pretraining_text(replace(settings.data, train=study.data.train), examples.resources[resource].text)
-    folders = miniature.ensure(list(wanted.values()), text, settings.miniature)
+    folders = ensure_miniatures(list(wanted.values()), text, settings.miniature)
     return [f"{key}={folders[path]}" for key, path in wanted.items()]
 
 
 def _check(study: Study, grid: Grid) -> None:
-    """Compose one job of each kind that differs in more than data, so that a wrong override is told at once."""
-    seen = set()
+    """Compose the settings of each kind of job once, so that a wrong override ends the study before it begins."""
+    checked = set()
     for cell in grid.cells:
         key = (cell.resource, cell.generator, cell.filter)
         for job in (cell.trained, cell.generate, cell.augment, cell.reader):
-            if job is not None and (job.kind, *key) not in seen and cell.seed == study.seeds[0] and not is_done(job):
+            if job is not None and (job.kind, *key) not in checked and not is_done(job):
                 compose(job.command, job.arguments)
-        seen |= {(kind, *key) for kind in KINDS}
+                checked.add((job.kind, *key))
 
 
-def _tidy(study: Study, grid: Grid, job: Job) -> None:
-    """Delete what nothing reads any more: checkpoints, and weights of readers that have answered."""
-    for checkpoint in [*job.out.rglob("checkpoint-*")]:
+def _delete_unneeded(study: Study, grid: Grid, job: Job) -> None:
+    """Delete what no other job reads: checkpoints, and the weights of readers on augmented data."""
+    for checkpoint in [*job.results.rglob("checkpoint-*")]:
         shutil.rmtree(checkpoint)
-    baselines = {cell.reader.name for cell in grid.cells if cell.amount == 0}  # filters may ask these
+    baselines = {cell.reader.name for cell in grid.cells if cell.amount == 0}  # filters may use these
     if job.kind == "reader" and not study.keep_readers and job.name not in baselines:
-        for weights in job.out.rglob("*.safetensors"):
+        for weights in job.results.rglob("*.safetensors"):
             weights.unlink()
 
 
@@ -148,16 +148,18 @@ def _write_jobs(study: Study, grid: Grid) -> None:
         append_json_line(path, {"name": job.name, "needs": list(job.needs), "command": job.line()})
 
 
-def _show(grid: Grid) -> None:
+def _print_jobs(grid: Grid) -> None:
     for job in grid.jobs:
         print(f"{'done' if is_done(job) else 'to do'}  {job.name}\n       {job.line()}")
     print(_counts(grid))
 
 
-def _say(study: Study, examples: StudyExamples, grid: Grid) -> None:
+def _log_plan(study: Study, examples: StudyExamples, grid: Grid) -> None:
     for name, data in examples.resources.items():
-        log.info("resource %s: %d gold questions, %d answers to ask for", name, len(data.gold), len(data.spans))
-    log.info("%s; %d workers: %s", _counts(grid), len(study.devices), ", ".join(study.devices))
+        log.info(
+            "resource %s: %d gold questions, questions generated for %d answers", name, len(data.gold), len(data.spans)
+        )
+    log.info("%s; %d at a time: %s", _counts(grid), len(study.devices), ", ".join(study.devices))
 
 
 def _counts(grid: Grid) -> str:
@@ -168,8 +170,8 @@ def _counts(grid: Grid) -> str:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep a second runner out of the folder."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Allow one running study for a folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         stream = (folder / "study.lock").open("a")
@@ -179,9 +181,7 @@ def _alone(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise InputError(
-                f"output_dir={folder}: another rl-qg study works there; wait for it, or stop it"
-            ) from None
+            raise InputError(f"output_dir={folder}: another rl-qg study runs there; wait for it, or stop it") from None
         stream.truncate(0)
         stream.write(f"{os.getpid()}\n")
         stream.flush()

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from rl_qg.reports.plots import COLOURS, RUN_COLOURS, STYLE, Plot, page_svg
 
+NO_GENERATOR = "none"  # in place of a generator's name: the reader that learns from gold questions alone
 SCORES = {"exact_match": "EM", "f1": "F1"}
 Row = Mapping[str, Any]
 
@@ -80,17 +81,14 @@ def _line(cells: Sequence[Row], resource: str, rules: str, generator: str) -> li
     """A generator's cells by amount, led by the reader on gold alone; nothing without cells of its own."""
     here = [row for row in cells if row["resource"] == resource]
     own = [row for row in here if (row["generator"], row["filter"]) == (generator, rules)]
-    before = [row for row in here if row["generator"] == NONE]
+    before = [row for row in here if row["generator"] == NO_GENERATOR]
     return sorted([*before, *own], key=lambda row: row["amount"]) if own else []
 
 
 def _panels(cells: Sequence[Row]) -> list[tuple[str, str]]:
-    return list(dict.fromkeys((row["resource"], row["filter"]) for row in cells if row["generator"] != NONE))
+    return list(dict.fromkeys((row["resource"], row["filter"]) for row in cells if row["generator"] != NO_GENERATOR))
 
 
 def _colours(cells: Sequence[Row]) -> dict[str, str]:
-    names = dict.fromkeys(row["generator"] for row in cells if row["generator"] != NONE)
+    names = dict.fromkeys(row["generator"] for row in cells if row["generator"] != NO_GENERATOR)
     return {name: RUN_COLOURS[place % len(RUN_COLOURS)] for place, name in enumerate(names)}
-
-
-NONE = "none"  # the generator of the reader that learns from gold alone

@@ -1,4 +1,4 @@
-"""A whole study by its command: smallest models, every kind of job once."""
+"""A whole study by its command, with the smallest models and every kind of job once."""
 
 import os
 import shlex
@@ -30,21 +30,26 @@ resamples: 200
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("study")
-    (folder / "study.yaml").write_text(FILE)
-    return folder
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("study")
+    (path / "study.yaml").write_text(FILE)
+    return path
 
 
-def environment(place: Path, threads: int = 1) -> dict[str, str]:
-    own = {"HOME": str(place), "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(threads)}
-    return {**os.environ, **own}
+def environment(folder: Path, threads: int = 1) -> dict[str, str]:
+    changes = {"HOME": str(folder), "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(threads)}
+    return {**os.environ, **changes}
 
 
-def rl_qg(place: Path, *arguments: str, threads: int = 1) -> subprocess.CompletedProcess[str]:
-    command = [*RL_QG, *arguments]
-    own = environment(place, threads)
-    return subprocess.run(command, cwd=place, env=own, capture_output=True, text=True, timeout=900)
+def rl_qg(folder: Path, *arguments: str, threads: int = 1) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RL_QG, *arguments],
+        cwd=folder,
+        env=environment(folder, threads),
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
 
 
 def jobs(folder: Path) -> dict[str, Path]:
@@ -52,24 +57,24 @@ def jobs(folder: Path) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def finished(place: Path) -> dict[str, Path]:
-    """Run it with a kill of the runner as soon as the second generator is being trained, then to its end."""
+def finished(folder: Path) -> dict[str, Path]:
+    """Kill the study while the second generator is being trained, then run it to its end."""
     process = subprocess.Popen(
-        [*RL_QG, "study", "study.yaml"], cwd=place, env=environment(place), stderr=subprocess.DEVNULL
+        [*RL_QG, "study", "study.yaml"], cwd=folder, env=environment(folder), stderr=subprocess.DEVNULL
     )
     end = time.monotonic() + 600
-    while not list(place.glob("study/jobs/scst-*/out/config.yaml")):
+    while not list(folder.glob("study/jobs/scst-*/out/config.yaml")):
         assert process.poll() is None and time.monotonic() < end
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    before = {name: path.stat().st_mtime_ns for name, folder in jobs(place).items() for path in [folder / "job.json"]}
+    before = {name: path.stat().st_mtime_ns for name, job in jobs(folder).items() for path in [job / "job.json"]}
     assert "ce-half-ce" in before and "scst-half-qrelscore" not in before
-    done = rl_qg(place, "study", "study.yaml")
+    done = rl_qg(folder, "study", "study.yaml")
     assert done.returncode == 0, done.stderr[-3000:]
-    found = jobs(place)
-    assert {name: (found[name] / "job.json").stat().st_mtime_ns for name in before} == before  # nothing twice
-    return found
+    after = jobs(folder)
+    assert {name: (after[name] / "job.json").stat().st_mtime_ns for name in before} == before  # nothing twice
+    return after
 
 
 def test_every_job_was_run(finished: dict[str, Path]) -> None:
@@ -86,15 +91,15 @@ def test_every_job_was_run(finished: dict[str, Path]) -> None:
     }
 
 
-def test_the_record_is_that_of_the_files(finished: dict[str, Path], place: Path) -> None:
-    record = read_json(place / "study" / "study.json")
+def test_study_json_has_the_scores_of_the_readers(finished: dict[str, Path], folder: Path) -> None:
+    record = read_json(folder / "study" / "study.json")
     assert record["jobs"]["done"] == record["jobs"]["total"] == 9
     for row in record["cells"]:
         name = f"reader-half-{row['generator']}" + (f"-paper-x{row['amount']:g}" if row["amount"] else "-x0")
         metrics = read_json(finished[name] / "out" / "qa_metrics.json")
         assert row["scores"]["all"]["f1"]["mean"] == pytest.approx(metrics["f1"])
     assert record["rewards"]["ce"] is None and record["rewards"]["qrelscore"].startswith("qrelscore|")
-    assert "rl-qg study" in (place / "study" / "study.html").read_text()
+    assert "rl-qg study" in (folder / "study" / "study.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -104,26 +109,26 @@ def test_the_record_is_that_of_the_files(finished: dict[str, Path], place: Path)
         ("reader-half-qrelscore-paper-x0.5", ["predictions.json", "question_scores.json"]),
     ],
 )
-def test_a_job_typed_by_hand_gives_the_same_bytes(
-    finished: dict[str, Path], place: Path, name: str, results: list[str]
+def test_the_command_of_a_job_gives_the_same_bytes_when_it_is_typed(
+    finished: dict[str, Path], folder: Path, name: str, results: list[str]
 ) -> None:
-    """In a process of its own with as many threads, where the worker had run others before."""
-    folder = finished[name]
-    kept = folder.with_name(f"kept-{name}")
+    """With as many threads as the job had."""
+    job = finished[name]
+    kept = job.with_name(f"kept-{name}")
     if not kept.exists():
-        shutil.move(folder / "out", kept)
-    line = (folder / "command.txt").read_text().strip()
-    done = rl_qg(place, *shlex.split(line)[1:], threads=read_json(folder / "job.json")["threads"])
+        shutil.move(job / "out", kept)
+    line = (job / "command.txt").read_text().strip()
+    done = rl_qg(folder, *shlex.split(line)[1:], threads=read_json(job / "job.json")["threads"])
     assert done.returncode == 0, done.stderr[-3000:]
     for result in results:
-        assert (folder / "out" / result).read_bytes() == (kept / result).read_bytes()
+        assert (job / "out" / result).read_bytes() == (kept / result).read_bytes()
 
 
-def test_the_same_command_again_and_a_look_at_the_jobs(finished: dict[str, Path], place: Path) -> None:
-    looked = rl_qg(place, "study", "study.yaml", "--dry-run", "seeds=[1, 2]", "devices=[cpu, cpu]")
-    assert looked.returncode == 0, looked.stderr[-3000:]
-    assert looked.stdout.count("done  ") == 9 and looked.stdout.count("to do  ") == 9
-    assert "6 readers in the grid; 18 jobs (2 ce, 2 scst, 4 generate, 4 augment, 6 reader), 9 done" in looked.stdout
-    told = rl_qg(place, "study", "study.yaml", "filters.paper=[qa.nothing=1]")
-    assert told.returncode == 2 and "there is no key or group 'qa.nothing'" in told.stderr
-    assert "Traceback" not in told.stderr
+def test_dry_run_shows_what_is_done_and_refuses_wrong_settings(finished: dict[str, Path], folder: Path) -> None:
+    shown = rl_qg(folder, "study", "study.yaml", "--dry-run", "seeds=[1, 2]", "devices=[cpu, cpu]")
+    assert shown.returncode == 0, shown.stderr[-3000:]
+    assert shown.stdout.count("done  ") == 9 and shown.stdout.count("to do  ") == 9
+    assert "6 readers in the grid; 18 jobs (2 ce, 2 scst, 4 generate, 4 augment, 6 reader), 9 done" in shown.stdout
+    refused = rl_qg(folder, "study", "study.yaml", "filters.paper=[qa.nothing=1]")
+    assert refused.returncode == 2 and "there is no key or group 'qa.nothing'" in refused.stderr
+    assert "Traceback" not in refused.stderr

@@ -3,12 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.data.examples import QAExample, passage_hash, read_examples, write_squad
-from rl_qg.data.synthetic_corpus import examples as world_examples
+from rl_qg.data.examples import QAExample, passage_hash, write_squad
+from rl_qg.data.reading import read_examples
+from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import read_json
 from rl_qg.settings import WorldSettings
-from rl_qg.studies.data import StudyExamples, load_examples, read_sets, write_examples
-from rl_qg.studies.file import read_study
+from rl_qg.studies.study_data import StudyExamples, load_examples, write_examples
+from rl_qg.studies.study_file import read_study
 
 STUDY = """
 output_dir: OUT
@@ -27,15 +29,15 @@ def passages(examples) -> set[str]:
 
 @pytest.fixture
 def corpus() -> list[QAExample]:
-    return list(world_examples(20, seed=3, prefix="train"))
+    return list(synthetic_examples(20, seed=3, prefix="train"))
 
 
 def load(folder: Path, corpus: list[QAExample], *overrides: str) -> StudyExamples:
     """Passages 0-15 to train on; sets of 14-17 and 16-19, so that each shares two passages with the one before."""
     by_passage = list(dict.fromkeys(example.context for example in corpus))
-    places = {"TRAIN": (0, 16), "FIRST": (14, 18), "SECOND": (16, 20)}
+    passage_ranges = {"TRAIN": (0, 16), "FIRST": (14, 18), "SECOND": (16, 20)}
     text = STUDY.replace("OUT", str(folder / "out"))
-    for name, (begin, end) in places.items():
+    for name, (begin, end) in passage_ranges.items():
         chosen = set(by_passage[begin:end])
         write_squad(folder / f"{name}.json", [example for example in corpus if example.context in chosen])
         text = text.replace(name, str(folder / f"{name}.json"))
@@ -44,30 +46,30 @@ def load(folder: Path, corpus: list[QAExample], *overrides: str) -> StudyExample
 
 
 def test_no_passage_has_two_roles(tmp_path: Path, corpus: list[QAExample]) -> None:
-    found = load(tmp_path, corpus)
-    validation, development = passages(found.validation), passages(found.development)
+    loaded = load(tmp_path, corpus)
+    validation, development = passages(loaded.validation), passages(loaded.development)
     assert len(validation) == 6 and development and not validation & development
-    for resource in found.resources.values():
+    for resource in loaded.resources.values():
         assert not passages(resource.text) & (validation | development)
         assert passages(resource.spans) == passages(resource.text)
     by_passage = list(dict.fromkeys(example.context for example in corpus))
     shared = [example for example in corpus if example.context in by_passage[14:16]]
-    assert found.counts["train_questions_on_validation_passages_dropped"] == len(shared) > 0
-    assert passages(found.resources["100"].text) | development == {passage_hash(text) for text in by_passage[:14]}
+    assert loaded.counts["train_questions_on_validation_passages_dropped"] == len(shared) > 0
+    assert passages(loaded.resources["100"].text) | development == {passage_hash(text) for text in by_passage[:14]}
 
 
 def test_a_passage_in_two_sets_belongs_to_the_first(tmp_path: Path, corpus: list[QAExample]) -> None:
-    found = load(tmp_path, corpus)
+    loaded = load(tmp_path, corpus)
     by_passage = list(dict.fromkeys(example.context for example in corpus))
-    sets = {name: {e.context for e in found.validation if found.sets[e.id] == name} for name in ("first", "second")}
+    sets = {name: {e.context for e in loaded.validation if loaded.sets[e.id] == name} for name in ("first", "second")}
     assert sets == {"first": set(by_passage[14:18]), "second": set(by_passage[18:20])}
     doubled = sum(example.context in by_passage[16:18] for example in corpus)
-    assert found.counts["in_an_earlier_set_dropped"] == {"first": 0, "second": doubled}
+    assert loaded.counts["in_an_earlier_set_dropped"] == {"first": 0, "second": doubled}
 
 
 def test_resources_are_nested_and_lose_only_questions(tmp_path: Path, corpus: list[QAExample]) -> None:
-    found = load(tmp_path, corpus)
-    quarter, whole, few = (found.resources[name] for name in ("25", "100", "few"))
+    loaded = load(tmp_path, corpus)
+    quarter, whole, few = (loaded.resources[name] for name in ("25", "100", "few"))
     assert passages(quarter.gold) < passages(whole.gold) == passages(whole.text)
     assert passages(quarter.text) == passages(whole.text)
     assert {e.id for e in quarter.gold} == {
@@ -80,39 +82,39 @@ def test_resources_are_nested_and_lose_only_questions(tmp_path: Path, corpus: li
 
 def test_limits_are_counted(tmp_path: Path, corpus: list[QAExample]) -> None:
     whole = load(tmp_path, corpus)
-    found = load(tmp_path, corpus, "data.max_spans=7", "data.max_validation=5", "data.max_passages=6")
-    assert len(found.resources["100"].spans) == 7 and len(found.validation) == 10
-    assert len(passages(found.resources["100"].text) | passages(found.development)) == 6
+    loaded = load(tmp_path, corpus, "data.max_spans=7", "data.max_validation=5", "data.max_passages=6")
+    assert len(loaded.resources["100"].spans) == 7 and len(loaded.validation) == 10
+    assert len(passages(loaded.resources["100"].text) | passages(loaded.development)) == 6
     every = sum(len(part) for part in (whole.resources["100"].gold, whole.development))
-    kept = sum(len(part) for part in (found.resources["100"].gold, found.development))
-    assert found.counts["train_questions_beyond_max_passages_left_out"] == every - kept > 0
-    counts = found.counts["resource 100"]
+    kept = sum(len(part) for part in (loaded.resources["100"].gold, loaded.development))
+    assert loaded.counts["train_questions_beyond_max_passages_left_out"] == every - kept > 0
+    counts = loaded.counts["resource 100"]
     assert counts["spans"] + counts["spans_left_out"] == len(
-        {(e.context, e.answers) for e in found.resources["100"].text}
+        {(e.context, e.answers) for e in loaded.resources["100"].text}
     )
 
 
 def test_unlabelled_files_give_spans_alone(tmp_path: Path, corpus: list[QAExample]) -> None:
-    more = list(world_examples(3, seed=9, prefix="more"))
+    more = list(synthetic_examples(3, seed=9, prefix="more"))
     leaking = [example for example in corpus if example.context == corpus[-1].context]  # of the second set
     write_squad(tmp_path / "more.json", [*more, *leaking])
-    found = load(tmp_path, corpus, f"resources.more={{fraction: 0.5, unlabelled: {tmp_path / 'more.json'}}}")
+    loaded = load(tmp_path, corpus, f"resources.more={{fraction: 0.5, unlabelled: {tmp_path / 'more.json'}}}")
     more_passages = passages(more)
-    assert more_passages <= passages(found.resources["more"].spans)
-    assert not more_passages & passages(found.resources["more"].gold)
+    assert more_passages <= passages(loaded.resources["more"].spans)
+    assert not more_passages & passages(loaded.resources["more"].gold)
     name = "unlabelled_on_validation_or_development_passages_dropped"
-    assert found.counts["resource more"][name] == len(leaking)
+    assert loaded.counts["resource more"][name] == len(leaking)
 
 
 def test_files_say_what_was_chosen(tmp_path: Path, corpus: list[QAExample]) -> None:
-    found = load(tmp_path, corpus)
-    write_examples(found)
-    quarter = found.resources["25"]
+    loaded = load(tmp_path, corpus)
+    write_examples(loaded)
+    quarter = loaded.resources["25"]
     assert read_examples(quarter.folder / "gold.json", role="train").examples == quarter.gold
     spans = read_examples(quarter.folder / "spans.jsonl", role="train", allow_unlabelled=True).examples
     assert [(e.id, e.context, e.answers[0]) for e in spans] == [(e.id, e.context, e.answers[0]) for e in quarter.spans]
-    assert read_examples(found.folder / "validation.json", role="validation").examples == found.validation
-    assert read_sets(found.folder) == found.sets
+    assert read_examples(loaded.folder / "validation.json", role="validation").examples == loaded.validation
+    assert read_json(loaded.folder / "sets.json") == loaded.sets
     assert {json.loads(line)["question"] for line in (quarter.folder / "spans.jsonl").read_text().splitlines()} == {""}
 
 

@@ -1,4 +1,4 @@
-"""A small study whose results are written by hand, so that every number can be worked out another way."""
+"""A small study whose results the tests write, so that every number can be computed in another way."""
 
 import csv
 import json
@@ -13,11 +13,11 @@ from rl_qg.data.examples import write_squad
 from rl_qg.reports.page import write_report
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import write_json
-from rl_qg.studies.analysis import find_results
+from rl_qg.studies.analysis import StudyResults
 from rl_qg.studies.grid import Grid, make_grid
 from rl_qg.studies.study_data import ResourceData, StudyExamples
 from rl_qg.studies.study_file import read_study
-from rl_qg.studies.study_output import write_record
+from rl_qg.studies.study_output import write_study_output
 from tests.questions import example
 from tests.rl_qg.reports.test_page import Page
 
@@ -43,18 +43,18 @@ def grid(tmp_path: Path) -> tuple:
     study = read_study(tmp_path / "study.yaml")
     examples = []
     for passage in range(30):
-        one = example(f"Passage {passage} tells of Ann and Bob.", "Ann", "")
-        examples += [replace(one, id=f"{passage}-{n}", question=f"{WORDS[n]} is told of?") for n in range(4)]
-    sets = {one.id: "one" if int(one.id.split("-")[0]) < 20 else "two" for one in examples}
+        unasked = example(f"Passage {passage} tells of Ann and Bob.", "Ann", "")
+        examples += [replace(unasked, id=f"{passage}-{n}", question=f"{WORDS[n]} is told of?") for n in range(4)]
+    sets = {each.id: "one" if int(each.id.split("-")[0]) < 20 else "two" for each in examples}
     data = tmp_path / "out" / "data"
     resource = ResourceData("25", data / "25", examples[:10], examples, examples)
     counts, sources = {"train_passages": 3, "resource 25": {"gold": 10}, "reading": {}}, {"a.json": "0" * 64}
-    found = StudyExamples(data / "validation", examples, [], sets, {"25": resource}, counts, sources)
-    return study, found, make_grid(study, found, {"25": []})
+    study_examples = StudyExamples(data / "validation", examples, [], sets, {"25": resource}, counts, sources)
+    return study, study_examples, make_grid(study, study_examples, {"25": []})
 
 
 def fill(study, examples, grid: Grid, without: str = "nothing") -> dict:
-    """Write what the jobs would leave; return the F1 of each reader, in percent by question."""
+    """Write the files of finished jobs; return the F1 of each reader, in percent by question."""
     rng = np.random.default_rng(0)
     hard = rng.normal(0.5, 0.1, 30).repeat(4)
     tables = {}
@@ -66,51 +66,52 @@ def fill(study, examples, grid: Grid, without: str = "nothing") -> dict:
         scores = {
             e.id: {"exact_match": round(x), "f1": x} for e, x in zip(examples.validation, f1.tolist(), strict=True)
         }
-        write_json(cell.reader.out / "question_scores.json", scores)
+        write_json(cell.reader.results / "question_scores.json", scores)
         write_json(cell.reader.folder / "job.json", {"seconds": 2.0})
         if cell.augment is not None:
-            made = [replace(e, id=f"synthetic-{e.id}") for e in examples.validation[: cell.asked - (cell.amount == 2)]]
-            write_squad(cell.augment.out / "augmented.json", [*examples.validation[:10], *made])
-            report = {"candidates": 40, "dropped": {"too short": 10}, "kept": 30, "sampled": len(made)}
+            count = cell.requested - (cell.amount == 2)  # of the larger amount one is missing
+            added = [replace(e, id=f"synthetic-{e.id}") for e in examples.validation[:count]]
+            write_squad(cell.augment.results / "augmented.json", [*examples.validation[:10], *added])
+            report = {"candidates": 40, "dropped": {"too short": 10}, "kept": 30, "sampled": len(added)}
             measured = cell.augment.folder / "round_trip.jsonl"
             values = [0.25 * cell.seed, 0.5, None]
             measured.write_text(
                 "".join(json.dumps({"place": n, "value": value}) + "\n" for n, value in enumerate(values))
             )
             report["measures"] = {"round_trip": {"file": str(measured)}}
-            write_json(cell.augment.out / "augmented.report.json", report)
+            write_json(cell.augment.results / "augmented.report.json", report)
         if cell.trained is not None and cell.trained.kind == "scst":
-            write_json(cell.trained.out / "trained.json", {"reward": f"{cell.generator}|version:1"})
+            write_json(cell.trained.results / "trained.json", {"reward": f"{cell.generator}|version:1"})
             lines = [
                 {"stage": stage, "step": n, "eval_reward_greedy": 0.1 * n, "eval_bleu4": 30.0 - n}
-                for n, stage in enumerate(("ce", "scst", "scst"))  # the first tells where the stage began
+                for n, stage in enumerate(("ce", "scst", "scst"))  # the first is where the stage began
             ]
-            (cell.trained.out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            (cell.trained.results / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return tables
 
 
-def test_numbers_of_the_record(grid: tuple) -> None:
+def test_numbers_of_study_json(grid: tuple) -> None:
     study, examples, plan = grid
     tables = fill(study, examples, plan)
-    record = write_record(find_results(study, examples, plan), plan, {}, [])
+    record = write_study_output(StudyResults(study, examples, plan), plan, {}, [])
     assert record["sets"] == {"all": 120, "one": 80, "two": 40}
     assert len(record["cells"]) == 1 + 3 * 2
 
-    def by_hand(generator: str, amount: float) -> np.ndarray:
+    def f1_table(generator: str, amount: float) -> np.ndarray:
         cells = [cell for cell in plan.cells if (cell.generator, cell.amount) == (generator, amount)]
         return np.stack([tables[cell.reader.name] for cell in cells])
 
     for row in record["cells"]:
-        values = by_hand(row["generator"], row["amount"])
+        values = f1_table(row["generator"], row["amount"])
         assert row["seeds"] == [1, 2, 3]
-        for name, places in (("all", slice(None)), ("one", slice(0, 80)), ("two", slice(80, None))):
-            found = row["scores"][name]["f1"]
-            assert found["mean"] == pytest.approx(values[:, places].mean())
-            assert found["by_seed"] == pytest.approx(values[:, places].mean(axis=1), abs=1e-4)
-            assert found["low"] < found["mean"] < found["high"]
+        for name, questions in (("all", slice(None)), ("one", slice(0, 80)), ("two", slice(80, None))):
+            interval = row["scores"][name]["f1"]
+            assert interval["mean"] == pytest.approx(values[:, questions].mean())
+            assert interval["by_seed"] == pytest.approx(values[:, questions].mean(axis=1), abs=1e-4)
+            assert interval["low"] < interval["mean"] < interval["high"]
         assert (row["got"], row["short"]) == ([row["asked"] - (row["amount"] == 2)] * 3, row["amount"] == 2)
-    wanted = {"augmentation": 6, "reward": 4, "pair": 2}
-    for question, count in wanted.items():
+    counts = {"augmentation": 6, "reward": 4, "pair": 2}
+    for question, count in counts.items():
         for name in record["sets"]:
             for score in ("f1", "exact_match"):
                 key = (question, name, score)
@@ -120,8 +121,8 @@ def test_numbers_of_the_record(grid: tuple) -> None:
     against = {"augmentation": "none", "reward": "ce", "pair": "poor"}
     for row in record["tests"]:
         if (row["score"], row["set"]) == ("f1", "all"):
-            other = by_hand(against[row["question"]], 0 if row["question"] == "augmentation" else row["amount"])
-            mean = (by_hand(row["generator"], row["amount"]) - other).mean()
+            other = f1_table(against[row["question"]], 0 if row["question"] == "augmentation" else row["amount"])
+            mean = (f1_table(row["generator"], row["amount"]) - other).mean()
             assert row["against"] == against[row["question"]] and row["mean"] == pytest.approx(mean)
             assert row["low"] <= mean <= row["high"]
             if row["generator"] == "good":
@@ -130,42 +131,42 @@ def test_numbers_of_the_record(grid: tuple) -> None:
     assert all(row["low"] < 2 and row["high"] > -2 and row["p"] > 0.001 for row in ce if row["score"] == "f1")
 
 
-def test_why(grid: tuple) -> None:
+def test_explanations(grid: tuple) -> None:
     study, examples, plan = grid
     tables = fill(study, examples, plan)
-    record = write_record(find_results(study, examples, plan), plan, {}, [])
+    record = write_study_output(StudyResults(study, examples, plan), plan, {}, [])
     why = record["why"]
     assert [row["dropped"] for row in why["filters"]] == [{"too short": 0.25}] * 3 and why["filters"][0][
         "kept"
     ] == 0.75
     assert why["filters"][0]["measures"] == {"round_trip": pytest.approx((0.375 + 0.5 + 0.625) / 3)}  # of three seeds
-    judged = next(row for row in why["questions"] if row["questions"] == "evaluation")
-    assert judged["question_types"] == {"who": 0.25, "when": 0.25, "where": 0.25, "what": 0.25}
-    assert judged["count"] == 120 and judged["distinct"] == 4 / 120 and judged["words"] == 4
+    evaluated = next(row for row in why["questions"] if row["questions"] == "evaluation")
+    assert evaluated["question_types"] == {"who": 0.25, "when": 0.25, "where": 0.25, "what": 0.25}
+    assert evaluated["count"] == 120 and evaluated["distinct"] == 4 / 120 and evaluated["words"] == 4
     added = next(row for row in why["questions"] if row["questions"] == "good, paper")
     assert added["count"] == 3 * 19  # all seeds; only what was generated
     rewards = {row["generator"]: row for row in why["rewards"]}
     assert rewards.keys() == {"good", "poor"} and rewards["good"]["seeds"] == 3
     assert rewards["good"]["reward_greedy"] == pytest.approx({"from": 0.0, "to": 0.2})
     assert rewards["good"]["bleu4"] == {"from": 30.0, "to": 28.0}
-    wanted = ("reward", "good", 2, "all", "f1")
+    largest_amount = ("reward", "good", 2, "all", "f1")
     keys = ("question", "generator", "amount", "set", "score")
-    (largest,) = (row for row in record["tests"] if tuple(row[key] for key in keys) == wanted)
+    (largest,) = (row for row in record["tests"] if tuple(row[key] for key in keys) == largest_amount)
     gain = rewards["good"]["F1 over ce, paper 2 ×"]
     assert gain == pytest.approx({key: largest[key] for key in ("mean", "low", "high")})
     gains = [row for row in why["gain_by_question_type"] if row["generator"] == "good"]
     assert {row["question type"] for row in gains} == {"who", "when", "where", "what"}
     cells = {(cell.generator, cell.amount, cell.seed): tables[cell.reader.name] for cell in plan.cells}
     for row in gains:
-        place = [word.lower() for word in WORDS].index(row["question type"])
+        index = [word.lower() for word in WORDS].index(row["question type"])
         differences = [cells["good", 2, seed] - cells["none", 0, seed] for seed in (1, 2, 3)]
-        assert row["mean"] == pytest.approx(np.mean(differences, axis=0)[place::4].mean()) and row["count"] == 30
+        assert row["mean"] == pytest.approx(np.mean(differences, axis=0)[index::4].mean()) and row["count"] == 30
 
 
 def test_tables_and_page(grid: tuple, tmp_path: Path) -> None:
     study, examples, plan = grid
     fill(study, examples, plan)
-    record = write_record(find_results(study, examples, plan), plan, {"reader-x": "no <room>"}, ["b", "c"])
+    record = write_study_output(StudyResults(study, examples, plan), plan, {"reader-x": "no <room>"}, ["b", "c"])
     out = study.output_dir
     rows = list(csv.DictReader((out / "tables" / "cells.csv").open()))
     assert len(rows) == 7 * 3
@@ -180,23 +181,23 @@ def test_tables_and_page(grid: tuple, tmp_path: Path) -> None:
     page = Page((tmp_path / "page.html").read_text())
     assert not page.open and len(set(page.ids)) == len(page.ids)
     assert all(address.startswith("#") and address[1:] in page.ids for address in page.addresses)
-    for shown in (
+    for text in (
         "good|version:1",
         "no <room>",
         "19 of 20 *",
         "2 that need them were left out",
         "Gain by reward, two",
     ):
-        assert shown in page.text, shown
+        assert text in page.text, text
     assert page.tags.count("svg") == 1
     assert not (out / "summary.json").exists()
 
 
-def test_a_part_of_the_grid(grid: tuple) -> None:
+def test_a_part_of_the_grid_is_reported(grid: tuple) -> None:
     study, examples, plan = grid
     with_one = replace_cells(plan, lambda cell: cell.generator in ("none", "good") and cell.amount < 2)
     fill(study, examples, with_one, without="good-paper-x1-s3")
-    record = write_record(find_results(study, examples, plan), plan, {}, [])
+    record = write_study_output(StudyResults(study, examples, plan), plan, {}, [])
     assert [(row["generator"], row["seeds"]) for row in record["cells"]] == [("none", [1, 2, 3]), ("good", [1, 2])]
     assert {(row["question"], tuple(row["seeds"])) for row in record["tests"]} == {("augmentation", (1, 2))}
 
@@ -208,7 +209,7 @@ def replace_cells(plan: Grid, keep) -> Grid:
 def test_runs_and_studies_on_one_page_and_a_broken_study(grid: tuple, tmp_path: Path) -> None:
     study, examples, plan = grid
     fill(study, examples, plan)
-    write_record(find_results(study, examples, plan), plan, {}, [])
+    write_study_output(StudyResults(study, examples, plan), plan, {}, [])
     run = tmp_path / "run"
     write_json(run / "run.json", {"seed": 5})
     write_report([run, study.output_dir], tmp_path / "page.html")

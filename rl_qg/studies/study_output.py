@@ -1,4 +1,4 @@
-"""What a study leaves: `study.json` with everything, tables as Markdown and CSV, and the curves as pictures."""
+"""The files that a study writes: `study.json` with everything, tables as Markdown and CSV, curves as pictures."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,24 +9,26 @@ from rl_qg.reports.study_tables import as_markdown, tables
 from rl_qg.reports.study_view import FILE
 from rl_qg.runtime.json_files import atomic_writer, write_json
 from rl_qg.runtime.run_record import git_state, hardware, package_versions
-from rl_qg.studies.analysis import QUESTIONS, Results, cell_rows, signatures, test_rows
-from rl_qg.studies.grid import Grid, is_done, outcome
-from rl_qg.studies.why import explain
+from rl_qg.studies.analysis import QUESTIONS, StudyResults, cell_rows, signatures, test_rows
+from rl_qg.studies.explanations import explain
+from rl_qg.studies.grid import Grid, is_done, job_record
 from rl_qg.text.tables import as_csv
 
 
-def write_record(results: Results, grid: Grid, failed: Mapping[str, str], skipped: Sequence[str]) -> dict[str, Any]:
-    """Write everything about what is done so far below the study's folder, and return what `study.json` holds."""
+def write_study_output(
+    results: StudyResults, grid: Grid, failed: Mapping[str, str], skipped: Sequence[str]
+) -> dict[str, Any]:
+    """Write everything about the jobs done so far to the study's folder, and return what `study.json` holds."""
     study, folder = results.study, results.study.output_dir
     done = [job for job in grid.jobs if is_done(job)]
     record: dict[str, Any] = {
         "study": {
             "file": study.file,
             "preset": study.preset,
-            "settings": list(study.settings),
-            "seeds": list(study.seeds),
-            "amounts": list(study.amounts),
-            "filters": {name: list(rules) for name, rules in study.filters.items()},
+            "settings": study.settings,
+            "seeds": study.seeds,
+            "amounts": study.amounts,
+            "filters": study.filters,
             "resamples": study.resamples,
         },
         "code": git_state(Path(__file__)),
@@ -42,7 +44,7 @@ def write_record(results: Results, grid: Grid, failed: Mapping[str, str], skippe
         },
         "rewards": signatures(results),
         "questions": QUESTIONS,
-        "sets": {name: len(places) for name, places in results.sets.items()},
+        "sets": {name: len(indices) for name, indices in results.sets.items()},
         "cells": cell_rows(results),
         "tests": test_rows(results),
         "why": explain(results),
@@ -62,5 +64,5 @@ def _seconds(grid: Grid) -> dict[str, float]:
     totals: dict[str, float] = {}
     for job in grid.jobs:
         if is_done(job):
-            totals[job.kind] = round(totals.get(job.kind, 0.0) + outcome(job)["seconds"], 1)
+            totals[job.kind] = round(totals.get(job.kind, 0.0) + job_record(job)["seconds"], 1)
     return totals

@@ -1,0 +1,370 @@
+"""The study file: a grid of generators, filters, amounts, resources and seeds, read from YAML and checked whole.
+
+The dataclasses are the form of the file: OmegaConf checks keys and types against them. Short forms (one value for a
+list, a number for a resource, overrides as a mapping) are written out first. `docs/how-to/study.md` explains the keys.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import MISSING, OmegaConf
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+
+from rl_qg.reports.study_plots import NO_GENERATOR
+from rl_qg.runtime.errors import InputError
+
+STAGES = ("ce", "scst", "both")
+ALL = "all"  # the questions of all validation sets together
+SET_BY_THE_GRID = ("data.max_train", "data.max_validation", "data.labelled_fraction", "seed", "qa.seeds", "output_dir")
+# OmegaConf's names for what a file holds.
+PLAIN_TERMS = {"a ListConfig, list or tuple": "a list", "ListConfig": "a list", "DictConfig": "a mapping"}
+PLAIN_TERMS |= {"AnyNode": "a single value", "is not Optional": "may not be null"}
+
+
+@dataclass
+class StudyData:
+    """Where the passages come from. A source is a path, a list of paths, a Hub data set, or `world`.
+
+    Args:
+        train: passages with questions, of which the resources label a part.
+        validation: the source of each set that readers are evaluated on, by the set's name; a passage in two sets
+            belongs to the first.
+        max_passages: training passages used, a seeded sample; None: all.
+        max_validation: questions of each set, a seeded sample; None: all.
+        development: fraction of the training passages set apart, on which generators choose their checkpoint.
+        max_spans: answers of each resource that questions are generated for, a seeded sample; None: all.
+        seed: of these samples and of the choice of labelled passages.
+    """
+
+    train: Any = MISSING
+    validation: dict[str, Any] = MISSING
+    max_passages: int | None = None
+    max_validation: int | None = None
+    development: float = 0.05
+    max_spans: int | None = None
+    seed: int = 0
+
+
+@dataclass
+class Resource:
+    """How many questions are known: a fraction of the passages, at most `max_gold` questions of whole passages.
+
+    The other passages give answers without questions, as do the files under `unlabelled`.
+    """
+
+    fraction: float = 1.0
+    max_gold: int | None = None
+    unlabelled: list[str] = field(default_factory=list)
+    settings: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Generator:
+    """A generator to train (`stages`), or a trained one in the folder `path`.
+
+    With `stages: scst` it learns by reward from the generator of the same resource and seed that `start` names (`from`
+    in the file); the only one with `stages: ce` is the default. Where the study has none, one is trained for it with
+    the study's settings alone. For a generator at a path, `start` only names the one that it is tested against.
+    """
+
+    stages: str = "scst"
+    start: str | None = None
+    path: str | None = None
+    settings: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Study:
+    """A study file. Overrides are written as on the command line, `key=value`."""
+
+    output_dir: Path = MISSING
+    data: StudyData = field(default_factory=StudyData)
+    resources: dict[str, Resource] = MISSING
+    generators: dict[str, Generator] = MISSING
+    filters: dict[str, list[str]] = MISSING
+    amounts: list[float] = MISSING
+    seeds: list[int] = MISSING
+    preset: str = "paper"
+    settings: list[str] = field(default_factory=list)
+    generate: list[str] = field(default_factory=list)
+    comparisons: list[list[str]] = field(default_factory=list)
+    devices: list[str] = field(default_factory=lambda: ["cpu"])
+    resamples: int = 10_000
+    keep_readers: bool = False
+
+    file = ""  # where it was read from; without a type, and so not a key
+
+
+def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
+    """Read a study file; `overrides` (`key=value`, nested keys with dots, values in YAML) replace its values.
+
+    Raises:
+        InputError: in one line, with the file and the key.
+    """
+    try:
+        content = _read_yaml(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); give a study file") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not readable as YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected keys such as data, generators, amounts; see docs/how-to/study.md")
+    for text in overrides:
+        _override(content, text)
+    study = _typed(_written_out(content, str(path)), str(path))
+    study.file = str(path)
+    study.amounts = sorted({*study.amounts, 0.0})  # every difference is one to the reader without augmentation
+    study.seeds = list(dict.fromkeys(study.seeds))
+    study.generators.pop(NO_GENERATOR, None)
+    _set_starts(study)
+    if errors := [*_wrong_data(study), *_wrong_grid(study), *_wrong_generators(study), *_wrong_comparisons(study)]:
+        raise InputError(f"{path}: " + "; ".join(errors))
+    return study
+
+
+# --- YAML ---
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads keys as text, so that 25 and "25" are one name, and refuses a key that is given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for place, key in enumerate(keys):
+            if key in keys[:place]:
+                raise yaml.MarkedYAMLError(
+                    problem=f"{key} is given twice", problem_mark=node.value[place][0].start_mark
+                )
+        self.flatten_mapping(node)
+        return {str(key.value): self.construct_object(value, deep=deep) for key, value in node.value}
+
+
+def _read_yaml(text: str, source: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise InputError(f"{source}: not readable as YAML: {line}{error.problem}") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{source}: not readable as YAML: {' '.join(str(error).split())}") from None
+
+
+def _override(content: dict[str, Any], text: str) -> None:
+    key, equals, value = text.partition("=")
+    if not equals or not key or key.startswith("-"):
+        raise InputError(f"argument {text!r} is not of the form key=value with a key of the study file")
+    mapping = content
+    *outer, last = key.split(".")
+    for name in outer:
+        mapping = mapping.setdefault(name, {})
+        if not isinstance(mapping, dict):
+            raise InputError(f"{key}: {name} holds no keys in the study file")
+    mapping[last] = _read_yaml(value, text)
+
+
+# --- Short forms ---
+
+
+def _written_out(content: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """The content with every short form in full, for the dataclasses above."""
+    full = dict(content)
+    for key in full.keys() & {"amounts", "seeds", "devices"}:
+        full[key] = _listed_values(full[key], f"{file}: {key}")
+    for key in full.keys() & {"settings", "generate"}:
+        full[key] = as_overrides(full[key], f"{file}: {key}")
+    if isinstance(data := full.get("data"), dict) and not isinstance(data.get("validation", {}), dict):
+        full["data"] = {**data, "validation": {"validation": data["validation"]}}
+    for key, write_out in (("resources", _resource), ("generators", _generator), ("filters", as_overrides)):
+        if key in full and not isinstance(full[key], dict):
+            raise InputError(f"{file}: {key}: expected names with their options; see docs/how-to/study.md")
+        full |= {key: {name: write_out(value, f"{file}: {key}.{name}") for name, value in full.get(key, {}).items()}}
+    return full
+
+
+def _resource(value: Any, where: str) -> dict[str, Any]:
+    options = dict(value) if isinstance(value, dict) else {} if value is None else {"fraction": value}
+    if "settings" in options:
+        options["settings"] = as_overrides(options["settings"], f"{where}.settings")
+    if "unlabelled" in options:
+        options["unlabelled"] = _listed_values(options["unlabelled"], f"{where}.unlabelled")
+    return options
+
+
+def _generator(value: Any, where: str) -> dict[str, Any]:
+    """A mapping's keys are stages, from, path and settings; all others are overrides of `rl-qg train`."""
+    if not isinstance(value, dict):
+        return {"settings": as_overrides(value, where)}
+    options = {key: value[key] for key in ("stages", "path") if key in value}
+    train = {key: item for key, item in value.items() if key not in ("stages", "path", "from", "settings")}
+    settings = [*as_overrides(value.get("settings"), f"{where}.settings"), *as_overrides(train, where)]
+    if options.get("path") is not None and (settings or "stages" in value):
+        raise InputError(
+            f"{where}: a generator at a path is not trained; give path, and from for what it is tested against"
+        )
+    return {**options, "start": value.get("from"), "settings": settings}
+
+
+def as_overrides(value: Any, where: str) -> list[str]:
+    """Overrides from a list of `key=value`, or from a mapping, whose nested keys are joined by dots."""
+    if value is None:
+        return []
+    if isinstance(value, dict):
+        return _flat(value)
+    if all(isinstance(item, str) for item in _listed(value)):
+        return _listed(value)
+    raise InputError(f"{where}: expected overrides, as a list of key=value or as a mapping")
+
+
+def _flat(mapping: Mapping[str, Any], prefix: str = "") -> list[str]:
+    texts = []
+    for key, value in mapping.items():
+        if isinstance(value, dict) and value:
+            texts += _flat(value, f"{prefix}{key}.")
+        else:
+            texts.append(f"{prefix}{key}={_command_line_text(value)}")
+    return texts
+
+
+def _command_line_text(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{','.join(map(_command_line_text, value))}]"
+    return str(value)
+
+
+def _listed(value: Any) -> list[Any]:
+    """A list as it is; a single value as a list of one, null as an empty one."""
+    return [] if value is None else value if isinstance(value, list) else [value]
+
+
+def _listed_values(value: Any, where: str) -> list[Any]:
+    values = _listed(value)
+    if any(isinstance(item, list | dict) for item in values):  # OmegaConf lets these pass
+        raise InputError(f"{where}: expected single values, got {value!r}")
+    return values
+
+
+# --- Types ---
+
+
+def _typed(content: Mapping[str, Any], file: str) -> Study:
+    config = OmegaConf.structured(Study)
+    for key, value in content.items():  # one at a time: not every error of a merge says its key
+        try:
+            config = OmegaConf.merge(config, {key: value})
+        except OmegaConfBaseException as error:
+            raise InputError(f"{file}: {_one_line(error, key)}") from None
+    try:
+        if missing := sorted(OmegaConf.missing_keys(config)):
+            raise InputError(f"{file}: {missing[0]} has no value; see docs/how-to/study.md")
+        study = OmegaConf.to_object(config)
+    except OmegaConfBaseException as error:  # ${...} that refers to nothing
+        raise InputError(f"{file}: {_one_line(error, '')}") from None
+    assert isinstance(study, Study)
+    return study
+
+
+def _one_line(error: OmegaConfBaseException, key: str) -> str:
+    path = error.full_key if error.full_key and error.full_key.startswith(key) else key
+    path = path.replace(".start", ".from") if path.startswith("generators.") else path
+    if isinstance(error, ConfigKeyError) and error.object_type is not None:
+        keys = ", ".join(item.name for item in fields(error.object_type))
+        return f"{path}: there is no key {str(error.key)!r}; the keys are {keys}"
+    text = str(error.msg).splitlines()[0].rstrip(".")
+    for term, plain in PLAIN_TERMS.items():
+        text = text.replace(term, plain)
+    return f"{path}: {text}; see docs/how-to/study.md"
+
+
+# --- Values ---
+
+
+def _set_starts(study: Study) -> None:
+    """Let each generator that learns by reward start from the study's only one with `stages: ce`."""
+    trained = [name for name, item in study.generators.items() if item.stages == "ce" and item.path is None]
+    for name, item in study.generators.items():
+        if item.stages != "scst" or item.path is not None or item.start is not None or not trained:
+            continue
+        if len(trained) > 1:
+            raise InputError(
+                f"{study.file}: generators.{name}: {' and '.join(trained)} learn by cross-entropy; say which "
+                f"one it starts from, such as from: {trained[0]}"
+            )
+        item.start = trained[0]
+
+
+def _wrong_data(study: Study) -> Iterator[str]:
+    data = study.data
+    sources = {"train": data.train, **{f"validation.{name}": source for name, source in data.validation.items()}}
+    for key, source in sources.items():
+        texts = source if isinstance(source, list) else [source]
+        if not texts or not all(isinstance(text, str) for text in texts):
+            yield f"data.{key}: expected a file, a list of files, or the name of a data set, got {source!r}"
+    limits = {f"data.{key}": getattr(data, key) for key in ("max_passages", "max_validation", "max_spans")}
+    limits |= {f"resources.{name}.max_gold": resource.max_gold for name, resource in study.resources.items()}
+    yield from (f"{key}: {value} is less than 1" for key, value in limits.items() if value is not None and value < 1)
+    if data.seed < 0:
+        yield f"data.seed: {data.seed} is less than 0"
+    if not 0 < data.development < 1:
+        yield f"data.development: {data.development:g} is not in (0, 1)"
+    if ALL in data.validation and len(data.validation) > 1:
+        yield f"data.validation: {ALL} is the name for all sets together; give the set another"
+    for name, resource in study.resources.items():
+        if not 0 < resource.fraction <= 1:
+            yield f"resources.{name}.fraction: {resource.fraction:g} is not in (0, 1]"
+
+
+def _wrong_grid(study: Study) -> Iterator[str]:
+    required: dict[str, Sequence[Any]] = {"resources": [*study.resources], "seeds": study.seeds}
+    required |= {"data.validation": [*study.data.validation], "devices": study.devices}
+    if any(study.amounts):
+        required |= {"generators": [*study.generators], "filters": [*study.filters]}
+    yield from (f"{key}: give at least one" for key, values in required.items() if not values)
+    yield from (f"seeds: {seed} is less than 0" for seed in study.seeds if seed < 0)
+    for amount in study.amounts:
+        if not 0 <= amount < math.inf:
+            yield f"amounts: {amount:g} is not a finite number of at least 0"
+    for name in (*study.generators, *study.resources, *study.filters, *study.data.validation):
+        if not name or not all(letter.isalnum() or letter in "_." for letter in name):
+            yield f"{name!r} becomes part of a file name: use letters, digits, _ and ."
+    for name in study.devices:
+        if name != "cpu" and not name.isdecimal():
+            yield f"devices: {name} is neither cpu nor the number of a GPU"
+    if study.resamples < 100:
+        yield f"resamples: {study.resamples} is less than 100"
+    for text in (*study.settings, *(text for resource in study.resources.values() for text in resource.settings)):
+        if (key := text.lstrip("+~").partition("=")[0]) in SET_BY_THE_GRID:
+            yield f"settings: {key} is set by the grid itself (data, resources, seeds, output_dir)"
+
+
+def _wrong_generators(study: Study) -> Iterator[str]:
+    for name, generator in study.generators.items():
+        where, start = f"generators.{name}", study.generators.get(generator.start or "")
+        if generator.stages not in STAGES:
+            yield f"{where}.stages: {generator.stages!r} is not one of {', '.join(STAGES)}"
+        if generator.start is None:
+            continue
+        if start is None:
+            yield f"{where}.from: there is no generator {generator.start}"
+        elif generator.path is None and generator.stages != "scst":
+            yield f"{where}.from: only a generator with stages: scst starts from another"
+        elif generator.path is None and (start.stages != "ce" or start.path is not None):
+            yield f"{where}.from: {generator.start} is not a generator with stages: ce"
+
+
+def _wrong_comparisons(study: Study) -> Iterator[str]:
+    for pair in study.comparisons:
+        if len(pair) != 2:
+            yield "comparisons: expected pairs of generators, such as [qrelscore, bartscore]"
+            return
+        yield from (f"comparisons: there is no generator {name}" for name in pair if name not in study.generators)
+    pairs = [frozenset(pair) for pair in study.comparisons]
+    if len(set(pairs)) < len(pairs) or any(len(pair) < 2 for pair in pairs):
+        yield "comparisons: a pair is given twice, or a generator with itself"
