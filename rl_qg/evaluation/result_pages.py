@@ -110,8 +110,7 @@ def _line(text: str) -> str:
 
 def as_html(page: Page) -> str:
     """The page as one HTML file that loads nothing, in the style of the report."""
-    report = resources.files("rl_qg").joinpath("reports/report_template.html").read_text(encoding="utf-8")
-    style = report.partition("<style>")[2].partition("</style>")[0]
+    style = resources.files("rl_qg.text").joinpath("page_style.css").read_text(encoding="utf-8")
     text = resources.files("rl_qg.evaluation").joinpath("result_template.html").read_text(encoding="utf-8")
     environment = Environment(
         loader=DictLoader({"page": text}),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import DictLoader, Environment, StrictUndefined
+from markupsafe import Markup
 
 from rl_qg.reports.plots import RUN_COLOURS, overlay_plot
 from rl_qg.reports.reward_hacking_view import diverging
@@ -41,7 +42,10 @@ def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:
     comparison = _comparison(read, summaries, names) if len(read) > 1 else None
     shown_studies = [study_view(folder, f"study-{number}") for number, folder in enumerate(studies, 1)]
     title = " · ".join([*(view["name"] for view in shown_studies), *names])
-    page = _template().render(title=title, runs=views, comparison=comparison, studies=shown_studies)
+    style = resources.files("rl_qg.text").joinpath("page_style.css").read_text(encoding="utf-8")
+    page = _template().render(
+        title=title, style=Markup(style), runs=views, comparison=comparison, studies=shown_studies
+    )
     if len(read) == 1:  # runs that are compared may be other people's, and not ours to write to
         write_json(read[0].folder / "summary.json", summaries[0])
     with atomic_writer(Path(output)) as stream:
