@@ -8,8 +8,11 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from tests.processes import Forked, script, start
 
 PROJECT = Path(__file__).resolve().parents[2]
 WATCHED = Path(__file__).parent / "watched"
@@ -25,8 +28,23 @@ class Launch:
     processes: int = 1
     arguments: tuple[str, ...] = ()
 
-    def command(self, script: str, settings: list[str]) -> list[str]:
-        return [sys.executable, *self.arguments, script, *settings]
+    def start(
+        self, path: str, settings: list[str], plan: dict[str, Any], log: Path, *, fresh: bool
+    ) -> subprocess.Popen[bytes] | Forked:
+        """Start a command. A single process is forked from one that has imported the libraries, unless `fresh`."""
+        if self.processes == 1 and not fresh:
+            return start(watched, path, settings, environment=environment(plan), stdout=log, stderr=log)
+        command = [sys.executable, *self.arguments, path, *settings]
+        with log.open("w") as stream:
+            return subprocess.Popen(
+                command, cwd=PROJECT, env=environment(plan), stdout=stream, stderr=stream, start_new_session=True
+            )
+
+
+def watched(path: str, settings: list[str]) -> None:
+    """Run a script under watch, in this process."""
+    import_module("tests.distributed.watched.sitecustomize")
+    script(path, settings)
 
 
 def accelerate(config: str) -> Launch:
@@ -80,7 +98,16 @@ class Ended:
         return lines[-1] if lines else ""
 
 
-def run(command: list[str], folder: Path, launch: Launch, *, fault: dict[str, Any], moment: Moment | None) -> Ended:
+def run(
+    launch: Launch,
+    path: str,
+    settings: list[str],
+    folder: Path,
+    *,
+    fault: dict[str, Any],
+    moment: Moment | None,
+    fresh: bool = False,
+) -> Ended:
     """Run a command that writes below `folder`, struck by `fault` (see `watched/sitecustomize.py`) or at `moment`."""
     number = 1 + len([*folder.parent.glob(f"{folder.name}.trace-*")])
     trace = folder.with_name(f"{folder.name}.trace-{number}")
@@ -88,17 +115,15 @@ def run(command: list[str], folder: Path, launch: Launch, *, fault: dict[str, An
     plan = {"folder": str(folder), "trace": str(trace), "launched": launch.processes > 1, **fault}
     log = trace.with_suffix(trace.suffix + ".log")
     sent = None
-    with log.open("w") as stream:
-        process = subprocess.Popen(
-            command, cwd=PROJECT, env=environment(plan), stdout=stream, stderr=stream, start_new_session=True
-        )
-        try:
-            sent = _wait(process, trace, moment)
-        finally:
-            _end(process, trace)
+    process = launch.start(path, settings, plan, log, fresh=fresh)
+    try:
+        sent = _wait(process, trace, moment)
+    finally:
+        _end(process, trace)
     ended = time.time()
     text = log.read_text(errors="replace")
     writes = {rank: _writes(trace, rank) for rank in range(launch.processes)}
+    assert process.returncode is not None
     return Ended(process.returncode, text, writes, ended, sent)
 
 
@@ -109,7 +134,7 @@ def environment(plan: dict[str, Any]) -> dict[str, str]:
     return {**os.environ, **own, "FAULT": json.dumps(plan)}
 
 
-def _wait(process: subprocess.Popen[bytes], trace: Path, moment: Moment | None) -> float | None:
+def _wait(process: subprocess.Popen[bytes] | Forked, trace: Path, moment: Moment | None) -> float | None:
     """Until the process ends; send the signal of `moment` on the way and say when."""
     limit, reached, sent = time.monotonic() + LIMIT, None, None
     while process.poll() is None and time.monotonic() < limit:
@@ -123,7 +148,7 @@ def _wait(process: subprocess.Popen[bytes], trace: Path, moment: Moment | None) 
     return sent
 
 
-def _end(process: subprocess.Popen[bytes], trace: Path) -> None:
+def _end(process: subprocess.Popen[bytes] | Forked, trace: Path) -> None:
     """End a run that hangs: the launcher, which ends its processes, and whatever of them is still there."""
     if process.poll() is not None:
         return
@@ -140,7 +165,7 @@ def _end(process: subprocess.Popen[bytes], trace: Path) -> None:
                 os.kill(int(number), signal.SIGKILL)
 
 
-def _send(process: subprocess.Popen[bytes], trace: Path, moment: Moment) -> None:
+def _send(process: subprocess.Popen[bytes] | Forked, trace: Path, moment: Moment) -> None:
     if moment.rank is None:
         process.send_signal(moment.signal)
     elif files := _traces(trace, moment.rank):

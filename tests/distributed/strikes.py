@@ -112,7 +112,8 @@ class Bench:
         given = inputs or (self.data if case.stage in ("pipeline", "both", "ce", "qa") else self.inputs)
         script, settings = STAGES[case.stage].command(given, folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        return run(launch.command(script, [*settings, *more]), folder, launch, fault=fault or {}, moment=moment)
+        fresh = case.fault == "none"  # so that no other run shares its seed of string hashes
+        return run(launch, script, [*settings, *more], folder, fault=fault or {}, moment=moment, fresh=fresh)
 
     def strike(self, case: Case) -> Row:
         """Let the fault of a case strike, run the command again, and compare."""

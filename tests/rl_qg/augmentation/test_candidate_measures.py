@@ -1,8 +1,6 @@
 """Measures of candidates are computed once, continued after a kill, and never mixed."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,9 @@ from rl_qg.augmentation.measures import (
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 from tests.full_disk import room_for
+from tests.processes import together as run_together
 from tests.questions import record, write_questions
 
-PROJECT = Path(__file__).resolve().parents[3]
 LINES = [record(f"{'very ' * n}long?", candidate=n) for n in range(10)]
 ALL = b"\1" * len(LINES)
 
@@ -175,27 +173,15 @@ def test_a_file_in_the_options_is_identified_by_its_content(tmp_path: Path) -> N
     assert model_identity(odd) == odd  # these are not paths
 
 
+def worker(questions: Path) -> None:
+    measure_candidates(Lengths().measure(), questions, file_hash(questions), ALL, PartialState(cpu=True))
+
+
 def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
     alone, together = tmp_path / "alone", tmp_path / "together"
     for folder in (alone, together):
         folder.mkdir()
         write_questions(folder / "q.jsonl", LINES)
     expected = measured(alone / "q.jsonl", Lengths()).file.read_bytes()
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
-    done = subprocess.run(
-        [*launch, "--standalone", __file__, str(together / "q.jsonl")],
-        env={"PYTHONPATH": str(PROJECT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_together(worker, together / "q.jsonl")
     assert next(together.glob("q.length-*.jsonl")).read_bytes() == expected
-
-
-if __name__ == "__main__":
-    from rl_qg.runtime.processes import leave
-
-    questions_file, state = Path(sys.argv[1]), PartialState(cpu=True)
-    measure_candidates(Lengths().measure(), questions_file, file_hash(questions_file), ALL, state)
-    leave(0)

@@ -1,36 +1,22 @@
 """The real entry commands, run as a user runs them."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
+import re
 import time
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
-RL_QG = [sys.executable, "-c", "from rl_qg.commands.cli import main; main()"]
+from tests.processes import ROOT, command_line, rl_qg, start
+
 SMOKE = ["preset=smoke"]
-
-
-@pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An environment with an empty home and no hub."""
-    folder = tmp_path_factory.mktemp("home")
-    return {**os.environ, "HOME": str(folder), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-
-
-def rl_qg(home: dict[str, str], *arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*RL_QG, *arguments], env=home, cwd=cwd, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture(scope="session")
 def run(home: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One finished smoke pipeline."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    done = rl_qg(home, "pipeline", *SMOKE, f"output_dir={folder}")
+    done = rl_qg(home, "pipeline", *SMOKE, f"output_dir={folder}", fresh=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
@@ -91,19 +77,11 @@ def test_a_killed_pipeline_goes_on_where_it_stood(
     run: Path, home: dict[str, str], tmp_path: Path, landmark: str
 ) -> None:
     folder = tmp_path / "killed"
-    process = subprocess.Popen(
-        [*RL_QG, "pipeline", *SMOKE, f"output_dir={folder}"],
-        env=home,
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    process = start(command_line, "pipeline", *SMOKE, f"output_dir={folder}", environment=home)
     while not (folder / landmark).exists():
         assert process.poll() is None, "ended before it could be killed"
         time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.kill()
     done = rl_qg(home, "pipeline", *SMOKE, f"output_dir={folder}")
     assert done.returncode == 0, done.stderr[-3000:]
     assert contents(folder) == contents(run)
@@ -200,8 +178,6 @@ def test_t5_goes_the_same_way(home: dict[str, str], tmp_path: Path) -> None:
 def test_bad_input_is_one_line_with_exit_code_2(
     home: dict[str, str], tmp_path: Path, arguments: list[str], message: str
 ) -> None:
-    import re
-
     (tmp_path / "broken.json").write_text('{"data":\n [}')
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "full").mkdir()

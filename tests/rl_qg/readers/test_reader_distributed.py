@@ -1,11 +1,6 @@
-"""One update is the same update however it is spread: over batches, accumulation and processes.
-
-Run as a script (by torchrun) this file is the worker of its own tests.
-"""
+"""One update is the same update however it is spread: over batches, accumulation and processes."""
 
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +8,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
-    BertConfig,
     BertForQuestionAnswering,
-    DistilBertConfig,
     DistilBertForQuestionAnswering,
-    PreTrainedTokenizerFast,
     TrainerCallback,
     TrainingArguments,
 )
@@ -30,8 +21,9 @@ from rl_qg.readers.model import QATrainer, load_model, load_tokenizer
 from rl_qg.readers.stage import train_reader
 from rl_qg.runtime.json_files import read_json, write_json
 from rl_qg.settings import QAModelSettings, QASettings
+from tests.processes import together
+from tests.tiny_models import piece_tokenizer, save, tiny
 
-PROJECT = Path(__file__).resolve().parents[3]
 WORDS = ["the", "red", "fox", "ran", "from", "paris", "to", "rome", "and", "saw", "a", "blue", "owl", "who", "?"]
 KINDS = ("distilbert", "bert")
 # Batch size and accumulation for eight windows in all.
@@ -52,25 +44,9 @@ def examples(count: int) -> list[QAExample]:
 
 
 def save_model(folder: Path, kind: str) -> Path:
-    torch.manual_seed(0)
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    vocabulary = {word: index for index, word in enumerate([*special, *WORDS])}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **names).save_pretrained(folder)
-    sizes = {"vocab_size": len(vocabulary), "max_position_embeddings": 64, "initializer_range": 0.2}
-    if kind == "bert":
-        none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-        layers = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-        BertForQuestionAnswering(BertConfig(**sizes, **layers, **none)).save_pretrained(folder)
-    else:
-        none = {"dropout": 0.0, "attention_dropout": 0.0, "qa_dropout": 0.0}
-        layers = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32}
-        DistilBertForQuestionAnswering(DistilBertConfig(**sizes, **layers, **none)).save_pretrained(folder)
+    tokenizer = piece_tokenizer(WORDS, model_max_length=64)
+    model = {"bert": BertForQuestionAnswering, "distilbert": DistilBertForQuestionAnswering}[kind]
+    save(folder, tokenizer, tiny(model, len(tokenizer), layers=2, spread=0.2))
     return folder
 
 
@@ -168,17 +144,7 @@ def models_folder(tmp_path_factory) -> Path:
 def two_processes(models_folder, tmp_path_factory) -> Path:
     """What two processes wrote: updates of both models in both layouts, and a whole run of the reader."""
     output = tmp_path_factory.mktemp("two-processes")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    path = os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [*torchrun, __file__, str(models_folder), str(output)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    together(worker, models_folder, output)
     return output
 
 
@@ -191,8 +157,6 @@ def worker(models_folder: Path, output: Path) -> None:
     settings = settings_for(models_folder / "distilbert")
     result = train_reader(examples(16), validation(), settings=settings, output_dir=output / "qa", use_cpu=True)
     write_json(output / f"rank-{rank}.json", result)
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -236,7 +200,3 @@ def test_two_processes_train_and_predict_as_one_program(models_folder, two_proce
     # A single process takes the finished run as it is.
     settings = settings_for(models_folder / "distilbert")
     assert train_reader(examples(16), items, settings=settings, output_dir=output, use_cpu=True) == results[0]
-
-
-if __name__ == "__main__":
-    worker(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,12 +1,6 @@
-"""Two processes write the same files as one (questions by beams and samples, scores); an error in one ends both.
-
-Run as a script (by torchrun), this file is the worker process of its test.
-"""
+"""Two processes write the same files as one (questions by beams and samples, scores); an error in one ends both."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,13 +17,12 @@ from rl_qg.evaluation.score import score_file
 from rl_qg.generation.stage import generate
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.parallel_writer import write_lines
-from rl_qg.runtime.processes import leave
 from rl_qg.settings import GenerateSettings
 from tests.full_disk import room_for
+from tests.processes import together as run_together
 from tests.questions import example
 from tests.tiny_models import tiny_bart, word_tokenizer
 
-PROJECT = Path(__file__).resolve().parents[3]
 WORDS = " ".join(f"w{k}" for k in range(20))
 BEAMS = GenerateSettings(num_beams=3, max_new_tokens=6, batch_size=3)
 SETTINGS = {"beams": BEAMS, "samples": replace(BEAMS, do_sample=True, num_samples=2)}
@@ -91,16 +84,11 @@ def message(function: Callable[[], None]) -> str:
     return str(error.value)
 
 
-def launch(*arguments: object) -> None:
-    start = "-m torch.distributed.run --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint localhost:0".split()
-    done = subprocess.run(
-        [sys.executable, *start, __file__, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+def worker(folder: Path, model: Path) -> None:
+    state = PartialState(cpu=True)
+    everything(folder, model, state)
+    errors = faults(folder, model, state)
+    (folder / f"faults-{state.process_index}.json").write_text(json.dumps(errors))
 
 
 @pytest.mark.distributed
@@ -119,7 +107,7 @@ def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
     for name in whole:  # two processes continue what one began: cut in the second batch
         (together / name).write_bytes(whole[name][: len(whole[name]) // 3])
     (together / "scored.jsonl").unlink()
-    launch(together, model)
+    run_together(worker, together, model)
     for name, text in sorted(whole.items()):
         assert (together / name).read_bytes() == text, name
     summaries = [json.loads((folder / "scored.summary.json").read_text()) for folder in (alone, together)]
@@ -147,12 +135,3 @@ def test_each_call_gets_one_batch_and_bytes_after_the_kept_ones_are_removed(tmp_
     assert output.read_text() == "0\n1\n8\n9\n"
     write_lines([], lines_of, output, keep=2, **options)
     assert output.read_text() == "0\n"
-
-
-if __name__ == "__main__":
-    target, generator = Path(sys.argv[1]), Path(sys.argv[2])
-    processes = PartialState(cpu=True)
-    everything(target, generator, processes)
-    messages = faults(target, generator, processes)
-    (target / f"faults-{processes.process_index}.json").write_text(json.dumps(messages))
-    leave(0)

@@ -1,12 +1,4 @@
-"""Weights spread over two processes by FSDP, against a model that is whole.
-
-Run as a script (by torchrun) this file is the worker of its own test.
-"""
-
-import os
-import subprocess
-import sys
-from pathlib import Path
+"""Weights spread over two processes by FSDP, against a model that is whole."""
 
 import pytest
 import torch
@@ -15,9 +7,9 @@ from torch.distributed.fsdp import fully_shard
 
 from rl_qg.runtime.sharded_weights import WholeWeights, gather
 from rl_qg.training.encoder_sharing import encoded_once
+from tests.processes import together
 from tests.tiny_models import tiny_bart, tiny_t5
 
-PROJECT = Path(__file__).resolve().parents[3]
 BUILDERS = (tiny_bart, tiny_t5)
 
 
@@ -66,21 +58,11 @@ def worker() -> None:
             for subject in (plain, model):
                 torch.optim.SGD(subject.parameters(), lr=0.1).step()
                 subject.zero_grad()
-    torch.distributed.barrier()
-    os._exit(0)
 
 
 @pytest.mark.distributed
 def test_a_sharded_model_is_gathered_once_and_updated_like_a_whole_one() -> None:
-    launch = "-m torch.distributed.run --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint localhost:0".split()
-    done = subprocess.run(
-        [sys.executable, *launch, __file__],
-        env={**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    together(worker)
 
 
 def test_without_shards_it_is_a_copy() -> None:
@@ -110,7 +92,3 @@ def test_one_encoding_serves_several_rows(build) -> None:
     torch.testing.assert_close(loss, repeated.square().mean())
     assert seen == [3]
     assert not model.get_encoder()._forward_pre_hooks and not model.get_encoder()._forward_hooks
-
-
-if __name__ == "__main__":
-    worker()

@@ -1,20 +1,14 @@
-"""Two processes make the same update as one, in both stages.
+"""Two processes make the same update as one, in both stages."""
 
-Run as a script (by torchrun) this file is the worker of its own test.
-"""
-
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.processes import together as run_together
 from tests.rl_qg.training.test_trainer import data, lines, trainer
 
-PROJECT = Path(__file__).resolve().parents[3]
 STAGES = {"ce": {"ce_epochs": 1, "scst_epochs": 0}, "scst": {"ce_epochs": 0, "scst_epochs": 1}}
 
 
@@ -46,15 +40,7 @@ def test_two_processes_equal_one(tmp_path: Path, batch: int, accumulation: int) 
     alone.mkdir()
     together.mkdir()
     one_update(alone, 8, 1)
-    launch = "-m torch.distributed.run --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint localhost:0".split()
-    done = subprocess.run(
-        [sys.executable, *launch, __file__, str(together), str(batch), str(accumulation)],
-        env={**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_together(one_update, together, batch, accumulation)
     start = trainer(tmp_path / "start").model.state_dict()
     for name in STAGES:
         first, second = (load_file(folder / f"{name}.safetensors") for folder in (alone, together))
@@ -66,10 +52,3 @@ def test_two_processes_equal_one(tmp_path: Path, batch: int, accumulation: int) 
         assert len(logged[1]) == 1  # the main process alone writes
         for field in ("loss", "loss_ce", "grad_norm", *(("reward_sample", "loss_scst") if name == "scst" else ())):
             assert logged[1][0][field] == pytest.approx(logged[0][0][field], rel=1e-4, abs=1e-6), field
-
-
-if __name__ == "__main__":
-    one_update(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
-    torch.distributed.barrier()  # nobody leaves while another still talks to it
-    torch.distributed.destroy_process_group()
-    os._exit(0)  # gloo's threads now and then abort the interpreter's shutdown of a run that is complete
