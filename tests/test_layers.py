@@ -24,7 +24,7 @@ TOP = {"__init__", "__main__", "train", "generate", "score", "qa", "pipeline", "
 # Stages are run by commands. They meet through files: no stage imports a stage of another room.
 STAGE = re.compile(r"(\w+_)?stages?|evaluate|compare_generators|score|correlate|robustness")
 NOT_FOR_REWARDS = {"rl_qg", "hydra", "omegaconf", "accelerate", "trl", "deepspeed"}
-COMPOSES_SETTINGS = "rl_qg.commands.cli"
+COMPOSES_SETTINGS = "rl_qg.commands.compose"
 READS_OMEGACONF = ("rl_qg.settings", "rl_qg.studies")
 NO_ROOM = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "base_utils"}
 LONGEST = 400  # lines

@@ -1,17 +1,24 @@
-"""The commands of `rl-qg`, and what `--help` says of them and of their settings."""
+"""The commands of `rl-qg`, the groups of `configs/`, and the text of `--help`."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rewards import METRICS
-from rl_qg.settings import Settings
+from rl_qg.settings import Settings, describe
 
 PACKAGE = Path(__file__).parents[1]
 PACKAGED = PACKAGE / "configs"  # in an installed wheel
 CONFIGS = PACKAGED if PACKAGED.is_dir() else PACKAGE.parent / "configs"
-GROUPS = ("preset", "reward", "held_out", "model", "peft", "data", "filters")
-RAW = {
+GROUPS = {  # folders of `configs/` and the file of each that is used by default; later groups override earlier ones
+    "data": "squad",
+    "reward": "qrelscore",
+    "held_out": "none",
+    "model": "bart-base",
+    "peft": "none",
+    "filters": "paper",
+    "preset": "paper",
+}
+RAW = {  # commands without settings, and their arguments
     "report": "run folders, then --output FILE (report.html by default)",
     "study": "a study file (YAML), then key=value of that file; --dry-run lists the jobs",
 }
@@ -19,11 +26,14 @@ RAW = {
 
 @dataclass(frozen=True)
 class Command:
-    """One sub-command: what it does, an example, and the sections of config.yaml that it reads."""
+    """One sub-command: what it does, an example, the keys of `Settings` that it reads, and the module of this package
+    whose function of its name runs it.
+    """
 
     purpose: str
     example: str
     sections: tuple[str, ...]
+    module: str
 
 
 COMMANDS = {
@@ -31,6 +41,7 @@ COMMANDS = {
         "the whole job, stage by stage, resumable: data, CE, SCST, questions, filter, augment, QA, report",
         "rl-qg pipeline preset=quickstart output_dir=runs/first",
         tuple(Settings.__dataclass_fields__),
+        "pipeline_stage",
     ),
     "train": Command(
         "train a question generator: cross-entropy, then self-critical training",
@@ -39,76 +50,91 @@ COMMANDS = {
             *("output_dir", "seed", "stages", "algorithm", "accept_changed_data", "data", "model", "miniature"),
             *("reward_models", "training", "ce", "scst"),
         ),
+        "training_commands",
     ),
     "answers": Command(
         "propose answers in passages without questions, so that questions can be generated for them",
         "rl-qg answers contexts.txt output=answers.jsonl",
         ("answers", "accept_changed_data"),
+        "generation_commands",
     ),
     "train-answers": Command(
         "train a model that proposes answers, on the answers of known questions",
         "rl-qg train-answers data.train=train.json data.validation=dev.json output_dir=RUN/answers",
         ("output_dir", "seed", "accept_changed_data", "train_answers", "data", "training", "miniature"),
+        "training_commands",
     ),
     "train-kpqa": Command(
         "train the model that weighs tokens in the metrics of KPQA, on questions and the sentences that answer them",
         "rl-qg train-kpqa data.train=train.json data.validation=dev.json output_dir=RUN/kpqa",
         ("output_dir", "seed", "accept_changed_data", "train_kpqa", "data", "training", "miniature"),
+        "training_commands",
     ),
     "generate": Command(
         "write candidate questions for every answer of the training data",
         "rl-qg generate model.path=RUN/scst data.train=train.json output=questions.jsonl num_beams=8",
         ("generate", "seed", "accept_changed_data", "data"),
+        "generation_commands",
     ),
     "augment": Command(
         "filter and sample questions and add them to the human ones",
         "rl-qg augment questions=questions.jsonl gold=train.json output=augmented.json num_samples=90000",
         ("augment",),
+        "generation_commands",
     ),
     "qa": Command(
         "train an extractive reader and report EM and F1",
         "rl-qg qa data.train=augmented.json data.validation=dev.json output_dir=RUN/qa",
         ("output_dir", "accept_changed_data", "qa", "data"),
+        "training_commands",
     ),
     "score": Command(
         "score questions with one metric",
         "rl-qg score reward=qrelscore input=questions.jsonl output=scored.jsonl",
         ("score", "accept_changed_data", "reward_models", "miniature"),
+        "evaluation_commands",
     ),
     "evaluate": Command(
         "judge generated questions with several metrics: means and corpus scores with intervals, by type and length",
         "rl-qg evaluate predictions=questions.jsonl references=train.json metrics=[bleu4,qrelscore] output=DIR",
         ("evaluate", "reward_models", "miniature"),
+        "evaluation_commands",
     ),
     "correlate": Command(
         "judge metrics: how far they agree with people who have rated the same questions",
         "rl-qg correlate human=judgements.jsonl metrics=[bleu4,rouge_l,qrelscore] output=DIR",
         ("correlate", "reward_models", "miniature"),
+        "evaluation_commands",
     ),
     "robustness": Command(
         "judge metrics: whether they tell questions made wrong from questions said in other words",
         "rl-qg robustness input=dev.json metrics=[rouge_l,qrelscore] output=DIR",
         ("robustness", "reward_models", "miniature"),
+        "evaluation_commands",
     ),
     "explain": Command(
         "show where the score of one question comes from, token by token, as a page",
         'rl-qg explain reward=qrelscore question="Who wrote Faust?" context="Faust is a play." output=why.html',
         ("explain", "reward_models", "miniature"),
+        "evaluation_commands",
     ),
     "baselines": Command(
         "estimate what QRelScore gives questions that have nothing to do with the passage",
         "rl-qg baselines reward=qrelscore data.train=train.json output=baselines.json",
         ("baselines", "reward_models", "data", "miniature"),
+        "evaluation_commands",
     ),
     "study": Command(
         "run a grid of generators, filters, amounts and seeds, and compare the readers they teach",
         "rl-qg study experiments/augmentation/study.yaml",
         (),
+        "study_stage",
     ),
     "report": Command(
         "make one HTML page of one run or several",
         "rl-qg report runs/a runs/b --output report.html",
         (),
+        "evaluation_commands",
     ),
 }
 
@@ -124,12 +150,12 @@ def choices(group: str) -> list[str]:
 
 
 def metrics_without_file() -> list[str]:
-    """Metrics whose name alone says all: those of `rewards.METRICS` without a file in `configs/reward/`."""
+    """Metrics that need no options: those of `rewards.METRICS` without a file in `configs/reward/`."""
     return sorted(METRICS.keys() - set(choices("reward")))
 
 
 def offered(group: str) -> str:
-    """What may be chosen in a group, as a person reads it."""
+    """The valid choices of a group, as text."""
     return ", ".join([*choices(group), *(metrics_without_file() if group == "reward" else [])])
 
 
@@ -138,40 +164,21 @@ def overview() -> str:
     width = max(map(len, COMMANDS))
     lines = ["rl-qg: train question generators by reinforcement, with evaluation metrics as rewards", "", "Commands:"]
     lines += [f"  {name:<{width}}  {command.purpose}" for name, command in COMMANDS.items()]
-    lines += [
-        "",
-        "Start with:",
-        f"  {COMMANDS['pipeline'].example}",
-        "",
-        "rl-qg COMMAND --help lists a command's settings.",
-    ]
-    return "\n".join(lines)
+    lines += ["", "Start with:", f"  {COMMANDS['pipeline'].example}", ""]
+    return "\n".join([*lines, "rl-qg COMMAND --help lists a command's settings."])
 
 
-def describe(name: str) -> str:
+def command_help(name: str) -> str:
     """The text of `rl-qg COMMAND --help`: purpose, example, groups with their choices, and every key with its
     default.
     """
-    command = COMMANDS[name]
-    lines = [f"rl-qg {name}: {command.purpose}", "", "Example:", f"  {command.example}"]
+    command, section = COMMANDS[name], section_of(name)
+    lines = [f"rl-qg {name}: {command.purpose}", "", "Example:", f"  {command.example}", ""]
     if name in RAW:
-        return "\n".join([*lines, "", f"Arguments: {RAW[name]}."])
-    lines += ["", "Groups (choose with group=name):"]
-    for group in GROUPS:
-        lines.append(f"  {group:<7} {offered(group)}")
-    lines += ["", "Keys and defaults (set with key=value; nested ones with dots, as ce.epochs=3):", ""]
-    lines += [f"  {line}" for line in _sections(command.sections)]
-    if section_of(name) in Settings.__dataclass_fields__:
-        lines += ["", f"Keys below {section_of(name)}: may be written without it, as in the example."]
+        return "\n".join([*lines, f"Arguments: {RAW[name]}."])
+    lines += ["Groups (choose with group=name):", *(f"  {group:<8} {offered(group)}" for group in GROUPS), ""]
+    lines += ["Keys and defaults (set with key=value; nested ones with dots, as ce.epochs=3):", ""]
+    lines += [f"  {line}" for key in command.sections for line in describe(key).splitlines()]
+    if section in Settings.__dataclass_fields__:
+        lines += ["", f"Keys below {section}: may be written without it, as in the example."]
     return "\n".join([*lines, "", "--cfg job prints the composed settings without running anything."])
-
-
-def _sections(names: Sequence[str]) -> list[str]:
-    """The blocks of config.yaml under these top-level keys, comments included."""
-    kept, inside = [], False
-    for line in (CONFIGS / "config.yaml").read_text(encoding="utf-8").splitlines():
-        if line and not line[0].isspace():
-            inside = line.split(":")[0] in names
-        if inside and line.strip():
-            kept.append(line)
-    return kept

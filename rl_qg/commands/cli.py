@@ -1,43 +1,27 @@
-"""The door: `rl-qg COMMAND key=value …`. Composes the settings with Hydra, runs a command, and turns bad input into
-one line.
-
-This is the only file that sees Hydra. A command reads its own section of the settings without the section's name:
-`rl-qg generate num_beams=4` sets `generate.num_beams`.
-"""
+"""The command line: `rl-qg COMMAND key=value …`. Runs a command and reports bad input on one line."""
 
 import logging
 import os
-import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from importlib import import_module
 
-from rl_qg.commands.catalogue import (
-    COMMANDS,
-    CONFIGS,
-    GROUPS,
-    RAW,
-    describe,
-    metrics_without_file,
-    offered,
-    overview,
-    section_of,
-)
-from rl_qg.commands.reward_options import complete_parts
+from rl_qg.commands.catalogue import COMMANDS, RAW, command_help, overview, section_of
+from rl_qg.commands.compose import compose, resolved_yaml
 from rl_qg.runtime.errors import InputError, LocalError, Terminated
 from rl_qg.runtime.json_files import is_disk_full
-from rl_qg.settings import Settings
 
-KEY = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[^=]+)(?P<rest>=.*)?$", re.DOTALL)
+# Modules whose warnings concern one process alone, so that every process shows them.
+LOGGERS_OF_EACH_PROCESS = (
+    "rl_qg.runtime.out_of_memory",
+    "rl_qg.evaluation.reward_scorer",
+    "rl_qg.training.callbacks",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry of `rl-qg` and of the scripts. `argv` may start with a command's name and is completed from the command
-    line.
-    """
+    """Entry point of `rl-qg` and of the launchers. `argv` may hold the command's name; the command line follows it."""
     arguments = [*(argv or ()), *sys.argv[1:]]
     _configure_logging()
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -45,13 +29,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     name, *rest = arguments
     before = signal.signal(signal.SIGTERM, _terminate)
-    line, code, alone = "", 0, False
+    line, code, local = "", 0, False
     try:
         run_command(name, rest)
     except KeyboardInterrupt:
-        line, code = "interrupted; the same command goes on where it stood", 130
+        line, code = "interrupted; the same command continues from its last saved state", 130
     except Terminated as end:
-        line, code = "stopped by SIGTERM; the same command goes on where it stood", int(str(end.code))
+        line, code = "stopped by SIGTERM; the same command continues from its last saved state", int(str(end.code))
     except Exception as error:
         if _is_input_error(error):
             line = f"error: {error}"
@@ -60,23 +44,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         else:
             raise
         code = 2
-        alone = isinstance(error, LocalError) or not _is_input_error(error)
+        local = isinstance(error, LocalError) or not _is_input_error(error)
     signal.signal(signal.SIGTERM, before)
-    _leave(f"rl-qg {name}: {line}" if line else "", code, alone=alone)
-
-
-def _terminate(number: int, frame: object) -> None:
-    raise Terminated
-
-
-def _disk_full(error: Exception) -> str:
-    """A full disk where no part has said more about it."""
-    name = getattr(error, "filename", None)
-    where = f"{name}: " if name else ""
-    return (
-        f"{where}the disk is full ({str(error).splitlines()[0]}); what was complete before is whole: free some space, "
-        "and the same command goes on"
-    )
+    _leave(f"rl-qg {name}: {line}" if line else "", code, local=local)
 
 
 def run_command(name: str, arguments: Sequence[str]) -> None:
@@ -88,149 +58,43 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     if name not in COMMANDS:
         raise InputError(f"no such command; choose one of {', '.join(COMMANDS)}")
     if "-h" in arguments or "--help" in arguments:
-        print(describe(name))
+        print(command_help(name))
         return
-    if name in RAW:
-        _stay_offline_without_a_hub()  # workers find it in their environment
-        from rl_qg.commands import commands
-
-        getattr(commands, name)(arguments)
-        return
-    if "--cfg" in arguments:
+    if "--cfg" in arguments and name not in RAW:
         print(resolved_yaml(name, [text for text in arguments if text not in ("--cfg", "job")]), end="")
         return
-    settings = compose(name, arguments)
-    _stay_offline_without_a_hub()
-    from rl_qg.commands import commands  # only now: composing and --help stay quick
-
-    run: Callable[[Settings], None] = getattr(commands, section_of(name))
-    run(settings)
+    settings = arguments if name in RAW else compose(name, arguments)
+    _stay_offline_without_a_hub()  # worker processes find it in their environment
+    module = import_module(f"rl_qg.commands.{COMMANDS[name].module}")  # only now: composing and --help stay quick
+    getattr(module, section_of(name))(settings)
 
 
-def compose(command: str, overrides: Sequence[str]) -> Settings:
-    """The checked settings of a command. Raises `InputError` for a wrong group, key or value."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    texts, overrides = _texts(command, overrides)
-    config = _compose(command, overrides)
-    try:
-        missing = sorted(OmegaConf.missing_keys(config))
-        if missing:
-            raise InputError(f"{missing[0]} has no value; give one, such as {missing[0]}=…")
-        models: Any = OmegaConf.to_container(config.reward_models, resolve=True)
-        reward = complete_parts(OmegaConf.to_container(config.reward, resolve=True), models)
-        typed = OmegaConf.merge(OmegaConf.structured(Settings), {**config, "reward": {}})
-        settings = OmegaConf.to_object(typed)
-    except OmegaConfBaseException as error:
-        raise InputError(_one_line(error, command)) from None
-    assert isinstance(settings, Settings) and isinstance(reward, dict)
-    settings.reward = {str(key): value for key, value in reward.items()}
-    for key, text in texts.items():
-        setattr(settings.explain, key, text)
-    settings.check()
-    return settings
+def _terminate(number: int, frame: object) -> None:
+    raise Terminated
 
 
-def _texts(command: str, overrides: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Take texts of a person's own out of the overrides: Hydra would read their commas, quotes and braces."""
-    begins = {f"{key}=": key for key in ("question", "context")} if command == "explain" else {}
-    texts, others = {}, []
-    for override in overrides:
-        begin = next((begin for begin in begins if override.startswith(begin)), None)
-        if begin is None:
-            others.append(override)
-        else:
-            texts[begins[begin]] = override.removeprefix(begin)
-    return texts, others
-
-
-def resolved_yaml(command: str, overrides: Sequence[str]) -> str:
-    """The composed settings as YAML (`--cfg job`)."""
-    from omegaconf import OmegaConf
-
-    return OmegaConf.to_yaml(OmegaConf.create(asdict(compose(command, overrides))))
-
-
-def _compose(command: str, overrides: Sequence[str]) -> Any:
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
-    from hydra.core.config_store import ConfigStore
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    for name in metrics_without_file():
-        ConfigStore.instance().store(name, {"_target_": name}, group="reward")
-    with initialize_config_dir(version_base=None, config_dir=str(CONFIGS)):
-        try:
-            return hydra_compose("config", overrides=complete(command, overrides))
-        except (HydraException, OmegaConfBaseException) as error:
-            raise InputError(_one_line(error, command)) from None
-
-
-def complete(command: str, overrides: Sequence[str]) -> list[str]:
-    """Write overrides out in full: section names put in front, and the group that a key implies.
-
-    Filters are what the user makes them: a key below `filters` is changed or added.
-    """
-    field = Settings.__dataclass_fields__.get(section_of(command))
-    own = set(field.type.__dataclass_fields__) if field is not None else set()  # type: ignore[union-attr]
-    full = []
-    if command == "answers" and overrides and "=" not in overrides[0]:
-        overrides = [f"input={_quoted(overrides[0])}", *overrides[1:]]
-    for text in overrides:
-        match = KEY.match(text)
-        if text.startswith("-") or match is None or match["rest"] is None:
-            raise InputError(f"argument {text!r} is not of the form key=value; rl-qg {command} --help lists the keys")
-        key, sign = match["key"], match["sign"] or ""
-        if key in GROUPS and match["rest"] == "=null":
-            raise InputError(f"settings: {key}=null is no choice; choose one of {offered(key)}")
-        qualified = f"{section_of(command)}.{key}" if key.split(".")[0] in own and key not in GROUPS else key
-        if key.startswith("filters."):
-            qualified = f"augment.{key}"
-        if qualified.startswith("augment.filters.") and sign in ("", "+"):
-            sign = "++"
-        full.append(f"{sign}{qualified}{match['rest']}")
-    keys = [text.lstrip("+").split("=")[0] for text in full]
-    if "reward._target_" in keys and "reward" not in keys:
-        full.insert(0, "reward=custom")
-    if "data.train" in keys and "data" not in keys:
-        full.insert(0, "data=files")  # what a preset says of its own data does not hold for these
-    return full
-
-
-def _quoted(name: str) -> str:
-    """A file's name as Hydra reads one text, whatever signs it has; a list of names stays one."""
-    if name.startswith("[") and not Path(name).exists():
-        return name
-    escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + match[2].replace("'", "\\'"), name)
-    return f"'{escaped}'"
-
-
-def _one_line(error: Exception, command: str) -> str:
-    """What Hydra found wrong, in our words where its own help nobody: the key or choice, and what there is instead."""
-    text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
-    if match := re.search(r"Could not override '([^']+)'", text):
-        key = getattr(error.__cause__, "full_key", None) or match[1]
-        return f"settings: there is no key or group {key!r}; rl-qg {command} --help lists them"
-    if match := re.search(r"Could not find '([^/']+)/([^']+)'", text):
-        return f"settings: {match[1]}={match[2]} is no choice; choose one of {offered(match[1])}"
-    text = re.sub(r"\s*(object_type|reference_type)=\S+", "", text)
-    return "settings: " + text.replace("full_key: ", "key: ")
+def _disk_full(error: Exception) -> str:
+    """The line for a full disk where the code that wrote has not caught it."""
+    name = getattr(error, "filename", None)
+    where = f"{name}: " if name else ""
+    return (
+        f"{where}the disk is full ({str(error).splitlines()[0]}); complete files are kept: free some space, and the "
+        "same command goes on"
+    )
 
 
 def _is_input_error(error: Exception) -> bool:
-    """Ours, or the one that `rewards` raises for bad input (asked by name: this file loads no metric)."""
+    """Whether it is our `InputError`, or that of `rewards`, which is compared by name: this file loads no metric."""
     return isinstance(error, InputError) or type(error).__name__ == "MetricInputError"
 
 
-def _leave(message: str, code: int, *, alone: bool = False) -> None:
-    """Say the last word and end the process; return when all went well and nothing else is left to end.
+def _leave(message: str, code: int, *, local: bool = False) -> None:
+    """Print the last message and end the process; return when all went well and no process group is left to close.
 
-    What is true of all processes the main one says; `alone`: what only this one knows.
+    The main process prints what is true of all processes, every process what is `local` to it.
     """
     rank = os.environ.get("RANK", "0")
-    if message and (alone or rank == "0"):
+    if message and (local or rank == "0"):
         print(message if rank == "0" else f"process {rank}: {message}", file=sys.stderr)
     if "torch" in sys.modules:
         from rl_qg.runtime.processes import leave
@@ -241,9 +105,9 @@ def _leave(message: str, code: int, *, alone: bool = False) -> None:
 
 
 def _stay_offline_without_a_hub() -> None:
-    """Ask once whether the Hub answers; where it does not, the libraries use their cache or fail at once.
+    """Check once whether the Hub answers; where it does not, the libraries use their cache or fail at once.
 
-    Left alone they try again for half a minute. Their switch is read when they are imported, so this comes before.
+    Without this they try again for half a minute. They read the variable when they are imported, so this comes before.
     """
     if "HF_HUB_OFFLINE" in os.environ:
         return  # the user has decided
@@ -264,13 +128,10 @@ def _configure_logging() -> None:
         logging.basicConfig(format="%(message)s", level=logging.INFO, force=True)
     else:
         logging.basicConfig(format=f"process {rank}: %(message)s", level=logging.ERROR, force=True)
-        # what happens to one process alone
-        for name in ("rl_qg.runtime.out_of_memory", "rl_qg.evaluation.reward_scorer", "rl_qg.training.callbacks"):
+        for name in LOGGERS_OF_EACH_PROCESS:
             logging.getLogger(name).setLevel(logging.WARNING)
     for library in ("httpx", "httpcore", "huggingface_hub", "datasets", "absl", "DeepSpeed"):
         logging.getLogger(library).setLevel(logging.ERROR)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault(
-        "HF_HUB_DISABLE_PROGRESS_BARS", "1"
-    )  # "writing model shards" at each checkpoint of a small model
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # else at each checkpoint: "writing model shards"

@@ -7,11 +7,11 @@ from typing import Any
 from accelerate import PartialState
 
 import rewards
-from rl_qg.augmentation.ranking import RANDOM
-from rl_qg.augmentation.registry import build_filters, imported, kind_of
+from rl_qg.augmentation.candidates import RANDOM
+from rl_qg.augmentation.registry import build_filters, filter_kind, import_target
 from rl_qg.commands.catalogue import choices
+from rl_qg.commands.compose import complete_parts, file_options
 from rl_qg.commands.open_run import load_reward, reward_with_miniatures
-from rl_qg.commands.reward_options import complete_parts, options_of
 from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AugmentSettings, Settings
@@ -24,11 +24,11 @@ def check_filters(settings: Settings) -> None:
     """Raise `InputError` for a filter, option or metric that there is not, before there is any work to lose."""
     build_filters(settings.augment.filters)
     for name, given in settings.augment.filters.items():
-        if kind_of(name, given) == "reward" and given.get("metric") is not None:
+        if filter_kind(name, given) == "reward" and given.get("metric") is not None:
             target = str(_metric(name, given, settings).get("_target_"))
             at = f"augment.filters.{name}.metric={target}"
             if "." in target:
-                imported(at, target)
+                import_target(at, target)
             elif target not in rewards.METRICS:
                 known = ", ".join(sorted({*choices("reward"), *rewards.METRICS} - {"custom"}))
                 raise InputError(f"{at}: no such metric; choose one of {known}, or give a dotted path")
@@ -58,7 +58,7 @@ def needs_models(settings: Settings) -> bool:
 
 def _measures(name: str, given: Any) -> bool:
     """Whether the filter takes a measure, which others then find under its name."""
-    return kind_of(name, given) in MODELS and given.get("field") is None
+    return filter_kind(name, given) in MODELS and given.get("field") is None
 
 
 def with_metrics(settings: Settings, state: PartialState) -> AugmentSettings:
@@ -68,7 +68,7 @@ def with_metrics(settings: Settings, state: PartialState) -> AugmentSettings:
     """
 
     def complete(name: str, given: Any) -> Any:
-        if kind_of(name, given) != "reward" or given.get("field") is not None:
+        if filter_kind(name, given) != "reward" or given.get("field") is not None:
             return given
         options = _metric(name, given, settings)
         with state.main_process_first():
@@ -92,7 +92,7 @@ def _metric(name: str, given: Mapping[str, Any], settings: Settings) -> dict[str
     if isinstance(metric, Mapping):
         options = {str(key): value for key, value in metric.items()}
     else:
-        options = options_of(metric, models) if metric in choices("reward") else {"_target_": metric}
+        options = file_options(metric, models) if metric in choices("reward") else {"_target_": metric}
     if missing := [key for key, value in options.items() if value == "???"]:
         raise InputError(
             f"augment.filters.{name}.metric={metric}: {missing[0]} has no value; give all options, as in "

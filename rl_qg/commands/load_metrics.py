@@ -18,8 +18,8 @@ from accelerate import PartialState
 import rewards
 from rewards.base import MetricResult
 from rl_qg.commands.catalogue import choices
+from rl_qg.commands.compose import file_options
 from rl_qg.commands.open_run import load_reward, reward_with_miniatures
-from rl_qg.commands.reward_options import options_of
 from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings
@@ -81,9 +81,9 @@ class PartOf:
         self.needs = metric.needs
         self.signature = f"{metric.signature}|part:{part}"
 
-    def forget(self) -> None:
+    def reset_cache(self) -> None:
         """Drop what the metric remembers of earlier calls."""
-        self.metric.forget()
+        self.metric.reset_cache()
 
     def score(self, *columns: Any, **named: Any) -> MetricResult:
         """The part in the place of the score."""
@@ -116,4 +116,4 @@ def _defaults(name: str, models: Mapping[str, str]) -> dict[str, Any]:
     """What the metric's own file says, with the models that the settings name; its bare name where it has no file."""
     if name not in rewards.METRICS or name not in choices("reward"):
         return {"_target_": name}
-    return options_of(name, models)
+    return file_options(name, models)

@@ -16,13 +16,14 @@ from accelerate import PartialState
 
 from rl_qg.augmentation.data_card import check_dataset_name
 from rl_qg.augmentation.stage import augment, check_questions, report_path
-from rl_qg.commands.commands import train_generator
 from rl_qg.commands.load_filters import check_filters, check_numbers, load_metric, with_metrics
-from rl_qg.commands.open_run import Run
-from rl_qg.data.examples import QAExample, read_examples, take
-from rl_qg.data.formats import found_records
+from rl_qg.commands.open_run import Run, open_run
+from rl_qg.commands.training_commands import check_generator, train_generator
+from rl_qg.data.examples import QAExample
+from rl_qg.data.formats import raw_records
 from rl_qg.data.passages import Passages, has_answers
-from rl_qg.data.splits import answer_spans, source_names, with_more_spans
+from rl_qg.data.reading import read_examples, source_names
+from rl_qg.data.splits import answer_spans, take, with_additional_spans
 from rl_qg.data.streaming import Examples
 from rl_qg.evaluation.compare_generators import evaluate_generators
 from rl_qg.generation.answers.stage import method, propose_answers, report_line
@@ -30,10 +31,17 @@ from rl_qg.generation.stage import generate
 from rl_qg.readers.stage import compare, train_reader
 from rl_qg.reports.hub import publish
 from rl_qg.reports.page import write_report
-from rl_qg.runtime.processes import from_main
+from rl_qg.runtime.processes import from_main, processes
 from rl_qg.settings import Settings
 
 log = logging.getLogger(__name__)
+
+
+def pipeline(settings: Settings) -> None:
+    """Check everything that can be checked early, then run the whole job."""
+    check_generator(settings)
+    check_late_stages(settings, processes(settings.training.use_cpu))
+    run_pipeline(open_run(settings))
 
 
 def check_late_stages(settings: Settings, state: PartialState) -> None:
@@ -50,7 +58,7 @@ def _reads_passages(settings: Settings) -> bool:
     sources = source_names(settings.data.unlabelled)
     answered = [source for source in sources if has_answers(source)]
     for source in answered:
-        deque(found_records(source, "train", unlabelled=True), maxlen=0)
+        deque(raw_records(source, "train", unlabelled=True), maxlen=0)
     bare = [source for source in sources if source not in answered]
     if bare:
         deque(Passages(bare, settings.answers.passages), maxlen=0)
@@ -123,7 +131,7 @@ def _more_spans(run: Run, known: Examples) -> Examples:
         )
         log.info(report_line(report))
         files += [str(output)] if report["spans"] else []
-    return with_more_spans(list(known), files, run.splits.held_out) if files else known
+    return with_additional_spans(list(known), files, run.splits.held_out) if files else known
 
 
 def _augment(run: Run, questions: Path, augmented: Path) -> None:

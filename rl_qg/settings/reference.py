@@ -1,5 +1,6 @@
 """The settings as YAML with comments, made from the dataclasses; for `--help` and the documentation."""
 
+import json
 import re
 import textwrap
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ def describe(section: str | None = None) -> str:
 
 def _key(owner: Section, name: str, indent: str) -> Iterator[str]:
     """The lines of one key of a section, and of the keys in it."""
-    value, comment = getattr(owner, name), owner.__dataclass_fields__[name].metadata["help"]
+    comment, value = owner.__dataclass_fields__[name].metadata["help"], getattr(owner, name)
     nested = isinstance(value, Section) or (isinstance(value, dict) and value)
     text = f"{indent}{name}:" if nested else f"{indent}{name}: {_scalar(value)}"
     line = f"{text.ljust(COLUMN - 2)}  # {comment}"
@@ -48,5 +49,5 @@ def _scalar(value: Any) -> str:
     """A value as YAML on one line."""
     if isinstance(value, float):
         return re.sub(r"e([+-])0+", r"e\1", repr(value))
-    text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000)
-    return text.removesuffix("\n").removesuffix("\n...").replace("'", '"')
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
+    return json.dumps(value) if text.startswith("'") else text

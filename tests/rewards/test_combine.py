@@ -331,7 +331,7 @@ def test_a_metric_that_breaks_its_bounds_or_returns_too_little_is_named():
 def test_the_command_lines_settings_build_what_python_builds(folders, name):
     from accelerate import PartialState
 
-    from rl_qg.commands.cli import compose
+    from rl_qg.commands.compose import compose
     from rl_qg.commands.open_run import load_reward
 
     parts = "{qrelscore:{clip:[0.001,2]},qa:{metric:qascore,unit:word,weight:2,clip:[-20,null]}}"

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from rl_qg.commands.cli import run_command
-from rl_qg.data.examples import passage_hash, read_examples, write_squad
+from rl_qg.data.examples import passage_hash, write_squad
 from rl_qg.data.passages import Passages
+from rl_qg.data.reading import read_examples
 from rl_qg.data.splits import load_splits
-from rl_qg.data.synthetic_corpus import examples
+from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.settings import DataSettings, WorldSettings
 
 
@@ -24,11 +25,11 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The arguments of a finished smoke pipeline with a text file and a QA file of unlabelled passages."""
     source = tmp_path_factory.mktemp("source")
     data = load_splits(DataSettings("world", "world", world=WorldSettings(12, 6)))
-    fresh = list(examples(3, seed=9, prefix="fresh"))
+    fresh = list(synthetic_examples(3, seed=9, prefix="fresh"))
     (source / "plain.txt").write_text(
         "\n".join([*dict.fromkeys(item.context for item in fresh), data.validation[0].context])
     )
-    others = list(examples(2, seed=10, prefix="others"))
+    others = list(synthetic_examples(2, seed=10, prefix="others"))
     write_squad(source / "asked.json", [*others, data.validation[0], data.gold[0]])
     arguments = [
         *("preset=smoke", f"miniature.cache_dir={source / 'cache'}", f"output_dir={source / 'run'}"),
@@ -56,11 +57,12 @@ def test_unlabelled_passages_end_in_the_augmented_data(run: tuple[Path, Path]) -
     spans = {(line["context"], line["answer_start"], line["answer"]) for line in asked}
     ours = {(line["context"], line["answers"][0]["answer_start"], line["answers"][0]["text"]) for line in proposed}
     others = {
-        (item.context, item.answers[0].start, item.answers[0].text) for item in examples(2, seed=10, prefix="others")
+        (item.context, item.answers[0].start, item.answers[0].text)
+        for item in synthetic_examples(2, seed=10, prefix="others")
     }
     assert ours and ours | others <= spans
     assert len({line["id"] for line in asked}) == len(spans)  # each span once, gold ones too
-    held_out = {passage_hash(item.context) for item in examples(6, seed=0, prefix="validation")}
+    held_out = {passage_hash(item.context) for item in synthetic_examples(6, seed=0, prefix="validation")}
     assert not {passage_hash(line["context"]) for line in asked} & held_out
     augmented = read_examples(folder / "augmented.json", role="train").examples
     synthetic = [item for item in augmented if item.id.startswith("synthetic-")]
@@ -90,7 +92,7 @@ def test_the_way_without_the_pipeline(run: tuple[Path, Path], tmp_path: Path) ->
     data, model = f"data.train={answers}", f"model.path={folder / 'scst'}"
     run_command("generate", ["preset=smoke", data, model, f"output={questions}"])
     gold = tmp_path / "gold.json"
-    write_squad(gold, list(examples(2, seed=20, prefix="gold")))
+    write_squad(gold, list(synthetic_examples(2, seed=20, prefix="gold")))
     run_command("augment", ["preset=smoke", f"questions={questions}", f"gold={gold}", f"output={augmented}"])
     contexts = {line["context"] for line in lines(answers)}
     found = [item for item in read_examples(augmented, role="train").examples if item.id.startswith("synthetic-")]

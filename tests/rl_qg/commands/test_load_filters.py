@@ -8,7 +8,8 @@ from accelerate import PartialState
 
 from rl_qg.augmentation.stage import augment
 from rl_qg.commands import load_filters as filter_models
-from rl_qg.commands.cli import compose, run_command
+from rl_qg.commands.cli import run_command
+from rl_qg.commands.compose import compose
 from rl_qg.commands.load_filters import check_filters, check_numbers, needs_models, with_metrics
 from rl_qg.data.examples import Answer, QAExample, write_squad
 from rl_qg.runtime.errors import InputError
@@ -71,13 +72,12 @@ def test_keys_of_filters_on_the_command_line() -> None:
     ]
     with pytest.raises(InputError, match=r"augment\.filters\.round_trip\.reader has no value"):
         compose("augment", ["filters=strict"])
-    with pytest.raises(InputError, match=r"filters=loose is no choice; choose one of none, paper, reward, strict"):
-        compose("augment", ["filters=loose"])
+    for group in ("loose", "null"):
+        with pytest.raises(InputError, match=rf"filters={group} is not a valid choice; choose one of none, paper, "):
+            compose("augment", [f"filters={group}"])
     for sign in ("", "+", "++"):
         with pytest.raises(InputError, match="length: no option 'min_word'; there is min_words, max_words"):
             check_filters(compose("augment", [f"{sign}filters.length.min_word=4"]))
-    with pytest.raises(InputError, match=r"filters=null is no choice; choose one of none, paper, reward, strict"):
-        compose("augment", ["filters=null"])
 
 
 def test_every_option_can_be_set_as_the_guide_has_it() -> None:

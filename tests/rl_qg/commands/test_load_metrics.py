@@ -7,7 +7,7 @@ import pytest
 from accelerate import PartialState
 
 import rewards
-from rl_qg.commands.cli import compose
+from rl_qg.commands.compose import compose
 from rl_qg.commands.load_metrics import PartOf, load_metrics, metric_options
 from rl_qg.evaluation.metric_scores import signature_of
 from rl_qg.runtime.errors import InputError

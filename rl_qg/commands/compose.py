@@ -1,0 +1,180 @@
+"""The settings of a command, composed from its `key=value` arguments, the dataclasses and the files of `configs/`.
+
+This is the only file that uses Hydra. A command reads its own section without the section's name:
+`rl-qg generate num_beams=4` sets `generate.num_beams`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rl_qg.commands.catalogue import CONFIGS, GROUPS, choices, metrics_without_file, offered, section_of
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings import Settings
+
+COMBINED = ("rewards.Weighted", "rewards.Product")
+PART = {"metric": None, "weight": 1.0, "clip": None, "scale": 1.0}  # keys of every part of a combined reward
+_OVERRIDE = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[^=]+)(?P<rest>=.*)?$", re.DOTALL)
+
+
+def compose(command: str, overrides: Sequence[str]) -> Settings:
+    """The checked settings of a command.
+
+    Raises:
+        InputError: a group, key or value is wrong.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    texts, overrides = _free_texts(command, overrides)
+    config = _hydra_config(command, overrides)
+    try:
+        missing = sorted(OmegaConf.missing_keys(config))
+        if missing:
+            raise InputError(f"{missing[0]} has no value; give one, such as {missing[0]}=…")
+        settings = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Settings), OmegaConf.to_container(config)))
+    except OmegaConfBaseException as error:
+        raise InputError(_one_line(error, command)) from None
+    assert isinstance(settings, Settings)
+    settings.reward = complete_parts(settings.reward, settings.reward_models)
+    for key, text in texts.items():
+        setattr(settings.explain, key, text)
+    settings.check()
+    return settings
+
+
+def resolved_yaml(command: str, overrides: Sequence[str]) -> str:
+    """The composed settings as YAML (`--cfg job`)."""
+    return yaml.safe_dump(asdict(compose(command, overrides)), sort_keys=False, allow_unicode=True)
+
+
+def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
+    """Write overrides in full: with section names, and with the group that a key implies.
+
+    A key below `filters` is changed where there is one, and added where there is none.
+
+    Raises:
+        InputError: an argument is not of the form `key=value`, or a group is null.
+    """
+    section = Settings.__dataclass_fields__.get(section_of(command))
+    section_keys = set(section.type.__dataclass_fields__) if section else set()  # type: ignore[union-attr]
+    if command == "answers" and overrides and "=" not in overrides[0]:
+        overrides = [f"input={_quoted(overrides[0])}", *overrides[1:]]
+    full = []
+    for text in overrides:
+        match = _OVERRIDE.match(text)
+        if text.startswith("-") or match is None or match["rest"] is None:
+            raise InputError(f"argument {text!r} is not of the form key=value; rl-qg {command} --help lists the keys")
+        key, sign = match["key"], match["sign"] or ""
+        if key in GROUPS and match["rest"] == "=null":
+            raise InputError(_not_a_choice(key, "null"))
+        if key.startswith("filters."):
+            key = f"augment.{key}"
+        elif key.split(".")[0] in section_keys and key not in GROUPS:
+            key = f"{section_of(command)}.{key}"
+        if key.startswith("augment.filters.") and sign in ("", "+"):
+            sign = "++"
+        full.append(f"{sign}{key}{match['rest']}")
+    keys = [text.lstrip("+").split("=")[0] for text in full]
+    if "reward._target_" in keys and "reward" not in keys:
+        full.insert(0, "reward=custom")
+    if "data.train" in keys and "data" not in keys:
+        full.insert(0, "data=files")  # a preset's settings for its own data are not for these files
+    return full
+
+
+def file_options(name: str, models: Mapping[str, str]) -> dict[str, Any]:
+    """The options in `configs/reward/<name>.yaml`, `_target_` among them; `models` are those of `reward_models`."""
+    options = yaml.safe_load((CONFIGS / "reward" / f"{name}.yaml").read_text(encoding="utf-8"))
+    paths = {f"${{reward_models.{key}}}": path for key, path in models.items()}
+    return {key: paths.get(value, value) if isinstance(value, str) else value for key, value in options.items()}
+
+
+def complete_parts(reward: Any, models: Mapping[str, str]) -> Any:
+    """Add to each part of a combined reward the defaults of its metric's file in `configs/reward/`; the part's own
+    options win.
+
+    Raises:
+        InputError: a part has a key that neither every part nor its metric's file has.
+    """
+
+    def complete_part(label: str, part: Any) -> Any:
+        if not isinstance(part, Mapping):
+            return part  # the metric reports what is wrong with it
+        name = part.get("metric") or label
+        if name not in choices("reward") or name == "custom":
+            return complete_parts({**PART, **part, "metric": name}, models)
+        defaults: Any = {**file_options(name, models), **PART}
+        target = defaults.pop("_target_")
+        if unknown := sorted(map(str, part.keys() - defaults.keys())):
+            raise InputError(f"settings: part {label!r} has no key {unknown[0]!r}; it has {', '.join(defaults)}")
+        return complete_parts({**defaults, **part, "metric": target}, models)
+
+    parts = reward.get("parts")
+    if reward.get("_target_", reward.get("metric")) not in COMBINED or not isinstance(parts, Mapping):
+        return reward
+    return {**reward, "parts": {label: complete_part(label, part) for label, part in parts.items()}}
+
+
+def _hydra_config(command: str, overrides: Sequence[str]) -> Any:
+    """The typed configuration: the dataclasses, then the group files, then the overrides."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.config_store import ConfigStore
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    store = ConfigStore.instance()
+    store.store("settings", Settings)
+    store.store("command", {"defaults": ["settings", *({group: choice} for group, choice in GROUPS.items())]})
+    for name in metrics_without_file():
+        store.store(name, {"_target_": name}, group="reward")
+    with initialize_config_dir(version_base=None, config_dir=str(CONFIGS)):
+        try:
+            return hydra_compose("command", overrides=full_overrides(command, overrides))
+        except (HydraException, OmegaConfBaseException) as error:
+            raise InputError(_one_line(error, command)) from None
+
+
+def _free_texts(command: str, overrides: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Separate question and context of `explain` from the overrides: Hydra would parse their commas and quotes."""
+    keys = ("question", "context") if command == "explain" else ()
+    texts, rest = {}, []
+    for override in overrides:
+        key, sign, text = override.partition("=")
+        if sign and key in keys:
+            texts[key] = text
+        else:
+            rest.append(override)
+    return texts, rest
+
+
+def _quoted(name: str) -> str:
+    """A file name as Hydra reads one text, whatever characters it has; a list of names stays a list."""
+    if name.startswith("[") and not Path(name).exists():
+        return name
+    escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + match[2].replace("'", "\\'"), name)
+    return f"'{escaped}'"
+
+
+def _not_a_choice(group: str, value: str) -> str:
+    return f"settings: {group}={value} is not a valid choice; choose one of {offered(group)}"
+
+
+def _one_line(error: Exception, command: str) -> str:
+    """What Hydra found wrong, on one line: the key or choice, and what is valid instead."""
+    cause = error.__cause__
+    if match := re.search(r"Could not override '([^']+)'", str(error)):
+        key = getattr(cause, "full_key", None) or match[1]
+        return f"settings: there is no key or group {key!r}; rl-qg {command} --help lists them"
+    if match := re.search(r"Could not find '([^/']+)/([^']+)'", str(error)):
+        return _not_a_choice(match[1], match[2])
+    if cause is not None and str(error).startswith("Error merging override"):
+        error = cause  # type: ignore[assignment]
+    text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    text = re.sub(r"\s*(object_type|reference_type)=\S+", "", text)
+    return "settings: " + text.replace("full_key: ", "key: ")

@@ -1,0 +1,157 @@
+"""The commands that score questions, compare metrics, and show results."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from rl_qg.commands.load_metrics import load_metrics
+from rl_qg.commands.open_run import load_reward, reward_with_miniatures
+from rl_qg.commands.outputs import check_writable, required, writing
+from rl_qg.data.splits import load_training
+from rl_qg.evaluation.result_pages import check_folder
+from rl_qg.evaluation.reward_scorer import Reward
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import atomic_writer, write_json
+from rl_qg.runtime.processes import processes
+from rl_qg.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+def score(settings: Settings) -> None:
+    """Scores for a file of questions (see `rl_qg.evaluation.score`)."""
+    from rl_qg.data.question_tables import QuestionTable
+    from rl_qg.evaluation.score import score_file
+
+    options = settings.score
+    if not options.input:
+        raise InputError("input has no value; give one, such as input=questions.jsonl")
+    output = required(options.output, "output", "scored.jsonl")
+    source = QuestionTable(options.input, asdict(options.columns))
+    check_writable(output)
+    state = processes(settings.training.use_cpu)
+    with state.main_process_first():
+        models = reward_with_miniatures(settings)
+    reward = load_reward(models, state, settings.training.reward_placement)
+    score_file(
+        reward,
+        source,
+        output,
+        batch_size=options.batch_size,
+        state=state,
+        accept_changed_data=settings.accept_changed_data,
+    )
+
+
+def evaluate(settings: Settings) -> None:
+    """Generated questions under several metrics (see `rl_qg.evaluation.evaluate`)."""
+    from rl_qg.evaluation.evaluate import evaluate as run_evaluation
+
+    folder = check_folder(settings.evaluate.output, "evaluation")
+    run_evaluation(_metrics(settings, settings.evaluate.metrics), settings.evaluate, folder)
+
+
+def correlate(settings: Settings) -> None:
+    """Metrics against what people say (see `rl_qg.evaluation.meta.correlate`)."""
+    from rl_qg.evaluation.meta.correlate import correlate as run_correlation
+
+    options = settings.correlate
+    folder = check_folder(options.output, "correlation")
+    run_correlation(_metrics(settings, options.metrics, optional=options.provided), options, folder)
+
+
+def robustness(settings: Settings) -> None:
+    """Metrics under perturbed questions (see `rl_qg.evaluation.meta.robustness`)."""
+    from rl_qg.evaluation.meta.robustness import robustness as run_robustness
+
+    folder = check_folder(settings.robustness.output, "robustness")
+    run_robustness(_metrics(settings, settings.robustness.metrics), settings.robustness, folder)
+
+
+def _metrics(settings: Settings, entries: Sequence[Any], *, optional: bool = False) -> dict[str, Reward]:
+    """The metrics of a list, in the one process of a command that judges with several; none where it may be empty."""
+    state = processes(settings.training.use_cpu)
+    return load_metrics(entries, settings, state) if entries or not optional else {}
+
+
+def explain(settings: Settings) -> None:
+    """One score, token by token (see `rewards.relevance.explanation`)."""
+    options = settings.explain
+    output = required(options.output, "output", "why.html")
+    if output.suffix != ".html":
+        raise InputError(f"output={output}: the explanation is a page; give a name that ends in .html")
+    for key in ("question", "context"):
+        if not getattr(options, key):
+            raise InputError(f'{key} has no value; give the text, such as {key}="…"')
+    check_writable(output)
+    reward: Any = _reward_alone(settings)
+    if not hasattr(reward, "explain"):
+        raise InputError(
+            f"reward {getattr(reward, 'name', type(reward).__name__)} has no explanation; use reward=qrelscore"
+        )
+    explanation = reward.explain(options.question, options.context)
+    with writing(output):
+        write_json(output.with_suffix(".json"), explanation.to_dict())
+        with atomic_writer(output) as stream:
+            stream.write(explanation.to_html())
+    log.info(
+        "score %.4f (lrm %.4f, grg %.4f)\ndone: open %s", explanation.score, explanation.lrm, explanation.grg, output
+    )
+
+
+def baselines(settings: Settings) -> None:
+    """Baselines of QRelScore for these models and data (see `rewards.relevance.baselines`)."""
+    from rewards.relevance.baselines import PARTS, estimate_baselines
+
+    options = settings.baselines
+    output = required(options.output, "output", "baselines.json")
+    check_writable(output)
+    reward: Any = _reward_alone(settings)
+    if not set(PARTS) <= set(getattr(reward, "part_names", ())):
+        raise InputError("baselines are those of QRelScore; use reward=qrelscore")
+    if getattr(reward, "baselines", None) is not None:
+        raise InputError("reward.baselines is set; estimate baselines without it")
+    given = load_training(settings.data)
+    examples = [example for example in given if example.question]
+    if len(examples) < len(given):
+        log.info("%d of %d examples have no question and are left out", len(given) - len(examples), len(given))
+    with tqdm(total=options.pairs, desc="baselines", unit="pair") as bar:
+        found = estimate_baselines(
+            reward,
+            [example.question for example in examples],
+            [example.context for example in examples],
+            pairs=options.pairs,
+            seed=options.seed,
+            progress=bar.update,
+        )
+    with writing(output):
+        write_json(output, found)
+    errors: Any = found["standard_error"]
+    means = ", ".join(f"{part} {found[part]:.4f} (standard error {errors[part] or 0:.4f})" for part in PARTS)
+    log.info("%s: means of %d pairs, of %d drawn", means, found["pairs"], found["drawn"])
+    log.info("done: use them with reward.baselines=%s", output)
+
+
+def _reward_alone(settings: Settings) -> Any:
+    """The reward of the settings, in the one process of a command that writes little."""
+    state = processes(settings.training.use_cpu)
+    return load_reward(reward_with_miniatures(settings), state, settings.training.reward_placement)
+
+
+def report(arguments: Sequence[str]) -> None:
+    """One HTML page of run folders (see `rl_qg.reports.page`)."""
+    from rl_qg.reports.page import write_report
+
+    runs, output = list(arguments), "report.html"
+    if "--output" in runs[:-1]:
+        place = runs.index("--output")
+        output = runs[place + 1]
+        del runs[place : place + 2]
+    if not runs or any(name.startswith("-") for name in runs):
+        raise InputError("give run folders and --output FILE, such as rl-qg report runs/a --output report.html")
+    write_report([Path(run) for run in runs], Path(output))
+    log.info("done: open %s", output)

@@ -1,0 +1,78 @@
+"""The commands that make training data: answers, questions, and their selection."""
+
+import logging
+from functools import partial
+
+from rl_qg.commands.load_filters import check_filters, load_metric, needs_models, with_metrics
+from rl_qg.commands.open_run import one_miniature
+from rl_qg.commands.outputs import required
+from rl_qg.data.reading import source_names
+from rl_qg.data.splits import training_spans
+from rl_qg.data.streaming import Examples, stream_examples
+from rl_qg.runtime.processes import processes
+from rl_qg.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+def answers(settings: Settings) -> None:
+    """Candidate answers of passages without questions (see `rl_qg.generation.answers.stage`)."""
+    from rl_qg.data.passages import Passages, passage_keys
+    from rl_qg.generation.answers.stage import propose_answers, report_line
+
+    options = settings.answers
+    output = required(options.output, "output", "answers.jsonl")
+    state = processes(settings.training.use_cpu)
+    excluded = passage_keys(source_names(options.exclude), options.passages)
+    report = propose_answers(
+        Passages(source_names(options.input), options.passages, excluded),
+        output,
+        settings=options,
+        state=state,
+        accept_changed_data=settings.accept_changed_data,
+    )
+    log.info("%s\ndone: use them with data.train=%s", report_line(report), output)
+
+
+def generate(settings: Settings) -> None:
+    """Candidate questions (see `rl_qg.generation.stage`)."""
+    from rl_qg.generation.stage import generate as run_generation
+
+    output = required(settings.generate.output, "output", "questions.jsonl")
+    state = processes(settings.training.use_cpu)
+    examples = training_spans(settings.data)
+    with state.main_process_first():
+        model_path = one_miniature(settings.model.path, examples, settings)
+    lines = run_generation(
+        model_path,
+        examples,
+        output,
+        settings=settings.generate,
+        seed=settings.seed,
+        state=state,
+        sources=examples.hashes,
+        accept_changed_data=settings.accept_changed_data,
+    )
+    log.info("done: %d questions for %d answers in %s", lines, len(examples), output)
+
+
+def augment(settings: Settings) -> None:
+    """Filter, sample, merge (see `rl_qg.augmentation.stage`)."""
+    from rl_qg.augmentation.stage import augment as run_augmentation
+    from rl_qg.augmentation.stage import check_inputs
+
+    options = settings.augment
+    questions = required(options.questions, "questions", "questions.jsonl")
+    output = required(options.output, "output", "augmented.json")
+    check_filters(settings)
+    check_inputs(output, [questions, *source_names(options.gold)])
+    state = processes(settings.training.use_cpu or not needs_models(settings))
+    gold: Examples = stream_examples(options.gold, role="train") if options.gold else []
+    run_augmentation(
+        questions,
+        gold,
+        output,
+        settings=with_metrics(settings, state),
+        state=state,
+        load_metric=partial(load_metric, state=state, placement=settings.training.reward_placement),
+    )

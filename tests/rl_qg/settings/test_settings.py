@@ -1,0 +1,121 @@
+"""The declaration of settings: comments, defaults, limits, and the YAML made from them."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+from transformers import HfArgumentParser
+
+from rl_qg import SelfCriticalConfig
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings import QASettings, SCSTSettings, SelfCriticalOptions, Settings, describe
+
+
+def keys(section: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every field of a section and of the sections in it."""
+    for item in fields(section):
+        yield f"{name}{item.name}", item
+        if is_dataclass(value := getattr(section, item.name)):
+            yield from keys(value, f"{name}{item.name}.")
+
+
+def test_every_key_has_a_comment_of_one_line_that_names_its_choices() -> None:
+    for name, item in keys(Settings()):
+        comment = item.metadata["help"]
+        assert comment and "\n" not in comment, name
+        assert all(choice in comment for choice in item.metadata.get("choices", ())), name
+
+
+def test_the_commented_yaml_holds_the_defaults() -> None:
+    plain = asdict(Settings())
+    assert OmegaConf.to_container(OmegaConf.create(describe())) == plain
+    assert list(plain) == list(yaml.safe_load(describe()))
+    assert max(map(len, describe().splitlines())) < 120
+
+
+def test_one_section_of_the_yaml() -> None:
+    lines = describe("generate").splitlines()
+    assert lines[0].startswith("generate:") and all(line.startswith("  ") for line in lines[1:])
+    assert len([line for line in lines if not line.strip().startswith("#")]) == 1 + len(fields(Settings().generate))
+    assert any(line.split("#")[0].strip() == 'precision: "no"' for line in lines)
+    assert describe("seed").split("#")[0].strip() == "seed: 13"
+    with pytest.raises(KeyError):
+        describe("no_such_section")
+
+
+def test_objects_do_not_share_their_defaults() -> None:
+    first, second = Settings(), Settings()
+    first.reward_models["bert"], first.data.train = "x", "y"
+    first.qa.seeds.append(9)
+    assert second == Settings() and second.qa.seeds == QASettings().seeds == [0, 1, 2]
+
+
+def test_trainer_and_settings_have_the_same_options_and_defaults(tmp_path: Path) -> None:
+    arguments = SelfCriticalConfig(output_dir=str(tmp_path), use_cpu=True, num_samples=2)
+    for item in fields(SelfCriticalOptions):
+        default = 2 if item.name == "num_samples" else item.default
+        assert getattr(arguments, item.name) == default
+        assert getattr(SCSTSettings(), item.name) == item.default
+    assert [item.name for item in fields(SCSTSettings)][:3] == ["epochs", "learning_rate", "warmup_fraction"]
+
+
+def test_the_argument_parser_of_transformers_reads_the_trainers_options(tmp_path: Path) -> None:
+    parser = HfArgumentParser(SelfCriticalConfig)
+    given = ["--output_dir", str(tmp_path), "--use_cpu", "true", "--baseline", "mean", "--clip_advantage", "1.5"]
+    (arguments,) = parser.parse_args_into_dataclasses(given)
+    assert (arguments.baseline, arguments.clip_advantage, arguments.num_samples) == ("mean", 1.5, 4)
+    assert "raise it where rewards differ by thousandths" in " ".join(parser.format_help().split())
+    with pytest.raises(SystemExit):
+        parser.parse_args_into_dataclasses([*given, "--schedule", "steps"])
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "message"),
+    [
+        ("generate", {"engine": "magic"}, "generate.engine=magic is not one of own, library"),
+        ("peft", {"method": "ia3"}, "peft.method=ia3 is not one of none, lora"),
+        ("training", {"precision": "tf32"}, "training.precision=tf32 is not one of no, bf16, fp16"),
+        ("training", {"reward_placement": True}, "training.reward_placement=True is not device, cpu, or a fraction"),
+        ("data", {"labelled_fraction": 1.5}, "data.labelled_fraction=1.5 is not in (0, 1]"),
+        ("qa", {"doc_stride": 384}, "qa.doc_stride=384 must be below max_length=384"),
+        ("qa", {"seeds": []}, "qa.seeds is empty: name at least one seed, such as qa.seeds=[0]"),
+        ("train_answers", {"doc_stride": -1}, "train_answers.doc_stride=-1 must be below max_length=384"),
+        ("train_kpqa", {"max_length": 7}, "train_kpqa.max_length=7 must be at least 8"),
+        ("evaluate", {"lengths": [8, 8]}, "evaluate.lengths=[8, 8] must rise, from 1 on"),
+        ("robustness", {"batch_size": 0}, "robustness.batch_size=0 must be at least 1"),
+        ("correlate", {"folds": 1}, "correlate.folds=1 must be at least 2"),
+        ("answers", {"max_per_context": 0}, "answers.max_per_context=0 must be at least 1, or null for all"),
+        ("augment", {"num_samples": -1}, "augment.num_samples=-1 must not be negative"),
+        ("scst", {"num_samples": 1, "baseline": "mean"}, "scst.num_samples=1: baseline=mean needs at least 2"),
+        ("scst", {"clip_advantage": 0.0}, "scst.clip_advantage=0.0 must be above 0"),
+        ("scst", {"lambda_max": 1.5, "ce_weight": "rest"}, "scst.lambda_max=1.5 must not be negative, nor above 1"),
+        ("scst", {"kl_target": 0.1}, "scst.kl_target=0.1 must be above 0, and so must kl_coefficient"),
+        ("scst", {"min_new_tokens": 65}, "scst.min_new_tokens=65, max_new_tokens=64: not in order"),
+        ("scst", {"top_k": -1}, "scst.top_k=-1, no_repeat_ngram=0: 0 is off, none may be negative"),
+    ],
+)
+def test_a_value_out_of_range_is_named_with_its_section(section: str, values: dict[str, Any], message: str) -> None:
+    settings = Settings()
+    setattr(settings, section, replace(getattr(settings, section), **values))
+    with pytest.raises(InputError) as error:
+        settings.check()
+    assert str(error.value).startswith(f"settings: {message}")
+    assert ";" not in str(error.value)
+
+
+def test_all_faults_of_all_sections_are_in_one_error() -> None:
+    settings = Settings(stages="all")
+    settings.scst.patience, settings.generate.top_p, settings.qa.seeds = 0, 2.0, []
+    with pytest.raises(InputError) as error:
+        settings.check()
+    parts = str(error.value).removeprefix("settings: ").split("; ")
+    assert [part.split("=")[0].split(" ")[0] for part in parts] == [
+        "stages",
+        "scst.patience",
+        "generate.top_p",
+        "qa.seeds",
+    ]
