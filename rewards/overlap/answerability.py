@@ -241,7 +241,8 @@ class QMetric(Answerability):
     Args:
         ngram: ``"bleu1"`` to ``"bleu4"``, ``"rouge_l"`` or ``"meteor"``.
         delta: weight of answerability; None takes the one that belongs to named weights, and 0.66 for others.
-        others: as in `Answerability`.
+
+    The other arguments are those of `Answerability`.
     """
 
     name = "q_metric"

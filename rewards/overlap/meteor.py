@@ -40,7 +40,9 @@ class Meteor(OverlapMetric):
         synonyms: ``"auto"`` uses WordNet if nltk finds it; ``"wordnet"`` demands it; ``"none"`` leaves the stage out.
             The signature says which it was.
         stem: match Porter stems.
-        alpha, beta, gamma: parameters (alpha and gamma 0 to 1, beta 0 and more); nltk's are those of 2005.
+        alpha: weight of precision against recall, 0 to 1; nltk's default is that of 2005, like the two that follow.
+        beta: exponent of the penalty for fragments, 0 and more.
+        gamma: largest penalty for fragments, 0 to 1.
 
     Raises:
         MetricInputError: nltk is missing, a parameter out of range, or WordNet is demanded and missing.
