@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OUTPUT ?= runs/quickstart
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: demo test check setup clean
+.PHONY: demo test check docs setup clean
 
 demo: $(VENV)/.installed
 	$(BIN)/rl-qg pipeline preset=quickstart output_dir=$(OUTPUT)
@@ -18,6 +18,10 @@ check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The documentation as a site, in site/; the tests build it too.
+docs: $(VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 setup: $(VENV)/.installed
 

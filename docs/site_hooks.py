@@ -63,12 +63,16 @@ def commands_text() -> str:
 
 
 def settings_text() -> str:
-    """Every key with its default and its comment, as `--help` prints them, and the choices of each group."""
+    """The choices of each group, and every key with its default and its comment, as `--help` prints them."""
     from rl_qg.commands.catalogue import GROUPS, offered
-    from rl_qg.settings import describe
+    from rl_qg.settings import Settings
+    from rl_qg.settings.reference import describe
 
     groups = "\n".join(f"| `{group}` | {offered(group)} |" for group in GROUPS)
-    return f"## Groups\n\n| group | choices |\n| --- | --- |\n{groups}\n\n## Keys\n\n```yaml\n{describe()}\n```"
+    parts = [f"## Groups\n\n| group | choices |\n| --- | --- |\n{groups}"]
+    for name in Settings.__dataclass_fields__:
+        parts.append(f"## {name}\n\n```yaml\n{describe(name)}\n```")
+    return "\n\n".join(parts)
 
 
 GENERATED: dict[str, Callable[[], str]] = {
