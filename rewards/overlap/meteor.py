@@ -40,7 +40,7 @@ class Meteor(OverlapMetric):
         synonyms: ``"auto"`` uses WordNet if nltk finds it; ``"wordnet"`` demands it; ``"none"`` leaves the stage out.
             The signature says which it was.
         stem: match Porter stems.
-        alpha: weight of precision against recall, 0 to 1; nltk's default is that of 2005, like the two that follow.
+        alpha: weight of recall in the mean with precision, 0 to 1. The defaults are nltk's, those of 2005.
         beta: exponent of the penalty for fragments, 0 and more.
         gamma: largest penalty for fragments, 0 to 1.
 
