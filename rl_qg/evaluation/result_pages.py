@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
-
-from jinja2 import DictLoader, Environment, StrictUndefined
-from markupsafe import Markup
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import atomic_writer, write_json
 from rl_qg.runtime.parallel_writer import cannot_write
+from rl_qg.text.pages import page_environment
 from rl_qg.text.tables import as_csv
 
 MINUS = "\N{MINUS SIGN}"
@@ -109,17 +106,9 @@ def _line(text: str) -> str:
 
 
 def as_html(page: Page) -> str:
-    """The page as one HTML file that loads nothing, in the style of the report."""
-    style = resources.files("rl_qg.text").joinpath("page_style.css").read_text(encoding="utf-8")
-    text = resources.files("rl_qg.evaluation").joinpath("result_template.html").read_text(encoding="utf-8")
-    environment = Environment(
-        loader=DictLoader({"page": text}),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page").render(page=page, style=Markup(style))
+    """The page as one HTML file that loads nothing, in the style of the reports."""
+    environment = page_environment("rl_qg.evaluation", "result_template.html")
+    return environment.get_template("result_template.html").render(page=page)
 
 
 def estimate_text(found: Row, digits: int = 3, *, signed: bool = False) -> str:

@@ -1,60 +1,55 @@
-"""The report: one page that shows what a run did, made from the files of its folder alone.
+"""The report: one page about a run, made from the files of its folder alone.
 
     rl-qg report runs/a runs/b --output report.html
 
-Every file of a run folder may be missing: the page then says so in a line. The page is one file without scripts that
-loads nothing. Fractions stay as the metrics publish them; reading scores are in percent.
+Any file of a run folder may be missing: the page says so. The page is one file without scripts, and loads nothing.
+Rewards, BLEU-4 and ROUGE-L have the unit of their metric in `rewards/`; reading scores are in percent.
 """
 
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import DictLoader, Environment, StrictUndefined
-from markupsafe import Markup
-
-from rl_qg.reports.plots import RUN_COLOURS, overlay_plot
+from rl_qg.reports.plots import RUN_COLOURS
 from rl_qg.reports.reward_hacking_view import diverging
-from rl_qg.reports.run_files import MODELS, SCORES, Estimate, Run, read_run
+from rl_qg.reports.run_files import MODELS, SCORES, ReportedMean, ReportedRun, read_run
 from rl_qg.reports.run_view import headline, run_view, shown
 from rl_qg.reports.study_view import is_study, study_view
+from rl_qg.reports.training_plots import overlay_plot
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import atomic_writer, write_json
+from rl_qg.text.pages import page_environment
 
 
 def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:
-    """Write `output`, a self-contained page about one run or several, or studies; for one run, its `summary.json` too.
+    """Write `output`, a page about one run or several, or studies; for one run, its `summary.json` too.
 
-    Returns {"report": path, "runs": [the summaries, in order]}. Raises `InputError` for a folder that holds no run and
-    for a file that is broken, with its name.
+    Returns {"report": path, "runs": [the summaries, in order]}. Raises `InputError` for a folder without a run and
+    for a broken file, with its name.
     """
     if not runs:
         raise InputError("no run folder given: rl-qg report RUN [RUN ...] --output report.html")
     studies = [Path(folder) for folder in runs if is_study(Path(folder))]
-    read = [read_run(Path(folder)) for folder in runs if not is_study(Path(folder))]
-    names = _names(read)
-    summaries = [_summary(run) for run in read]
+    reported = [read_run(Path(folder)) for folder in runs if not is_study(Path(folder))]
+    names = _names(reported)
+    summaries = [_summary(run) for run in reported]
     views = [
         run_view(run, summary, name=name, anchor=f"run-{number}")
-        for number, (name, run, summary) in enumerate(zip(names, read, summaries, strict=True), 1)
+        for number, (name, run, summary) in enumerate(zip(names, reported, summaries, strict=True), 1)
     ]
-    comparison = _comparison(read, summaries, names) if len(read) > 1 else None
-    shown_studies = [study_view(folder, f"study-{number}") for number, folder in enumerate(studies, 1)]
-    title = " · ".join([*(view["name"] for view in shown_studies), *names])
-    style = resources.files("rl_qg.text").joinpath("page_style.css").read_text(encoding="utf-8")
-    page = _template().render(
-        title=title, style=Markup(style), runs=views, comparison=comparison, studies=shown_studies
-    )
-    if len(read) == 1:  # runs that are compared may be other people's, and not ours to write to
-        write_json(read[0].folder / "summary.json", summaries[0])
+    comparison = _comparison(reported, summaries, names) if len(reported) > 1 else None
+    study_views = [study_view(folder, f"study-{number}") for number, folder in enumerate(studies, 1)]
+    title = " · ".join([*(view["name"] for view in study_views), *names])
+    page = _template().render(title=title, runs=views, comparison=comparison, studies=study_views)
+    if len(reported) == 1:  # the folders of compared runs may be other people's: nothing is written there
+        write_json(reported[0].folder / "summary.json", summaries[0])
     with atomic_writer(Path(output)) as stream:
         stream.write(page)
     return {"report": str(output), "runs": summaries}
 
 
 def write_summary(run: Path) -> dict[str, Any]:
-    """Write the headline numbers of one run to its `summary.json`, and return them; what is not there is null."""
+    """Write the main numbers of one run to its `summary.json`, and return them; missing ones are null."""
     summary = _summary(read_run(Path(run)))
     write_json(Path(run) / "summary.json", summary)
     return summary
@@ -63,7 +58,7 @@ def write_summary(run: Path) -> dict[str, Any]:
 # --- The numbers ---
 
 
-def _summary(run: Run) -> dict[str, Any]:
+def _summary(run: ReportedRun) -> dict[str, Any]:
     evaluation, augmentation = run.evaluation, run.augmentation
     steps, _ = run.metrics.series("loss")
     return {
@@ -101,13 +96,13 @@ def _summary(run: Run) -> dict[str, Any]:
     }
 
 
-def _plain(estimate: Estimate | None, *, difference: bool = False) -> dict[str, Any] | None:
+def _plain(estimate: ReportedMean | None, *, difference: bool = False) -> dict[str, Any] | None:
     if estimate is None:
         return None
     return {**vars(estimate), **({"excludes_zero": estimate.excludes_zero} if difference else {})}
 
 
-def _reader(run: Run, name: str) -> dict[str, Any] | None:
+def _reader(run: ReportedRun, name: str) -> dict[str, Any] | None:
     record = run.qa[name]
     if not record.value:
         return None
@@ -115,7 +110,7 @@ def _reader(run: Run, name: str) -> dict[str, Any] | None:
     return {**scores, "total": record.count("total"), "seeds": [row.get("seed") for row in record.list("seeds")]}
 
 
-def _seconds(run: Run) -> dict[str, float | None]:
+def _seconds(run: ReportedRun) -> dict[str, float | None]:
     parts = ("rollout", "reward", "update")
     totals = {part: run.metrics.series(f"seconds_{part}")[1] for part in parts}
     return {f"seconds_{part}": round(sum(values), 1) if values else None for part, values in totals.items()}
@@ -124,16 +119,18 @@ def _seconds(run: Run) -> dict[str, float | None]:
 # --- Several runs ---
 
 
-def _names(runs: Sequence[Run]) -> list[str]:
+def _names(runs: Sequence[ReportedRun]) -> list[str]:
     names = [run.folder.resolve().name for run in runs]
     return names if len(set(names)) == len(names) else [str(run.folder) for run in runs]
 
 
-def _comparison(runs: Sequence[Run], summaries: Sequence[dict[str, Any]], names: Sequence[str]) -> dict[str, Any]:
-    """One row for each run. Rewards are marked by signature: two signatures are two units, and never share an axis."""
+def _comparison(
+    runs: Sequence[ReportedRun], summaries: Sequence[dict[str, Any]], names: Sequence[str]
+) -> dict[str, Any]:
+    """One row for each run. Rewards are marked by signature: those of two signatures never share an axis."""
     signatures = list(dict.fromkeys(signature for run in runs if (signature := _signature(run))))
-    marks = {signature: chr(ord("A") + place) for place, signature in enumerate(signatures)}
-    colours = [RUN_COLOURS[place % len(RUN_COLOURS)] for place in range(len(runs))]
+    marks = {signature: chr(ord("A") + number) for number, signature in enumerate(signatures)}
+    colours = [RUN_COLOURS[number % len(RUN_COLOURS)] for number in range(len(runs))]
     curves = {name: (colour, run.metrics) for name, colour, run in zip(names, colours, runs, strict=True)}
     plots = [overlay_plot("Loss", ("loss", "eval_loss"), curves)]
     for signature, mark in marks.items():
@@ -155,22 +152,19 @@ def _comparison(runs: Sequence[Run], summaries: Sequence[dict[str, Any]], names:
         "rows": rows,
         "signatures": [(mark, signature) for signature, mark in marks.items()],
         "different_data": len(data) > 1,
+        "resampled": " or ".join(dict.fromkeys(run.evaluation.resampled for run in runs)),
         "plots": [shown(plot) for plot in plots if plot],
     }
 
 
-def _signature(run: Run) -> str:
-    """The unit of the run's rewards; empty when it has none."""
+def _signature(run: ReportedRun) -> str:
+    """The signature of the run's rewards; empty when it has none."""
     has_reward = any(run.metrics.series(key)[0] for key in ("reward_greedy", "eval_reward_greedy"))
     has_reward |= any(run.evaluation.estimate("models", model, "reward") for model in MODELS)
     return (run.signature or "signature not recorded") if has_reward else ""
 
 
 def _template() -> Any:
-    names = ("report_template.html", "study_template.html")
-    texts = {name: resources.files("rl_qg.reports").joinpath(name).read_text(encoding="utf-8") for name in names}
-    environment = Environment(
-        loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = page_environment("rl_qg.reports", "report_template.html", "study_template.html")
     environment.filters["thousands"] = lambda number: "–" if number is None else f"{number:,.0f}"
-    return environment.get_template(names[0])
+    return environment.get_template("report_template.html")

@@ -1,4 +1,6 @@
-"""Tables as Markdown and HTML, whatever stands in their cells."""
+"""Tables as Markdown and HTML, with any text in their cells."""
+
+from importlib import resources
 
 from rl_qg.evaluation.result_pages import Page, Table, as_html, as_text
 
@@ -19,3 +21,10 @@ def test_a_page_escapes_what_it_is_given() -> None:
     rows = [{"<b>": "<script>"}]
     html = as_html(Page("evaluate", "<t>", ["<f>"], [Table("<h>", rows, "<n>")], {"<m>": "<s>"}))
     assert "<script>" not in html and "&lt;script&gt;" in html and "<b>" not in html
+
+
+def test_a_page_is_one_file_that_holds_its_style() -> None:
+    html = as_html(Page("evaluate", "title", [], [], {}))
+    style = resources.files("rl_qg.text").joinpath("page_style.css").read_text(encoding="utf-8")
+    assert ".numbers" in style and style.strip() in html
+    assert not any(mark in html for mark in ("<link", "<script", "src=", "url(", "@import"))

@@ -84,7 +84,8 @@ def test_labels_worked_by_hand_and_what_is_left_out() -> None:
     ]  # a ( a ) !: what touches it is not it
     whole = KeyphraseItems(rows, tokenizer, max_length=32)
     assert (len(whole), whole.without_answer) == (2, 0)
-    assert tokenizer.decode(whole[1]["input_ids"]) == "[CLS] which city ? [SEP] the old horse saw paris [SEP]"
+    tokens = tokenizer.convert_ids_to_tokens(whole[1]["input_ids"])
+    assert tokens == "[CLS] which city ? [SEP] the old horse saw paris [SEP]".split()
 
 
 def test_labels_of_the_sentence_alone() -> None:
