@@ -206,6 +206,19 @@ def together(
         assert not any(codes), f"exit codes {codes}\n" + "\n".join(path.read_text()[-3000:] for path in errors)
 
 
+def accelerate_environment(config: str) -> dict[str, str]:
+    """What `accelerate launch` adds to the environment under a launch configuration that we ship."""
+    from accelerate.commands.launch import launch_command, launch_command_parser
+
+    seen: dict[str, str] = {}
+    file = str(ROOT / "configs" / "accelerate" / f"{config}.yaml")
+    arguments = launch_command_parser().parse_args(["--num_processes", "2", "--config_file", file, "script.py"])
+    with patch.dict(os.environ), patch("torch.distributed.run.run", lambda _: seen.update(os.environ)):
+        launch_command(arguments)
+    assert seen
+    return {key: value for key, value in seen.items() if os.environ.get(key) != value}
+
+
 def _member(function: Callable[..., None], arguments: Sequence[Any]) -> None:
     """One process of a group; nobody leaves while another still talks to it."""
     import torch

@@ -2,16 +2,11 @@
 
 Several updates of both stages with real processes on CPU: the same questions are sampled, the same rewards and means
 are logged, and the weights end where they end in one process. Every second context is answered with the empty question
-at once, so rollouts have other lengths on every process, and some end at once on one process alone.
-
-Run as a script (by the shipped launch configurations) this file is the worker of its own tests.
-"""
+at once, so rollouts have other lengths on every process, and some end at once on one process alone."""
 
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from itertools import chain
@@ -29,11 +24,12 @@ from transformers import BartForConditionalGeneration
 
 from rl_qg.data.examples import QAExample
 from rl_qg.training.trainer_files import save_whole
+from tests.processes import accelerate_environment
+from tests.processes import together as run_together
 from tests.questions import example
 from tests.rl_qg.training.test_trainer import WORDS, lines, trainer
 from tests.tiny_models import tiny_bart, word_tokenizer
 
-PROJECT = Path(__file__).resolve().parents[3]
 SHORT = 9  # source tokens, special ones included, up to which a context is answered at once
 OF_TIME = ("seconds", "per_second", "runtime")
 HELD_OUT = "w19 w19"  # how the contexts of the evaluations begin
@@ -121,17 +117,23 @@ def run(folder: Path, batch: int, accumulation: int, count: int = 16) -> Path:
 
 def launched(config: str, folder: Path, *runs: str) -> Path:
     """Two processes under `configs/accelerate/CONFIG.yaml`; each run is NAME:BATCH:ACCUMULATION:COUNT."""
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2", "--main_process_port", "0"]
-    done = subprocess.run(
-        [*command, "--config_file", f"configs/accelerate/{config}.yaml", __file__, str(folder), *runs],
-        cwd=PROJECT,
-        env={**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_together(worker, str(folder), *runs, environment=accelerate_environment(config))
     return folder
+
+
+def worker(folder: str, *runs: str) -> None:
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        take_cpus_for_gpus()
+    for text in runs:
+        name, *numbers = text.split(":")
+        run(Path(folder) / name, *map(int, numbers))
+
+
+def take_cpus_for_gpus() -> None:
+    """Let FSDP run on CPU, which torch can do; accelerate would silently make plain data parallelism of it."""
+    torch.distributed.init_process_group("gloo")
+    PartialState._prepare_backend = lambda self, *args, **kwargs: ("gloo", DistributedType.MULTI_GPU)
+    PartialState.set_device = lambda self: setattr(self, "device", torch.device("cpu"))
 
 
 def calls(folder: Path) -> list[list[list[tuple[str, str, float]]]]:
@@ -250,20 +252,3 @@ def test_zero_equals_plain_data_parallelism(tmp_path: Path, together: Path, conf
 @pytest.mark.distributed
 def test_fsdp_equals_plain_data_parallelism(tmp_path: Path, together: Path) -> None:
     assert_equal((together / "2x2", 2), (launched("fsdp", tmp_path, "2x2:2:2:16") / "2x2", 2))
-
-
-def take_cpus_for_gpus() -> None:
-    """Let FSDP run on CPU, which torch can do; accelerate would silently make plain data parallelism of it."""
-    torch.distributed.init_process_group("gloo")
-    PartialState._prepare_backend = lambda self, *args, **kwargs: ("gloo", DistributedType.MULTI_GPU)
-    PartialState.set_device = lambda self: setattr(self, "device", torch.device("cpu"))
-
-
-if __name__ == "__main__":
-    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
-        take_cpus_for_gpus()
-    for text in sys.argv[2:]:
-        name, *numbers = text.split(":")
-        run(Path(sys.argv[1]) / name, *map(int, numbers))
-    torch.distributed.barrier()  # nobody leaves while another still talks to it
-    os._exit(0)  # gloo's threads now and then abort the interpreter's shutdown of a run that is complete
