@@ -10,11 +10,11 @@ import yaml
 from huggingface_hub import EvalResult, ModelCardData
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 
-from rl_qg.evaluation.reward_hacking import Change, rises
-from rl_qg.generation.generator import PLAIN
+from rl_qg.evaluation.reward_hacking import SeriesChange, rises
+from rl_qg.generation.generator import NO_RULES
 from rl_qg.generation.prompts import HIGHLIGHT
 from rl_qg.reports.reward_hacking_view import LABELS, MEASURES, REWARD, diverging
-from rl_qg.reports.run_files import Estimate, Run, read_run
+from rl_qg.reports.run_files import ReportedMean, ReportedRun, read_run
 from rl_qg.runtime.json_files import atomic_writer, read_json
 from rl_qg.settings import SCSTSettings
 
@@ -61,7 +61,7 @@ class ModelOfRun:
         stage: `ce` or `scst`.
     """
 
-    run: Run
+    run: ReportedRun
     config: Mapping[str, Any]
     stage: str
 
@@ -172,7 +172,7 @@ print(tokenizer.decode(tokens[0], skip_special_tokens=True).strip())"""
         """Arguments of `generate` for the plain greedy question, whatever rules the checkpoint ships."""
         path = self.folder / "generation_config.json"
         shipped = read_json(path) if path.exists() else {}
-        plain = {"num_beams": 1, "do_sample": False, **PLAIN}
+        plain = {"num_beams": 1, "do_sample": False, **NO_RULES}
         changed = {key: value for key, value in plain.items() if shipped.get(key) not in (None, value)}
         rules = {"max_new_tokens": self.config["scst"]["max_new_tokens"], **changed}
         return ", ".join(f"{key}={value!r}" for key, value in rules.items())
@@ -304,7 +304,7 @@ print(tokenizer.decode(tokens[0], skip_special_tokens=True).strip())"""
             )
         proxy = "A metric that is optimised stops measuring: judge this model by something else."
         rewards = self.run.metrics.self_critical(f"eval_{REWARD}")
-        if Change.of(rewards) is None:
+        if SeriesChange.of(rewards) is None:
             return f"{proxy} There were too few evaluations in training to see whether the reward was hacked."
         if not rises(rewards):
             return f"{proxy} In training it did not go up on the validation slice."
@@ -356,7 +356,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
-def _cell(text: Any, estimate: Estimate | None) -> str:
+def _cell(text: Any, estimate: ReportedMean | None) -> str:
     if estimate is None:
         return ""
     if estimate.low is None or estimate.high is None:

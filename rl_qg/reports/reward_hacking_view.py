@@ -1,4 +1,4 @@
-"""The report's answer to "is the reward being hacked?": the optimised reward beside everything it does not see."""
+"""The report's section "Is the reward being hacked?": the optimised reward beside measures that it does not see."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,23 +6,23 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rl_qg.evaluation.reward_hacking import FEWEST, LEAST, Change, divergences, rises
+from rl_qg.evaluation.reward_hacking import FEWEST, LEAST, SeriesChange, divergences, rises
 from rl_qg.evaluation.text_measures import DIRECTION
-from rl_qg.reports.plots import small_plot
-from rl_qg.reports.run_files import Run
+from rl_qg.reports.run_files import ReportedRun
+from rl_qg.reports.training_plots import small_plot
 
 REWARD = "reward_greedy"
 MINUS = "\N{MINUS SIGN}"
 
 
 @dataclass(frozen=True)
-class Measure:
-    """One small plot: `eval_<key>` of `metrics.jsonl`; a share is shown in percent."""
+class PlottedMeasure:
+    """One small plot, of `eval_<key>` in `metrics.jsonl`; `percent`: a fraction that is shown in percent."""
 
     key: str
     label: str
     digits: int
-    share: bool = False
+    percent: bool = False
 
     @property
     def field(self) -> str:
@@ -31,69 +31,69 @@ class Measure:
 
     @property
     def factor(self) -> float:
-        """From the file's unit to the page's."""
-        return 100.0 if self.share else 1.0
+        """What the file's values are multiplied by on the page."""
+        return 100.0 if self.percent else 1.0
 
     def text(self, value: float) -> str:
         """The value as the page shows it."""
-        return f"{self.factor * value:.{self.digits}f}{' %' if self.share else ''}".replace("-", MINUS)
+        return f"{self.factor * value:.{self.digits}f}{' %' if self.percent else ''}".replace("-", MINUS)
 
 
 MEASURES = (
-    Measure(REWARD, "Optimised reward", 3),
-    Measure("held_out", "Held-out reward", 3),
-    Measure("bleu4", "BLEU-4", 3),
-    Measure("rouge_l", "ROUGE-L", 3),
-    Measure("loss", "Cross-entropy of gold", 3),
-    Measure("kl", "KL from the start", 3),
-    Measure("distinct_1", "Distinct words", 0, share=True),
-    Measure("distinct_2", "Distinct 2-grams", 0, share=True),
-    Measure("length_words", "Words per question", 1),
-    Measure("copy_rate", "Copied 2-grams", 0, share=True),
-    Measure("no_question_mark", "No question mark", 0, share=True),
-    Measure("repeated_3grams", "Repeated 3-grams", 0, share=True),
+    PlottedMeasure(REWARD, "Optimised reward", 3),
+    PlottedMeasure("held_out", "Held-out reward", 3),
+    PlottedMeasure("bleu4", "BLEU-4", 3),
+    PlottedMeasure("rouge_l", "ROUGE-L", 3),
+    PlottedMeasure("loss", "Cross-entropy of gold", 3),
+    PlottedMeasure("kl", "KL from the start", 3),
+    PlottedMeasure("distinct_1", "Distinct words", 0, percent=True),
+    PlottedMeasure("distinct_2", "Distinct 2-grams", 0, percent=True),
+    PlottedMeasure("length_words", "Words per question", 1),
+    PlottedMeasure("copy_rate", "Copied 2-grams", 0, percent=True),
+    PlottedMeasure("no_question_mark", "No question mark", 0, percent=True),
+    PlottedMeasure("repeated_3grams", "Repeated 3-grams", 0, percent=True),
 )
 LABELS = {measure.key: measure for measure in MEASURES}
-# What human questions are compared in; the distinct n-grams of another number of questions are another unit.
+# Fields of evaluation.json that human questions are shown by. Distinct n-grams depend on how many questions there are.
 _HUMAN = {REWARD: "reward", **{key: key for key in ("held_out", "length_words", "copy_rate", "no_question_mark")}}
 _HUMAN["repeated_3grams"] = "repeated_3grams"
 _BETTER = {1: "more is better", -1: "less is better"}
-_OWN = (REWARD, "loss")  # older runs have these alone
+_OF_OLDER_RUNS = (REWARD, "loss")  # all that they logged
 
 
-def diverging(run: Run) -> dict[str, Change]:
+def diverging(run: ReportedRun) -> dict[str, SeriesChange]:
     """The held-out measures that went clearly the wrong way while the optimised reward went up."""
     others = {key: run.metrics.self_critical(f"eval_{key}") for key in DIRECTION if key != REWARD}
     return divergences(run.metrics.self_critical(f"eval_{REWARD}"), others)
 
 
-def held_out_view(run: Run, anchor: str) -> dict[str, Any] | None:
-    """The panel: a verdict in words, and one small plot for each measure; None for a run that logged no measures."""
-    found = [measure for measure in MEASURES if run.metrics.series(measure.field)[0]]
+def held_out_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
+    """The conclusion in words and one small plot for each measure; None for a run that logged no measures."""
+    logged = [measure for measure in MEASURES if run.metrics.series(measure.field)[0]]
     wrong = diverging(run)
-    if not wrong and all(measure.key in _OWN for measure in found):
+    if not wrong and all(measure.key in _OF_OLDER_RUNS for measure in logged):
         return None
-    plots = [_small(measure, run, anchor, wrong=measure.key in wrong) for measure in found]
+    plots = [_small(measure, run, anchor, wrong=measure.key in wrong) for measure in logged]
     return {
         "flag": flag(wrong, 3),
         "details": [_detail(key, change) for key, change in wrong.items()],
-        "verdict": "" if wrong else _quiet(run),
+        "verdict": "" if wrong else _why_no_flag(run),
         "plots": plots,
         "human": any(plot["human"] for plot in plots),
     }
 
 
-def flag(wrong: Mapping[str, Change], most: int) -> str:
-    """The divergence in a few words, at most so many measures by name; empty when there is none."""
+def flag(wrong: Mapping[str, SeriesChange], most: int) -> str:
+    """The divergence in a few words, with at most `most` measures by name; empty when there is none."""
     parts = [f"{_name(key)} {'up' if change.end > change.start else 'down'}" for key, change in wrong.items()]
     more = [f"{len(parts) - most} more"] if len(parts) > most else []
     return ", ".join(["reward up", *parts[:most], *more]) if parts else ""
 
 
-def _small(measure: Measure, run: Run, anchor: str, *, wrong: bool) -> dict[str, Any]:
-    place = _HUMAN.get(measure.key)
-    human = run.evaluation.estimate("models", "gold", place) if place else None
-    change = Change.of(run.metrics.self_critical(measure.field))
+def _small(measure: PlottedMeasure, run: ReportedRun, anchor: str, *, wrong: bool) -> dict[str, Any]:
+    field = _HUMAN.get(measure.key)
+    human = run.evaluation.estimate("models", "gold", field) if field else None
+    change = SeriesChange.of(run.metrics.self_critical(measure.field))
     colour = "greedy" if measure.key == REWARD else "bad" if wrong else "text"
     return {
         "label": measure.label,
@@ -116,23 +116,23 @@ def _small(measure: Measure, run: Run, anchor: str, *, wrong: bool) -> dict[str,
     }
 
 
-def _detail(key: str, change: Change) -> str:
+def _detail(key: str, change: SeriesChange) -> str:
     measure = LABELS[key]
     return f"{measure.label}: {measure.text(change.start)} → {measure.text(change.end)}"
 
 
 def _name(key: str) -> str:
-    """The label inside a sentence: acronyms stay as they are."""
+    """The label within a sentence; acronyms keep their case."""
     label = LABELS[key].label
     return label if label[:2].isupper() else label[0].lower() + label[1:]
 
 
-def _quiet(run: Run) -> str:
+def _why_no_flag(run: ReportedRun) -> str:
     """Why nothing is flagged."""
     if not run.metrics.has_self_critical:
         return "Cross-entropy alone so far: no reward has been optimised."
     rewards = run.metrics.self_critical(f"eval_{REWARD}")
-    if Change.of(rewards) is None:
+    if SeriesChange.of(rewards) is None:
         return f"Fewer than {FEWEST} evaluations since the reward is optimised: too few to tell."
     if not rises(rewards):
         return "The optimised reward did not go up on held-out passages, so there is no gain to doubt."

@@ -1,4 +1,4 @@
-"""A run folder as the report sees it: every file may be missing, every field is checked when it is used."""
+"""The files of a run folder as the report reads them: any may be missing, and a field is checked when it is used."""
 
 import math
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ SCORES = {"exact_match": "EM", "f1": "F1"}
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A mean with the ends of its interval and the number of values behind it, as far as they are known."""
+class ReportedMean:
+    """A mean with the ends of its interval and the number of values, as far as they are known."""
 
     mean: float
     low: float | None = None
@@ -33,8 +33,8 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Record:
-    """A JSON object that knows its file, so that a wrong field is named with it. Empty when the file is missing."""
+class JsonObject:
+    """A JSON object with its file, which errors name. Empty when the file is missing."""
 
     path: Path
     value: Mapping[str, Any]
@@ -46,7 +46,7 @@ class Record:
             if value is None:
                 return None
             if not isinstance(value, Mapping):
-                raise self.fault(keys[:depth], "an object", value)
+                raise self.error(keys[:depth], "an object", value)
             value = value.get(key)
         return value
 
@@ -54,41 +54,46 @@ class Record:
         """The number under nested keys; None when it is absent."""
         value = self.get(*keys)
         if value is not None and not is_number(value):
-            raise self.fault(keys, "a number", value)
+            raise self.error(keys, "a number", value)
         return value
 
     def count(self, *keys: str) -> int | None:
-        """The number under nested keys as a whole one; None when it is absent."""
+        """The number under nested keys as an integer; None when it is absent."""
         value = self.number(*keys)
         return None if value is None else int(value)
 
-    def part(self, *keys: str) -> "Record":
+    def part(self, *keys: str) -> "JsonObject":
         """The object under nested keys; an empty one when it is absent."""
         value = self.get(*keys)
         if not isinstance(value, Mapping | None):
-            raise self.fault(keys, "an object", value)
-        return Record(self.path, value or {})
+            raise self.error(keys, "an object", value)
+        return JsonObject(self.path, value or {})
 
     def list(self, *keys: str) -> list[Mapping[str, Any]]:
         """The list of objects under nested keys; an empty one when it is absent."""
         value = self.get(*keys) or []
         if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
-            raise self.fault(keys, "a list of objects", value)
+            raise self.error(keys, "a list of objects", value)
         return value
 
-    def estimate(self, *keys: str) -> Estimate | None:
+    def estimate(self, *keys: str) -> ReportedMean | None:
         """A bare number or an interval {mean, low, high, n}; None when it is absent."""
         value = self.get(*keys)
         if value is None:
             return None
         if is_number(value):
-            return Estimate(float(value))
+            return ReportedMean(float(value))
         if not isinstance(value, Mapping) or not is_number(value.get("mean")):
-            raise self.fault(keys, "a number or an interval {mean, low, high}", value)
+            raise self.error(keys, "a number or an interval {mean, low, high}", value)
         low, high = self.number(*keys, "low"), self.number(*keys, "high")
-        return Estimate(float(value["mean"]), low, high, self.count(*keys, "n"))
+        return ReportedMean(float(value["mean"]), low, high, self.count(*keys, "n"))
 
-    def fault(self, keys: tuple[str, ...], expected: str, value: object) -> InputError:
+    @property
+    def resampled(self) -> str:
+        """What the bootstrap of this file's intervals draws; files of older runs do not say it."""
+        return "passages" if self.get("resampled") == "passages" else "questions"
+
+    def error(self, keys: tuple[str, ...], expected: str, value: object) -> InputError:
         """The error that says which field of which file is not what it should be."""
         field = f"field {'.'.join(keys)}: " if keys else ""
         return InputError(f"{self.path}: {field}expected {expected}, got {type(value).__name__}; write the file again")
@@ -98,17 +103,17 @@ class Record:
 class Metrics:
     """The lines of `metrics.jsonl`, in order."""
 
-    lines: tuple[Record, ...]
+    lines: tuple[JsonObject, ...]
 
     def series(self, key: str) -> tuple[list[float], list[float]]:
         """Steps and values of the lines that hold a finite `key`."""
         pairs = [(line.number("step"), line.number(key)) for line in self.lines]
-        found = [(step, value) for step, value in pairs if step is not None and value is not None]
-        found = [(step, value) for step, value in found if math.isfinite(value)]
-        return [step for step, _ in found], [value for _, value in found]
+        known = [(step, value) for step, value in pairs if step is not None and value is not None]
+        finite = [(step, value) for step, value in known if math.isfinite(value)]
+        return [step for step, _ in finite], [value for _, value in finite]
 
     def self_critical(self, key: str) -> list[float]:
-        """Finite values of `key` in the self-critical stage, led by the last one before it, where the stage began."""
+        """Finite values of `key` in the self-critical stage, after the last one before it, where the stage began."""
         steps, values = self.series(key)
         start = self.boundary or 0
         before = [value for step, value in zip(steps, values, strict=True) if step <= start]
@@ -132,31 +137,31 @@ class Metrics:
 
 
 @dataclass(frozen=True)
-class Run:
+class ReportedRun:
     """What the files of one run folder hold."""
 
     folder: Path
-    record: Record
+    record: JsonObject
     config: str
     metrics: Metrics
-    evaluation: Record
+    evaluation: JsonObject
     questions: int | None
-    augmentation: Record
-    qa: Mapping[str, Record]
-    comparison: Record
+    augmentation: JsonObject
+    qa: Mapping[str, JsonObject]
+    comparison: JsonObject
 
     @property
     def signature(self) -> str | None:
-        """The reward's signature, when any file tells it."""
-        found = self.evaluation.get("reward_signature") or self.record.get("reward_signature")
-        return None if found is None else str(found)
+        """The reward's signature; None when no file has it."""
+        signature = self.evaluation.get("reward_signature") or self.record.get("reward_signature")
+        return None if signature is None else str(signature)
 
     @property
-    def difference(self) -> Record:
-        """What the augmented reader gains; it stands under `difference` of `comparison.json`, or at its top."""
+    def difference(self) -> JsonObject:
+        """What the augmented reader gains: `difference` of `comparison.json`, or in older runs all of it."""
         return self.comparison.part("difference") if "difference" in self.comparison.value else self.comparison
 
-    def reader_score(self, reader: str, score: str) -> Estimate | None:
+    def reader_score(self, reader: str, score: str) -> ReportedMean | None:
         """A reader's mean score in percent, with its interval over passages; None when it has not been trained."""
         record = self.qa[reader]
         mean = record.number(score)
@@ -164,26 +169,26 @@ class Run:
             return None
         ends = record.get("intervals", score)
         if ends is None:
-            return Estimate(mean, n=record.count("total"))
+            return ReportedMean(mean, n=record.count("total"))
         if not isinstance(ends, list) or len(ends) != 2 or not all(map(is_number, ends)):
-            raise record.fault(("intervals", score), "[low, high]", ends)
-        return Estimate(mean, ends[0], ends[1], record.count("total"))
+            raise record.error(("intervals", score), "[low, high]", ends)
+        return ReportedMean(mean, ends[0], ends[1], record.count("total"))
 
 
-def read_run(folder: Path) -> Run:
-    """Read what a run folder holds. Raises `InputError` for a folder that is none and for a file that is broken."""
+def read_run(folder: Path) -> ReportedRun:
+    """Read the files of a run folder. Raises `InputError` for a folder that holds none and for a broken file."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give the output_dir of a run")
-    run = Run(
+    run = ReportedRun(
         folder=folder,
-        record=_record(folder / "run.json"),
+        record=_json_object(folder / "run.json"),
         config=_config(folder / "config.yaml"),
         metrics=read_metrics(folder / "metrics.jsonl"),
-        evaluation=_record(folder / "evaluation.json"),
+        evaluation=_json_object(folder / "evaluation.json"),
         questions=_count(folder / "questions.jsonl"),
-        augmentation=_record(folder / "augmented.report.json"),
-        qa={name: _record(folder / "qa" / name / "qa_metrics.json") for name in ("gold", "augmented")},
-        comparison=_record(folder / "qa" / "comparison.json"),
+        augmentation=_json_object(folder / "augmented.report.json"),
+        qa={name: _json_object(folder / "qa" / name / "qa_metrics.json") for name in ("gold", "augmented")},
+        comparison=_json_object(folder / "qa" / "comparison.json"),
     )
     records = (run.record, run.evaluation, run.augmentation, run.comparison, *run.qa.values())
     if not any(record.value for record in records) and not run.metrics.lines:
@@ -192,26 +197,26 @@ def read_run(folder: Path) -> Run:
 
 
 def read_metrics(path: Path) -> Metrics:
-    """The lines of a `metrics.jsonl`; none where there is no such file."""
+    """The lines of a `metrics.jsonl`; empty where there is no such file."""
     return Metrics(_lines(path))
 
 
 def is_number(value: object) -> bool:
-    """Whether `value` is a JSON number; true and false are none."""
+    """Whether `value` is a JSON number, which true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _record(path: Path) -> Record:
+def _json_object(path: Path) -> JsonObject:
     value = read_json(path) if path.exists() else {}
     if not isinstance(value, Mapping):
-        raise Record(path, {}).fault((), "a JSON object", value)
-    return Record(path, value)
+        raise JsonObject(path, {}).error((), "a JSON object", value)
+    return JsonObject(path, value)
 
 
-def _lines(path: Path) -> tuple[Record, ...]:
+def _lines(path: Path) -> tuple[JsonObject, ...]:
     if not path.exists():
         return ()
-    return tuple(Record(Path(f"{path}: line {number}"), line) for number, line in read_json_lines(path))
+    return tuple(JsonObject(Path(f"{path}: line {number}"), line) for number, line in read_json_lines(path))
 
 
 def _count(path: Path) -> int | None:

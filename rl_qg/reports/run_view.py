@@ -1,4 +1,4 @@
-"""One run as the report's page shows it: numbers as text with intervals, parts empty when a file is missing."""
+"""One run for the report's page: numbers as text with intervals; a part is empty when its file is missing."""
 
 import math
 import re
@@ -8,9 +8,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rl_qg.reports.plots import Plot, interval_plot, training_plots
+from rl_qg.reports.plots import Plot, interval_plot
 from rl_qg.reports.reward_hacking_view import diverging, flag, held_out_view
-from rl_qg.reports.run_files import MODELS, SCORES, Estimate, Record, Run, is_number
+from rl_qg.reports.run_files import MODELS, SCORES, JsonObject, ReportedMean, ReportedRun, is_number
+from rl_qg.reports.training_plots import training_plots
 
 READERS = {"gold": ("gold only", "gold"), "augmented": ("gold + generated", "scst")}
 SAMPLES_SHOWN = 24
@@ -20,7 +21,7 @@ DATA_KEYS = ("data", "data_report", "examples", "leakage")  # shown in a section
 MINUS = "\N{MINUS SIGN}"
 
 
-def run_view(run: Run, summary: Mapping[str, Any], *, name: str, anchor: str) -> dict[str, Any]:
+def run_view(run: ReportedRun, summary: Mapping[str, Any], *, name: str, anchor: str) -> dict[str, Any]:
     """Everything the template shows of one run; `anchor` is its id on the page."""
     return {
         "name": name,
@@ -44,7 +45,7 @@ def run_view(run: Run, summary: Mapping[str, Any], *, name: str, anchor: str) ->
     }
 
 
-def headline(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
+def headline(run: ReportedRun, summary: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers of the cards and of the comparison table, as text."""
     estimate = run.evaluation.estimate
     reward = {model: estimate("models", model, "reward") for model in MODELS}
@@ -65,8 +66,8 @@ def headline(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _facts(run: Run, summary: Mapping[str, Any]) -> list[str]:
-    """What the run was, for the line below its name."""
+def _facts(run: ReportedRun, summary: Mapping[str, Any]) -> list[str]:
+    """Stages, steps, seed, commit and time, for the line below the run's name."""
     stages = " → ".join(dict.fromkeys(str(line.get("stage")).upper() for line in run.metrics.lines))
     steps, seed, commit = summary["training"]["steps"], summary["seed"], summary["commit"]
     changed = " with uncommitted changes" if run.record.get("code", "dirty") else ""
@@ -87,8 +88,8 @@ def _held_out(summary: Mapping[str, Any]) -> str:
     return f"{summary['examples']:,} held-out questions{passages}"
 
 
-def _text(estimate: Estimate | None, digits: int, *, signed: bool = False) -> dict[str, Any] | None:
-    """An estimate as text: value, interval, n and what a signed one means."""
+def _text(estimate: ReportedMean | None, digits: int, *, signed: bool = False) -> dict[str, Any] | None:
+    """A mean as text: value, interval, n, and for a difference on which side of 0 the interval is."""
     if estimate is None:
         return None
     value, low, high = (
@@ -97,8 +98,8 @@ def _text(estimate: Estimate | None, digits: int, *, signed: bool = False) -> di
     )
     verdict = ""
     if signed and estimate.excludes_zero is not None:
-        clear = "up" if estimate.mean > 0 else "down"
-        verdict = clear if estimate.excludes_zero else "unclear"
+        direction = "up" if estimate.mean > 0 else "down"
+        verdict = direction if estimate.excludes_zero else "unclear"
     interval = f"[{low}, {high}]" if low is not None and high is not None else ""
     return {"value": value, "interval": interval, "n": estimate.n, "verdict": verdict}
 
@@ -107,19 +108,19 @@ def _number(value: float, digits: int, *, signed: bool = False) -> str:
     return format(value, f"{'+' if signed else ''},.{digits}f").replace("-", MINUS)
 
 
-def _digits(estimates: Sequence[Estimate | None]) -> int:
-    """Decimals that show one digit of the narrowest interval's half-width, but 2 to 5; 3 without intervals."""
+def _digits(estimates: Sequence[ReportedMean | None]) -> int:
+    """How many decimals show one digit of the narrowest interval's half-width, from 2 to 5; 3 without intervals."""
     widths = [(e.high - e.low) / 2 for e in estimates if e and e.low is not None and e.high is not None]
     widths = [width for width in widths if 0 < width < math.inf]
     return min(5, max(2, -math.floor(math.log10(min(widths))))) if widths else 3
 
 
 def shown(plot: Plot) -> dict[str, Any]:
-    """The plot for the template. Its SVG is ours and safe: the drawing library escapes the text in it."""
+    """The plot for the template. Its SVG is safe to include: matplotlib escapes the text in it."""
     return {**vars(plot), "svg": Markup(plot.svg)}
 
 
-# What the table of generators shows, as far as it was measured: field, heading, format (None: an estimate).
+# Columns of the table of generators, those that were measured: field, heading, format (None: with an interval).
 COLUMNS = (
     ("reward", "reward", None),
     ("held_out", "held-out reward", None),
@@ -134,8 +135,8 @@ COLUMNS = (
 )
 
 
-def _evaluation(run: Run) -> dict[str, Any] | None:
-    """Human, CE and SCST side by side, in the columns that any of them has."""
+def _evaluation(run: ReportedRun) -> dict[str, Any] | None:
+    """The table of human, CE and SCST questions, with the columns that any of them has."""
     parts = {model: part for model in MODELS if (part := run.evaluation.part("models", model)).value}
     if not parts:
         return None
@@ -145,22 +146,23 @@ def _evaluation(run: Run) -> dict[str, Any] | None:
         estimates = {model: part.estimate(field) for model, part in parts.items()}
         digits = 3 if field == "bleu4" else _digits(list(estimates.values()))
         for model, estimate in estimates.items():
-            cells[model].append(_text(estimate, digits) if form is None else _bare(estimate, form))
+            cells[model].append(_text(estimate, digits) if form is None else _without_interval(estimate, form))
     return {
         "headings": [heading for _, heading, _ in columns],
         "rows": [{"model": model, "cells": cells[model]} for model in parts],
         "held_out_signature": run.evaluation.get("held_out_signature"),
+        "resampled": run.evaluation.resampled,
     }
 
 
-def _bare(estimate: Estimate | None, form: str) -> dict[str, Any] | None:
+def _without_interval(estimate: ReportedMean | None, form: str) -> dict[str, Any] | None:
     """A number without an interval, for a cell of the table."""
     return None if estimate is None else {"value": form.format(estimate.mean).replace("%", " %"), "interval": ""}
 
 
-def _samples(run: Run) -> dict[str, Any]:
-    """The samples shown, and how often each generator had the higher reward among all that the file holds."""
-    samples = [Record(run.evaluation.path, sample) for sample in run.evaluation.list("samples")]
+def _samples(run: ReportedRun) -> dict[str, Any]:
+    """The samples to show, and in how many of all samples each generator has the higher reward."""
+    samples = [JsonObject(run.evaluation.path, sample) for sample in run.evaluation.list("samples")]
     rewards = [_rewards(sample) for sample in samples]
     known = [reward for row in rewards for reward in row.values() if reward is not None]
     span = (min(known), max(known)) if known else (0.0, 1.0)
@@ -177,15 +179,15 @@ def _samples(run: Run) -> dict[str, Any]:
     }
 
 
-def _rewards(sample: Record) -> dict[str, float | None]:
+def _rewards(sample: JsonObject) -> dict[str, float | None]:
     rewards = {model: sample.number(f"reward_{model}") for model in MODELS}
     return {
         model: reward if reward is not None and math.isfinite(reward) else None for model, reward in rewards.items()
     }
 
 
-def _sample(sample: Record, span: tuple[float, float]) -> dict[str, Any]:
-    """One row: the passage and three questions; `bar` is the reward's place in `span`, in percent."""
+def _sample(sample: JsonObject, span: tuple[float, float]) -> dict[str, Any]:
+    """One row: the passage and three questions; `bar` is the reward's position within `span`, in percent."""
     low, high = span
     rewards = _rewards(sample)
     known = {model: reward for model, reward in rewards.items() if reward is not None}
@@ -207,8 +209,8 @@ def _sample(sample: Record, span: tuple[float, float]) -> dict[str, Any]:
     }
 
 
-def _context(sample: Record) -> dict[str, str]:
-    """The passage cut at the answer: whole (before, answer, after) and as an excerpt around the answer."""
+def _context(sample: JsonObject) -> dict[str, str]:
+    """The passage split at the answer: whole (before, answer, after), and an excerpt around the answer."""
     context, answer = str(sample.get("context") or ""), str(sample.get("answer") or "")
     start = sample.count("answer_start")
     if start is None or start < 0 or not context.startswith(answer, start):
@@ -224,19 +226,19 @@ def _context(sample: Record) -> dict[str, str]:
     return {"before": before, "answer": answer, "after": after, "near_before": near_before, "near_after": near_after}
 
 
-def _funnel(run: Run) -> list[dict[str, Any]]:
-    """Bars from all candidates down to the sampled ones; `left` and `width` are percent of all candidates."""
+def _funnel(run: ReportedRun) -> list[dict[str, Any]]:
+    """Bars from all candidates to the sampled ones; `left` and `width` are percent of all candidates."""
     total = run.augmentation.count("candidates")
     if not total:
         return []
     bars = [{"label": "candidates", "count": total, "kind": "all", "left": 0.0, "width": 100.0}]
-    standing = total
+    remaining = total
     for reason, count in run.augmentation.part("dropped").value.items():
         if not is_number(count):
-            raise run.augmentation.fault(("dropped", reason), "a number", count)
-        standing -= count
-        place = {"left": 100 * max(standing, 0) / total, "width": 100 * count / total}
-        bars.append({"label": reason, "count": count, "kind": "dropped", **place})
+            raise run.augmentation.error(("dropped", reason), "a number", count)
+        remaining -= count
+        position = {"left": 100 * max(remaining, 0) / total, "width": 100 * count / total}
+        bars.append({"label": reason, "count": count, "kind": "dropped", **position})
     for kind in ("kept", "sampled"):
         count = run.augmentation.count(kind)
         if count is not None:
@@ -244,8 +246,8 @@ def _funnel(run: Run) -> list[dict[str, Any]]:
     return bars
 
 
-def _qa(run: Run, anchor: str) -> dict[str, Any] | None:
-    """Rows of the reading table, their differences, and the plot of each."""
+def _qa(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
+    """Rows of the readers' table, their differences, and the plot of each."""
     readers = [name for name, record in run.qa.items() if record.value]
     if not readers:
         return None
@@ -264,12 +266,13 @@ def _qa(run: Run, anchor: str) -> dict[str, Any] | None:
     return {
         "rows": [_reader_row(run, name) for name in readers],
         "difference": [_text(estimate, 1, signed=True) for estimate in differences.values()],
+        "resampled": run.qa[readers[0]].resampled,
         "levels": Markup(interval_plot(levels, anchor)) if levels else None,
         "gains": Markup(interval_plot(gains, anchor, zero=True)) if gains else None,
     }
 
 
-def _reader_row(run: Run, name: str) -> dict[str, Any]:
+def _reader_row(run: ReportedRun, name: str) -> dict[str, Any]:
     record = run.qa[name]
     seeds = [row.get("seed") for row in record.list("seeds")]
     columns = [[_number(value, 1) for value in _seed_scores(record, score)] for score in SCORES]
@@ -281,16 +284,16 @@ def _reader_row(run: Run, name: str) -> dict[str, Any]:
     }
 
 
-def _seed_scores(record: Record, score: str) -> list[float]:
+def _seed_scores(record: JsonObject, score: str) -> list[float]:
     rows = record.list("seeds")
-    values = [Record(record.path, row).number(score) for row in rows]
+    values = [JsonObject(record.path, row).number(score) for row in rows]
     if None in values:
-        raise record.fault(("seeds", score), "a number for each seed", None)
+        raise record.error(("seeds", score), "a number for each seed", None)
     return [value for value in values if value is not None]
 
 
-def _leakage(leakage: Record) -> dict[str, Any] | None:
-    """The counts of the leakage check, and its verdict; shared passages are harmless only when training lost them."""
+def _leakage(leakage: JsonObject) -> dict[str, Any] | None:
+    """The counts of the leakage check and what follows; shared passages are harmless when training leaves them out."""
     if not leakage.value:
         return None
     shared = leakage.count("shared_passages")
@@ -301,8 +304,8 @@ def _leakage(leakage: Record) -> dict[str, Any] | None:
     return {"verdict": verdict, "counts": counts}
 
 
-def _reading(report: Record) -> list[dict[str, Any]]:
-    """What reading each role's data did: records read and kept, and every change or drop that happened, by count."""
+def _reading(report: JsonObject) -> list[dict[str, Any]]:
+    """For each role's data: records read and kept, and the count of each kind of change and drop."""
     rows = []
     for role in report.value:
         part = report.part(role)

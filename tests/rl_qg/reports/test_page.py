@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from rl_qg.reports.page import write_report, write_summary
-from rl_qg.reports.plots import interval_plot, moving_mean
-from rl_qg.reports.run_files import Estimate, Metrics, Record
+from rl_qg.reports.plots import interval_plot
+from rl_qg.reports.run_files import JsonObject, Metrics, ReportedMean
+from rl_qg.reports.training_plots import moving_mean
 from rl_qg.runtime.errors import InputError
 
 SECTIONS = ("headline", "curves", "samples", "funnel", "qa", "data", "record")
@@ -386,12 +387,12 @@ def test_moving_mean_against_the_slow_way():
 
 def test_series_leave_out_what_is_missing_or_not_finite(tmp_path):
     lines = [{"step": 1, "a": 1.0}, {"step": 2}, {"step": 3, "a": float("nan")}, {"step": 4, "a": 4}]
-    found = Metrics(tuple(Record(tmp_path, line) for line in lines)).series("a")
+    found = Metrics(tuple(JsonObject(tmp_path, line) for line in lines)).series("a")
     assert found == ([1, 4], [1.0, 4])
 
 
 def test_plots_keep_text_as_text_and_take_the_colours_of_the_page():
-    svg = interval_plot([("F1 & EM", "ce", Estimate(3.0, 1.0, 5.0, 9), [2.0, 4.0])], "salt", zero=True)
+    svg = interval_plot([("F1 & EM", "ce", ReportedMean(3.0, 1.0, 5.0, 9), [2.0, 4.0])], "salt", zero=True)
     assert "F1 &amp; EM" in svg and "percentage points" in svg
     assert "var(--ce)" in svg and "#0072b2" not in svg
     assert len(svg) < 20_000
@@ -401,5 +402,5 @@ def test_plots_keep_text_as_text_and_take_the_colours_of_the_page():
     ("low", "high", "expected"), [(0.1, 0.3, True), (-0.3, -0.1, True), (-0.1, 0.3, False), (0.0, 0.3, False)]
 )
 def test_an_interval_excludes_zero_only_when_zero_lies_outside(low, high, expected):
-    assert Estimate((low + high) / 2, low, high).excludes_zero is expected
-    assert Estimate(0.1).excludes_zero is None
+    assert ReportedMean((low + high) / 2, low, high).excludes_zero is expected
+    assert ReportedMean(0.1).excludes_zero is None

@@ -7,7 +7,7 @@ import pytest
 from rl_qg.evaluation.text_measures import DIRECTION
 from rl_qg.reports.page import write_summary
 from rl_qg.reports.reward_hacking_view import MEASURES
-from rl_qg.reports.run_files import Metrics, Record
+from rl_qg.reports.run_files import JsonObject, Metrics
 from tests.rl_qg.reports.test_page import evaluation, interval, metrics, page_of, write
 
 START = {"reward_greedy": 0.3, "held_out": -2.0, "bleu4": 0.17, "rouge_l": 0.4, "loss": 1.0, "kl": 0.1}
@@ -149,7 +149,7 @@ def test_several_runs_carry_their_flags(tmp_path):
 
 def test_a_stage_begins_with_the_last_evaluation_before_it(tmp_path):
     steps = [("ce", 10, 1.0), ("ce", 20, 2.0), ("ce", 25, None), ("scst", 30, 3.0), ("scst", 40, float("nan"))]
-    lines = [Record(tmp_path, {"stage": stage, "step": step, "eval_x": value}) for stage, step, value in steps]
+    lines = [JsonObject(tmp_path, {"stage": stage, "step": step, "eval_x": value}) for stage, step, value in steps]
     assert Metrics(tuple(lines)).self_critical("eval_x") == [2.0, 3.0]
     assert Metrics(tuple(lines[:3])).self_critical("eval_x") == []
     assert Metrics(tuple(lines[3:])).self_critical("eval_x") == [3.0]
