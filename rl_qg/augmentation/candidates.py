@@ -1,22 +1,27 @@
-"""The candidates of a `questions.jsonl`, read line by line as often as needed, and what became of each.
+"""Candidate questions: read from a `questions.jsonl` as often as needed, hashed, and ranked.
 
-In memory stand one byte for each candidate and eight for each of its measures, eight more during the first reading;
-never a record. A candidate is known by its place: its number among the lines that are not blank, from 0.
+A candidate is identified by its index: its number among the lines that are not blank, from 0. No record stays in
+memory: one byte for each candidate, eight for each of its measures, and eight more during the first reading.
 """
 
 from array import array
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
+from rl_qg.data.examples import passage_hash, seeded_rank
 from rl_qg.data.formats import complete_lines, is_unicode, open_binary, parse_object
 from rl_qg.runtime.errors import InputError
+from rl_qg.text.words import normalised_words
 
+Record = Mapping[str, Any]
+"""One line of `questions.jsonl`, with the measures of the candidate under `MEASURES`."""
 FIELDS: dict[str, type] = {
     "id": str,
     "candidate": int,
@@ -28,17 +33,19 @@ FIELDS: dict[str, type] = {
 }
 LARGEST = 2**63  # whole numbers are below it
 MEASURES = "measures"
-"""Under this name the filters find the measures of a candidate, by the name of the filter that asked for them."""
+"""The key under which filters find the measures of a candidate, by the name of the filter that defines each."""
+RANDOM = "random"
+"""Ranking by the seed alone."""
 
 
 class Candidates:
-    """The candidates of a file, gzipped or not. The first reading checks every line, and that none is there twice.
+    """The candidates of a file, gzipped or not. The first reading checks every line, and that no line is repeated.
 
-    `measures` maps names to one number for each place, NaN where there is none.
+    `measures` maps names to one number for each index, NaN where there is none.
 
     Raises:
-        InputError: no such file; while reading, a line that is not a whole candidate, two with the same id and
-            candidate, or a file that has changed.
+        InputError: no such file; while reading, a line that is not a complete candidate, two lines with the same id
+            and candidate, or a file that has changed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,62 +54,62 @@ class Candidates:
         self.path = path
         self.measures: dict[str, array[float]] = {}
         self._dropped = bytearray()  # one byte a candidate; empty until the first reading
-        self._known = False
+        self._is_checked = False
 
     def __len__(self) -> int:
         return len(self._dropped)
 
-    def drop(self, place: int) -> None:
+    def drop(self, index: int) -> None:
         """Leave a candidate out of later readings."""
-        self._dropped[place] = 1
+        self._dropped[index] = 1
 
-    def keep_only(self, places: Collection[int]) -> None:
-        """Leave out all but these."""
+    def keep_only(self, indices: Collection[int]) -> None:
+        """Leave all other candidates out of later readings."""
         self._dropped = bytearray(b"\1") * len(self)
-        for place in places:
-            self._dropped[place] = 0
+        for index in indices:
+            self._dropped[index] = 0
 
     def marks(self) -> bytes:
-        """One byte for each candidate: 1 for those that are left."""
+        """One byte for each candidate: 1 if it is not dropped, else 0."""
         return bytes(self._dropped).translate(bytes([1, 0]) + bytes(254))
 
     def read(self, purpose: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
-        """Yield (place, where it stands, record) of each candidate that is left, with its measures.
+        """Yield (index, position for messages, record with its measures) of each candidate that is not dropped.
 
-        `purpose` is what the bar says.
+        `purpose` labels the progress bar.
         """
-        place = -1
+        index = -1
         keys = array("Q")
         size = None if self.path.suffix == ".gz" else self.path.stat().st_size
         with tqdm(total=size, desc=purpose, unit="B", unit_scale=True) as bar:
-            for place, (number, line) in enumerate(numbered_lines(self.path)):
+            for index, (number, line) in enumerate(numbered_lines(self.path)):
                 bar.update(len(line))
-                if not self._known:
+                if not self._is_checked:
                     self._dropped.append(0)
-                elif place >= len(self):
+                elif index >= len(self):
                     raise self._changed()
-                elif self._dropped[place]:
+                elif self._dropped[index]:
                     continue
                 where = f"{self.path}: line {number}"
-                record = candidate(line, where)
-                if not self._known:
+                record = parse_candidate(line, where)
+                if not self._is_checked:
                     keys.append(_key(record))
-                record[MEASURES] = {name: values[place] for name, values in self.measures.items()}
-                yield place, where, record
-        if place + 1 < len(self):
+                record[MEASURES] = {name: values[index] for name, values in self.measures.items()}
+                yield index, where, record
+        if index + 1 < len(self):
             raise self._changed()
         if not len(self):
             raise InputError(f"{self.path}: holds no candidate; run rl-qg generate again")
         self._check_keys(keys)
-        self._known = True
+        self._is_checked = True
 
     def _check_keys(self, keys: "array[int]") -> None:
         values = np.array(keys, dtype=np.uint64)
         order = np.argsort(values, kind="stable")
-        again = order[1:][values[order[1:]] == values[order[:-1]]]
-        if again.size:
-            number, line = next(islice(numbered_lines(self.path), int(again.min()), None))
-            record = candidate(line, f"{self.path}: line {number}")
+        repeated = order[1:][values[order[1:]] == values[order[:-1]]]
+        if repeated.size:
+            number, line = next(islice(numbered_lines(self.path), int(repeated.min()), None))
+            record = parse_candidate(line, f"{self.path}: line {number}")
             raise InputError(
                 f"{self.path}: line {number}: candidate {record['candidate']} of id {record['id']} is there already; "
                 "give each line its own id and candidate"
@@ -113,10 +120,10 @@ class Candidates:
 
 
 def marked(path: Path, marks: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (place, record) of the candidates whose mark is 1; see `Candidates.marks`."""
-    for place, (number, line) in enumerate(numbered_lines(path)):
-        if place < len(marks) and marks[place]:
-            yield place, candidate(line, f"{path}: line {number}")
+    """Yield (index, record) of the candidates whose mark is 1; see `Candidates.marks`."""
+    for index, (number, line) in enumerate(numbered_lines(path)):
+        if index < len(marks) and marks[index]:
+            yield index, parse_candidate(line, f"{path}: line {number}")
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -128,12 +135,12 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _key(record: dict[str, Any]) -> int:
-    """8 bytes of what names a candidate."""
+    """Hash of the two fields that identify a candidate, 8 bytes."""
     return int.from_bytes(sha256(f"{record['candidate']} {record['id']}".encode()).digest()[:8])
 
 
-def candidate(line: bytes, where: str) -> dict[str, Any]:
-    """Parse one line; raise `InputError` unless it is a whole candidate with its answer at its place."""
+def parse_candidate(line: bytes, where: str) -> dict[str, Any]:
+    """Parse one line; raise `InputError` unless it is a complete candidate with its answer at its offset."""
     record = parse_object(line, where)
     for name, kind in FIELDS.items():
         if name not in record:
@@ -152,3 +159,77 @@ def candidate(line: bytes, where: str) -> dict[str, Any]:
             f"{where}: the answer {answer!r} is not at answer_start={start} in the context (id {record['id']})"
         )
     return record
+
+
+# --- ranking
+
+
+class Ranking:
+    """Collects candidates, 24 bytes each, and sorts them: the higher `by`, the better.
+
+    The order depends on the content of the candidates and the seed, not on their order in the file.
+
+    Args:
+        by: a measure (the name of its filter), else a field of the questions file that holds a number, such as
+            logprob; or `random`, which ranks by the seed alone.
+        seed: decides between equal candidates.
+    """
+
+    def __init__(self, by: str, seed: int) -> None:
+        self.by, self.seed = by, seed
+        self.indices, self.ties = array("Q"), array("Q")
+        self.values = array("d")
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def add(self, index: int, record: Record) -> None:
+        """Add one candidate; raise `InputError` when it lacks the number."""
+        self.indices.append(index)
+        self.values.append(0.0 if self.by == RANDOM else number(record, self.by))
+        self.ties.append(tie_breaker(record, self.seed))
+
+    def best_first(self) -> NDArray[np.int64]:
+        """Rows of `indices`, in the order of `add`, from best to worst; candidates without a number come last."""
+        values = np.array(self.values, dtype=np.float64)
+        descending = -np.where(np.isnan(values), -np.inf, values)
+        return np.lexsort((np.array(self.indices), np.array(self.ties), descending))
+
+
+def number(record: Record, by: str) -> float:
+    """A measure or a field of a candidate; NaN for null. Raises `InputError` when it has none of that name."""
+    measures = record.get(MEASURES, {})
+    value = measures[by] if by in measures else record.get(by, "")
+    if value is None:
+        return float("nan")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        known = [name for name, held in {**record, **measures}.items() if type(held) in (int, float)]
+        raise InputError(f"no number under {by!r}; there is {', '.join(known) or 'none'}, and {RANDOM}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise InputError(f"the number under {by!r} is too large: it has {len(str(abs(value)))} digits") from None
+
+
+def tie_breaker(record: Record, seed: int) -> int:
+    """8 bytes that order equally good candidates: a hash of the seed and of the candidate."""
+    return int.from_bytes(seeded_rank(seed, f"{record['id']}\0{record['candidate']}\0{record['question']}")[:8])
+
+
+# --- hashes
+
+
+def passage_hash64(record: Record) -> int:
+    """8 bytes that are equal for the same passage."""
+    return int(passage_hash(record["context"])[:16], 16)
+
+
+def answer_hash64(record: Record) -> int:
+    """8 bytes that are equal for the same answer at the same position of the same passage."""
+    text = f"{passage_hash(record['context'])} {record['answer_start']} {record['answer']}"
+    return int.from_bytes(sha256(text.encode()).digest()[:8])
+
+
+def question_key(context: str, question: str) -> bytes:
+    """Return 16 bytes that are equal for the same question words about the same passage."""
+    return sha256(f"{passage_hash(context)} {' '.join(normalised_words(question))}".encode()).digest()[:16]

@@ -1,4 +1,4 @@
-"""The data card of an augmented set, and its way to the Hugging Face Hub."""
+"""The data card of an augmented set, and its upload to the Hugging Face Hub."""
 
 import logging
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ LICENCE = (
 
 
 def card_path(output: Path) -> Path:
-    """Where the card of `augmented.json` stands: `augmented.card.md` beside it."""
+    """The path of the card of `augmented.json`: `augmented.card.md` beside it."""
     return output.with_name(f"{output.stem}.card.md")
 
 
 def write_data_card(report: Mapping[str, Any], output: Path) -> Path:
-    """Write the card that a report (`rl_qg.augmentation.stage`) gives rise to; return its path."""
+    """Write the card of a report (`rl_qg.augmentation.stage`); return its path."""
     path = card_path(output)
     with atomic_writer(path) as stream:
         stream.write(data_card(report))
@@ -79,9 +79,9 @@ def _generator(report: Mapping[str, Any]) -> str:
     note = path.with_name(f"{path.name}.settings.json")
     lines = [f"Candidates: `{path.name}`, SHA-256 `{questions['sha256']}`."]
     if not note.exists():
-        return "\n".join([*lines, "Nothing beside that file says which generator wrote them: name it here."])
-    made = read_json(note)
-    settings = [f"- {name}: {_plain(value)}" for name, value in made.items() if name != "sources"]
+        return "\n".join([*lines, "No file records which generator wrote them: name it here."])
+    recorded = read_json(note)
+    settings = [f"- {name}: {_code(value)}" for name, value in recorded.items() if name != "sources"]
     return "\n".join(
         [
             *lines,
@@ -96,28 +96,29 @@ def _filters(report: Mapping[str, Any]) -> str:
     rows = ["| step | questions |", "| --- | ---: |", f"| candidates | {report['candidates']:,} |"]
     rows += [f"| dropped: {reason} | {count:,} |" for reason, count in report["dropped"].items()]
     rows += [f"| kept | {report['kept']:,} |", f"| sampled | {report['sampled']:,} |"]
-    options = yaml.safe_dump(_without_nothing(report["settings"]["filters"]), sort_keys=False).strip()
+    filters = {name: given for name, given in report["settings"]["filters"].items() if given is not None}
+    options = yaml.safe_dump(filters, sort_keys=False).strip()
     return "\n".join([*rows, "", "With these options:", "", "```yaml", options, "```"])
 
 
 def _measures(report: Mapping[str, Any]) -> str:
-    found = [
-        f"- {name}: {_plain(measure.get('signature') or measure.get('reader'))} ({measure['measured']:,} candidates)"
+    lines = [
+        f"- {name}: {_code(measure.get('signature') or measure.get('reader'))} ({measure['measured']:,} candidates)"
         for name, measure in report["measures"].items()
     ]
-    return "\n".join(found) or "No model judged these questions after they were generated."
+    return "\n".join(lines) or "No model scored these questions after they were generated."
 
 
 def _sampling(report: Mapping[str, Any]) -> str:
     settings = report["settings"]
-    how = {
+    method = {
         "uniform": "A uniform sample of the kept candidates",
         "reward": f"The kept candidates with the highest `{settings['sample_by']}`",
         "diverse": f"Maximal marginal relevance by `{settings['sample_by']}`, with weight "
         f"{settings['sample_relevance']} on it",
     }[settings["sampling"]]
-    count = f"{report['sampled']:,} of {report['kept']:,}, {report['requested']:,} asked for"
-    return f"{how}: {count}; seed {settings['seed']}."
+    count = f"{report['sampled']:,} of {report['kept']:,}, {report['requested']:,} requested"
+    return f"{method}: {count}; seed {settings['seed']}."
 
 
 def _gold(report: Mapping[str, Any]) -> str:
@@ -130,39 +131,35 @@ def _gold(report: Mapping[str, Any]) -> str:
     ).strip()
 
 
-def _plain(value: Any) -> str:
+def _code(value: Any) -> str:
     return f"`{value}`"
 
 
-def _without_nothing(filters: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: given for name, given in filters.items() if given is not None}
-
-
-# --- The Hub ---
+# --- the Hub
 
 
 def check_dataset_name(repository: str | None) -> None:
-    """Raise `InputError` for a name that no Hub repository can have."""
+    """Raise `InputError` for an invalid name of a Hub repository."""
     if repository is None:
         return
     try:
         validate_repo_id(repository)
     except HFValidationError:
         raise InputError(
-            f"augment.hub_dataset={repository}: no name of a Hub repository; write it as me/name"
+            f"augment.hub_dataset={repository}: not a valid name of a Hub repository; write it as me/name"
         ) from None
 
 
 def publish(card: Path, table: Path, repository: str, *, api: Any = None) -> bool:
-    """Put card and Parquet table into a Hub data set in one commit; `datasets.load_dataset(repository)` reads it.
+    """Upload card and Parquet table to a Hub data set in one commit; `datasets.load_dataset(repository)` reads it.
 
-    What goes wrong is one warning: the files here are complete. Returns whether it went well.
+    A failed upload is one warning, since the local files are complete. Returns whether the upload succeeded.
 
     Args:
-        card: of `write_data_card`.
-        table: a `.parquet` of `rl_qg.augmentation.files`.
-        repository: such as `me/squad-augmented`, made when it is not there yet.
-        api: a `huggingface_hub.HfApi`; None for the usual one, with the login of `hf auth login` or `HF_TOKEN`.
+        card: written by `write_data_card`.
+        table: a `.parquet` of `rl_qg.augmentation.augmented_files`.
+        repository: such as `me/squad-augmented`; created if it does not exist.
+        api: a `huggingface_hub.HfApi`; None for the default one, with the login of `hf auth login` or `HF_TOKEN`.
     """
     try:
         api = api or HfApi()
@@ -176,10 +173,10 @@ def publish(card: Path, table: Path, repository: str, *, api: Any = None) -> boo
             commit_message="rl-qg: augmented data and card",
             repo_type="dataset",
         )
-    except Exception as error:  # whatever it is, the files are complete and stay so
+    except Exception as error:  # of any kind: the local files are complete
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         log.warning(
-            "augment.hub_dataset=%s: not uploaded (%s); the files here are complete, and the same command tries again",
+            "augment.hub_dataset=%s: not uploaded (%s); the local files are complete, the same command tries again",
             repository,
             reason,
         )

@@ -44,7 +44,7 @@ class FilterResources:
 class Filter:
     """One step of the funnel. Subclasses are dataclasses whose fields are the options.
 
-    `name` is the filter's key in the settings. If the key is not the name of the kind, its reasons begin with `prefix`.
+    `name` is the filter's key in the settings. If the key is not the name of the kind, reasons begin with `prefix`.
     """
 
     name: str = ""

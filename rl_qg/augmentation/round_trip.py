@@ -1,7 +1,7 @@
-"""Round-trip consistency: a reader who is asked the question gives back the answer it was made for.
+"""Round-trip consistency: a reader answers the question with the answer for which it was generated.
 
 Source: Alberti, Andor, Pitler, Devlin and Collins, "Synthetic QA corpora generation with roundtrip consistency"
-(2019): they keep a question when the reader's answer is the same; here its SQuAD F1 with that answer decides.
+(2019). They keep a question if the reader's answer is the same; this filter uses its SQuAD F1.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,20 +22,19 @@ from rl_qg.readers.squad_scores import f1
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 
-AT_ONCE = 16
-"""Batches that are measured together, so that windows of one length can meet."""
+BATCHES_AT_ONCE = 16
+"""Batches that are measured together, so that windows of similar length share a forward pass."""
 
 
 @dataclass
 class RoundTrip(RowFilter):
-    """Keeps questions whose answer a reader gives back.
+    """Keeps questions that a reader answers with the candidate's answer.
 
     Args:
-        reader: a folder of `rl-qg qa`, or any extractive reader's folder or Hub name. One that was trained on the
-            evaluation passages would leak them.
-        min_f1: SQuAD F1 between its answer and the candidate's from which the question is kept; 1.0 asks for the
-            same words.
-        max_length, doc_stride, max_answer_length, n_best: as in the settings of `rl-qg qa`, in tokens.
+        reader: a folder of `rl-qg qa`, or folder or Hub name of any extractive reader. A reader that was trained on
+            the evaluation passages would leak them.
+        min_f1: lowest SQuAD F1 between the reader's answer and the candidate's; 1.0 requires the same words.
+        max_length, doc_stride, max_answer_length: in tokens, as in the settings of `rl-qg qa`; so is `n_best`.
         batch_size: windows per forward pass.
     """
 
@@ -47,7 +46,7 @@ class RoundTrip(RowFilter):
     n_best: int = 20
     batch_size: int = 32
 
-    def faults(self) -> list[tuple[bool, str]]:
+    def option_errors(self) -> list[tuple[bool, str]]:
         """No reader; numbers out of their range."""
         return [
             (not self.reader, "needs a reader: reader=FOLDER of rl-qg qa, or a Hub name"),
@@ -62,39 +61,40 @@ class RoundTrip(RowFilter):
             ),
         ]
 
-    def measure(self, work: FilterResources) -> CandidateMeasure:
-        """F1 of the reader's answer; the threshold has no part in it."""
-        decides = {key: value for key, value in asdict(self).items() if key not in ("min_f1", "batch_size")}
+    def measure(self, resources: FilterResources) -> CandidateMeasure:
+        """F1 of the reader's answer; it does not depend on the threshold."""
+        options = {key: value for key, value in asdict(self).items() if key not in ("min_f1", "batch_size")}
 
         def load() -> tuple[MeasureFunction, Mapping[str, Any]]:
-            return _Reader(self, work.device), {"reader": self.reader}
+            return _RoundTripReader(self, resources.device), {"reader": self.reader}
 
-        return CandidateMeasure("round_trip", {"round_trip": model_identity(decides)}, load, AT_ONCE * self.batch_size)
+        batch_size = BATCHES_AT_ONCE * self.batch_size
+        return CandidateMeasure("round_trip", {"round_trip": model_identity(options)}, load, batch_size)
 
     def rules(self) -> list[Rule]:
         """One rule."""
-        return [Rule("answer not given back", self._is_lost)]
+        return [Rule("answer not given back", self._is_inconsistent)]
 
-    def _is_lost(self, record: Record) -> bool:
-        return not record[MEASURES][self.name] >= self.min_f1
+    def _is_inconsistent(self, record: Record) -> bool:
+        return not record[MEASURES][self.name] >= self.min_f1  # NaN is inconsistent too
 
 
 @contextmanager
-def _keys_of(at: str) -> Iterator[None]:
-    """Name the filter's own keys in what the reader's code finds wrong."""
+def _with_filter_keys(at: str) -> Iterator[None]:
+    """Replace the reader's settings keys by the filter's in error messages."""
     try:
         yield
     except InputError as error:
         raise InputError(str(error).replace("qa.model.path=", f"{at}reader=").replace("qa.", at)) from None
 
 
-class _Reader:
-    """Answers questions, whole windows of similar length at a time."""
+class _RoundTripReader:
+    """Answers questions, in batches of windows of similar length."""
 
     def __init__(self, options: RoundTrip, device: torch.device) -> None:
         self.options, self.device = options, device
         at = f"augment.filters.{options.name}."
-        with _keys_of(at):
+        with _with_filter_keys(at):
             self.tokenizer, self.token_types = load_tokenizer(options.reader, max_length=options.max_length)
             self.model: Any = load_model(options.reader).to(device).eval()
         if not any("QuestionAnswering" in name for name in self.model.config.architectures or ()):
@@ -103,16 +103,16 @@ class _Reader:
                 "output_dir=READER and give that folder"
             )
         self.collate = WindowCollator(self.tokenizer.pad_token_id)
-        self.halving = OutOfMemoryRetry(options.name, f"lower {at}batch_size")
+        self.retry = OutOfMemoryRetry(options.name, f"lower {at}batch_size")
 
     def __call__(self, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """For each candidate the F1 of the reader's answer, and that answer."""
+        """For each candidate, the F1 of the reader's answer and that answer."""
         examples = [
             QAExample(str(n), "", r["context"], r["question"], (Answer(r["answer"], r["answer_start"]),))
             for n, r in enumerate(records)
         ]
         options = self.options
-        with _keys_of(f"augment.filters.{options.name}."):
+        with _with_filter_keys(f"augment.filters.{options.name}."):
             windows = encode(
                 examples,
                 self.tokenizer,
@@ -120,32 +120,32 @@ class _Reader:
                 doc_stride=options.doc_stride,
                 token_types=self.token_types,
             )
-        answers = best_answers(
+        texts = best_answers(
             windows,
             examples,
             *self._logits(windows),
             n_best=options.n_best,
             max_answer_length=options.max_answer_length,
         )
-        given = [answers[example.id] for example in examples]
+        answers = [texts[example.id] for example in examples]
         return [
             {"value": f1(answer, record["answer"]), "answer": answer}
-            for answer, record in zip(given, records, strict=True)
+            for answer, record in zip(answers, records, strict=True)
         ]
 
     @torch.inference_mode()
     def _logits(self, windows: Windows) -> Any:
-        """Start and end logits (W, longest), those of padding as low as can be."""
-        found = np.full((2, len(windows), int(windows.lengths.max())), -np.inf, dtype=np.float32)
+        """Start and end logits of all W windows, (2, W, longest window); -inf at padding."""
+        logits = np.full((2, len(windows), int(windows.lengths.max())), -np.inf, dtype=np.float32)
         order = np.argsort(-windows.lengths, kind="stable")
         for first in range(0, len(order), self.options.batch_size):
             batch: list[int] = order[first : first + self.options.batch_size].tolist()
-            for rows, start, end in self.halving(lambda some: (some, *self._pass(windows, some)), batch):
-                found[0, rows, : start.shape[1]] = start
-                found[1, rows, : end.shape[1]] = end
-        return found
+            for rows, start, end in self.retry(lambda part: (part, *self._forward(windows, part)), batch):
+                logits[0, rows, : start.shape[1]] = start
+                logits[1, rows, : end.shape[1]] = end
+        return logits
 
-    def _pass(self, windows: Windows, rows: Sequence[int]) -> Any:
+    def _forward(self, windows: Windows, rows: Sequence[int]) -> Any:
         batch = self.collate([windows[row] for row in rows])
         inputs = {name: value.to(self.device) for name, value in batch.items() if name != "labels"}
         output = self.model(**inputs)

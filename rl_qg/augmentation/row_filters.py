@@ -1,4 +1,7 @@
-"""Filters that look at one candidate at a time, without a model."""
+"""Filters that decide about one candidate at a time, without a model.
+
+A new filter of this kind is a `RowFilter` in this file, registered in `rl_qg.augmentation.registry`.
+"""
 
 import re
 import unicodedata
@@ -8,21 +11,22 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby, pairwise
 
-from rl_qg.augmentation.funnel import Record, Rule, RuleFilter, Work, question_key
+from rl_qg.augmentation.candidates import Record, question_key
+from rl_qg.augmentation.funnel import FilterResources, RowFilter, Rule
 from rl_qg.text.question_types import LANGUAGES, asks
 from rl_qg.text.words import contains_words, normalised_words, word_count
 
 QUESTION_MARKS = "?？؟\u037e፧⁇⁈⸮?"
 ARMENIAN_MARK = "\u055e"
 OPENING, CLOSING = "([{（［｛「『《", ")]}）］｝」』》"
-QUOTES = ('"', "„“”", "«»")  # languages differ in which of a pair opens
+QUOTES = ('"', "„“”", "«»")  # which one of a pair opens differs between languages
 LEFTOVER = re.compile(
     r"</?(?:s|pad|unk|mask|sep|cls|bos|eos|hl|extra_id_\d+|\|\w+\|)>|<\|\w+\|>|\[(?:UNK|SEP|CLS|PAD|MASK)\]|(?<!\S)##\w|[▁Ġ�]"
 )
 
 
-class Empty(RuleFilter):
-    """Drops what says nothing; before every other filter, and not to be left out."""
+class Empty(RowFilter):
+    """Drops questions without words; always applied, before every other filter."""
 
     def rules(self) -> list[Rule]:
         """One rule."""
@@ -30,16 +34,17 @@ class Empty(RuleFilter):
 
 
 @dataclass
-class Length(RuleFilter):
-    """Keeps questions of `min_words` to `max_words`, counted between white space (QRelScore paper, section 5);
-    in scripts without spaces each character counts.
+class Length(RowFilter):
+    """Keeps questions of `min_words` to `max_words` words (QRelScore paper, section 5).
+
+    Words are the pieces between white space that contain a letter or digit; in scripts without spaces, characters.
     """
 
     min_words: int = 6
     max_words: int = 30
 
-    def faults(self) -> list[tuple[bool, str]]:
-        """Limits that leave nothing."""
+    def option_errors(self) -> list[tuple[bool, str]]:
+        """Contradictory limits."""
         return [(self.min_words > self.max_words, f"min_words={self.min_words} is above max_words={self.max_words}")]
 
     def rules(self) -> list[Rule]:
@@ -51,8 +56,8 @@ class Length(RuleFilter):
 
 
 @dataclass
-class AnswerInQuestion(RuleFilter):
-    """Drops questions that hold their answer, word for word (QRelScore paper, section 5)."""
+class AnswerInQuestion(RowFilter):
+    """Drops questions that contain their answer, word for word (QRelScore paper, section 5)."""
 
     def rules(self) -> list[Rule]:
         """One rule."""
@@ -60,12 +65,12 @@ class AnswerInQuestion(RuleFilter):
 
 
 @dataclass
-class GoldDuplicates(RuleFilter):
-    """Drops questions that people have asked of the same passage in the same words."""
+class GoldDuplicates(RowFilter):
+    """Drops questions with the same words as a human question about the same passage."""
 
-    def begin(self, work: Work) -> None:
-        """Remember 16 bytes of each human question."""
-        self._keys = {question_key(example.context, example.question) for example in work.gold}
+    def prepare(self, resources: FilterResources) -> None:
+        """Keep 16 bytes of each human question."""
+        self._keys = {question_key(example.context, example.question) for example in resources.gold}
 
     def rules(self) -> list[Rule]:
         """One rule."""
@@ -73,20 +78,20 @@ class GoldDuplicates(RuleFilter):
 
 
 @dataclass
-class Duplicates(RuleFilter):
-    """Of candidates with the same words about the same passage lets the first in the file pass, whatever its answer.
+class Duplicates(RowFilter):
+    """Of candidates with the same words about the same passage keeps the first in the file, whatever its answer.
 
-    It remembers what it let through, so it belongs behind the other rules.
+    It compares with the candidates that it has kept, so it belongs after the other row filters.
     """
 
     def rules(self) -> list[Rule]:
-        """One rule, with a memory of 16 bytes for each candidate it lets pass."""
+        """One rule, which keeps 16 bytes for each candidate that passes."""
         passed: set[bytes] = set()
 
         def repeats(record: Record) -> bool:
-            before = len(passed)
+            size = len(passed)
             passed.add(_key(record))
-            return len(passed) == before
+            return len(passed) == size
 
         return [Rule("duplicate of candidate", repeats)]
 
@@ -96,16 +101,16 @@ def _key(record: Record) -> bytes:
 
 
 @dataclass
-class WellFormed(RuleFilter):
-    """Drops what is no well-formed question; each test can be switched off.
+class WellFormed(RowFilter):
+    """Drops questions that are not well-formed; each test can be switched off.
 
     Args:
-        question_mark: it ends in a question mark, of whatever script, behind which brackets and quotes may close.
-        question_word: it has a question word, or begins with an auxiliary verb; passed by languages without a table.
+        question_mark: the question ends in a question mark of any script; closing brackets and quotes may follow.
+        question_word: it has a question word, or begins with an auxiliary verb; languages without a table pass.
         balanced: brackets close in order, double quotes come in pairs.
-        repeated_ngram: no so many words in a row come twice, and no word follows itself; 0 is off. What the passage
-            repeats as well ("Duran Duran") is allowed.
-        special_tokens: no leftover of a tokenizer, such as `<extra_id_0>` or `[UNK]`, that the passage has not.
+        repeated_ngram: no n-gram of this many words occurs twice, and no word follows itself; 0 is off. Repetitions
+            that are also in the passage ("Duran Duran") are allowed.
+        special_tokens: no special token of a tokenizer, such as `<extra_id_0>` or `[UNK]`, that is not in the passage.
         language: of the question words: en, de, fr, es.
     """
 
@@ -116,14 +121,14 @@ class WellFormed(RuleFilter):
     special_tokens: bool = True
     language: str = "en"
 
-    def faults(self) -> list[tuple[bool, str]]:
-        """A negative length; a word in place of a language's code."""
+    def option_errors(self) -> list[tuple[bool, str]]:
+        """A negative length; a language that is not a code."""
         known = ", ".join(LANGUAGES)
         return [
             (self.repeated_ngram < 0, f"repeated_ngram={self.repeated_ngram} must not be negative"),
             (
                 not re.fullmatch("[a-z]{2,3}", self.language),
-                f"language={self.language} is no code such as en; there are question words for {known}",
+                f"language={self.language} is not a code such as en; there are question words for {known}",
             ),
         ]
 
@@ -143,109 +148,109 @@ class WellFormed(RuleFilter):
 
 
 def has_leftover(question: str, context: str) -> bool:
-    """Say whether a question holds a leftover of a tokenizer; what the passage has too is none: "Ġ" is Maltese."""
+    """Whether a question contains a special token of a tokenizer that is not in the passage ("Ġ" is also Maltese)."""
     return any(match.group() not in context for match in LEFTOVER.finditer(question))
 
 
 def ends_in_mark(question: str) -> bool:
-    """Say whether a question ends in a question mark, behind which brackets and quotes may close.
+    """Whether a question ends in a question mark; closing brackets and quotes may follow it.
 
-    That of Greek is a semicolon; that of Armenian stands within the word that asks.
+    The Greek question mark is a semicolon; the Armenian one is inside the question word.
     """
-    asked = question.rstrip().rstrip(f"{CLOSING}{''.join(QUOTES)}'’‘ ")
-    if asked.endswith(";"):
-        return [script for script, _ in scripts(asked).most_common(1)] == ["GREEK"]
-    return asked.endswith(tuple(QUESTION_MARKS)) or ARMENIAN_MARK in asked
+    stripped = question.rstrip().rstrip(f"{CLOSING}{''.join(QUOTES)}'’‘ ")
+    if stripped.endswith(";"):
+        return [script for script, _ in scripts(stripped).most_common(1)] == ["GREEK"]
+    return stripped.endswith(tuple(QUESTION_MARKS)) or ARMENIAN_MARK in stripped
 
 
 def is_balanced(text: str) -> bool:
-    """Say whether brackets close in order, and double quotes come in pairs."""
-    waiting = []
-    for sign in text:
-        if sign in OPENING:
-            waiting.append(CLOSING[OPENING.index(sign)])
-        elif sign in CLOSING and (not waiting or waiting.pop() != sign):
+    """Whether brackets close in order, and double quotes come in pairs."""
+    expected = []  # closing brackets, innermost last
+    for character in text:
+        if character in OPENING:
+            expected.append(CLOSING[OPENING.index(character)])
+        elif character in CLOSING and (not expected or expected.pop() != character):
             return False
-    return not waiting and all(sum(map(text.count, pair)) % 2 == 0 for pair in QUOTES)
+    return not expected and all(sum(map(text.count, pair)) % 2 == 0 for pair in QUOTES)
 
 
 def repeats_itself(question: str, context: str, length: int) -> bool:
-    """Say whether `length` words in a row come twice in a question, or a word follows itself, where the passage has
-    the same words only once.
-    """
-    found = normalised_words(question)
-    repeated = {run: count for run, count in _runs_of(found, length).items() if count > 1}
-    doubled = {pair for pair in pairwise(found) if len(set(pair)) == 1}
+    """Whether a question repeats an n-gram of `length` words, or a word directly, more often than the passage does."""
+    words = normalised_words(question)
+    repeated = {ngram: count for ngram, count in _ngrams(words, length).items() if count > 1}
+    doubled = {pair for pair in pairwise(words) if len(set(pair)) == 1}
     if not repeated and not doubled:
         return False
-    there = normalised_words(context)
-    known = _runs_of(there, length)
-    return any(known[run] < count for run, count in repeated.items()) or not doubled <= set(pairwise(there))
+    passage_words = normalised_words(context)
+    known = _ngrams(passage_words, length)
+    return any(known[ngram] < count for ngram, count in repeated.items()) or not doubled <= set(
+        pairwise(passage_words)
+    )
 
 
-def _runs_of(found: list[str], length: int) -> Counter[tuple[str, ...]]:
-    """How often each `length` words stand in a row; rows may overlap."""
-    return Counter(tuple(found[i : i + length]) for i in range(len(found) - length + 1))
+def _ngrams(words: list[str], length: int) -> Counter[tuple[str, ...]]:
+    """How often each n-gram of `length` words occurs; occurrences may overlap."""
+    return Counter(tuple(words[i : i + length]) for i in range(len(words) - length + 1))
 
 
 @dataclass
-class Script(RuleFilter):
-    """Keeps questions of whose letters a share of at least `min_share` is of the passage's scripts.
+class PassageScript(RowFilter):
+    """Keeps questions of whose letters at least the fraction `min_share` is in a script of the passage.
 
-    A script is the passage's when `passage_share` of its letters are of it; a name that stands in the passage (`NASA`
-    in Arabic text) counts as its own too. Tells Russian from English, not French from English; passages and questions
-    without letters pass.
+    A script belongs to the passage if at least the fraction `passage_share` of its letters is in it; words that also
+    occur in the passage (`NASA` in Arabic text) count as well. This distinguishes Russian from English, but not French
+    from English. If passage or question has no letters, the question passes.
     """
 
     min_share: float = 0.9
     passage_share: float = 0.05
 
-    def faults(self) -> list[tuple[bool, str]]:
-        """Shares beyond 0 and 1."""
-        shares = {"min_share": self.min_share, "passage_share": self.passage_share}
-        return [(not 0 <= share <= 1, f"{name}={share} is not in [0, 1]") for name, share in shares.items()]
+    def option_errors(self) -> list[tuple[bool, str]]:
+        """Fractions outside [0, 1]."""
+        fractions = {"min_share": self.min_share, "passage_share": self.passage_share}
+        return [(not 0 <= value <= 1, f"{name}={value} is not in [0, 1]") for name, value in fractions.items()]
 
     def rules(self) -> list[Rule]:
         """One rule."""
-        return [Rule("other script than the passage", self._is_foreign)]
+        return [Rule("other script than the passage", self._has_other_script)]
 
-    def _is_foreign(self, record: Record) -> bool:
+    def _has_other_script(self, record: Record) -> bool:
         passage, question = scripts(record["context"]), scripts(record["question"])
         if not passage or not question:
             return False
-        own = {name for name, count in passage.items() if count >= self.passage_share * passage.total()}
-        foreign = [run for run in _script_runs(record["question"]) if run[0] not in own]
-        if foreign:
+        allowed = {name for name, count in passage.items() if count >= self.passage_share * passage.total()}
+        others = [run for run in _script_runs(record["question"]) if run[0] not in allowed]
+        if others:
             known = set(_script_runs(record["context"]))
-            foreign = [run for run in foreign if run not in known]
-        return question.total() - sum(len(run) for _, run in foreign) < self.min_share * question.total()
+            others = [run for run in others if run not in known]
+        return question.total() - sum(len(letters) for _, letters in others) < self.min_share * question.total()
 
 
 def scripts(text: str) -> Counter[str]:
-    """How many letters of each script a text has; marks that go with letters do not count."""
-    found = Counter[str]()
-    for script, run in _script_runs(text):
-        found[script] += len(run)
-    return found
+    """The number of letters of each script in a text; combining marks do not count."""
+    counts = Counter[str]()
+    for script, letters in _script_runs(text):
+        counts[script] += len(letters)
+    return counts
 
 
 def _script_runs(text: str) -> Iterator[tuple[str, str]]:
-    """Script and letters of each run of neighbouring letters of one script: the words, where words stand apart."""
-    for script, run in groupby(unicodedata.normalize("NFC", text).casefold(), _script):
+    """Script and letters of each run of letters of one script: the words, in languages that separate words."""
+    for script, letters in groupby(unicodedata.normalize("NFC", text).casefold(), _script):
         if script:
-            yield script, "".join(run)
+            yield script, "".join(letters)
 
 
 _SHARED = {"HIRAGANA": "KANA", "KATAKANA": "KANA", "KATAKANA-HIRAGANA": "KANA", "IDEOGRAPHIC": "CJK"}
 
 
 @cache
-def _script(sign: str) -> str:
-    """The first word of a letter's Unicode name, which is its script: LATIN, CYRILLIC or CJK, say.
+def _script(character: str) -> str:
+    """The script of a letter, which is the first word of its Unicode name: LATIN, CYRILLIC, CJK and so on.
 
-    Both kinds of kana, and the signs that lengthen or repeat a character, are one script with what they belong to.
+    Hiragana, katakana and their length marks are one script; so are CJK characters and their iteration marks.
     """
-    if not sign.isalpha():
+    if not character.isalpha():
         return ""
-    name = unicodedata.name(sign, "").removeprefix("FULLWIDTH ").removeprefix("HALFWIDTH ").split(" ")[0]
+    name = unicodedata.name(character, "").removeprefix("FULLWIDTH ").removeprefix("HALFWIDTH ").split(" ")[0]
     return _SHARED.get(name, name)

@@ -1,4 +1,7 @@
-"""Filters that see every candidate before they decide: caps, a balance of question types, and the best by reward."""
+"""Filters that see every candidate before they decide: caps, balance of question types, rewards.
+
+A new filter of this kind is a `SetFilter` in this file, registered in `rl_qg.augmentation.registry`.
+"""
 
 import math
 from array import array
@@ -20,7 +23,7 @@ from rl_qg.text.question_types import LANGUAGES, TYPES, question_type
 class Cap(SetFilter):
     """Keeps at most `per_answer` candidates of an answer span and `per_context` of a passage, the best `by` first.
 
-    Candidates are taken from best to worst wherever they stand, each unless its answer or its passage is full.
+    Candidates are kept from best to worst, until the cap of their answer or passage is reached.
     """
 
     per_answer: int | None = None
@@ -28,37 +31,37 @@ class Cap(SetFilter):
     by: str = "logprob"
     reasons: ClassVar[tuple[str, ...]] = ("beyond the cap of its answer", "beyond the cap of its passage")
 
-    def faults(self) -> list[tuple[bool, str]]:
-        """No cap, or one that leaves nothing."""
+    def option_errors(self) -> list[tuple[bool, str]]:
+        """No cap, or a cap below 1."""
         caps = {"per_answer": self.per_answer, "per_context": self.per_context}
-        faults = [(cap is not None and cap < 1, f"{name}={cap} must be at least 1") for name, cap in caps.items()]
-        return [*faults, (self.per_answer is None and self.per_context is None, "give per_answer or per_context")]
+        errors = [(cap is not None and cap < 1, f"{name}={cap} must be at least 1") for name, cap in caps.items()]
+        return [*errors, (self.per_answer is None and self.per_context is None, "give per_answer or per_context")]
 
-    def listed(self) -> tuple[str, ...]:
-        """Those of the caps that are set."""
+    def active_reasons(self) -> tuple[str, ...]:
+        """The reasons of the caps that are set."""
         caps = (self.per_answer, self.per_context)
         return tuple(reason for cap, reason in zip(caps, self.reasons, strict=True) if cap is not None)
 
-    def begin(self, work: FilterResources) -> None:
-        """Start with nothing."""
-        self._ranking = Ranking(self.by, work.seed)
+    def prepare(self, resources: FilterResources) -> None:
+        """Start without candidates."""
+        self._ranking = Ranking(self.by, resources.seed)
         self._answers, self._passages = array("Q"), array("Q")
 
-    def see(self, place: int, record: Record) -> None:
-        """Remember 40 bytes."""
-        self._ranking.add(place, record)
+    def observe(self, index: int, record: Record) -> None:
+        """Keep 40 bytes."""
+        self._ranking.add(index, record)
         self._answers.append(answer_hash64(record))
         self._passages.append(passage_hash64(record))
 
     def dropped(self) -> Iterator[tuple[int, str]]:
-        """Those for which there is no room."""
+        """Candidates whose answer or passage has reached its cap."""
         answers, passages = Counter[int](), Counter[int]()
-        for index in self._ranking.best_first():
-            answer, passage = self._answers[index], self._passages[index]
+        for row in self._ranking.best_first():
+            answer, passage = self._answers[row], self._passages[row]
             if self.per_answer is not None and answers[answer] >= self.per_answer:
-                yield self._ranking.places[index], self.reasons[0]
+                yield self._ranking.indices[row], self.reasons[0]
             elif self.per_context is not None and passages[passage] >= self.per_context:
-                yield self._ranking.places[index], self.reasons[1]
+                yield self._ranking.indices[row], self.reasons[1]
             else:
                 answers[answer] += 1
                 passages[passage] += 1
@@ -66,13 +69,14 @@ class Cap(SetFilter):
 
 @dataclass
 class TypeBalance(SetFilter):
-    """Keeps question types (`rl_qg.text.question_types`) in balance, and as many candidates as that allows.
+    """Balances question types (`rl_qg.text.question_types`), and keeps as many candidates as that allows.
 
     Args:
-        max_share: the largest share that a type may have of what is kept; one number for all, or by type.
-        shares: instead, the share that each type is to have; types that it does not name are dropped. Where there are
-            no candidates of a type at all, the others share its part.
-        by: which of a type are kept.
+        max_share: the largest fraction of the kept candidates that a type may have; one number for all types, or a
+            number for each type.
+        shares: instead, the fraction of each type; types that are not named are dropped. If a type has no candidates,
+            its fraction is divided among the others.
+        by: the measure or field by which the best candidates of a type are kept.
         language: of the questions.
     """
 
@@ -82,95 +86,99 @@ class TypeBalance(SetFilter):
     language: str = "en"
     reasons: ClassVar[tuple[str, ...]] = ("too many of its question type",)
 
-    def faults(self) -> list[tuple[bool, str]]:
-        """Not exactly one of both; unknown types; shares that do not make a whole."""
+    def option_errors(self) -> list[tuple[bool, str]]:
+        """Not exactly one of both; unknown types; fractions that do not sum to 1."""
         caps, shares = self._caps(), self.shares or {}
         given = {**(self.max_share if isinstance(self.max_share, dict) else {}), **shares}
         unknown = sorted(set(given) - set(TYPES))
         return [
             ((self.max_share is None) == (self.shares is None), "give either max_share or shares"),
             (bool(unknown), f"no question type {', '.join(unknown)}; they are {', '.join(TYPES)}"),
-            (not all(_is_share(share) for share in caps.values()), f"max_share={self.max_share} is not in (0, 1]"),
+            (not all(map(_is_fraction, caps.values())), f"max_share={self.max_share} is not in (0, 1]"),
             (
                 self.shares is not None
-                and not (all(map(_is_share, shares.values())) and math.isclose(sum(shares.values()), 1, abs_tol=1e-6)),
-                f"shares={self.shares} must be above 0 and make 1",
+                and not (
+                    all(map(_is_fraction, shares.values())) and math.isclose(sum(shares.values()), 1, abs_tol=1e-6)
+                ),
+                f"shares={self.shares} must be above 0 and sum to 1",
             ),
             (self.language not in LANGUAGES, f"language={self.language}: there are types for {', '.join(LANGUAGES)}"),
         ]
 
-    def begin(self, work: FilterResources) -> None:
-        """Start with nothing."""
-        self._ranking = Ranking(self.by, work.seed)
+    def prepare(self, resources: FilterResources) -> None:
+        """Start without candidates."""
+        self._ranking = Ranking(self.by, resources.seed)
         self._types = array("B")
 
-    def see(self, place: int, record: Record) -> None:
-        """Remember 25 bytes."""
-        self._ranking.add(place, record)
+    def observe(self, index: int, record: Record) -> None:
+        """Keep 25 bytes."""
+        self._ranking.add(index, record)
         self._types.append(TYPES.index(question_type(record["question"], self.language)))
 
     def dropped(self) -> Iterator[tuple[int, str]]:
-        """The worst of each type that has too many."""
-        there = {TYPES[number]: count for number, count in Counter(self._types).items()}
-        left = self._exact(there) if self.shares is not None else self._capped(there)
-        for index in self._ranking.best_first():
-            kind = TYPES[self._types[index]]
-            if left.get(kind, 0):
-                left[kind] -= 1
+        """The worst candidates of each type that has too many."""
+        counts = {TYPES[number]: count for number, count in Counter(self._types).items()}
+        remaining = self._exact_counts(counts) if self.shares is not None else self._capped_counts(counts)
+        for row in self._ranking.best_first():
+            kind = TYPES[self._types[row]]
+            if remaining.get(kind, 0):
+                remaining[kind] -= 1
             else:
-                yield self._ranking.places[index], self.reasons[0]
+                yield self._ranking.indices[row], self.reasons[0]
 
     def _caps(self) -> dict[str, float]:
         if isinstance(self.max_share, dict):
             return self.max_share
         return {} if self.max_share is None else dict.fromkeys(TYPES, self.max_share)
 
-    def _exact(self, there: Mapping[str, int]) -> dict[str, int]:
-        """The most candidates that have the wanted shares."""
-        wanted = {kind: share for kind, share in (self.shares or {}).items() if there.get(kind)}
-        if not wanted:
+    def _exact_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """The largest counts of each type that have the given fractions."""
+        fractions = {kind: fraction for kind, fraction in (self.shares or {}).items() if counts.get(kind)}
+        if not fractions:
             return {}
-        whole = sum(wanted.values())
-        total = min(there[kind] * whole / share for kind, share in wanted.items())
-        return {kind: math.floor(total * share / whole + 1e-9) for kind, share in wanted.items()}
+        whole = sum(fractions.values())
+        total = min(counts[kind] * whole / fraction for kind, fraction in fractions.items())
+        return {kind: math.floor(total * fraction / whole + 1e-9) for kind, fraction in fractions.items()}
 
-    def _capped(self, there: Mapping[str, int]) -> dict[str, int]:
-        """The most candidates of which no type has more than its share.
+    def _capped_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """The largest counts of each type of which none exceeds its maximal fraction.
 
-        From all candidates downwards: whatever a total allows each type, a smaller total allows no more, so the first
-        total that its own types make up is the largest.
+        The search goes down from all candidates. A smaller total never allows a type more than a larger one, so the
+        first total that equals the sum of the allowed counts is the largest.
         """
-        caps, left = self._caps(), dict(there)
+        caps, allowed = self._caps(), dict(counts)
         total = -1
-        while total != sum(left.values()):
-            total = sum(left.values())
-            left = {kind: min(count, math.floor(caps.get(kind, 1.0) * total + 1e-9)) for kind, count in there.items()}
-        if there and not total:
-            found = ", ".join(f"{kind} {count}" for kind, count in sorted(there.items()))
+        while total != sum(allowed.values()):
+            total = sum(allowed.values())
+            allowed = {
+                kind: min(count, math.floor(caps.get(kind, 1.0) * total + 1e-9)) for kind, count in counts.items()
+            }
+        if counts and not total:
+            types = ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items()))
             raise InputError(
-                f"augment.filters.{self.name}: max_share={self.max_share} can be had of no selection of these types "
-                f"({found}): raise it"
+                f"augment.filters.{self.name}: no selection of these types satisfies max_share={self.max_share} "
+                f"({types}): increase it"
             )
-        return left
+        return allowed
 
 
-def _is_share(share: float) -> bool:
-    return 0 < share <= 1
+def _is_fraction(value: float) -> bool:
+    return 0 < value <= 1
 
 
 @dataclass
 class RewardFilter(SetFilter):
-    """Keeps what a metric of `rewards/` finds good; without a threshold it measures and drops only what has no reward.
+    """Keeps candidates with a high reward; without a threshold it measures, and drops only those without a reward.
 
     Args:
-        metric: its options with `_target_`, as in `configs/reward/`; or a metric's short name; null: the `reward` of
-            the settings.
+        metric: options with `_target_`, as in `configs/reward/`; or the name of a metric; null: the `reward` of the
+            settings.
         field: instead of a metric, a field of the questions file that holds the reward, such as `score`.
         min: the lowest reward that is kept.
-        top_fraction: of each passage this share is kept, the best ones, at least one.
+        top_fraction: the fraction of each passage's candidates that is kept, the best ones, at least one.
         batch_size: candidates at a time.
 
-    Thresholds are the user's, chosen on training passages; validation passages have no part in them.
+    Choose thresholds on training passages, never on validation passages.
     """
 
     metric: Any = None
@@ -180,22 +188,22 @@ class RewardFilter(SetFilter):
     batch_size: int = 256
     reasons: ClassVar[tuple[str, ...]] = ("no reward", "reward too low", "not among the best of its passage")
 
-    def faults(self) -> list[tuple[bool, str]]:
-        """A share beyond 0 and 1; two sources."""
-        share = self.top_fraction
+    def option_errors(self) -> list[tuple[bool, str]]:
+        """A fraction outside (0, 1]; two sources."""
+        fraction = self.top_fraction
         return [
-            (share is not None and not _is_share(share), f"top_fraction={share} is not in (0, 1]"),
+            (fraction is not None and not _is_fraction(fraction), f"top_fraction={fraction} is not in (0, 1]"),
             (self.field is not None and self.metric is not None, "give either metric or field"),
             (self.batch_size < 1, f"batch_size={self.batch_size} must be at least 1"),
         ]
 
-    def listed(self) -> tuple[str, ...]:
-        """Those of the thresholds that are set, and failure."""
+    def active_reasons(self) -> tuple[str, ...]:
+        """The reasons of the thresholds that are set, and failure."""
         limits = (0, self.min, self.top_fraction)
         return tuple(reason for limit, reason in zip(limits, self.reasons, strict=True) if limit is not None)
 
-    def measure(self, work: FilterResources) -> CandidateMeasure | None:
-        """The metric's scores; a metric that fails on a candidate gives it none."""
+    def measure(self, resources: FilterResources) -> CandidateMeasure | None:
+        """The metric's scores; a candidate on which the metric fails has none."""
         if self.field is not None:
             return None
         if not isinstance(self.metric, Mapping):
@@ -203,58 +211,58 @@ class RewardFilter(SetFilter):
         options = dict(self.metric)
 
         def load() -> tuple[MeasureFunction, dict[str, Any]]:
-            reward = work.load_metric(options)
+            reward = resources.load_metric(options)
             if "references" in getattr(reward, "needs", ()):
                 raise InputError(
                     f"augment.filters.{self.name}: the metric compares with references, and candidates have none"
                 )
-            said = {"signature": signature_of(reward), "metric": options}
+            description = {"signature": signature_of(reward), "metric": options}
             scorer = RewardScorer(reward, f"filter {self.name}")
-            return lambda records: _judged(scorer, records), said
+            return lambda records: _scores(scorer, records), description
 
         return CandidateMeasure("reward", {"metric": model_identity(options)}, load, self.batch_size)
 
-    def begin(self, work: FilterResources) -> None:
-        """Start with nothing."""
-        self._ranking = Ranking(self.field or self.name, work.seed)
+    def prepare(self, resources: FilterResources) -> None:
+        """Start without candidates."""
+        self._ranking = Ranking(self.field or self.name, resources.seed)
         self._passages = array("Q")
 
-    def see(self, place: int, record: Record) -> None:
-        """Remember 32 bytes."""
-        self._ranking.add(place, record)
+    def observe(self, index: int, record: Record) -> None:
+        """Keep 32 bytes."""
+        self._ranking.add(index, record)
         self._passages.append(passage_hash64(record))
 
     def dropped(self) -> Iterator[tuple[int, str]]:
-        """First what has no reward or too little; then, of what is left of each passage, the worse part."""
-        values, places = self._ranking.values, self._ranking.places
+        """First those without a reward or with too low a one; then, of the others of each passage, the worst."""
+        values, indices = self._ranking.values, self._ranking.indices
         good = []
-        for index in self._ranking.best_first():
-            if math.isnan(values[index]):
-                yield places[index], self.reasons[0]
-            elif self.min is not None and values[index] < self.min:
-                yield places[index], self.reasons[1]
+        for row in self._ranking.best_first():
+            if math.isnan(values[row]):
+                yield indices[row], self.reasons[0]
+            elif self.min is not None and values[row] < self.min:
+                yield indices[row], self.reasons[1]
             else:
-                good.append(index)
+                good.append(row)
         if self.top_fraction is None:
             return
-        sizes = Counter(self._passages[index] for index in good)
-        taken = Counter[int]()
-        for index in good:
-            passage = self._passages[index]
-            if taken[passage] < math.ceil(self.top_fraction * sizes[passage] - 1e-9):
-                taken[passage] += 1
+        sizes = Counter(self._passages[row] for row in good)
+        kept = Counter[int]()
+        for row in good:
+            passage = self._passages[row]
+            if kept[passage] < math.ceil(self.top_fraction * sizes[passage] - 1e-9):
+                kept[passage] += 1
             else:
-                yield places[index], self.reasons[2]
+                yield indices[row], self.reasons[2]
 
 
-def _judged(scorer: RewardScorer, records: Any) -> list[dict[str, Any]]:
-    scorer.reset_cache()  # or what is measured would hang on what was measured before, in the last digits
+def _scores(scorer: RewardScorer, records: Any) -> list[dict[str, Any]]:
+    scorer.reset_cache()  # otherwise the last digits would depend on what was scored before
     examples = [
         QAExample(r["id"], r["title"], r["context"], "", (Answer(r["answer"], r["answer_start"]),)) for r in records
     ]
-    verdict = scorer(examples, [record["question"] for record in records])
-    parts = {name: [None if math.isnan(v) else v for v in values] for name, values in verdict.parts.items()}
+    batch = scorer(examples, [record["question"] for record in records])
+    parts = {name: [None if math.isnan(v) else v for v in values] for name, values in batch.parts.items()}
     return [
         {"value": score, "parts": {name: values[row] for name, values in parts.items()}}
-        for row, score in enumerate(verdict.scores)
+        for row, score in enumerate(batch.scores)
     ]

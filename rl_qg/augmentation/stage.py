@@ -1,13 +1,13 @@
-"""Augmentation: filter the generated questions, sample some of those kept, and add them to the human ones.
+"""Augmentation: filter the generated questions, sample from those kept, and add them to the human questions.
 
     rl-qg augment questions=questions.jsonl gold=train.json output=augmented.json num_samples=90000
     rl-qg augment filters=strict filters.round_trip.reader=RUN/qa/gold …
 
-The questions are read line by line: once for all rules, once more for each filter that sees all candidates before it
-decides, and once to write; the human examples as their source is read. In memory stand hashes of both, and numbers.
-The sample hangs on the seed and on what the lines say, not on their order; only of candidates that repeat one another,
-the one that stands first is taken. Models measure what has come so far, shared by all processes, into files that a
-killed command goes on with and later ones read (`rl_qg.augmentation.measures`); the rest is the main process's work.
+The questions are read line by line: once for all row filters, once more for each set filter, and once to write. The
+human examples are streamed from their source. Only hashes and numbers of both stay in memory. The sample depends on
+the seed and on the content of the lines, not on their order; only of duplicates the first is kept. Measures by models
+are computed by all processes, and stored in files that are resumed and reused (`rl_qg.augmentation.measures`). The
+main process does the rest.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,78 +53,83 @@ def augment(
     state: PartialState | None = None,
     load_metric: Callable[[Mapping[str, Any]], Reward] = no_metric,
 ) -> dict[str, Any]:
-    """Write `output` (see `rl_qg.augmentation.augmented_files`: gold first, then the sampled candidates, as `synthetic-…`).
+    """Write the augmented set: gold first, then the sampled candidates (see `rl_qg.augmentation.augmented_files`).
 
-    Beside it stand the report that is returned, `<output stem>.report.json` (what came in, what each filter dropped,
-    what was kept and sampled, the settings, and the hashes of what was read), and `<output stem>.card.md`, its card.
-    All kept candidates are taken when they are fewer than `settings.num_samples`. Called by every process.
+    Two files beside the output are written too: the report that is returned, `<output stem>.report.json` (counts of
+    candidates, of drops by reason, kept and sampled; settings; hashes of the inputs), and the data card,
+    `<output stem>.card.md`. If fewer than `settings.num_samples` candidates are kept, all of them are added. Called by
+    every process.
 
     Args:
         questions: the candidates.
-        gold: human questions; none for text without questions.
+        gold: human questions; may be empty.
         output: `.json`, `.jsonl` or `.parquet`.
-        settings: its filters have every metric written out (`rl_qg.augmentation.set_filters.RewardFilter`).
-        state: the processes; None for a single one on the CPU.
+        settings: filters have the complete options of their metrics (`rl_qg.augmentation.set_filters.RewardFilter`).
+        state: the processes; None for a single process on the CPU.
         load_metric: builds the metric that such options describe.
 
     Raises:
-        InputError: with file and line, for a line that is not a whole candidate or is there twice; for options that
-            cannot be; the output is the questions, or its report that of another output; the disk is full.
+        InputError: with file and line, for a line that is not a complete candidate or is repeated; for invalid
+            options; the output is the questions file, or its report belongs to another output; the disk is full.
     """
+    # 1. Build and check everything before the first expensive step.
     questions, output = Path(questions), Path(output)
     state = state or PartialState(cpu=True)
     filters = build_filters(settings.filters)
-    work = FilterResources(gold, settings.seed, state.device, load_metric)
-    measures = {one.name: measure for one in filters if (measure := one.measure(work)) is not None}
+    resources = FilterResources(gold, settings.seed, state.device, load_metric)
+    measures = {filter_.name: measure for filter_ in filters if (measure := filter_.measure(resources)) is not None}
     from_main(state, partial(_check, questions, gold, output, settings, measures))
-    funnel = Funnel([Empty(), *filters], Candidates(questions), work)
-    taken: dict[str, MeasuredValues] = {}
+    # 2. Filter. What a filter measures, it measures on the candidates that are left.
+    funnel = Funnel([Empty(), *filters], Candidates(questions), resources)
+    measured: dict[str, MeasuredValues] = {}
     questions_hash = from_main(state, partial(file_hash, questions)) if measures else ""
-    for one in funnel.filters:
-        if one.name in measures:
+    for filter_ in funnel.filters:
+        if filter_.name in measures:
             marks = from_main(state, funnel.marks)
-            found = measure_candidates(measures[one.name], questions, questions_hash, marks, state)
-            if found is not None:
-                taken[one.name] = found
-                funnel.candidates.measures[one.name] = found.values
-        from_main(state, partial(funnel.add, one))
-    return from_main(state, partial(_Merge(questions, gold, output, settings, taken).finish, funnel))
+            result = measure_candidates(measures[filter_.name], questions, questions_hash, marks, state)
+            if result is not None:
+                measured[filter_.name] = result
+                funnel.candidates.measures[filter_.name] = result.values
+        from_main(state, partial(funnel.apply, filter_))
+    # 3. Sample, write, report.
+    return from_main(state, partial(_Output(questions, gold, output, settings, measured).write, funnel))
 
 
 def check_questions(questions: Path, output: Path, *, accept_changed_data: bool) -> None:
-    """Compare the questions at hand with those that `output` was made from, as its report has them.
+    """Check that the questions file is still the one from which `output` was made, according to its report.
 
     Raises:
-        InputError: they are others, and the user has not said that this is known; the report does not say.
+        InputError: it has changed and `accept_changed_data` is false, or the report has no hash of it.
     """
-    made_from = reported(output, "inputs", "questions", "sha256")
-    if not isinstance(made_from, str):
+    recorded = reported(output, "inputs", "questions", "sha256")
+    if not isinstance(recorded, str):
         raise InputError(f"{report_path(output)}: does not say what {output.name} was made from; delete both")
     name = str(questions)
-    check_unchanged({name: made_from}, {name: file_hash(questions)}, output, accept=accept_changed_data)
+    check_unchanged({name: recorded}, {name: file_hash(questions)}, output, accept=accept_changed_data)
 
 
 def check_inputs(output: Path, read: Iterable[str | Path]) -> None:
-    """Raise `InputError` where the output, its report or its card would be written over a file that is read."""
+    """Raise `InputError` if the output, its report or its card would overwrite a file that is read."""
     check_apart([output, report_path(output), card_path(output)], read)
 
 
 def funnel_table(report: dict[str, Any]) -> str:
-    """Lay out the report's counts as a short table, one line for each step."""
-    rows = [("candidates", report["candidates"]), *((f"- {why}", -count) for why, count in report["dropped"].items())]
+    """Format the report's counts as a short table, one line for each step."""
+    drops = [(f"- {reason}", -count) for reason, count in report["dropped"].items()]
+    rows = [("candidates", report["candidates"]), *drops]
     rows += [("kept", report["kept"]), ("sampled", report["sampled"])]
     rows += [("gold", report["gold"]), ("written", report["written"])]
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {count:>10,}" for name, count in rows]
     if report["sampled"] < report["requested"]:
-        lines.append(f"{report['requested']:,} were asked for; all {report['kept']:,} kept candidates are taken")
+        lines.append(f"{report['requested']:,} were requested; all {report['kept']:,} kept candidates are added")
     return "\n".join(lines)
 
 
 def _check(
     questions: Path, gold: Examples, output: Path, settings: AugmentSettings, measures: Mapping[str, Any]
 ) -> None:
-    """Refuse what cannot be."""
+    """Raise `InputError` for invalid settings, outputs and human questions."""
     if settings.num_samples < 0:
         raise InputError(f"augment.num_samples={settings.num_samples} must not be negative")
     if settings.sampling not in SAMPLERS:
@@ -143,31 +148,31 @@ def _check(
 
 
 @dataclass(frozen=True)
-class _Merge:
-    """The end of the work, in the main process: sample, write, report."""
+class _Output:
+    """The last step, in the main process: sample, write, report."""
 
     questions: Path
     gold: Examples
     output: Path
     settings: AugmentSettings
-    taken: Mapping[str, MeasuredValues]
+    measured: Mapping[str, MeasuredValues]
 
-    def finish(self, funnel: Funnel) -> dict[str, Any]:
-        """Return the report."""
+    def write(self, funnel: Funnel) -> dict[str, Any]:
+        """Write all files and return the report."""
         sampled = self._sample(funnel)
         funnel.candidates.keep_only(sampled)
         try:
-            # Gone until it is written anew: a kill between the two files leaves no report of another one's.
+            # Delete them first: a process killed between the writes must not leave the report of an older output.
             report_path(self.output).unlink(missing_ok=True)
             card_path(self.output).unlink(missing_ok=True)
-            written = write_augmented(self.output, self._rows(funnel.candidates), list(self.taken))
+            written = write_augmented(self.output, self._rows(funnel.candidates), list(self.measured))
             report = self._report(funnel, len(sampled), written)
             write_json(report_path(self.output), report)
             card = write_data_card(report, self.output)
         except OSError as error:
             raise InputError(
-                f"output={self.output}: cannot be written ({error.strerror}); {self.questions} is as it was: make "
-                "room or name another path, and run the command again"
+                f"output={self.output}: cannot be written ({error.strerror}); {self.questions} is unchanged: free "
+                "disk space or name another path, and run the command again"
             ) from None
         print(funnel_table(report))
         if self.settings.hub_dataset is not None:
@@ -175,13 +180,13 @@ class _Merge:
         return report
 
     def _sample(self, funnel: Funnel) -> list[int]:
-        """The places of the candidates that are added."""
+        """The indices of the candidates that are added."""
         settings = self.settings
         sampler = SAMPLERS[settings.sampling](
             settings.num_samples, settings.seed, settings.sample_by, settings.sample_relevance
         )
-        funnel.settle(sampler.see)
-        return sampler.chosen()
+        funnel.read_through(sampler.observe)
+        return sampler.selected()
 
     def _rows(self, candidates: Candidates) -> Iterator[AugmentedRow]:
         yield from map(AugmentedRow, self.gold)
@@ -189,7 +194,7 @@ class _Merge:
 
     def _report(self, funnel: Funnel, sampled: int, written: int) -> dict[str, Any]:
         settings = self.settings
-        named = ("num_samples", "sampling", "sample_by", "sample_relevance", "seed", "filters")
+        reported_settings = ("num_samples", "sampling", "sample_by", "sample_relevance", "seed", "filters")
         sources = getattr(self.gold, "hashes", {})
         return {
             "gold": len(self.gold),
@@ -199,10 +204,10 @@ class _Merge:
             "requested": settings.num_samples,
             "sampled": sampled,
             "written": written,
-            "settings": {name: getattr(settings, name) for name in named},
+            "settings": {name: getattr(settings, name) for name in reported_settings},
             "measures": {
-                name: {"file": str(taken.file), "measured": taken.measured, **taken.note.get("measure", {})}
-                for name, taken in self.taken.items()
+                name: {"file": str(result.file), "measured": result.measured, **result.note.get("measure", {})}
+                for name, result in self.measured.items()
             },
             "inputs": {
                 "questions": {"path": str(self.questions), "sha256": file_hash(self.questions)},
@@ -221,5 +226,5 @@ class _Merge:
             return
         with TemporaryDirectory(dir=self.output.parent) as folder:
             table = Path(folder) / "train.parquet"
-            write_augmented(table, self._rows(candidates), list(self.taken))
+            write_augmented(table, self._rows(candidates), list(self.measured))
             publish(card, table, repository)

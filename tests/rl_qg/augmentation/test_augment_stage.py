@@ -1,4 +1,4 @@
-"""The augmented set: exact counts, a fair sample that the order of lines does not move, and clear errors."""
+"""The augmented set: exact counts, a uniform sample that does not depend on the order of lines, and clear errors."""
 
 import gzip
 import hashlib
@@ -73,13 +73,13 @@ MIXED = [
     candidate(0, 4, "Where?"),
     candidate(0, 5, " "),
     candidate(1, 0, "Where does Max live now, at last?"),
-    candidate(1, 1, "Where does Ada live?"),  # of another passage: no duplicate
+    candidate(1, 1, "Where does Ada live?"),  # about another passage: not a duplicate
     candidate(1, 2, "Wo wohnt Max, né “Mäx”?"),
     candidate(2, 0, "In which city is Eva?"),
 ]
 
 
-def test_what_comes_in_what_is_dropped_and_what_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_and_the_written_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = run(tmp_path, MIXED)
     dropped = {
         "empty": 1,
@@ -123,7 +123,7 @@ def test_what_comes_in_what_is_dropped_and_what_is_written(tmp_path: Path, capsy
     ]
     printed = capsys.readouterr().out
     assert printed == funnel_table(report) + "\n"
-    assert "100 were asked for; all 4 kept candidates are taken" in printed
+    assert "100 were requested; all 4 kept candidates are added" in printed
 
 
 def test_the_table_shows_the_funnel(tmp_path: Path) -> None:
@@ -149,14 +149,14 @@ def many(number: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("num_samples", [0, 1, 7, 39, 40, 41])
-def test_the_sample_has_the_size_asked_for(tmp_path: Path, num_samples: int) -> None:
+def test_the_sample_has_the_requested_size(tmp_path: Path, num_samples: int) -> None:
     report = run(tmp_path, many(40), num_samples=num_samples)
     ids = [e.id for e in augmented(tmp_path)]
     assert (report["kept"], report["sampled"]) == (40, min(num_samples, 40))
     assert len(ids) == len(set(ids)) == 2 + min(num_samples, 40)
     assert ids[:2] == ["g1", "g2"]
-    places = [int(key.rsplit("-", 1)[1]) for key in ids[2:]]
-    assert places == sorted(places)  # in the order of the file
+    indices = [int(key.rsplit("-", 1)[1]) for key in ids[2:]]
+    assert indices == sorted(indices)  # in the order of the file
 
 
 def test_seeds_differ_and_smaller_samples_nest(tmp_path: Path) -> None:
@@ -191,26 +191,26 @@ words = st.sampled_from(["Where", "is", "it", "Ada", "Rome", "now", "and", "then
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    asked=st.lists(st.tuples(st.integers(0, 2), st.lists(words, min_size=2, max_size=7)), min_size=1, max_size=25),
+    questions=st.lists(st.tuples(st.integers(0, 2), st.lists(words, min_size=2, max_size=7)), min_size=1, max_size=25),
     num_samples=st.integers(0, 6),
     seed=st.integers(0, 10**6),
 )
 def test_the_order_of_lines_does_not_matter(
-    tmp_path: Path, asked: list[tuple[int, list[str]]], num_samples: int, seed: int
+    tmp_path: Path, questions: list[tuple[int, list[str]]], num_samples: int, seed: int
 ) -> None:
-    lines = [candidate(p, i, " ".join(question) + "?") for i, (p, question) in enumerate(asked)]
+    lines = [candidate(p, i, " ".join(question) + "?") for i, (p, question) in enumerate(questions)]
     mixed = random.Random(seed).sample(lines, len(lines))
-    found = []
+    results = []
     for folder, order in ((tmp_path / "a", lines), (tmp_path / "b", mixed)):
         folder.mkdir(exist_ok=True)
         report = run(folder, order, num_samples=num_samples)
         sampled = augmented(folder)[2:]
         counts = {name: report[name] for name in ("candidates", "dropped", "kept", "sampled")}
-        found.append((counts, sorted((e.context, e.question.casefold()) for e in sampled)))
+        results.append((counts, sorted((e.context, e.question.casefold()) for e in sampled)))
         assert report["candidates"] == sum(report["dropped"].values()) + report["kept"]
         assert augmented(folder)[:2] == GOLD
         assert all(3 <= len(e.question.split()) <= 6 and e.answers[0].text not in e.question for e in sampled)
-    assert found[0] == found[1]
+    assert results[0] == results[1]
 
 
 GOOD = candidate(0, 1, "In which city is Ada?")
@@ -252,20 +252,20 @@ def test_a_broken_line_is_named_and_nothing_is_written(tmp_path: Path, line: Any
     assert [item.name for item in tmp_path.iterdir()] == ["questions.jsonl"]
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "q.jsonl"
     path.write_bytes(json.dumps(GOOD).encode() + b'\n{"id": "\xff"}\n')
     with pytest.raises(InputError, match=r"q.jsonl: line 2: not UTF-8"):
         augment(path, GOLD, tmp_path / "a.json", settings=paper())
 
 
-def test_two_lines_of_one_name_are_seen_before_a_filter_hides_them(tmp_path: Path) -> None:
+def test_repeated_candidates_are_an_error_even_if_a_filter_drops_one(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"line 2: candidate 4 of id p0 is there already"):
         run(tmp_path, [candidate(0, 4, "Where?"), GOOD | {"candidate": 4}])
     assert run(tmp_path, [candidate(0, 4, "Where?"), GOOD | {"candidate": 5}])["candidates"] == 2
 
 
-def test_inputs_are_not_written_over(tmp_path: Path) -> None:
+def test_inputs_are_not_overwritten(tmp_path: Path) -> None:
     questions = write_lines(tmp_path / "q.jsonl", MIXED)
     write_squad(tmp_path / "gold.json", GOLD)
     (tmp_path / "link.json").symlink_to(tmp_path / "gold.json")
@@ -284,7 +284,7 @@ def test_inputs_are_not_written_over(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_report_is_not_taken_over_by_another_output(tmp_path: Path) -> None:
+def test_the_report_of_another_output_is_not_overwritten(tmp_path: Path) -> None:
     run(tmp_path, MIXED)
     report = report_path(tmp_path / "augmented.json")
     before = report.read_bytes()
@@ -302,21 +302,21 @@ def test_gzipped_questions_are_read_like_others(tmp_path: Path) -> None:
     plain = run(tmp_path, MIXED)
     (tmp_path / "q.jsonl.gz").write_bytes(gzip.compress((tmp_path / "questions.jsonl").read_bytes()))
     (tmp_path / "augmented.json").rename(tmp_path / "plain.json")
-    found = augment(tmp_path / "q.jsonl.gz", GOLD, tmp_path / "augmented.json", settings=paper())
-    assert (found["candidates"], found["kept"], found["dropped"]) == (10, plain["kept"], plain["dropped"])
+    report = augment(tmp_path / "q.jsonl.gz", GOLD, tmp_path / "augmented.json", settings=paper())
+    assert (report["candidates"], report["kept"], report["dropped"]) == (10, plain["kept"], plain["dropped"])
     assert (tmp_path / "augmented.json").read_bytes() == (tmp_path / "plain.json").read_bytes()
     (tmp_path / "half.jsonl.gz").write_bytes((tmp_path / "q.jsonl.gz").read_bytes()[:-9])
     with pytest.raises(InputError, match=r"half\.jsonl\.gz: cannot be read to its end"):
         augment(tmp_path / "half.jsonl.gz", GOLD, tmp_path / "augmented.json", settings=paper())
 
 
-def test_nothing_kept_leaves_the_gold_alone(tmp_path: Path) -> None:
+def test_only_gold_is_written_if_nothing_is_kept(tmp_path: Path) -> None:
     report = run(tmp_path, [candidate(0, 0, "Where?")])
     assert (report["kept"], report["sampled"], report["written"]) == (0, 0, 2)
     assert augmented(tmp_path) == GOLD
 
 
-def test_lines_that_end_in_other_ways(tmp_path: Path) -> None:
+def test_windows_line_ends_and_blank_lines_are_read(tmp_path: Path) -> None:
     path = tmp_path / "q.jsonl"
     texts = [json.dumps(candidate(i, i, f"Where is é number {i}?"), ensure_ascii=False) for i in range(3)]
     path.write_bytes("\r\n \r\n".join(texts).encode())  # Windows ends, blank lines, none at the end
@@ -325,7 +325,7 @@ def test_lines_that_end_in_other_ways(tmp_path: Path) -> None:
     assert [e.question for e in augmented(tmp_path)[2:]] == [f"Where is é number {i}?" for i in range(3)]
 
 
-def test_files_and_settings_that_cannot_be(tmp_path: Path) -> None:
+def test_invalid_files_and_settings_are_errors(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"settings": paper()}
     questions = write_lines(tmp_path / "q.jsonl", [GOOD])
     with pytest.raises(InputError, match=r"nowhere\.jsonl: no such file; give the questions.jsonl"):
@@ -355,15 +355,17 @@ def test_gold_may_be_a_stream(tmp_path: Path) -> None:
     assert (tmp_path / "augmented.json").read_bytes() == text
 
 
-@pytest.mark.parametrize("share", [0.5, 1.0])
-def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path: Path, share: float) -> None:
-    """Room for half of the augmented set, and for all of it but not for the longer report."""
-    lines = MIXED[:2] if share == 1.0 else MIXED
+@pytest.mark.parametrize("fraction", [0.5, 1.0])
+def test_a_full_disk_is_one_error_line_and_leaves_no_partial_file(tmp_path: Path, fraction: float) -> None:
+    """Space for half of the augmented set; then for all of it, but not for the longer report."""
+    lines = MIXED[:2] if fraction == 1.0 else MIXED
     run(tmp_path, lines)
     questions, output = tmp_path / "questions.jsonl", tmp_path / "augmented.json"
     whole = output.read_bytes()
-    message = r"augmented\.json: cannot be written \(File too large\); .*questions\.jsonl is as it was: make room"
-    with room_for(int(len(whole) * share)), pytest.raises(InputError, match=message):
+    message = (
+        r"augmented\.json: cannot be written \(File too large\); .*questions\.jsonl is unchanged: free disk space"
+    )
+    with room_for(int(len(whole) * fraction)), pytest.raises(InputError, match=message):
         augment(questions, GOLD, output, settings=paper())
     assert {path.name for path in tmp_path.iterdir()} == {"questions.jsonl", "augmented.json"}
     assert output.read_bytes() == whole
@@ -371,7 +373,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path: Path, share: 
     assert report_path(output).exists()
 
 
-def test_an_output_made_from_other_questions_is_refused_unless_that_is_known(tmp_path: Path) -> None:
+def test_changed_questions_are_refused_unless_accepted(tmp_path: Path) -> None:
     questions, output = tmp_path / "questions.jsonl", tmp_path / "augmented.json"
     run(tmp_path, MIXED)
     check_questions(questions, output, accept_changed_data=False)
@@ -383,6 +385,6 @@ def test_an_output_made_from_other_questions_is_refused_unless_that_is_known(tmp
     check_questions(questions, output, accept_changed_data=True)
 
 
-def test_the_report_stands_beside_the_output() -> None:
+def test_the_report_is_beside_the_output() -> None:
     assert report_path(Path("x/augmented.json")) == Path("x/augmented.report.json")
     assert report_path(Path("a.b.json")) == Path("a.b.report.json")

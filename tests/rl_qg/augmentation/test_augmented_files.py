@@ -1,4 +1,4 @@
-"""Outputs in every form hold the same questions, and `data.train` reads them back."""
+"""Outputs in every format contain the same questions, and `data.train` reads them back."""
 
 import json
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rl_qg.augmentation.files import AugmentedRow, write_augmented
+from rl_qg.augmentation.augmented_files import AugmentedRow, write_augmented
 from rl_qg.augmentation.stage import augment
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.formats import parquet_rows
@@ -35,7 +35,7 @@ def run(folder: Path, name: str, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.parquet"])
-def test_every_form_is_read_back_as_the_same_examples(tmp_path: Path, name: str) -> None:
+def test_every_format_is_read_back_as_the_same_examples(tmp_path: Path, name: str) -> None:
     report = run(tmp_path, name)
     assert report["written"] == 5
     data = read_examples(tmp_path / name, role="train")
@@ -45,7 +45,7 @@ def test_every_form_is_read_back_as_the_same_examples(tmp_path: Path, name: str)
     assert {path.name for path in tmp_path.iterdir()} == {"q.jsonl", name, "a.report.json", "a.card.md"}
 
 
-def test_flat_rows_say_where_they_come_from(tmp_path: Path) -> None:
+def test_flat_rows_have_source_rank_and_logprob(tmp_path: Path) -> None:
     run(tmp_path, "b.parquet")
     rows = [row for _, _, row in parquet_rows(tmp_path / "b.parquet")]
     assert [row["source"] for row in rows] == ["gold", "gold", "synthetic", "synthetic", "synthetic"]
@@ -59,19 +59,19 @@ def test_measures_are_columns(tmp_path: Path) -> None:
     rows = [AugmentedRow(GOLD[0]), AugmentedRow(GOLD[1], 3, -1.0, {"a": 0.5, "b": float("nan")})]
     for name in ("m.parquet", "m.jsonl"):
         assert write_augmented(tmp_path / name, iter(rows), ["a", "b"]) == 2
-    found = [row for _, _, row in parquet_rows(tmp_path / "m.parquet")]
-    assert [(row["a"], row["b"]) for row in found] == [(None, None), (0.5, None)]
-    assert [json.loads(line) for line in (tmp_path / "m.jsonl").read_text(encoding="utf-8").splitlines()] == found
+    read = [row for _, _, row in parquet_rows(tmp_path / "m.parquet")]
+    assert [(row["a"], row["b"]) for row in read] == [(None, None), (0.5, None)]
+    assert [json.loads(line) for line in (tmp_path / "m.jsonl").read_text(encoding="utf-8").splitlines()] == read
 
 
-def test_text_without_human_questions(tmp_path: Path) -> None:
+def test_gold_may_be_empty(tmp_path: Path) -> None:
     for name in ("a.json", "b.parquet"):
         report = run(tmp_path, name, gold=[], num_samples=2)
         assert (report["gold"], report["written"]) == (0, 2)
         assert all(one.id.startswith("synthetic-") for one in read_examples(tmp_path / name, role="train").examples)
 
 
-def test_numbers_that_a_file_cannot_hold(tmp_path: Path) -> None:
+def test_numbers_that_json_or_parquet_cannot_store(tmp_path: Path) -> None:
     wide = [("-Infinity", None), ("1" + "0" * 400, None), ("NaN", None), ("-2", -2.0)]
     for number, (text, _) in enumerate(wide):
         line = json.dumps(record(f"Where was number {number}?", candidate=3_000_000_000 + number, logprob="@"))
@@ -83,9 +83,9 @@ def test_numbers_that_a_file_cannot_hold(tmp_path: Path) -> None:
     strict = json.JSONDecoder(parse_constant=pytest.fail)
     lines = [strict.decode(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     rows = [row for _, _, row in parquet_rows(tmp_path / "b.parquet")]
-    for found in (lines, rows):
-        assert [row["logprob"] for row in found] == [value for _, value in wide]
-        assert [row["candidate"] for row in found] == [3_000_000_000 + number for number in range(4)]
+    for read in (lines, rows):
+        assert [row["logprob"] for row in read] == [value for _, value in wide]
+        assert [row["candidate"] for row in read] == [3_000_000_000 + number for number in range(4)]
     with pytest.raises(InputError, match=r"line 2: the number under 'logprob' is too large: it has 401 digits"):
         augment(tmp_path / "q.jsonl", [], tmp_path / "a.jsonl", settings=replace(settings, sampling="reward"))
     write_questions(tmp_path / "q.jsonl", [record("Where?", candidate=2**63)])
@@ -93,14 +93,14 @@ def test_numbers_that_a_file_cannot_hold(tmp_path: Path) -> None:
         augment(tmp_path / "q.jsonl", [], tmp_path / "b.parquet", settings=settings)
 
 
-def test_a_measure_named_as_a_column_is_refused(tmp_path: Path) -> None:
+def test_a_measure_with_the_name_of_a_column_is_refused(tmp_path: Path) -> None:
     filters = {"title": {"kind": "reward", "metric": {"_target_": "x"}}}
     with pytest.raises(InputError, match=r"augment\.filters\.title: is the name of a column"):
         run(tmp_path, "a.parquet", filters=filters)
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_a_full_disk_leaves_no_half_file(tmp_path: Path, name: str) -> None:
+def test_a_full_disk_leaves_no_partial_file(tmp_path: Path, name: str) -> None:
     write_questions(tmp_path / "q.jsonl", LINES)
     with room_for(900), pytest.raises(InputError, match=r"cannot be written \(.*File too large\)"):
         augment(tmp_path / "q.jsonl", GOLD, tmp_path / name, settings=SETTINGS)

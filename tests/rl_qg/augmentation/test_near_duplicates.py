@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_qg.augmentation.candidates import Candidates
-from rl_qg.augmentation.funnel import Funnel, Work
+from rl_qg.augmentation.funnel import FilterResources, Funnel
 from rl_qg.augmentation.near_duplicates import NearDuplicates, TokenSets, shingles, similar_to_earlier, similarity
 from rl_qg.data.examples import Answer, QAExample
 from tests.questions import PASSAGE, record, write_questions
@@ -18,16 +18,16 @@ texts = st.lists(st.frozensets(st.sampled_from("abcdefgh"), min_size=1), max_siz
 
 
 def slow(sets: list[frozenset[str]], threshold: float, fixed: int) -> list[tuple[int, int]]:
-    """As `similar_to_earlier`, by definition."""
+    """`similar_to_earlier` by its definition."""
     kept: list[int] = []
-    found = []
-    for number, own in enumerate(sets):
-        alike = [other for other in kept if len(own & sets[other]) / len(own | sets[other]) >= threshold]
-        if alike and number >= fixed:
-            found.append((number, min(alike)))
+    pairs = []
+    for number, tokens in enumerate(sets):
+        similar = [other for other in kept if len(tokens & sets[other]) / len(tokens | sets[other]) >= threshold]
+        if similar and number >= fixed:
+            pairs.append((number, min(similar)))
         else:
             kept.append(number)
-    return found
+    return pairs
 
 
 @given(sets=texts, threshold=st.sampled_from([0.1, 0.25, 0.5, 0.6, 0.75, 0.8, 1.0]), fixed=st.integers(0, 5))
@@ -40,7 +40,7 @@ def test_the_prefix_filter_misses_nothing(sets: list[frozenset[str]], threshold:
 
 
 @given(sets=texts)
-def test_sorting_leaves_sets_what_they_are_with_one_order_for_all(sets: list[frozenset[str]]) -> None:
+def test_sorting_by_rarity_keeps_the_sets_and_uses_one_order_for_all(sets: list[frozenset[str]]) -> None:
     tokens = TokenSets()
     for one in sets:
         tokens.add(one)
@@ -49,11 +49,11 @@ def test_sorting_leaves_sets_what_they_are_with_one_order_for_all(sets: list[fro
     assert [set(tokens[number]) for number in range(len(tokens))] == before
     counts = {token: sum(token in one for one in before) for one in before for token in one}
     for number in range(len(tokens)):
-        own = list(tokens[number])
-        assert own == sorted(own, key=lambda token: (counts[token], token))
+        members = list(tokens[number])
+        assert members == sorted(members, key=lambda token: (counts[token], token))
 
 
-def test_similarity_by_hand() -> None:
+def test_similarity_of_worked_cases() -> None:
     assert similarity([1, 2, 3], [2, 3, 4, 5]) == 2 / 5
     assert similarity([1], [1]) == 1
     assert similarity([1], [2]) == 0
@@ -66,13 +66,13 @@ def test_shingles() -> None:
 
 
 def outcome(tmp_path: Path, lines: list[dict[str, Any]], **options: Any) -> tuple[dict[str, int], set[str]]:
-    """The counts, and `id-candidate` of those that are left."""
+    """The counts, and `id-candidate` of the kept candidates."""
     gold = [QAExample("g", "", PASSAGE, "When did Ada meet Charles Babbage?", (Answer("Ada", 0),))]
     filters = [NearDuplicates(**options)]
-    funnel = Funnel(filters, Candidates(write_questions(tmp_path / "q.jsonl", lines)), Work(gold=gold))
-    funnel.add(filters[0])
+    funnel = Funnel(filters, Candidates(write_questions(tmp_path / "q.jsonl", lines)), FilterResources(gold=gold))
+    funnel.apply(filters[0])
     left: set[str] = set()
-    funnel.settle(lambda place, one: left.add(f"{one['id']}-{one['candidate']}"))
+    funnel.read_through(lambda index, one: left.add(f"{one['id']}-{one['candidate']}"))
     return funnel.counts, left
 
 
@@ -84,7 +84,7 @@ LINES = [
 ]
 
 
-def test_the_better_of_two_stays_and_gold_before_both(tmp_path: Path) -> None:
+def test_the_better_of_two_is_kept_and_human_questions_come_first(tmp_path: Path) -> None:
     counts, left = outcome(tmp_path, LINES)
     assert counts == {"near duplicate of gold": 1, "near duplicate of candidate": 1}
     assert left == {"q-1", "other-4"}

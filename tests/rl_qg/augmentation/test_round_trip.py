@@ -1,4 +1,4 @@
-"""The round trip: batched by length it finds what reading one question after the other finds."""
+"""The round-trip filter: batches give the same answers as single questions; thresholds, files and errors."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from accelerate import PartialState
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-from rl_qg.augmentation.funnel import Work
+from rl_qg.augmentation.funnel import FilterResources
 from rl_qg.augmentation.round_trip import RoundTrip
 from rl_qg.augmentation.stage import augment
 from rl_qg.readers.model import load_model
@@ -21,24 +21,24 @@ from tests.toy_reader import save_bert, toy_examples, toy_tokenizer
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A reader of random weights, which answers something all the same."""
+    """A reader with random weights, which gives varied answers."""
     folder = save_bert(tmp_path_factory.mktemp("bert"))
     torch.manual_seed(1)
     model = load_model(str(folder))
     with torch.no_grad():
         model.qa_outputs.weight.mul_(20)  # type: ignore[union-attr,operator]
-    whole = tmp_path_factory.mktemp("reader")
-    model.save_pretrained(whole)
-    toy_tokenizer(model_input_names=["input_ids", "token_type_ids", "attention_mask"]).save_pretrained(whole)
-    return str(whole)
+    saved = tmp_path_factory.mktemp("reader")
+    model.save_pretrained(saved)
+    toy_tokenizer(model_input_names=["input_ids", "token_type_ids", "attention_mask"]).save_pretrained(saved)
+    return str(saved)
 
 
 def candidates(count: int) -> list[dict[str, Any]]:
-    found = []
+    records = []
     for number, one in enumerate(toy_examples(count, seed=3)):
         longer = f"{one.context}{' and the very old horse ran' * (number % 4)}"
-        found.append(record(one.question, one.answers[0].text, longer, id=one.id, candidate=number))
-    return found
+        records.append(record(one.question, one.answers[0].text, longer, id=one.id, candidate=number))
+    return records
 
 
 def slow_answer(reader: str, one: dict[str, Any], longest: int) -> str:
@@ -61,15 +61,15 @@ def test_batches_give_what_single_questions_give(reader: str) -> None:
     lines = candidates(14)
     options = RoundTrip(reader=reader, max_length=64, doc_stride=16, max_answer_length=4, n_best=60, batch_size=5)
     options.name = "round_trip"
-    take, said = options.measure(Work()).load()
-    found = take(lines)
+    measure, description = options.measure(FilterResources()).load()
+    results = measure(lines)
     expected = [slow_answer(reader, one, 4) for one in lines]
-    assert [one["answer"] for one in found] == expected
-    assert [one["value"] for one in found] == [
+    assert [one["answer"] for one in results] == expected
+    assert [one["value"] for one in results] == [
         f1(text, one["answer"]) for text, one in zip(expected, lines, strict=True)
     ]
     assert len(set(expected)) > 3
-    assert said == {"reader": reader}
+    assert description == {"reader": reader}
 
 
 def run(folder: Path, reader: str, **options: Any) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def run(folder: Path, reader: str, **options: Any) -> dict[str, Any]:
     )
 
 
-def test_the_threshold_decides_and_needs_no_new_reading(tmp_path: Path, reader: str) -> None:
+def test_another_threshold_reuses_the_stored_measures(tmp_path: Path, reader: str) -> None:
     write_questions(tmp_path / "q.jsonl", candidates(14))
     report = run(tmp_path, reader, min_f1=0.0)
     assert (report["kept"], report["measures"]["round_trip"]["measured"]) == (14, 14)
@@ -101,7 +101,7 @@ def test_the_threshold_decides_and_needs_no_new_reading(tmp_path: Path, reader: 
     assert len(list(tmp_path.glob("q.round_trip-*.jsonl"))) == 2
 
 
-def test_what_is_no_reader_is_one_clear_line(tmp_path: Path, reader: str, distilbert: Path) -> None:
+def test_an_unusable_reader_is_one_clear_error(tmp_path: Path, reader: str, distilbert: Path) -> None:
     write_questions(tmp_path / "q.jsonl", candidates(2))
     for name, options, message in (
         (str(distilbert), {}, r"augment\.filters\.round_trip\.reader=.*: has no trained span head; train one with"),

@@ -1,4 +1,4 @@
-"""Samples: the best by a number, and maximal marginal relevance against its definition; no order of lines matters."""
+"""Samplers: the best by a number, maximal marginal relevance against its definition, and every order of lines."""
 
 import random
 from typing import Any
@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.augmentation.sampling import SAMPLERS, Best, Diverse
+from rl_qg.augmentation.sampling import SAMPLERS, BestSampler, DiverseSampler
 from rl_qg.text.words import normalised_words
 from tests.questions import record
 
 
 def drawn(count: int, seed: int) -> list[dict[str, Any]]:
-    """Candidates of four passages, made of few words, some as good as others."""
+    """Candidates of four passages, made of few words, some equally good."""
     draw = random.Random(seed)
     return [
         record(
@@ -27,66 +27,66 @@ def drawn(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 def sample(name: str, lines: list[dict[str, Any]], count: int, **options: Any) -> list[str]:
-    """The ids of the chosen ones."""
+    """The ids of the selected candidates."""
     settings = {"seed": 0, "by": "logprob", "relevance": 0.5, **options}
     sampler = SAMPLERS[name](count, *settings.values())
-    for place, one in enumerate(lines):
-        sampler.see(place, one)
-    return [lines[place]["id"] for place in sampler.chosen()]
+    for index, one in enumerate(lines):
+        sampler.observe(index, one)
+    return [lines[index]["id"] for index in sampler.selected()]
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
 @pytest.mark.parametrize("count", [0, 1, 7, 30, 40])
-def test_a_sample_is_as_large_as_can_be_and_hangs_on_no_order(name: str, count: int) -> None:
+def test_a_sample_has_the_given_size_and_does_not_depend_on_the_order(name: str, count: int) -> None:
     lines = drawn(30, 1)
     for number, one in enumerate(lines):
-        one["question"] += f" {number}"  # or equal ones could stand for one another
+        one["question"] += f" {number}"  # otherwise equal ones could replace one another
     first = sample(name, lines, count)
     assert len(set(first)) == len(first) == min(count, 30)
-    places = [next(n for n, one in enumerate(lines) if one["id"] == key) for key in first]
-    assert places == sorted(places)
+    indices = [next(n for n, one in enumerate(lines) if one["id"] == key) for key in first]
+    assert indices == sorted(indices)
     for seed in range(3):
         mixed = random.Random(seed).sample(lines, len(lines))
         assert set(sample(name, mixed, count)) == set(first)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_seeds_differ_where_candidates_are_equal(name: str) -> None:
+def test_the_seed_decides_between_equal_candidates(name: str) -> None:
     lines = [record(f"who {n}", id=f"q{n}", context=f"{n} London") for n in range(30)]
-    found = [frozenset(sample(name, lines, 10, seed=seed)) for seed in range(3)]
-    assert len(set(found)) == 3
+    samples = [frozenset(sample(name, lines, 10, seed=seed)) for seed in range(3)]
+    assert len(set(samples)) == 3
 
 
-def test_the_best_are_the_best() -> None:
+def test_the_reward_sampler_selects_the_best() -> None:
     lines = drawn(30, 2)
     chosen = set(sample("reward", lines, 12))
     worst = min(one["logprob"] for one in lines if one["id"] in chosen)
     assert all(one["logprob"] <= worst for one in lines if one["id"] not in chosen)
-    assert Best(0, 0).chosen() == []
+    assert BestSampler(0, 0).selected() == []
 
 
-def slow_mmr(sampler: Diverse, lines: list[dict[str, Any]], count: int, relevance: float) -> list[int]:
-    """Carbonell and Goldstein's definition: all candidates compared with all that were taken, each time."""
-    order = sampler._ranking.best_first().tolist()  # ties are the seed's
+def slow_mmr(sampler: DiverseSampler, lines: list[dict[str, Any]], count: int, relevance: float) -> list[int]:
+    """Carbonell and Goldstein's definition: in each step all candidates are compared with all selected ones."""
+    order = sampler._ranking.best_first().tolist()  # the seed decides ties
     rank = {index: number for number, index in enumerate(order)}
     last = max(1, len(lines) - 1)
 
-    def likeness(one: int, other: int) -> float:
+    def jaccard(one: int, other: int) -> float:
         if lines[one]["context"] != lines[other]["context"]:
             return 0.0
         first, second = set(normalised_words(lines[one]["question"])), set(normalised_words(lines[other]["question"]))
         return len(first & second) / len(first | second)
 
-    taken: list[int] = []
-    while len(taken) < min(count, len(lines)):
+    selected: list[int] = []
+    while len(selected) < min(count, len(lines)):
 
         def score(index: int) -> float:
-            near = max((likeness(index, other) for other in taken), default=0.0)
-            return relevance * (1 - rank[index] / last) - (1 - relevance) * near
+            nearest = max((jaccard(index, other) for other in selected), default=0.0)
+            return relevance * (1 - rank[index] / last) - (1 - relevance) * nearest
 
-        left = [index for index in range(len(lines)) if index not in taken]
-        taken.append(min(left, key=lambda index: (-score(index), rank[index])))
-    return taken
+        remaining = [index for index in range(len(lines)) if index not in selected]
+        selected.append(min(remaining, key=lambda index: (-score(index), rank[index])))
+    return selected
 
 
 @given(
@@ -95,17 +95,15 @@ def slow_mmr(sampler: Diverse, lines: list[dict[str, Any]], count: int, relevanc
     count=st.integers(0, 25),
     relevance=st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]),
 )
-def test_maximal_marginal_relevance_is_that_of_the_definition(
-    seed: int, size: int, count: int, relevance: float
-) -> None:
+def test_maximal_marginal_relevance_follows_its_definition(seed: int, size: int, count: int, relevance: float) -> None:
     lines = drawn(size, seed)
-    sampler = Diverse(count, 0, "logprob", relevance)
-    for place, one in enumerate(lines):
-        sampler.see(place, one)
-    assert list(sampler._in_turn()) == slow_mmr(sampler, lines, count, relevance)
+    sampler = DiverseSampler(count, 0, "logprob", relevance)
+    for index, one in enumerate(lines):
+        sampler.observe(index, one)
+    assert list(sampler._selected_rows()) == slow_mmr(sampler, lines, count, relevance)
 
 
-def test_relevance_alone_takes_the_best_and_difference_alone_what_is_new() -> None:
+def test_high_relevance_selects_the_best_and_low_relevance_different_ones() -> None:
     lines = drawn(30, 3)
     assert sample("diverse", lines, 9, relevance=1.0) == sample("reward", lines, 9)
     equal = [record("who is it", id=f"a{n}", logprob=5.0) for n in range(5)] + [record("why so", id="b")]

@@ -1,4 +1,4 @@
-"""Filters from YAML: their order, kinds and options, and one clear line for what cannot be."""
+"""Filters from YAML: their order, kinds and options, and one clear error for invalid ones."""
 
 import re
 from collections.abc import Mapping
@@ -10,20 +10,20 @@ import yaml
 
 from rl_qg.augmentation.funnel import Record
 from rl_qg.augmentation.near_duplicates import NearDuplicates
-from rl_qg.augmentation.registry import KINDS, build_filters
+from rl_qg.augmentation.registry import FILTERS, build_filters
 from rl_qg.augmentation.row_filters import Length
 from rl_qg.commands.catalogue import CONFIGS
 from rl_qg.runtime.errors import InputError
 
 
-def test_filters_stand_in_the_order_of_the_file_and_null_is_none() -> None:
-    made = build_filters({"near_duplicates": {"threshold": 1}, "duplicates": None, "length": {"max_words": 9}})
-    assert made == [NearDuplicates(threshold=1), Length(max_words=9)]
-    assert [one.name for one in made] == ["near_duplicates", "length"]
+def test_filters_keep_the_order_of_the_file_and_null_is_left_out() -> None:
+    filters = build_filters({"near_duplicates": {"threshold": 1}, "duplicates": None, "length": {"max_words": 9}})
+    assert filters == [NearDuplicates(threshold=1), Length(max_words=9)]
+    assert [filter_.name for filter_ in filters] == ["near_duplicates", "length"]
     assert build_filters({}) == []
 
 
-def test_one_kind_twice() -> None:
+def test_two_filters_of_one_kind_have_different_names() -> None:
     first, second = build_filters({"length": {}, "short": {"kind": "length", "max_words": 12}})
     assert (first.name, first.prefix) == ("length", "")
     assert (second.name, second.prefix) == ("short", "short: ")
@@ -31,12 +31,12 @@ def test_one_kind_twice() -> None:
 
 
 def keep(record: Record, limit: int = 0) -> bool:
-    """Somebody else's filter."""
+    """A custom filter: a function."""
     return len(record["question"]) > limit
 
 
 class Keeper:
-    """The same as an object."""
+    """The same custom filter as an object."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -45,23 +45,23 @@ class Keeper:
         return keep(record, self.limit)
 
 
-class Silent:
-    """Not to be called."""
+class NotCallable:
+    """Cannot be called."""
 
 
 @pytest.mark.parametrize("name", ["keep", "Keeper"])
-def test_somebody_elses_filter(name: str) -> None:
-    (made,) = build_filters({"mine": {"_target_": f"tests.rl_qg.augmentation.test_filter_table.{name}", "limit": 3}})
-    (rule,) = made.rules()  # type: ignore[attr-defined]
-    assert made.listed() == (rule.reason,) == ("mine",)
+def test_a_custom_filter_is_a_function_or_an_object(name: str) -> None:
+    (custom,) = build_filters({"mine": {"_target_": f"tests.rl_qg.augmentation.test_registry.{name}", "limit": 3}})
+    (rule,) = custom.rules()  # type: ignore[attr-defined]
+    assert custom.active_reasons() == (rule.reason,) == ("mine",)
     assert [rule.rejects({"question": text}) for text in ("Who", "Whom")] == [True, False]
 
 
-def test_what_goes_wrong_in_somebody_elses_filter_is_one_line() -> None:
-    (made,) = build_filters(
+def test_an_exception_in_a_custom_filter_is_one_error_line() -> None:
+    (custom,) = build_filters(
         {"mine": {"_target_": "json.dumps", "limitt": 3}}
     )  # takes any option, and fails on this one
-    (rule,) = made.rules()  # type: ignore[attr-defined]
+    (rule,) = custom.rules()  # type: ignore[attr-defined]
     with pytest.raises(InputError, match=r"augment\.filters\.mine: TypeError: .*'limitt'"):
         rule.rejects({"question": "Who?"})
 
@@ -78,7 +78,7 @@ def test_what_goes_wrong_in_somebody_elses_filter_is_one_line() -> None:
         ({"length": {"min_words": True}}, r"length\.min_words=True must be a whole number"),
         ({"length": {"min_words": 40}}, r"length: min_words=40 is above max_words=30"),
         ({"well_formed": {"balanced": 1}}, r"well_formed\.balanced=1 must be true or false"),
-        ({"well_formed": {"language": "English"}}, r"well_formed: language=English is no code such as en"),
+        ({"well_formed": {"language": "English"}}, r"well_formed: language=English is not a code such as en"),
         ({"well_formed": {"repeated_ngram": -1}}, r"repeated_ngram=-1 must not be negative"),
         ({"language": {"min_share": 1.2}}, r"language: min_share=1.2 is not in \[0, 1\]"),
         ({"near_duplicates": {"threshold": 0}}, r"near_duplicates: threshold=0 is not in \(0, 1\]"),
@@ -99,7 +99,7 @@ def test_what_goes_wrong_in_somebody_elses_filter_is_one_line() -> None:
         ),
         ({"question_types": {"max_share": {"wat": 0.5}}}, r"no question type wat; they are what, .*other"),
         ({"question_types": {"max_share": 0}}, r"max_share=0 is not in \(0, 1\]"),
-        ({"question_types": {"shares": {"what": 0.5}}}, r"shares=.* must be above 0 and make 1"),
+        ({"question_types": {"shares": {"what": 0.5}}}, r"shares=.* must be above 0 and sum to 1"),
         ({"question_types": {"max_share": 0.5, "language": "ja"}}, r"language=ja: there are types for en, de, fr, es"),
         (
             {"mine": {"_target_": f"{__name__}.keep", "limitt": 3}},
@@ -109,11 +109,11 @@ def test_what_goes_wrong_in_somebody_elses_filter_is_one_line() -> None:
         ({"mine": {"_target_": "nowhere.keep"}}, r"mine\._target_=nowhere\.keep: cannot be imported"),
         ({"mine": {"_target_": "keep"}}, r"mine\._target_=keep: cannot be imported"),
         (
-            {"mine": {"_target_": "tests.rl_qg.augmentation.test_filter_table.Keeper"}},
+            {"mine": {"_target_": "tests.rl_qg.augmentation.test_registry.Keeper"}},
             r"mine\._target_=.*Keeper: .*limit",
         ),
         (
-            {"mine": {"_target_": "tests.rl_qg.augmentation.test_filter_table.Silent"}},
+            {"mine": {"_target_": "tests.rl_qg.augmentation.test_registry.NotCallable"}},
             r"cannot be called with a record",
         ),
     ],
@@ -128,8 +128,8 @@ def test_what_cannot_be_is_one_clear_line(options: dict[str, Any], message: str)
 
 
 def test_every_option_of_every_filter_has_a_default_and_is_documented() -> None:
-    guide = (CONFIGS.parent / "docs" / "augmentation.md").read_text(encoding="utf-8")
-    for name, kind in KINDS.items():
+    guide = (CONFIGS.parent / "docs" / "how-to" / "augment.md").read_text(encoding="utf-8")
+    for name, kind in FILTERS.items():
         assert f"`{name}`" in guide
         for field in fields(kind):  # type: ignore[arg-type]
             assert f"`{field.name}`" in guide, f"{name}.{field.name}"

@@ -20,7 +20,7 @@ ROWS_AT_ONCE = 4096
 
 @dataclass(frozen=True)
 class AugmentedRow:
-    """One question, and for a generated one its rank among the candidates, log-probability and measures."""
+    """One question; of a generated question also its rank among the candidates, log-probability and measures."""
 
     example: QAExample
     candidate: int | None = None
@@ -46,7 +46,7 @@ def synthetic_row(record: Mapping[str, Any]) -> AugmentedRow:
 
 
 def _finite(value: Any) -> float | None:
-    """A number as a float; None for what is none, or none that JSON and Parquet have."""
+    """A finite number as a float; None for everything else."""
     try:
         return float(value) if type(value) in (int, float) and isfinite(value) else None
     except OverflowError:  # a whole number of hundreds of digits
@@ -54,19 +54,19 @@ def _finite(value: Any) -> float | None:
 
 
 def check_output(output: Path, measures: Iterable[str]) -> None:
-    """Raise `InputError` for a file of unknown kind, or a measure named as a column is."""
+    """Raise `InputError` for a file of unknown kind, or a measure with the name of a column."""
     if output.suffix not in ENDINGS:
         raise InputError(
             f"{output}: the output is SQuAD JSON or flat rows; give a name that ends in {', '.join(ENDINGS)}"
         )
-    if taken := sorted(set(measures) & set(_flat(AugmentedRow(QAExample("", "", "", "", ())), ()))):
+    if clashes := sorted(set(measures) & set(_flat(AugmentedRow(QAExample("", "", "", "", ())), ()))):
         raise InputError(
-            f"augment.filters.{taken[0]}: is the name of a column of the output; name the filter otherwise"
+            f"augment.filters.{clashes[0]}: is the name of a column of the output; give the filter another name"
         )
 
 
 def write_augmented(output: Path, rows: Iterable[AugmentedRow], measures: Sequence[str]) -> int:
-    """Write the rows atomically and return how many there were. `measures` are columns in flat forms, null for human
+    """Write the rows atomically and return their number. In flat formats `measures` are columns, null for human
     questions.
     """
     if output.suffix == ".json":

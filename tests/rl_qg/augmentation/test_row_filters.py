@@ -1,17 +1,17 @@
-"""Filters of single candidates, by worked cases."""
+"""Row filters, by worked cases."""
 
 from typing import Any
 
 import pytest
 
-from rl_qg.augmentation.funnel import RuleFilter, Work
+from rl_qg.augmentation.funnel import FilterResources, RowFilter
 from rl_qg.augmentation.row_filters import (
     AnswerInQuestion,
     Duplicates,
     Empty,
     GoldDuplicates,
     Length,
-    Script,
+    PassageScript,
     WellFormed,
     ends_in_mark,
     is_balanced,
@@ -24,16 +24,16 @@ from tests.questions import PASSAGE, record
 GOLD = [QAExample("g", "", PASSAGE, "Who met Charles Babbage?", (Answer("Ada", 0),))]
 
 
-def first_reason(filters: list[RuleFilter], *candidates: dict[str, Any]) -> list[str]:
-    """For each candidate the reason of the first rule that rejects it, or nothing."""
+def first_reason(filters: list[RowFilter], *candidates: dict[str, Any]) -> list[str]:
+    """For each candidate, the reason of the first rule that rejects it, or ""."""
     rules = []
-    for one in filters:
-        one.begin(Work(gold=GOLD))
-        rules += one.rules()
+    for filter_ in filters:
+        filter_.prepare(FilterResources(gold=GOLD))
+        rules += filter_.rules()
     return [next((rule.reason for rule in rules if rule.rejects(one)), "") for one in candidates]
 
 
-def paper(min_words: int = 3) -> list[RuleFilter]:
+def paper(min_words: int = 3) -> list[RowFilter]:
     return [Empty(), Length(min_words, 5), AnswerInQuestion(), GoldDuplicates(), Duplicates()]
 
 
@@ -44,7 +44,8 @@ def paper(min_words: int = 3) -> list[RuleFilter]:
         (" \n", "empty"),
         ("? ? ? ?", "empty"),
         ("Why so?", "too short"),
-        ("Why so ?", ""),  # three runs between white space
+        ("Why so ?", "too short"),  # a question mark is not a word
+        ("Why is so ?", ""),
         ("Who met Ada then now?", ""),
         ("Who met Ada then and now?", "too long"),
         ("Is London London", "answer in question"),
@@ -53,7 +54,7 @@ def paper(min_words: int = 3) -> list[RuleFilter]:
         ("Who met Ada Lovelace?", ""),
     ],
 )
-def test_each_rule_of_the_paper(question: str, reason: str) -> None:
+def test_filters_of_the_paper(question: str, reason: str) -> None:
     assert first_reason(paper(), record(question)) == [reason]
 
 
@@ -61,8 +62,8 @@ def test_a_question_without_words_is_empty_even_when_short_ones_are_allowed() ->
     assert first_reason(paper(0), record("?"), record("Why?")) == ["empty", ""]
 
 
-def test_duplicates_are_of_passage_and_question_and_the_first_passes() -> None:
-    found = first_reason(
+def test_duplicates_have_the_same_passage_and_words_and_the_first_passes() -> None:
+    reasons = first_reason(
         paper(1),
         record("Where was it?"),
         record("where was  it"),  # the same words
@@ -72,12 +73,12 @@ def test_duplicates_are_of_passage_and_question_and_the_first_passes() -> None:
         record("Where was it?"),
     )
     same = "duplicate of candidate"
-    assert found == ["", same, same, "", "answer in question", same]
+    assert reasons == ["", same, same, "", "answer in question", same]
 
 
-def test_a_candidate_dropped_for_another_reason_does_not_shade_its_equals() -> None:
-    found = first_reason(paper(1), record("Was Ada there?", answer="Ada"), record("Was Ada there?"))
-    assert found == ["answer in question", ""]
+def test_a_duplicate_of_a_dropped_candidate_passes() -> None:
+    reasons = first_reason(paper(1), record("Was Ada there?", answer="Ada"), record("Was Ada there?"))
+    assert reasons == ["answer in question", ""]
 
 
 @pytest.mark.parametrize(
@@ -101,16 +102,16 @@ def test_a_candidate_dropped_for_another_reason_does_not_shade_its_equals() -> N
         ("Is 3 < 4 or 5 > 4, as in [1]?", ""),
     ],
 )
-def test_form(question: str, reason: str) -> None:
+def test_well_formed_questions(question: str, reason: str) -> None:
     assert first_reason([WellFormed()], record(question)) == [reason]
 
 
-def test_a_leftover_that_the_passage_has_is_none() -> None:
+def test_special_tokens_that_are_in_the_passage_are_allowed() -> None:
     malta, masks = "The Ġgantija temples stand on Gozo.", "BERT reads [MASK] in place of a word."
-    asked = [record("Where are the Ġgantija temples?", "Gozo", malta), record("What is [MASK]?", "BERT", masks)]
-    assert first_reason([WellFormed()], *asked) == ["", ""]
-    asked = [record("Where are the Ġgantija temples?"), record("What is [MASK] or [UNK]?", "BERT", masks)]
-    assert first_reason([WellFormed()], *asked) == ["special tokens"] * 2
+    questions = [record("Where are the Ġgantija temples?", "Gozo", malta), record("What is [MASK]?", "BERT", masks)]
+    assert first_reason([WellFormed()], *questions) == ["", ""]
+    questions = [record("Where are the Ġgantija temples?"), record("What is [MASK] or [UNK]?", "BERT", masks)]
+    assert first_reason([WellFormed()], *questions) == ["special tokens"] * 2
 
 
 def test_each_test_of_form_can_be_switched_off() -> None:
@@ -142,12 +143,12 @@ def test_question_marks_of_other_scripts_count(question: str) -> None:
 @pytest.mark.parametrize(
     "question", ["Ποιος κέρδισε;", "Ποιος είναι ο Newton;", "Πότε, το 1980;»", "Ո՞վ գրել է գիրքը։"]
 )
-def test_marks_that_look_like_others_or_stand_within(question: str) -> None:
+def test_greek_and_armenian_question_marks_count(question: str) -> None:
     assert ends_in_mark(question)
 
 
 @pytest.mark.parametrize("question", ["", "Who", "Who?!?.", '"', "? Who", "Who wrote it;", ";", "1980;"])
-def test_what_ends_in_no_question_mark(question: str) -> None:
+def test_questions_without_a_question_mark_at_the_end(question: str) -> None:
     assert not ends_in_mark(question)
 
 
@@ -162,7 +163,7 @@ def test_what_ends_in_no_question_mark(question: str) -> None:
         ("", True),
     ],
 )
-def test_balance(text: str, expected: bool) -> None:
+def test_balanced_brackets_and_quotes(text: str, expected: bool) -> None:
     assert is_balanced(text) is expected
 
 
@@ -199,27 +200,27 @@ def test_scripts_of_letters() -> None:
     [
         ("Who met him?", PASSAGE, False),
         ("Кто его встретил?", PASSAGE, True),
-        ("Кто встретил Ada?", PASSAGE, True),  # 3 letters of 14 are of the passage's script
+        ("Кто встретил Ada?", PASSAGE, True),  # 3 letters of 14 are in the passage's script
         ("Кто встретил Ada?", "Ada встретила Чарльза в Лондоне.", False),
-        ("Who?", "1815 — 1852", False),  # a passage without letters says nothing
+        ("Who?", "1815 — 1852", False),  # a passage without letters has no script
         ("1815?", PASSAGE, False),
         ("東京はどこですか？", "東京はにぎやかな町。", False),
         ("スーパーのオーナーは？", "東京は日本の首都であり、江戸の町である。", False),
         ("人々の代々の国々は？", "東京は日本の首都であり、江戸の町である。", False),
-        ("Broncos在哪里赢了AFC？", f"{'丹佛野马队' * 60} Broncos 赢得了 AFC。", False),  # names of the passage's
+        ("Broncos在哪里赢了AFC？", f"{'丹佛野马队' * 60} Broncos 赢得了 AFC。", False),  # names from the passage
         ("Panthers在哪里赢了？", f"{'丹佛野马队' * 60} Broncos 赢得了 AFC。", True),
         ("Where did the AFC win it?", f"{'丹佛野马队' * 60} Broncos 赢得了 AFC。", True),
     ],
 )
-def test_the_script_is_the_passages(question: str, context: str, dropped: bool) -> None:
+def test_questions_in_another_script_than_the_passage_are_dropped(question: str, context: str, dropped: bool) -> None:
     answer = context[:3]
     expected = "other script than the passage" if dropped else ""
-    assert first_reason([Script()], record(question, answer, context)) == [expected]
+    assert first_reason([PassageScript()], record(question, answer, context)) == [expected]
 
 
 def test_limits_of_the_script_filter() -> None:
     mixed = record("Кто встретил Ada?")
-    assert first_reason([Script(min_share=0.2)], mixed) == [""]
-    rare = record("жа?", context=PASSAGE + " ж")  # one letter of 45: no script of the passage's
-    assert first_reason([Script()], rare) == ["other script than the passage"]
-    assert first_reason([Script(passage_share=0.01)], rare) == [""]
+    assert first_reason([PassageScript(min_share=0.2)], mixed) == [""]
+    rare = record("жа?", context=PASSAGE + " ж")  # one letter of 45 makes no script of the passage
+    assert first_reason([PassageScript()], rare) == ["other script than the passage"]
+    assert first_reason([PassageScript(passage_share=0.01)], rare) == [""]
