@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from rl_qg.commands.open_run import passages_of
+from rl_qg.commands.load_miniatures import pretraining_passages
 from rl_qg.data.reading import read_examples
 from rl_qg.miniatures.pretraining import PretrainingPassage
 from rl_qg.miniatures.recipes import RECIPES
@@ -80,7 +80,7 @@ def main() -> None:
     passages = [
         PretrainingPassage(passage.context)
         for source in args.sources
-        for passage in passages_of(read_examples(source, role="train").examples)
+        for passage in pretraining_passages(read_examples(source, role="train").examples)
     ]
     print(f"{len(passages)} passages")
     pretrain(passages, args.steps, args.learning_rate, args.output)

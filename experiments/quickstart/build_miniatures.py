@@ -21,7 +21,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from rl_qg.commands.compose import compose
-from rl_qg.commands.open_run import passages_of, pretraining_text
+from rl_qg.commands.load_miniatures import pretraining_passages, pretraining_text
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED, leave_process_group, pretrain, shipping_key
 from rl_qg.miniatures.pretraining import PretrainingPassage
@@ -73,7 +73,7 @@ def ship(work: Path, output: Path, passages: list[PretrainingPassage], settings:
 @torch.no_grad()
 def held_out_loss(folder: Path, kind: str) -> float:
     """Loss of the pretraining objective on fresh passages of the corpus."""
-    fresh = passages_of(list(synthetic_examples(64, seed=1, prefix="fresh")))
+    fresh = pretraining_passages(list(synthetic_examples(64, seed=1, prefix="fresh")))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = CLASSES.get(kind, AutoModelForMaskedLM).from_pretrained(folder, dtype=torch.float32).eval()
     torch.manual_seed(0)

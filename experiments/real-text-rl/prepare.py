@@ -20,7 +20,7 @@ from transformers import (
     EncoderDecoderModel,
 )
 
-from rl_qg.commands.open_run import passages_of
+from rl_qg.commands.load_miniatures import pretraining_passages
 from rl_qg.data.reading import read_examples
 from rl_qg.miniatures.cache import pretrain
 from rl_qg.settings import MiniatureSettings
@@ -78,7 +78,7 @@ def generator(folder: Path) -> None:
 def judges(shared: Path, folder: Path) -> None:
     files = sorted((shared / "data" / "squadshifts").glob("*.json.gz"))
     examples = [example for file in files for example in read_examples(str(file), role="train").examples]
-    passages = passages_of(examples)
+    passages = pretraining_passages(examples)
     print(f"{len(passages)} passages, {len(examples)} questions for the judges")
     for kind in KINDS:
         if not (folder / kind).exists():

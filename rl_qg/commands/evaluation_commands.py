@@ -8,8 +8,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from rl_qg.commands.load_metrics import load_metrics
-from rl_qg.commands.open_run import load_reward, reward_with_miniatures
+from rl_qg.commands.load_metrics import load_metrics, load_reward
+from rl_qg.commands.load_miniatures import reward_with_miniatures
 from rl_qg.commands.outputs import check_writable, required, writing
 from rl_qg.data.splits import load_training
 from rl_qg.evaluation.result_pages import check_folder
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def score(settings: Settings) -> None:
-    """Scores for a file of questions (see `rl_qg.evaluation.score`)."""
+    """Scores for a file of questions (`rl_qg.evaluation.score`)."""
     from rl_qg.data.question_tables import QuestionTable
     from rl_qg.evaluation.score import score_file
 
@@ -35,8 +35,8 @@ def score(settings: Settings) -> None:
     check_writable(output)
     state = processes(settings.training.use_cpu)
     with state.main_process_first():
-        models = reward_with_miniatures(settings)
-    reward = load_reward(models, state, settings.training.reward_placement)
+        options_of_reward = reward_with_miniatures(settings)
+    reward = load_reward(options_of_reward, state, settings.training.reward_placement)
     score_file(
         reward,
         source,
@@ -48,7 +48,7 @@ def score(settings: Settings) -> None:
 
 
 def evaluate(settings: Settings) -> None:
-    """Generated questions under several metrics (see `rl_qg.evaluation.evaluate`)."""
+    """Generated questions under several metrics (`rl_qg.evaluation.evaluate`)."""
     from rl_qg.evaluation.evaluate import evaluate as run_evaluation
 
     folder = check_folder(settings.evaluate.output, "evaluation")
@@ -56,7 +56,7 @@ def evaluate(settings: Settings) -> None:
 
 
 def correlate(settings: Settings) -> None:
-    """Metrics against what people say (see `rl_qg.evaluation.meta.correlate`)."""
+    """Metrics compared with human ratings (`rl_qg.evaluation.meta.correlate`)."""
     from rl_qg.evaluation.meta.correlate import correlate as run_correlation
 
     options = settings.correlate
@@ -65,7 +65,7 @@ def correlate(settings: Settings) -> None:
 
 
 def robustness(settings: Settings) -> None:
-    """Metrics under perturbed questions (see `rl_qg.evaluation.meta.robustness`)."""
+    """Metrics under perturbed questions (`rl_qg.evaluation.meta.robustness`)."""
     from rl_qg.evaluation.meta.robustness import robustness as run_robustness
 
     folder = check_folder(settings.robustness.output, "robustness")
@@ -73,13 +73,13 @@ def robustness(settings: Settings) -> None:
 
 
 def _metrics(settings: Settings, entries: Sequence[Any], *, optional: bool = False) -> dict[str, Reward]:
-    """The metrics of a list, in the one process of a command that judges with several; none where it may be empty."""
+    """The metrics of a list, in one process; none where the list is empty and may be."""
     state = processes(settings.training.use_cpu)
     return load_metrics(entries, settings, state) if entries or not optional else {}
 
 
 def explain(settings: Settings) -> None:
-    """One score, token by token (see `rewards.relevance.explanation`)."""
+    """One score, token by token (`rewards.relevance.explanation`)."""
     options = settings.explain
     output = required(options.output, "output", "why.html")
     if output.suffix != ".html":
@@ -88,7 +88,7 @@ def explain(settings: Settings) -> None:
         if not getattr(options, key):
             raise InputError(f'{key} has no value; give the text, such as {key}="…"')
     check_writable(output)
-    reward: Any = _reward_alone(settings)
+    reward: Any = _reward(settings)
     if not hasattr(reward, "explain"):
         raise InputError(
             f"reward {getattr(reward, 'name', type(reward).__name__)} has no explanation; use reward=qrelscore"
@@ -104,23 +104,23 @@ def explain(settings: Settings) -> None:
 
 
 def baselines(settings: Settings) -> None:
-    """Baselines of QRelScore for these models and data (see `rewards.relevance.baselines`)."""
+    """Baselines of QRelScore for these models and data (`rewards.relevance.baselines`)."""
     from rewards.relevance.baselines import PARTS, estimate_baselines
 
     options = settings.baselines
     output = required(options.output, "output", "baselines.json")
     check_writable(output)
-    reward: Any = _reward_alone(settings)
+    reward: Any = _reward(settings)
     if not set(PARTS) <= set(getattr(reward, "part_names", ())):
         raise InputError("baselines are those of QRelScore; use reward=qrelscore")
     if getattr(reward, "baselines", None) is not None:
         raise InputError("reward.baselines is set; estimate baselines without it")
-    given = load_training(settings.data)
-    examples = [example for example in given if example.question]
-    if len(examples) < len(given):
-        log.info("%d of %d examples have no question and are left out", len(given) - len(examples), len(given))
+    training = load_training(settings.data)
+    examples = [example for example in training if example.question]
+    if without := len(training) - len(examples):
+        log.info("%d of %d examples have no question and are left out", without, len(training))
     with tqdm(total=options.pairs, desc="baselines", unit="pair") as bar:
-        found = estimate_baselines(
+        estimates = estimate_baselines(
             reward,
             [example.question for example in examples],
             [example.context for example in examples],
@@ -129,28 +129,28 @@ def baselines(settings: Settings) -> None:
             progress=bar.update,
         )
     with writing(output):
-        write_json(output, found)
-    errors: Any = found["standard_error"]
-    means = ", ".join(f"{part} {found[part]:.4f} (standard error {errors[part] or 0:.4f})" for part in PARTS)
-    log.info("%s: means of %d pairs, of %d drawn", means, found["pairs"], found["drawn"])
+        write_json(output, estimates)
+    errors: Any = estimates["standard_error"]
+    means = ", ".join(f"{part} {estimates[part]:.4f} (standard error {errors[part] or 0:.4f})" for part in PARTS)
+    log.info("%s: means of %d pairs, of %d drawn", means, estimates["pairs"], estimates["drawn"])
     log.info("done: use them with reward.baselines=%s", output)
 
 
-def _reward_alone(settings: Settings) -> Any:
-    """The reward of the settings, in the one process of a command that writes little."""
+def _reward(settings: Settings) -> Any:
+    """The reward of the settings, for a command that runs in one process."""
     state = processes(settings.training.use_cpu)
     return load_reward(reward_with_miniatures(settings), state, settings.training.reward_placement)
 
 
 def report(arguments: Sequence[str]) -> None:
-    """One HTML page of run folders (see `rl_qg.reports.page`)."""
+    """One HTML page of run folders (`rl_qg.reports.page`)."""
     from rl_qg.reports.page import write_report
 
     runs, output = list(arguments), "report.html"
     if "--output" in runs[:-1]:
-        place = runs.index("--output")
-        output = runs[place + 1]
-        del runs[place : place + 2]
+        position = runs.index("--output")
+        output = runs[position + 1]
+        del runs[position : position + 2]
     if not runs or any(name.startswith("-") for name in runs):
         raise InputError("give run folders and --output FILE, such as rl-qg report runs/a --output report.html")
     write_report([Path(run) for run in runs], Path(output))

@@ -3,8 +3,9 @@
 import logging
 from functools import partial
 
-from rl_qg.commands.load_filters import check_filters, load_metric, needs_models, with_metrics
-from rl_qg.commands.open_run import one_miniature
+from rl_qg.commands.load_filters import check_filters, needs_models, with_metrics
+from rl_qg.commands.load_metrics import load_reward
+from rl_qg.commands.load_miniatures import one_miniature
 from rl_qg.commands.outputs import required
 from rl_qg.data.reading import source_names
 from rl_qg.data.splits import training_spans
@@ -16,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def answers(settings: Settings) -> None:
-    """Candidate answers of passages without questions (see `rl_qg.generation.answers.stage`)."""
+    """Candidate answers of passages without questions (`rl_qg.generation.answers.stage`)."""
     from rl_qg.data.passages import Passages, passage_keys
     from rl_qg.generation.answers.stage import propose_answers, report_line
 
@@ -35,7 +36,7 @@ def answers(settings: Settings) -> None:
 
 
 def generate(settings: Settings) -> None:
-    """Candidate questions (see `rl_qg.generation.stage`)."""
+    """Candidate questions (`rl_qg.generation.stage`)."""
     from rl_qg.generation.stage import generate as run_generation
 
     output = required(settings.generate.output, "output", "questions.jsonl")
@@ -57,7 +58,7 @@ def generate(settings: Settings) -> None:
 
 
 def augment(settings: Settings) -> None:
-    """Filter, sample, merge (see `rl_qg.augmentation.stage`)."""
+    """Filter, sample, merge (`rl_qg.augmentation.stage`)."""
     from rl_qg.augmentation.stage import augment as run_augmentation
     from rl_qg.augmentation.stage import check_inputs
 
@@ -74,5 +75,5 @@ def augment(settings: Settings) -> None:
         output,
         settings=with_metrics(settings, state),
         state=state,
-        load_metric=partial(load_metric, state=state, placement=settings.training.reward_placement),
+        load_metric=partial(load_reward, state=state, placement=settings.training.reward_placement),
     )

@@ -1,9 +1,10 @@
-"""The metrics of a list in the settings: `metrics=[bleu4,qrelscore,{metric: bertscore, layer: 5, label: bs5}]`.
+"""The metrics of the settings: the reward, and lists such as
+`metrics=[bleu4,qrelscore,{metric: bertscore, layer: 5, label: bs5}]`.
 
-An entry is a short name of `rewards.METRICS` in any spelling (`Q-BLEU1`), the dotted path of somebody else's metric,
-or a mapping with `metric` or `_target_`, options, and a `label` of one's own; `score: lrm` takes a part of the result
-in the place of its score. A name that has a file in `configs/reward/` begins with that file's options, so it reads
-the models of `reward_models`.
+An entry of a list is a short name of `rewards.METRICS` in any spelling (`Q-BLEU1`), the dotted path of a custom
+metric, or a mapping with `metric` or `_target_`, options, and a `label` chosen by the user; `score: lrm` takes a part
+of the result instead of its score. A name that has a file in `configs/reward/` has the defaults of that file, so it
+reads the models of `reward_models`.
 """
 
 import json
@@ -19,36 +20,34 @@ import rewards
 from rewards.base import MetricResult
 from rl_qg.commands.catalogue import choices
 from rl_qg.commands.compose import file_options
-from rl_qg.commands.open_run import load_reward, reward_with_miniatures
+from rl_qg.commands.load_miniatures import reward_with_miniatures
+from rl_qg.evaluation.reward_placement import loading, place
 from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.processes import load_whole
 from rl_qg.settings import Settings
 
 _LABEL = re.compile(r"[\w.+-]+")
 
 
-def metric_options(entries: Any, models: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """The options of each metric under its label, in order.
+def load_reward(options: Mapping[str, Any], state: PartialState, placement: str | float = "device") -> Reward:
+    """The metric that `_target_` names, built with the other options, its models where `placement` says.
 
     Raises:
-        InputError: an empty list, an entry that names no metric, a label twice or with signs that no file may have.
+        InputError: it cannot be found, or does not take these options.
     """
-    if isinstance(entries, str | Mapping) and entries:
-        entries = [entries]
-    if not isinstance(entries, list) or not entries:
-        fault = f"is {entries!r}" if entries else "has no value"
-        raise InputError(f"metrics {fault}; name some, such as metrics=[bleu4,rouge_l,qrelscore]")
-    found: dict[str, dict[str, Any]] = {}
-    for place, entry in enumerate(entries):
-        label, options = _entry(entry, f"metrics[{place}]", models)
-        if not _LABEL.fullmatch(label):
-            raise InputError(f"metrics[{place}]: label {label!r} would name a file: use letters, digits and . _ + -")
-        if label in found:
-            raise InputError(
-                f"metrics[{place}]: there is a metric {label!r} already; give this one a label of its own"
-            )
-        found[label] = options
-    return found
+    arguments = {key: value for key, value in options.items() if key != "_target_"}
+    target = str(options.get("_target_", ""))
+    load_whole()
+    try:
+        with loading(placement, state.device):
+            metric: Reward = rewards.load(target, **arguments)
+    except TypeError as error:
+        raise InputError(
+            f"reward {target}: {error}; docs/explanation/metrics.md names the options of each metric"
+        ) from None
+    place(metric, placement, state.device)
+    return metric
 
 
 def load_metrics(entries: Any, settings: Settings, state: PartialState) -> dict[str, Reward]:
@@ -57,13 +56,35 @@ def load_metrics(entries: Any, settings: Settings, state: PartialState) -> dict[
     loaded = {}
     for label, options in metric_options(entries, settings.reward_models).items():
         part = options.pop("score", None)
-        whole = reward_with_miniatures(replace(settings, reward=options))
-        metric = load_reward(whole, state, placement)
+        complete = reward_with_miniatures(replace(settings, reward=options))
+        metric = load_reward(complete, state, placement)
         if not hasattr(metric, "signature"):
-            with suppress(AttributeError):  # of an object that takes none: its scores are computed anew each time
-                metric.signature = json.dumps(whole, sort_keys=True, default=str)  # type: ignore[attr-defined]
+            with suppress(AttributeError):  # of an object without attributes: its scores are computed anew each time
+                metric.signature = json.dumps(complete, sort_keys=True, default=str)  # type: ignore[attr-defined]
         loaded[label] = metric if part is None else PartOf(metric, str(part), label)
     return loaded
+
+
+def metric_options(entries: Any, models: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """The options of each metric by its label, in order.
+
+    Raises:
+        InputError: an empty list, an entry without a metric, or a label that is used twice or cannot be a file name.
+    """
+    if isinstance(entries, str | Mapping) and entries:
+        entries = [entries]
+    if not isinstance(entries, list) or not entries:
+        fault = f"is {entries!r}" if entries else "has no value"
+        raise InputError(f"metrics {fault}; name some, such as metrics=[bleu4,rouge_l,qrelscore]")
+    by_label: dict[str, dict[str, Any]] = {}
+    for index, entry in enumerate(entries):
+        label, options = _entry(entry, f"metrics[{index}]", models)
+        if not _LABEL.fullmatch(label):
+            raise InputError(f"metrics[{index}]: label {label!r} would name a file: use letters, digits and . _ + -")
+        if label in by_label:
+            raise InputError(f"metrics[{index}]: there is a metric {label!r} already; give this one another label")
+        by_label[label] = options
+    return by_label
 
 
 class PartOf:
@@ -76,25 +97,25 @@ class PartOf:
     def __init__(self, metric: Any, part: str, label: str) -> None:
         names = getattr(metric, "part_names", ())
         if part not in names:
-            raise InputError(f"metric {label}: score={part} is no part of it; it has {', '.join(names) or 'none'}")
+            raise InputError(f"metric {label}: it has no part {part!r}; score may be {', '.join(names) or 'left out'}")
         self.metric, self.part, self.label = metric, part, label
         self.needs = metric.needs
         self.signature = f"{metric.signature}|part:{part}"
 
     def reset_cache(self) -> None:
-        """Drop what the metric remembers of earlier calls."""
+        """Clear the metric's cache of earlier calls."""
         self.metric.reset_cache()
 
     def score(self, *columns: Any, **named: Any) -> MetricResult:
-        """The part in the place of the score."""
-        found = self.metric.score(*columns, **named)
-        values = found.parts[self.part]
+        """The values of the part, as scores."""
+        values = self.metric.score(*columns, **named).parts[self.part]
         if not all(isinstance(value, float | int) for value in values):
-            raise InputError(f"metric {self.label}: part {self.part!r} is no single number a question")
+            raise InputError(f"metric {self.label}: part {self.part!r} is not a single number for each question")
         return MetricResult(list(values), {})
 
 
 def _entry(entry: Any, where: str, models: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    """The label and the options of one entry."""
     if isinstance(entry, str):
         entry = {"metric": entry}
     if not isinstance(entry, Mapping):
@@ -109,11 +130,6 @@ def _entry(entry: Any, where: str, models: Mapping[str, str]) -> tuple[str, dict
     known = rewards.known_name(str(name))
     if known not in rewards.METRICS and "." not in known:
         raise InputError(f"{where}: unknown metric {name!r}; known are {', '.join(rewards.METRICS)}")
-    return str(label or str(name).rpartition(".")[2]), {**_defaults(known, models), **options}
-
-
-def _defaults(name: str, models: Mapping[str, str]) -> dict[str, Any]:
-    """What the metric's own file says, with the models that the settings name; its bare name where it has no file."""
-    if name not in rewards.METRICS or name not in choices("reward"):
-        return {"_target_": name}
-    return file_options(name, models)
+    has_file = known in rewards.METRICS and known in choices("reward")
+    defaults = file_options(known, models) if has_file else {"_target_": known}
+    return str(label or str(name).rpartition(".")[2]), {**defaults, **options}

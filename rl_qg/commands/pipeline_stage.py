@@ -2,8 +2,8 @@
 
     rl-qg pipeline preset=quickstart output_dir=runs/first
 
-Stages meet through files in the run folder. A stage whose result is there is not run again, so the same command after
-a kill goes on where it stood, and a stage can be redone by deleting its result.
+Stages meet through files in the run folder. A stage whose result exists is not run again. So the same command
+continues an interrupted run, and a stage runs again when its result is deleted.
 """
 
 import logging
@@ -16,8 +16,9 @@ from accelerate import PartialState
 
 from rl_qg.augmentation.data_card import check_dataset_name
 from rl_qg.augmentation.stage import augment, check_questions, report_path
-from rl_qg.commands.load_filters import check_filters, check_numbers, load_metric, with_metrics
-from rl_qg.commands.open_run import Run, open_run
+from rl_qg.commands.load_filters import check_filters, check_numbers, with_metrics
+from rl_qg.commands.load_metrics import load_reward
+from rl_qg.commands.open_run import OpenRun, open_run
 from rl_qg.commands.training_commands import check_generator, train_generator
 from rl_qg.data.examples import QAExample
 from rl_qg.data.formats import raw_records
@@ -45,7 +46,7 @@ def pipeline(settings: Settings) -> None:
 
 
 def check_late_stages(settings: Settings, state: PartialState) -> None:
-    """Raise `InputError` for what a late stage would stumble over, before the first one has taken hours."""
+    """Raise `InputError` for what a late stage would refuse, before the first one has taken hours."""
     check_filters(settings)
     check_numbers(settings)
     check_dataset_name(settings.augment.hub_dataset)
@@ -54,34 +55,34 @@ def check_late_stages(settings: Settings, state: PartialState) -> None:
 
 
 def _reads_passages(settings: Settings) -> bool:
-    """Read the files of `data.unlabelled` to their end; return whether answers are to be proposed for one of them."""
+    """Read the files of `data.unlabelled` completely; return whether one of them needs answers."""
     sources = source_names(settings.data.unlabelled)
     answered = [source for source in sources if has_answers(source)]
     for source in answered:
         deque(raw_records(source, "train", unlabelled=True), maxlen=0)
-    bare = [source for source in sources if source not in answered]
-    if bare:
-        deque(Passages(bare, settings.answers.passages), maxlen=0)
-    return bool(bare)
+    unanswered = [source for source in sources if source not in answered]
+    if unanswered:
+        deque(Passages(unanswered, settings.answers.passages), maxlen=0)
+    return bool(unanswered)
 
 
-def run_pipeline(run: Run) -> Path:
+def run_pipeline(run: OpenRun) -> Path:
     """Run every stage that is not done; return the report's path."""
     folder, settings, splits = run.folder, run.settings, run.splits
     stages = 8 if settings.data.unlabelled else 7
-    _say(1, stages, "train the generator: cross-entropy, then by reward")
+    _log_stage(1, stages, "train the generator: cross-entropy, then by reward")
     generator = train_generator(run)
     if run.state.is_main_process:
-        _say(2, stages, "judge both generators on held-out passages")
+        _log_stage(2, stages, "compare both generators on held-out passages")
         _evaluate(run)
     run.state.wait_for_everyone()
 
     spans: Examples = answer_spans([*splits.gold, *splits.unlabelled])
     if settings.data.unlabelled:
-        _say(stages - 5, stages, "propose answers in the passages of data.unlabelled")
-        spans = _more_spans(run, spans)
+        _log_stage(stages - 5, stages, "propose answers in the passages of data.unlabelled")
+        spans = _with_unlabelled(run, spans)
 
-    _say(stages - 4, stages, "generate questions for every answer")
+    _log_stage(stages - 4, stages, "generate questions for every answer")
     questions = folder / "questions.jsonl"
     generate(
         str(generator),
@@ -95,35 +96,35 @@ def run_pipeline(run: Run) -> Path:
     )
 
     qa, augmented = folder / "qa", folder / "augmented.json"
-    _say(stages - 3, stages, "train a reader on gold alone")
-    _train_reader(run, splits.gold, qa / "gold")  # before the filters, one of which may ask it
+    _log_stage(stages - 3, stages, "train a reader on gold alone")
+    _train_reader(run, splits.gold, qa / "gold")  # before the filters, one of which may use it
 
-    _say(stages - 2, stages, "filter, sample and merge with the human questions")
+    _log_stage(stages - 2, stages, "filter, sample and merge with the human questions")
     _augment(run, questions, augmented)
 
-    _say(stages - 1, stages, "train a reader on gold with synthetic questions")
+    _log_stage(stages - 1, stages, "train a reader on gold with synthetic questions")
     _train_reader(run, read_examples(augmented, role="train").examples, qa / "augmented")
 
     report = folder / "report.html"
     if run.state.is_main_process:
         compare(qa / "gold", qa / "augmented", qa / "comparison.json")
-        _say(stages, stages, "write the report")
+        _log_stage(stages, stages, "write the report")
         write_report([folder], report)
         log.info("done: open %s", report)
     run.state.wait_for_everyone()
     return report
 
 
-def _more_spans(run: Run, known: Examples) -> Examples:
-    """The known spans and those of `data.unlabelled`: a file's own answers, or what is proposed for its passages."""
+def _with_unlabelled(run: OpenRun, known: Examples) -> Examples:
+    """The known spans and those of `data.unlabelled`: the answers in a file, or proposed ones."""
     settings = run.settings
     sources = source_names(settings.data.unlabelled)
     answered = from_main(run.state, lambda: [source for source in sources if has_answers(source)])
-    files, bare = list(answered), [source for source in sources if source not in answered]
-    if bare:
+    files, unanswered = list(answered), [source for source in sources if source not in answered]
+    if unanswered:
         output = run.folder / "answers.jsonl"
         report = propose_answers(
-            Passages(bare, settings.answers.passages, run.splits.held_out),
+            Passages(unanswered, settings.answers.passages, run.splits.held_out),
             output,
             settings=settings.answers,
             state=run.state,
@@ -134,7 +135,7 @@ def _more_spans(run: Run, known: Examples) -> Examples:
     return with_additional_spans(list(known), files, run.splits.held_out) if files else known
 
 
-def _augment(run: Run, questions: Path, augmented: Path) -> None:
+def _augment(run: OpenRun, questions: Path, augmented: Path) -> None:
     accept = run.settings.accept_changed_data
 
     def is_done() -> bool:
@@ -151,11 +152,11 @@ def _augment(run: Run, questions: Path, augmented: Path) -> None:
         augmented,
         settings=with_metrics(run.settings, run.state),
         state=run.state,
-        load_metric=partial(load_metric, state=run.state, placement=run.settings.training.reward_placement),
+        load_metric=partial(load_reward, state=run.state, placement=run.settings.training.reward_placement),
     )
 
 
-def _train_reader(run: Run, examples: Sequence[QAExample], folder: Path) -> None:
+def _train_reader(run: OpenRun, examples: Sequence[QAExample], folder: Path) -> None:
     settings = run.settings
     train_reader(
         examples,
@@ -168,7 +169,7 @@ def _train_reader(run: Run, examples: Sequence[QAExample], folder: Path) -> None
     )
 
 
-def _evaluate(run: Run) -> None:
+def _evaluate(run: OpenRun) -> None:
     output = run.folder / "evaluation.json"
     models = {name: run.folder / name for name in ("ce", "scst") if (run.folder / name).exists()}
     if output.exists() or not models:
@@ -184,8 +185,8 @@ def _evaluate(run: Run) -> None:
         batch_size=settings.evaluation.batch_size,
         device=run.state.device,
     )
-    publish(run.folder, settings.training.hub_model)  # the cards now know the results
+    publish(run.folder, settings.training.hub_model)  # the model cards show the results
 
 
-def _say(number: int, total: int, text: str) -> None:
+def _log_stage(number: int, total: int, text: str) -> None:
     log.info("[%d/%d] %s", number, total, text)

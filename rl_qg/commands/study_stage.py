@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from rl_qg.commands.compose import compose
-from rl_qg.commands.open_run import pretraining_text
+from rl_qg.commands.load_miniatures import pretraining_text
 from rl_qg.data.splits import WORLD
 from rl_qg.miniatures.cache import ensure_miniatures, is_miniature
 from rl_qg.reports.page import write_report

@@ -280,7 +280,7 @@ def test_bounds_where_little_is_known():
         ({"a": 0.7}, "part 'a' is 0.7; give a metric object, or options"),
         ({"a": None}, "part 'a' is None"),
         ({"a": Table}, "part 'a' is <class"),
-        ({"a": {"metric": 3}}, "part 'a': 3 is no metric object"),
+        ({"a": {"metric": 3}}, "part 'a': 3 is not a metric object"),
         ({"a": {"metric": "fractions.Fraction"}}, "part 'a': .*no metric object"),
         ({"a": {}}, "part 'a': unknown metric 'a'; known are qrelscore"),
         ({"a": table(colum=1)}, "part 'a': .*unexpected keyword argument 'colum'"),
@@ -332,7 +332,7 @@ def test_the_command_lines_settings_build_what_python_builds(folders, name):
     from accelerate import PartialState
 
     from rl_qg.commands.compose import compose
-    from rl_qg.commands.open_run import load_reward
+    from rl_qg.commands.load_metrics import load_reward
 
     parts = "{qrelscore:{clip:[0.001,2]},qa:{metric:qascore,unit:word,weight:2,clip:[-20,null]}}"
     models = [f"reward_models.{key}={folder}" for key, folder in folders.items()]

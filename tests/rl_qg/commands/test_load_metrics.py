@@ -70,9 +70,9 @@ def test_a_part_in_the_place_of_the_score() -> None:
     part = PartOf(Two(), "lrm", "two_lrm")
     assert part.score(["q"], ["c"]).scores == [0.25]
     assert (part.signature, part.needs) == ("two|part:lrm", {"contexts"})
-    with pytest.raises(InputError, match="score=grg is no part of it; it has lrm, tokens"):
+    with pytest.raises(InputError, match="it has no part 'grg'; score may be lrm, tokens"):
         PartOf(Two(), "grg", "x")
-    with pytest.raises(InputError, match="part 'tokens' is no single number"):
+    with pytest.raises(InputError, match="part 'tokens' is not a single number"):
         PartOf(Two(), "tokens", "x").score(["q"])
 
 

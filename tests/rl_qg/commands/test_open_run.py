@@ -1,4 +1,4 @@
-"""The second reward: built as the first is, with its own miniatures, or not at all."""
+"""A run that is opened: its rewards, and the settings that may still change."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,63 +6,63 @@ from pathlib import Path
 import pytest
 from accelerate import PartialState
 
-from rl_qg.commands import open_run as preparation
 from rl_qg.commands.compose import compose
-from rl_qg.commands.open_run import Run, with_miniatures
+from rl_qg.commands.load_miniatures import with_miniatures
+from rl_qg.commands.open_run import OpenRun, open_run
 from rl_qg.data.splits import Splits
 from rl_qg.miniatures.cache import PREFIX
 from rl_qg.runtime.errors import InputError
 
 
 class Words:
-    """A reward that anyone might write."""
+    """A custom reward."""
 
     def __init__(self, unit: float = 1.0) -> None:
         self.unit = unit
 
 
-def run(held_out: dict[str, object]) -> Run:
+def run(held_out: dict[str, object]) -> OpenRun:
     settings = replace(compose("pipeline", ["preset=smoke"]), held_out=held_out)
-    return Run(settings, Splits([], [], [], {}, {}, {}), PartialState(cpu=True))
+    return OpenRun(settings, Splits([], [], [], {}, {}, {}), PartialState(cpu=True))
 
 
 def test_without_the_setting_there_is_no_second_reward() -> None:
     assert run({}).held_out() is None
 
 
-def test_the_second_reward_is_what_its_own_settings_say() -> None:
-    found = run({"_target_": f"{__name__}.Words", "unit": 3.0}).held_out()
-    assert isinstance(found, Words) and found.unit == 3.0
+def test_the_second_reward_has_the_options_of_its_settings() -> None:
+    reward = run({"_target_": f"{__name__}.Words", "unit": 3.0}).held_out()
+    assert isinstance(reward, Words) and reward.unit == 3.0
 
 
 def test_settings_of_late_stages_may_change_until_they_are_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(preparation, "with_miniatures", lambda settings, examples, state: settings)
+    monkeypatch.setattr("rl_qg.commands.open_run.with_miniatures", lambda settings, examples, state: settings)
     base = ["preset=smoke", f"output_dir={tmp_path / 'run'}"]
-    preparation.open_run(compose("pipeline", base))
+    open_run(compose("pipeline", base))
     (tmp_path / "run" / "metrics.jsonl").touch()
     other = compose("pipeline", [*base, "augment.num_samples=7", "answers.max_per_context=3"])
-    assert preparation.open_run(other).settings.augment.num_samples == 7
+    assert open_run(other).settings.augment.num_samples == 7
     for name, message in (("answers.jsonl", "answers.max_per_context: 3 -> 10"), ("augmented.json", "num_samples: 7")):
         (tmp_path / "run" / name).touch()
         with pytest.raises(InputError, match=message):
-            preparation.open_run(compose("pipeline", base))
-    preparation.open_run(other)
+            open_run(compose("pipeline", base))
+    open_run(other)
 
 
 def test_miniatures_of_the_second_reward_are_built_too(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def ensure(paths, *_):
-        asked.extend(paths)
+        requested.extend(paths)
         return {path: tmp_path / path.removeprefix(PREFIX) for path in paths}
 
-    monkeypatch.setattr("rl_qg.commands.open_run.ensure_miniatures", ensure)
+    monkeypatch.setattr("rl_qg.commands.load_miniatures.ensure_miniatures", ensure)
     settings = compose("pipeline", ["preset=smoke", "reward=qrelscore", "held_out=bartscore", "model.path=my-bart"])
     assert settings.held_out["model"] == "miniature:bart"
     done = with_miniatures(settings, [], PartialState(cpu=True))
-    assert "miniature:bart" in asked
+    assert "miniature:bart" in requested
     assert done.held_out["model"] == str(tmp_path / "bart")
     assert done.reward["encoder"] == str(tmp_path / "bert")
     assert settings.held_out["model"] == "miniature:bart"  # left as it was

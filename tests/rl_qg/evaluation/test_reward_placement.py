@@ -7,7 +7,7 @@ from accelerate import PartialState
 import rewards
 from rewards.frozen import FrozenModel
 from rl_qg.commands.compose import compose
-from rl_qg.commands.open_run import load_reward
+from rl_qg.commands.load_metrics import load_reward
 from rl_qg.evaluation import reward_placement as placement
 from rl_qg.evaluation.reward_placement import frozen_models, place, stream
 from rl_qg.runtime.errors import InputError

@@ -13,8 +13,9 @@ import pytest
 from accelerate import PartialState
 
 from rewards.errors import MetricInputError
-from rl_qg.commands.cli import compose, run_command
-from rl_qg.commands.open_run import reward_with_miniatures, with_miniatures
+from rl_qg.commands.cli import run_command
+from rl_qg.commands.compose import compose
+from rl_qg.commands.load_miniatures import reward_with_miniatures, with_miniatures
 from rl_qg.data.examples import write_squad
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.data.splits import load_splits
@@ -244,7 +245,7 @@ def test_miniatures_are_those_of_a_run_on_the_same_data(
         asked.append((text, sizes))
         return {path: Path("/cache", path.removeprefix("miniature:")) for path in paths}
 
-    monkeypatch.setattr("MODULE.ensure_miniatures", ensure)
+    monkeypatch.setattr("rl_qg.commands.load_miniatures.ensure_miniatures", ensure)
     for name, passages in {"train": 6, "dev": 2}.items():
         write_squad(tmp_path / f"{name}.json", synthetic_examples(passages, seed=0, prefix=name))
     sources = [f"data.train={tmp_path}/train.json", f"data.validation={tmp_path}/dev.json"]
