@@ -5,12 +5,15 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import rewards
+import rl_qg
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("rl_qg", "rewards")
@@ -46,6 +49,12 @@ def test_every_file_of_the_packages_and_the_settings_is_in_it(wheel: Path) -> No
     packaged = contents(wheel)
     assert not {re.sub("^configs/", "rl_qg/configs/", name) for name in names} - packaged
     assert {name.split("/")[0] for name in packaged} == {*PACKAGES, f"rl_qg-{rewards.__version__}.dist-info"}
+
+
+def test_every_file_names_the_same_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"]
+    assert project == str(citation) == rl_qg.__version__ == rewards.__version__
 
 
 def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
