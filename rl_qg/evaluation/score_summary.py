@@ -139,8 +139,8 @@ def normal_interval(table: Floats, *, level: float = 0.95) -> Interval:
     """Return the mean with the interval that the central limit theorem gives it, from the sum and number of scores of
     each passage, (passages, 2).
 
-    The mean m is a ratio of two sums over P passages, so its variance is about P / (P - 1) · Σ (sum - m · number)² / n²
-    (Cochran, "Sampling Techniques", 3rd ed. 1977, equation 6.13); for single rows that is the variance of the mean.
+    The mean m is a ratio of two sums over P passages, so its variance is about P / (P - 1) · Σ (sum - m · number)² /
+    n² (Cochran, "Sampling Techniques", 3rd ed. 1977, equation 6.13); for single rows that is the variance of the mean.
     """
     passages, n = len(table), int(table[:, 1].sum())
     mean = float(table[:, 0].sum() / n)

@@ -54,7 +54,9 @@ def correlate(metrics: Mapping[str, Reward], settings: CorrelateSettings, folder
         signatures |= {name: GIVEN for name in scores if name.startswith(AUTHORS)}
     if not scores:
         raise InputError(f"{path}: no metric to compare: name some in metrics=[…], or give the field metrics")
-    draws = PassageDraws([judgement.group for judgement in judgements], resamples=settings.resamples, seed=settings.seed)
+    draws = PassageDraws(
+        [judgement.group for judgement in judgements], resamples=settings.resamples, seed=settings.seed
+    )
     judged = Judged(judgements, scores, draws, settings.language)
     found_tables = analyse(judged, criteria, folds=settings.folds, steps=settings.max_selected, seed=settings.seed)
     record = _record(path, settings, judged, criteria, signatures, found_tables)

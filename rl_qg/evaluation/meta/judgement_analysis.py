@@ -19,10 +19,9 @@ from rl_qg.confidence_intervals import Floats, PassageDraws, estimate
 from rl_qg.evaluation.meta.agreement import LEVELS, fleiss_kappa, krippendorff_alpha
 from rl_qg.evaluation.meta.correlation import COEFFICIENTS, correlations, is_constant, row_correlations
 from rl_qg.evaluation.meta.judgements import Judgement
+from rl_qg.evaluation.meta.pair_order import auc_draws, win_loss
 from rl_qg.evaluation.meta.redundancy import folds_of, forward_selection
-from rl_qg.evaluation.meta.roc import auc_draws
 from rl_qg.evaluation.meta.significance import Pair, not_worse_than_the_best, pair_rows, pearson_between
-from rl_qg.evaluation.meta.win_loss import win_loss
 from rl_qg.text.question_types import OTHER, TYPES, question_type
 
 Rows = list[dict[str, Any]]

@@ -2,8 +2,8 @@
 
 The kinds are those by which QRelScore was attacked (Wang et al., "QRelScore: Better Evaluating Generated Questions
 with Deeper Understanding of Context-aware Relevance", EMNLP 2022), which go back to Kryściński et al., "Evaluating the
-factual consistency of abstractive text summarization", EMNLP 2020. The rules here are our own. Most of the words stay,
-so a metric must look at the one that changed.
+factual consistency of abstractive text summarization", EMNLP 2020. The rules are new. Most words stay as they were, so
+a metric must notice the one that changed.
 """
 
 import random
@@ -20,7 +20,7 @@ from rl_qg.text.words import normalised_words
 
 KINDS = ("entity", "pronoun", "negation")
 ANY_LANGUAGE = ("entity",)  # where entities are found by a pipeline of the language
-Finder = Callable[[str], Sequence[Span]]
+EntityFinder = Callable[[str], Sequence[Span]]
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 
 _PRONOUNS = {
@@ -46,8 +46,8 @@ _TELL = frozenset("describe explain give identify list name state tell".split())
 
 
 @dataclass(frozen=True)
-class Change:
-    """A question made wrong: its new text, and which words gave way to which."""
+class Perturbation:
+    """A question made wrong: its new text, which words were replaced, and by which."""
 
     question: str
     before: str
@@ -59,166 +59,167 @@ def swap_entity(
     question: str,
     context: str,
     answer: str,
-    find: Finder,
+    find: EntityFinder,
     others: Mapping[str, Sequence[str]],
     chance: random.Random,
-) -> Change | None:
-    """Put another entity of the same kind in the place of one: of the passage, where it has one that is neither in
-    the question nor the answer; else of `others` (kind -> entities of other passages). None where the question has
-    no entity, or nothing can take its place.
+) -> Perturbation | None:
+    """Replace an entity by another of the same kind: of the passage, where it has one that is neither in the question
+    nor the answer; else of `others` (kind -> entities of other passages). None where the question has no entity, or
+    nothing can replace it.
     """
-    found = [span for span in find(question) if _can_go(question, span)]
-    chance.shuffle(found)
+    spans = [span for span in find(question) if _is_replaceable(question, span)]
+    chance.shuffle(spans)
     inside = [(_slot(context, span), context[span.start : span.end]) for span in find(context)]
     used = set(normalised_words(question)) | set(normalised_words(answer))
-    for span in found:
-        own, slot = question[span.start : span.end], _slot(question, span)
-        here = [text for kind, text in inside if kind == slot]
-        for rule, texts in (("passage", here), ("other passage", others.get(slot, ()))):
-            fresh = sorted(
-                {
-                    text
-                    for text in texts
-                    if normalised_words(text) and _other(text, own, used | set(normalised_words(own)))
-                }
-            )
-            if fresh:
-                new = chance.choice(fresh)
-                return Change(question[: span.start] + new + question[span.end :], own, new, rule)
+    for span in spans:
+        old, slot = question[span.start : span.end], _slot(question, span)
+        known = used | set(normalised_words(old))
+        of_passage = [text for kind, text in inside if kind == slot]
+        for rule, texts in (("passage", of_passage), ("other passage", others.get(slot, ()))):
+            usable = sorted({text for text in texts if normalised_words(text) and _is_other(text, old, known)})
+            if usable:
+                new = chance.choice(usable)
+                return Perturbation(question[: span.start] + new + question[span.end :], old, new, rule)
     return None
 
 
-def _can_go(question: str, span: Span) -> bool:
-    """Whether what was found is whole: no part of a compound (`973–1048`, `UK-wide`) or of a longer name (`du Pont`),
+def _is_replaceable(question: str, span: Span) -> bool:
+    """Whether a span is a whole entity: no part of a compound (`973–1048`, `UK-wide`) or of a longer name (`du Pont`),
     and no word that asks (`Name a river`).
     """
-    own, before, behind = question[span.start : span.end].casefold(), question[: span.start], question[span.end :]
-    joined = re.search(r"[\w–—-]$", before) or re.match(r"[\w–—-]", behind)
+    text, before, after = question[span.start : span.end].casefold(), question[: span.start], question[span.end :]
+    joined = re.search(r"[\w–—-]$", before) or re.match(r"[\w–—-]", after)
     word = _WORD.findall(before)[-1:]
-    return not (joined or own in ASKING | _TELL or (word and word[0] in JOINING - {"of"}))
+    return not (joined or text in ASKING | _TELL or (word and word[0] in JOINING - {"of"}))
 
 
 def _slot(text: str, span: Span) -> str:
-    """What can stand where an entity stands: its kind; of names, what stands behind `in` is a place, and `the` stays;
-    of numbers the form, so that a word is none for a share.
+    """What can replace an entity: its kind; a name after `in` is a place, and one after `the` keeps the article; of
+    numbers the form, so that a number word does not replace a percentage.
     """
     if span.kind in ("number", "date"):
         return re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "0", text[span.start : span.end])) + f" {span.kind}"
     before = _WORD.findall(text[: span.start].casefold())[-2:]
     article = before[-1:] == ["the"]
-    place = (before[:-1] if article else before)[-1:]
-    return " ".join([*(["in"] if place and place[0] in _IN else []), *(["the"] if article else []), span.kind])
-
-
-def _other(text: str, own: str, used: AbstractSet[str]) -> bool:
-    """Whether an entity is another one: no word of it is known, nor is it another form (Amazonian, USA) of the own."""
-    new, old = normalised_words(text), normalised_words(own)
-    stem = any(a[:4] == b[:4] for a in new for b in old if min(len(a), len(b)) >= 4)
-    short = any(
-        len(one) > 1 and two and "".join(word[0] for word in one)[:2] == two[0][:2]
-        for one, two in ((new, old), (old, new))
+    preposition = (before[:-1] if article else before)[-1:]
+    return " ".join(
+        [*(["in"] if preposition and preposition[0] in _IN else []), *(["the"] if article else []), span.kind]
     )
-    return not (used & set(new) or stem or short)
 
 
-def swap_pronoun(question: str, chance: random.Random) -> Change | None:
-    """Put another pronoun in the place of one; None where the question has none."""
-    found = [match for match in _WORD.finditer(question) if _other_pronoun(question, match)]
-    if not found:
+def _is_other(text: str, replaced: str, known: AbstractSet[str]) -> bool:
+    """Whether an entity is another one: none of its words is known, nor is it another form (Amazonian, USA) of the
+    replaced one.
+    """
+    new, old = normalised_words(text), normalised_words(replaced)
+    stem = any(a[:4] == b[:4] for a in new for b in old if min(len(a), len(b)) >= 4)
+    acronym = any(
+        len(name) > 1 and short and "".join(word[0] for word in name)[:2] == short[0][:2]
+        for name, short in ((new, old), (old, new))
+    )
+    return not (known & set(new) or stem or acronym)
+
+
+def swap_pronoun(question: str, chance: random.Random) -> Perturbation | None:
+    """Replace a pronoun by another; None where the question has none."""
+    matches = [match for match in _WORD.finditer(question) if _other_pronoun(question, match)]
+    if not matches:
         return None
-    match = chance.choice(found)
+    match = chance.choice(matches)
     return _replaced(question, match, _cased(_other_pronoun(question, match), match.group()), "pronoun")
 
 
-def negate(question: str) -> Change | None:
-    """Negate the first auxiliary verb, or affirm the question where it is negated; without one the verb behind the
+def negate(question: str) -> Perturbation | None:
+    """Negate the first auxiliary verb, or affirm the question where it is negated; without one the verb after the
     question word becomes `never …`, or `did not …` where WordNet (through nltk) knows its base form. None where there
     is neither.
     """
-    found = list(_WORD.finditer(question))
-    for place, match in enumerate(found):
-        only = _next(found, place) == "only" or (place and found[place - 1].group().casefold() == "or")
+    matches = list(_WORD.finditer(question))
+    for index, match in enumerate(matches):
+        only = _next(matches, index) == "only" or (index and matches[index - 1].group().casefold() == "or")
         if match.group() in ("not", "never", "NOT", "NEVER") and not only:
             start = len(question[: match.start()].rstrip())
-            return Change(question[:start] + question[match.end() :], question[start : match.end()], "", "affirmed")
-    for place, match in enumerate(found):
+            return Perturbation(
+                question[:start] + question[match.end() :], question[start : match.end()], "", "affirmed"
+            )
+    for index, match in enumerate(matches):
         word = match.group().casefold().replace("’", "'")
-        behind = re.match(r"\s+n't\b", question[match.end() :])
+        separate = re.match(r"\s+n't\b", question[match.end() :])
         if word in _AFFIRMED:
             return _replaced(question, match, _cased(_AFFIRMED[word], match.group()), "affirmed")
-        if word not in _NEGATED or not _is_auxiliary(found, place):
+        if word not in _NEGATED or not _is_auxiliary(matches, index):
             continue
-        if behind:
-            text = question[: match.end()] + question[match.end() + behind.end() :]
-            return Change(text, match.group() + behind.group(), match.group(), "affirmed")
-        new = _MAIN_HAVE.get(word) if _next(found, place) in DETERMINERS else None
+        if separate:
+            text = question[: match.end()] + question[match.end() + separate.end() :]
+            return Perturbation(text, match.group() + separate.group(), match.group(), "affirmed")
+        new = _MAIN_HAVE.get(word) if _next(matches, index) in DETERMINERS else None
         return _replaced(question, match, _cased(new or _NEGATED[word], match.group()), "negated")
-    return _negate_verb(question, found)
+    return _negate_verb(question, matches)
 
 
-def _is_auxiliary(found: Sequence[re.Match[str]], place: int) -> bool:
+def _is_auxiliary(matches: Sequence[re.Match[str]], index: int) -> bool:
     """Whether a word that may be an auxiliary is one: not a month or a name (`in May`, `Will Smith`), not a noun (`the
     will`), not what `to` governs.
     """
-    if not place:
+    if not index:
         return True
-    before = found[place - 1].group().casefold()
-    return found[place].group().islower() and before != "to" and before not in DETERMINERS
+    before = matches[index - 1].group().casefold()
+    return matches[index].group().islower() and before != "to" and before not in DETERMINERS
 
 
-def _next(found: Sequence[re.Match[str]], place: int) -> str:
-    return found[place + 1].group().casefold() if place + 1 < len(found) else ""
+def _next(matches: Sequence[re.Match[str]], index: int) -> str:
+    return matches[index + 1].group().casefold() if index + 1 < len(matches) else ""
 
 
-def _negate_verb(question: str, found: Sequence[re.Match[str]]) -> Change | None:
-    place = subject_verb([match.group() for match in found])
-    if place is None:
+def _negate_verb(question: str, matches: Sequence[re.Match[str]]) -> Perturbation | None:
+    index = subject_verb([match.group() for match in matches])
+    if index is None:
         return None
-    word = found[place].group()
+    word = matches[index].group()
     base = _base_form(word)
     form = "does" if word.endswith("s") else "did"
     new = f"{form} not {base}" if base and base != word else f"never {word}"
-    return _replaced(question, found[place], new, "negated verb")
+    return _replaced(question, matches[index], new, "negated verb")
 
 
 def _base_form(verb: str) -> str | None:
-    """What WordNet says; None without nltk or its data."""
+    """The base form by WordNet; None without nltk or its data."""
     try:
         from nltk.corpus import wordnet
     except ImportError:
         return None
     try:
-        found: str | None = wordnet.morphy(verb, wordnet.VERB)
+        base: str | None = wordnet.morphy(verb, wordnet.VERB)
     except LookupError:
         return None
-    return found
+    return base
 
 
 def _other_pronoun(question: str, match: re.Match[str]) -> str:
-    """The pronoun that takes a word's place; "" where it is none. `her` before a noun is `his`, else `him`; `it` that
+    """The pronoun that replaces a word; "" where the word is none. `her` before a noun is `his`, else `him`; `it` that
     is no subject is `him`.
     """
     word = match.group().casefold()
     before = (_WORD.findall(question[: match.start()].casefold()) or [""])[-1]
-    behind = (_WORD.findall(question[match.end() :]) or [""])[0]
+    after = (_WORD.findall(question[match.end() :]) or [""])[0]
     if word == "i":  # not of World War I, Elizabeth I
         asks = not before or before in (AUXILIARIES | CONJUNCTIONS) - {"am", "was"}
-        return "you" if asks and match.group() == "I" and behind.islower() else ""
+        return "you" if asks and match.group() == "I" and after.islower() else ""
     if not match.group().islower() and (before or match.group().isupper()):
         return ""  # the US, an IT firm, the film It
-    behind = behind.casefold()
+    after = after.casefold()
     if word == "her":
-        return "him" if not behind or behind in PREPOSITIONS | CONJUNCTIONS | AUXILIARIES else "his"
+        return "him" if not after or after in PREPOSITIONS | CONJUNCTIONS | AUXILIARIES else "his"
     if word in _OBJECT:
-        if behind in _EMPTY:
+        if after in _EMPTY:
             return ""
-        subject = before in AUXILIARIES | CONJUNCTIONS or behind in AUXILIARIES
+        subject = before in AUXILIARIES | CONJUNCTIONS or after in AUXILIARIES
         return _PRONOUNS[word] if not before or (subject and before not in PREPOSITIONS) else _OBJECT[word]
     return _PRONOUNS.get(word, "")
 
 
-def _replaced(question: str, match: re.Match[str], new: str, rule: str) -> Change:
-    return Change(question[: match.start()] + new + question[match.end() :], match.group(), new, rule)
+def _replaced(question: str, match: re.Match[str], new: str, rule: str) -> Perturbation:
+    return Perturbation(question[: match.start()] + new + question[match.end() :], match.group(), new, rule)
 
 
 def _cased(new: str, old: str) -> str:
@@ -227,14 +228,14 @@ def _cased(new: str, old: str) -> str:
 
 def rule_finder(text: str) -> list[Span]:
     """Names, numbers, dates and titles that rules find; an acronym is a name."""
-    found = (replace(span, kind="name") if span.kind == "acronym" else span for span in rule_spans(text))
-    return [span for span in found if span.kind in ("name", "number", "date", "title")]
+    spans = (replace(span, kind="name") if span.kind == "acronym" else span for span in rule_spans(text))
+    return [span for span in spans if span.kind in ("name", "number", "date", "title")]
 
 
-def entities_by_kind(contexts: Sequence[str], find: Finder) -> dict[str, list[str]]:
-    """The entities of all passages by what they can stand for (`_slot`), each once, in the order of the finder."""
-    found: dict[str, dict[str, None]] = {}
+def entities_by_kind(contexts: Sequence[str], find: EntityFinder) -> dict[str, list[str]]:
+    """The entities of all passages by what they can replace (`_slot`), each once, in the order of the finder."""
+    entities: dict[str, dict[str, None]] = {}
     for context in contexts:
         for span in find(context):
-            found.setdefault(_slot(context, span), {})[context[span.start : span.end]] = None
-    return {kind: list(texts) for kind, texts in found.items()}
+            entities.setdefault(_slot(context, span), {})[context[span.start : span.end]] = None
+    return {kind: list(texts) for kind, texts in entities.items()}

@@ -94,7 +94,9 @@ def test_intervals_are_of_the_units_repeated() -> None:
         found = krippendorff_alpha(UNITS, level, draws)
         slow = []
         for weights in np.concatenate(list(draws.blocks())).astype(int)[1:]:
-            units = [unit for unit, times in zip(UNITS, weights[draws.passage_index], strict=True) for _ in range(times)]
+            units = [
+                unit for unit, times in zip(UNITS, weights[draws.passage_index], strict=True) for _ in range(times)
+            ]
             value = krippendorff_alpha(units, level).value
             slow += [] if value is None else [value]
         assert [found.low, found.high] == pytest.approx(np.quantile(slow, [0.025, 0.975]).tolist())

@@ -1,10 +1,14 @@
-"""Pairs of questions about one item, counted by hand."""
+"""Pairs of questions in the right order, counted by hand and one by one."""
+
+from itertools import product
 
 import numpy as np
 import pytest
 
 from rl_qg.confidence_intervals import PassageDraws
-from rl_qg.evaluation.meta.win_loss import win_loss
+from rl_qg.evaluation.meta.pair_order import auc_draws, win_loss
+
+# --- Pairs about one item ---
 
 
 def test_pairs_by_hand() -> None:
@@ -35,3 +39,30 @@ def test_no_pairs() -> None:
     shares, pairs, alike = win_loss(np.array([1.0, 2]), np.array([1.0, 2]), ["a", "b"], draws, np.arange(2))
     assert pairs == 0 and alike.value is None
     assert shares["wins"].why == "no two questions about one item have different ratings"
+
+
+# --- Area under the ROC curve ---
+
+
+def counted(scores: np.ndarray, good: np.ndarray) -> float:
+    pairs = list(product(scores[good], scores[~good]))
+    return sum((a > b) + (a == b) / 2 for a, b in pairs) / len(pairs) if pairs else float("nan")
+
+
+def test_every_draw_is_that_of_the_questions_repeated() -> None:
+    rng = np.random.default_rng(1)
+    scores, good = rng.integers(0, 6, 30).astype(float), rng.random(30) < 0.4
+    draws = PassageDraws([k // 5 for k in range(30)], resamples=40, seed=0)
+    rows = np.sort(rng.permutation(30)[:24])
+    found = auc_draws(scores[rows], good[rows], draws, rows)
+    for value, weights in zip(found, np.concatenate(list(draws.blocks())).astype(int), strict=True):
+        times = weights[draws.passage_index[rows]]
+        want = counted(np.repeat(scores[rows], times), np.repeat(good[rows], times))
+        assert value == pytest.approx(want, nan_ok=True)
+
+
+def test_ends_of_the_scale() -> None:
+    draws, good = PassageDraws(range(4), resamples=2), np.array([True, True, False, False])
+    for scores, area in (([3, 4, 1, 2], 1), ([1, 2, 3, 4], 0), ([1, 1, 1, 1], 0.5), ([1, 3, 1, 2], 0.625)):
+        assert auc_draws(np.array(scores, float), good, draws, np.arange(4))[0] == area
+    assert np.isnan(auc_draws(np.arange(2.0), good[:2], draws, np.arange(2))[0])

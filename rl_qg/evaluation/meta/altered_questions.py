@@ -1,0 +1,193 @@
+"""Human questions with what is made of them: each made wrong by one change, and paraphrased.
+
+The changes are those of `rl_qg.evaluation.meta.perturbations`, the paraphrases those of
+`rl_qg.evaluation.meta.paraphrases`. The seed and a question's number decide what becomes of it.
+"""
+
+import json
+import logging
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from rewards.overlap.word_classes import looks_english
+from rl_qg.data.examples import seeded_rank
+from rl_qg.data.question_tables import QuestionTable
+from rl_qg.evaluation.meta.paraphrases import by_model, by_rules, read_pairs
+from rl_qg.evaluation.meta.perturbations import (
+    ANY_LANGUAGE,
+    KINDS,
+    EntityFinder,
+    entities_by_kind,
+    negate,
+    rule_finder,
+    swap_entity,
+    swap_pronoun,
+)
+from rl_qg.evaluation.metric_scores import MetricRow
+from rl_qg.generation.answers.parser import ParserAnswers
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import atomic_writer
+from rl_qg.settings import RobustnessSettings
+
+log = logging.getLogger(__name__)
+ORIGINAL, PARAPHRASE = "original", "paraphrase"
+ENGLISH = "en"
+FEWEST = 20  # questions from which on their language is checked
+Paraphrase = tuple[str, Any]  # its text, and how it was made
+
+
+@dataclass(frozen=True)
+class AlteredQuestion:
+    """A question as it was, made wrong, or paraphrased: the number of the original, the kind, and what was changed."""
+
+    number: int
+    kind: str
+    row: MetricRow
+    change: Mapping[str, Any]
+
+
+def check_settings(settings: RobustnessSettings) -> None:
+    """Raise `InputError` for kinds that do not exist, and where English rules would be applied to another language."""
+    if unknown := [kind for kind in settings.kinds if kind not in KINDS] or not settings.kinds:
+        raise InputError(
+            f"kinds={settings.kinds}: choose of {', '.join(KINDS)}"
+            + (f", not {unknown}" if unknown is not True else "")
+        )
+    if not re.fullmatch("[a-z]{2,3}", settings.language.casefold()):
+        raise InputError(f"language={settings.language} is no code of two or three letters, such as en or de")
+    if settings.language.casefold() == ENGLISH:
+        return
+    needed = [
+        (not set(settings.kinds) <= set(ANY_LANGUAGE), f"kinds=[{','.join(ANY_LANGUAGE)}]"),
+        (not (settings.paraphrases or settings.paraphraser), "paraphrases=FILE or paraphraser=MODEL"),
+        (settings.spacy_model.partition("_")[0] in ("", ENGLISH), "spacy_model=PIPELINE of that language"),
+    ]
+    if missing := [text for wrong, text in needed if wrong]:
+        raise InputError(f"language={settings.language}: the rules are for English; give {', and '.join(missing)}")
+
+
+def read_questions(source: QuestionTable, settings: RobustnessSettings) -> tuple[list[MetricRow], int]:
+    """A seeded sample of the questions, and how many the file has; one without references is its own reference.
+
+    Raises:
+        InputError: a row without question or passage, no row, or a language that does not seem to be English.
+    """
+    if settings.max_questions is not None and settings.max_questions < 1:
+        raise InputError(f"max_questions={settings.max_questions}: give at least 1, or null for all")
+    rows = []
+    for row in tqdm(source, desc="read", unit="row", leave=False, delay=2):
+        columns = ("question", "context", "answer", "references")
+        question, context, answer, references = (source.value(row, column) for column in columns)
+        for column, value in (("question", question), ("context", context)):
+            if value is None:
+                raise InputError(
+                    f"{row.where}: field {source.columns[column]!r} is missing or no text; the row has "
+                    f"{', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"
+                )
+        rows.append(MetricRow(row.where, question, context, answer, tuple(references or [question])))
+    if not rows:
+        raise InputError(f"{source}: holds no question; check the file")
+    ranked = sorted(range(len(rows)), key=lambda number: seeded_rank(settings.seed, str(number)))
+    sample = [rows[number] for number in sorted(ranked[: settings.max_questions])]
+    english = sum(looks_english(row.question) for row in sample)
+    if settings.language.casefold() == ENGLISH and len(sample) >= FEWEST and english < len(sample) / 2:
+        raise InputError(
+            f"{source}: only {english:,} of {len(sample):,} questions have an English question word or two "
+            "function words; name their language, such as language=de"
+        )
+    return sample, len(rows)
+
+
+def alter_questions(
+    rows: Sequence[MetricRow], settings: RobustnessSettings
+) -> tuple[list[AlteredQuestion], dict[str, Any]]:
+    """Every question as it was, followed by what was made of it; and how many of each kind there are.
+
+    Raises:
+        InputError: no question could be paraphrased, or none made wrong.
+    """
+    find, finder = _entity_finder(settings.spacy_model, settings.language.casefold())
+    others = entities_by_kind([str(row.context) for row in rows], find) if "entity" in settings.kinds else {}
+    paraphrases, source = _paraphrases(rows, settings)
+    questions = []
+    counts = {kind: {"made": 0, "no_rule_applies": 0} for kind in (*settings.kinds, PARAPHRASE)}
+    for number, row in enumerate(tqdm(rows, desc="perturb", unit="question", leave=False, delay=2)):
+        questions.append(AlteredQuestion(number, ORIGINAL, row, {}))
+        chance = random.Random(f"{settings.seed} {number}")
+        for kind in settings.kinds:
+            if kind == "entity":
+                change = swap_entity(row.question, str(row.context), row.answer or "", find, others, chance)
+            else:
+                change = swap_pronoun(row.question, chance) if kind == "pronoun" else negate(row.question)
+            counts[kind]["made" if change else "no_rule_applies"] += 1
+            if change:
+                details = {key: value for key, value in vars(change).items() if key != "question"}
+                questions.append(AlteredQuestion(number, kind, replace(row, question=change.question), details))
+        paraphrase = paraphrases[number]
+        counts[PARAPHRASE]["made" if paraphrase else "no_rule_applies"] += 1
+        if paraphrase:
+            text, how = paraphrase
+            questions.append(AlteredQuestion(number, PARAPHRASE, replace(row, question=text), {"rule": how}))
+    if not counts[PARAPHRASE]["made"] or not any(counts[kind]["made"] for kind in settings.kinds):
+        raise InputError(f"{len(rows)} questions: not one paraphrase, or none made wrong; nothing to compare")
+    return questions, {"questions": len(rows), **counts, "entities": finder, "paraphrases": source}
+
+
+def write_questions(path: Path, questions: Sequence[AlteredQuestion]) -> None:
+    """Write JSON lines: each question with its number, kind and change."""
+    with atomic_writer(path) as stream:
+        for question in questions:
+            row = question.row
+            line = {"number": question.number, "kind": question.kind, "question": row.question, **question.change}
+            line |= {"context": row.context, "answer": row.answer, "references": list(row.references or ())}
+            stream.write(json.dumps({**line, "where": row.where}, ensure_ascii=False) + "\n")
+
+
+def _entity_finder(model: str, language: str) -> tuple[EntityFinder, str]:
+    """What finds entities, and its description: a spaCy pipeline where there is one, else, in English, rules."""
+    if model:
+        try:
+            parser = ParserAnswers(model, None)
+        except InputError as error:
+            why = str(error).partition(";")[0].removeprefix("answers.")
+            if language != ENGLISH:
+                raise InputError(
+                    f"language={language}: entities are found by a spaCy pipeline of that language alone; {why}"
+                ) from None
+            log.info("entities are found by rules (%s)", why)
+        else:
+            pipeline = parser.made_by["pipeline"].partition("_")[0]
+            if pipeline not in (language, "xx"):  # spaCy's code for pipelines of several languages
+                raise InputError(
+                    f"spacy_model={model} is for language={pipeline}, the questions for language={language}"
+                )
+            return lambda text: [span for span in parser([text])[0] if span.kind != "chunk"], str(parser.made_by)
+    return rule_finder, "rules of rl_qg.generation.answers.rules"
+
+
+def _paraphrases(rows: Sequence[MetricRow], settings: RobustnessSettings) -> tuple[list[Paraphrase | None], str]:
+    """A paraphrase of each question, None where there is none; and where they come from."""
+    if settings.paraphrases and settings.paraphraser:
+        raise InputError("give either paraphrases (pairs) or paraphraser (a model)")
+    if settings.paraphrases:
+        pairs = read_pairs(Path(settings.paraphrases).expanduser())
+        return [_if_different(row, pairs.get(row.question, ""), "pair") for row in rows], "supplied pairs"
+    if settings.paraphraser:
+        questions = [row.question for row in rows]
+        texts = by_model(settings.paraphraser, settings.paraphraser_prefix, questions)
+        paraphrases = [_if_different(row, text, "model") for row, text in zip(rows, texts, strict=True)]
+        return paraphrases, f"model {settings.paraphraser}"
+    return [
+        by_rules(row.question, random.Random(f"{settings.seed} {number}")) for number, row in enumerate(rows)
+    ], "rules"
+
+
+def _if_different(row: MetricRow, text: str, how: str) -> Paraphrase | None:
+    """A paraphrase with how it was made; None where it is empty or the question as it was."""
+    return (text, how) if text.strip() and text.split() != row.question.split() else None
