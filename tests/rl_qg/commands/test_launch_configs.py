@@ -1,4 +1,4 @@
-"""The files in configs/accelerate/: accelerate reads each of them, and the command in its head is one of ours."""
+"""The files in configs/accelerate/: accelerate reads each of them, and the command in its head is valid."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import pytest
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import launch_command_parser
 
-from rl_qg.commands import cli
+from rl_qg.commands.compose import compose
 
 PROJECT = Path(__file__).resolve().parents[3]
 FILES = sorted((PROJECT / "configs" / "accelerate").glob("*.yaml"))
@@ -26,19 +26,20 @@ TYPES |= dict.fromkeys(ZERO, "DEEPSPEED")
 
 
 def commands(path: Path) -> list[str]:
-    """The commands in the head of a launch configuration, as they are typed."""
-    return re.findall(r"^# (accelerate launch .+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    """The commands in the head of a launch configuration, without line breaks."""
+    text = path.read_text(encoding="utf-8").replace(" \\\n#   ", " ")
+    return re.findall(r"^# (accelerate launch .+)$", text, re.MULTILINE)
 
 
-def test_the_promised_configurations_are_there() -> None:
+def test_every_documented_configuration_exists() -> None:
     assert {path.stem for path in FILES} == TYPES.keys()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_accelerate_reads_it(path: Path) -> None:
-    config = load_config_from_file(str(path))  # raises for a key that it does not know
+    config = load_config_from_file(str(path))  # raises for an unknown key
     assert str(getattr(config.distributed_type, "value", config.distributed_type)) == TYPES[path.stem]
-    assert config.mixed_precision == "no"  # another value would win over training.precision=no
+    assert config.mixed_precision == "no"  # another value would override training.precision=no
     assert config.num_processes % config.num_machines == 0
     assert config.use_cpu == (path.stem == "cpu2")
     if path.stem in ZERO:
@@ -50,21 +51,18 @@ def test_accelerate_reads_it(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_command_in_its_head_is_one_of_ours(path: Path) -> None:
-    found = commands(path)
-    assert found
-    for command in found:
-        launch = launch_command_parser().parse_args(shlex.split(command)[2:])  # ends the test where it is none
+def test_the_command_in_its_head_is_valid(path: Path) -> None:
+    assert commands(path)
+    for command in commands(path):
+        launch = launch_command_parser().parse_args(shlex.split(command)[2:])  # fails the test where it is not valid
         assert launch.config_file == f"configs/accelerate/{path.name}"
         script = Path(launch.training_script)
         assert (PROJECT / script).is_file()
-        settings = cli.compose(
-            script.stem, launch.training_script_args
-        )  # raises for a key or choice that is not there
+        settings = compose(script.stem, launch.training_script_args)  # raises for an unknown key or choice
         assert settings.training.use_cpu == (path.stem == "cpu2")
 
 
-def test_a_machine_of_several_has_a_command_each() -> None:
+def test_each_of_several_machines_has_its_command() -> None:
     ranks = [
         launch_command_parser().parse_args(shlex.split(command)[2:]).machine_rank
         for command in commands(PROJECT / "configs" / "accelerate" / "multi_node.yaml")
@@ -73,8 +71,8 @@ def test_a_machine_of_several_has_a_command_each() -> None:
 
 
 @pytest.mark.distributed
-def test_two_machines_are_one_run(tmp_path: Path) -> None:
-    """Two launchers on this machine, one process each: together they are the two processes of one sum."""
+def test_two_machines_make_one_run(tmp_path: Path) -> None:
+    """Two launchers on this machine, one process each: both processes take part in one sum."""
     script = tmp_path / "sum.py"
     script.write_text(
         "import torch\n"
@@ -107,11 +105,11 @@ def test_two_machines_are_one_run(tmp_path: Path) -> None:
         for rank in ("0", "1")
     ]
     try:
-        said = [launcher.communicate(timeout=120)[0] for launcher in launchers]
+        outputs = [launcher.communicate(timeout=120)[0] for launcher in launchers]
     finally:
         for launcher in launchers:
             launcher.kill()
-    assert all("sum 3 of 2" in text for text in said), said
+    assert all("sum 3 of 2" in text for text in outputs), outputs
 
 
 def free_port() -> int:
