@@ -26,7 +26,7 @@ class Stage:
 
     def command(self, inputs: Path, folder: Path) -> tuple[str, list[str]]:
         """The script and its settings, for a run that writes into `folder` alone."""
-        settings = [text.format(inputs=inputs, run=folder) for text in (*COMMON, *self.settings)]
+        settings = [text.format(inputs=inputs, run=folder) for text in (*self.settings, *COMMON)]
         return str(PROJECT / "rl_qg" / self.script), settings
 
 
@@ -87,8 +87,9 @@ STAGES = {
         ),
         Stage(
             "augment",
-            "augment.py",
+            "__main__.py",
             (
+                "augment",
                 *AUGMENTATION,
                 "questions={inputs}/questions.jsonl",
                 "gold={inputs}/train.json",
