@@ -20,7 +20,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.data.reading import read_examples
 from rl_qg.data.splits import take
 from rl_qg.generation.decoding import Rollout
-from rl_qg.generation.generator import load_seq2seq
+from rl_qg.generation.loading import load_seq2seq
 from rl_qg.training.trainer import SelfCriticalConfig, SelfCriticalTrainer
 
 WAYS = {

@@ -27,7 +27,7 @@ from transformers import AutoTokenizer
 from rl_qg.data.examples import QAExample
 from rl_qg.data.streaming import stream_examples
 from rl_qg.generation import beam_search
-from rl_qg.generation.generator import Policy, _beam_search
+from rl_qg.generation.generator import QuestionGenerator, beam_options
 from rl_qg.generation.stage import ByLength
 from rl_qg.runtime.json_files import write_json
 
@@ -53,13 +53,13 @@ class Bench:
         ways = [args.memory_of] if args.memory_of else args.ways
         rows = args.batch * args.beams
         self.packed = (
-            Policy(folder, device=device, dtype=dtype, rows=rows) if {"ours", "second-pass"} & {*ways} else None
+            QuestionGenerator(folder, device=device, dtype=dtype, rows=rows) if {"ours", "second-pass"} & {*ways} else None
         )
-        self.policy: Any = self.packed if ways == ["ours"] else Policy(folder, device=device)
+        self.policy: Any = self.packed if ways == ["ours"] else QuestionGenerator(folder, device=device)
 
     def plain(self, policy: Any, batch: dict[str, Tensor]) -> Found:
-        tokens = policy.model.generate(**batch, **_beam_search(self.args.beams, self.args.max_new_tokens))[:, 1:]
-        return policy._texts(tokens), []
+        tokens = policy.model.generate(**batch, **beam_options(self.args.beams, self.args.max_new_tokens))[:, 1:]
+        return policy.texts(tokens), []
 
     by_length = plain
 
@@ -68,25 +68,25 @@ class Bench:
             return self.ours(policy, batch)
 
     def shared(self, policy: Any, batch: dict[str, Tensor]) -> Found:
-        with patch.object(beam_search, "WORTH_DROPPING", 0.0):
+        with patch.object(beam_search, "COMPACT_BELOW", 0.0):
             return self.ours(policy, batch)
 
     def ours(self, policy: Any, batch: dict[str, Tensor]) -> Found:
         tokens, logprobs = policy.decoder.search(batch, self.args.beams, self.args.max_new_tokens)
-        return policy._texts(tokens), logprobs.tolist()
+        return policy.texts(tokens), logprobs.tolist()
 
     dropped = ours
 
     def second_pass(self, policy: Any, batch: dict[str, Tensor]) -> Found:
         tokens, _ = policy.decoder.search(batch, self.args.beams, self.args.max_new_tokens)
         states = policy.model.get_encoder()(**batch).last_hidden_state
-        return policy._texts(tokens), policy.decoder._logprobs(states, batch["attention_mask"], tokens).tolist()
+        return policy.texts(tokens), policy.decoder.logprobs(states, batch["attention_mask"], tokens).tolist()
 
     @torch.inference_mode()
     def go(self, way: str, examples: Sequence[QAExample]) -> Found:
         function: Callable[[Any, dict[str, Tensor]], Found] = getattr(self, way.replace("-", "_"))
         policy = self.packed if way in ("ours", "second-pass") else self.policy
-        return function(policy, policy._batch(examples))
+        return function(policy, policy.batch(examples))
 
 
 def batches(way: str, examples: list[QAExample], size: int) -> list[list[QAExample]]:

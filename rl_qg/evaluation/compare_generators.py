@@ -17,7 +17,7 @@ from rl_qg.confidence_intervals import Floats, Interval, PassageDraws, mean_inte
 from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
 from rl_qg.evaluation.text_measures import bleu4, held_out_measures, measure_signatures
-from rl_qg.generation.generator import Policy
+from rl_qg.generation.generator import QuestionGenerator
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import write_json
 
@@ -95,11 +95,11 @@ def _greedy(
     batch_size: int,
     device: torch.device,
 ) -> list[str]:
-    policy = Policy(path, device=device)
+    generator = QuestionGenerator(path, device=device)
     texts: list[str] = []
     with tqdm(total=len(examples), desc=f"evaluate {name}", unit="question") as bar:
         for start in range(0, len(examples), batch_size):
-            texts += policy.greedy(examples[start : start + batch_size], max_new_tokens=max_new_tokens)
+            texts += generator.greedy(examples[start : start + batch_size], max_new_tokens=max_new_tokens)
             bar.update(len(texts) - bar.n)
     return texts
 

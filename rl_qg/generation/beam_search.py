@@ -1,15 +1,16 @@
-"""Beam search of an encoder-decoder in which the beams of an example share what is the same for them.
+"""Beam search of an encoder-decoder in which the beams of an example share the encoded passage.
 
-The beams found are those of `generate(num_beams=n, num_return_sequences=n, early_stopping=False, length_penalty=1.0)`.
-There every beam is an example of its own: it has a copy of the keys and values of the passage, and all copies are
-copied again at every token, when beams change places (measured with BART-base on a CPU, 16 examples of 8 beams: more
-than half of the time). Here
+The result is that of `generate(num_beams=n, num_return_sequences=n, early_stopping=False, length_penalty=1.0)`. There
+every beam is a separate row: it has a copy of the keys and values of the passage, and all copies are copied again at
+every token, when beams are reordered (measured with BART-base on a CPU, 16 examples of 8 beams: more than half of the
+time). In this module
 
-- the beams of an example are queries beside each other over one copy of the passage's keys and values;
-- the keys and values of their own tokens stay where they were written, and a mask says which of them are a beam's;
-- the first step is taken once for each example, and examples whose beams cannot change any more leave the batch;
-- the log-probability of a beam is added up on the way. Beams are chosen by a float32 log softmax as `generate` has it,
-  whose errors add up (1e-4 over a question with 30,000 tokens to choose from); what is reported is free of them.
+- the beams of an example are several queries over one copy of the passage's keys and values;
+- the keys and values of generated tokens are never moved, and a mask marks those that belong to a beam;
+- the first step is computed once for each example, and examples whose beams can no longer change leave the batch;
+- the log-probability of a beam is summed during the search. Beams are chosen by a float32 log softmax as in
+  `generate`, whose rounding errors accumulate (1e-4 over a question with a vocabulary of 30,000); the reported
+  log-probabilities do not have them.
 """
 
 from dataclasses import dataclass
@@ -23,11 +24,11 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 from transformers.modeling_outputs import BaseModelOutput
 
-from rl_qg.generation.decoding import WORTH_DROPPING, SpecialTokens
+from rl_qg.generation.decoding import COMPACT_BELOW, SpecialTokens
 
-SHARED = "beams_beside_each_other"  # our name among the library's attention functions
-GROWTH = 16  # steps for which room is made at once
-# Decoders that let keys have fewer rows than queries: tests/rl_qg/generation/test_beam_search.py compares each with `generate`.
+SHARED = "beams_beside_each_other"  # name under which `_attention` is registered
+GROWTH = 16  # steps for which memory is allocated at once
+# Models whose decoder works with fewer rows of keys than of queries; the tests compare each with `generate`.
 FAMILIES = frozenset(
     {"bart", "blenderbot", "blenderbot-small", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "umt5"}
 )
@@ -47,9 +48,9 @@ class Beams:
 
 
 def share_passages(model: PreTrainedModel) -> bool:
-    """Make the model ready for `beam_search`; False, and the model as it was, where its kind is not known to work.
+    """Prepare the model for `beam_search`; return False and leave it unchanged if its type is not supported.
 
-    Whatever else the model does stays as it is.
+    Everything else that the model computes stays the same.
     """
     config = model.config
     known = config.model_type in FAMILIES or (
@@ -65,17 +66,17 @@ def share_passages(model: PreTrainedModel) -> bool:
 def beam_search(
     model: PreTrainedModel, encoder_states: Tensor, attention_mask: Tensor, beams: int, max_new_tokens: int
 ) -> Beams:
-    """Search with `beams` beams for each context in one batch; nothing but the model's distribution decides.
+    """Search with `beams` beams for each context in one batch, by the model's distribution alone.
 
     Args:
         model: an encoder-decoder in eval mode for which `share_passages` was true.
         encoder_states: (b, s, h), the encoder's output.
         attention_mask: (b, s).
-        beams: n, all of which come back.
-        max_new_tokens: longest question in tokens, the end token included.
+        beams: n; all of them are returned.
+        max_new_tokens: maximum length of a question in tokens, the end token included.
     """
     search = _Search(len(encoder_states), beams, max_new_tokens, SpecialTokens.of(model), encoder_states.device)
-    cache = EncoderDecoderCache(Cache(layer_class_to_replicate=_TokensOfBeams), DynamicCache())
+    cache = EncoderDecoderCache(Cache(layer_class_to_replicate=_BeamTokens), DynamicCache())
     states, mask = encoder_states, attention_mask[:, None, None].bool()
     while True:
         logits = model(
@@ -90,23 +91,23 @@ def beam_search(
         still_open = int(search.open.sum())
         if still_open == 0:
             return search.result()
-        if still_open <= WORTH_DROPPING * len(search.open):
+        if still_open <= COMPACT_BELOW * len(search.open):
             kept = search.drop_closed()
             states, mask = states[kept], mask[kept]
             cache.self_attention_cache.batch_select_indices(kept)
             cache.cross_attention_cache.batch_select_indices(kept)
 
 
-_OF_EXAMPLES = (
+_PER_EXAMPLE = (
     *("running", "scores", "logprobs", "ancestors", "open"),
-    *("ended", "ended_scores", "ended_logprobs", "_places"),
+    *("ended", "ended_scores", "ended_logprobs", "_indices"),
 )
 
 
 class _Search:
     """The beams of a batch of examples, running and ended; b' of the b examples are still in the batch.
 
-    `ancestors` (b', n, keys) marks which of an example's keys are those of a beam; in the first step, (b', 1, 1).
+    `ancestors` (b', n, keys) marks the keys of an example that belong to each beam; in the first step, (b', 1, 1).
     """
 
     def __init__(self, examples: int, beams: int, longest: int, special: SpecialTokens, device: torch.device) -> None:
@@ -114,30 +115,30 @@ class _Search:
         self.length = 0  # tokens of a running beam
         self.running = torch.full((examples, 1, longest + 1), special.pad, device=device)
         self.running[..., 0] = special.start
-        self.scores = torch.zeros(examples, 1, device=device)  # of the running beams: what they are chosen by
-        self.logprobs = torch.zeros(examples, 1, device=device)  # the same sums, of exacter terms
+        self.scores = torch.zeros(examples, 1, device=device)  # of the running beams, by which they are chosen
+        self.logprobs = torch.zeros(examples, 1, device=device)  # the same sums of more exact terms
         self.ended = torch.full((examples, beams, longest), special.pad, device=device)
         self.ended_scores = torch.full((examples, beams), -torch.inf, device=device)  # per token
         self.ended_logprobs = torch.full((examples, beams), -torch.inf, device=device)
         self.open = torch.ones(examples, dtype=torch.bool, device=device)
         self.ancestors = torch.ones(examples, 1, 1, dtype=torch.bool, device=device)
-        self._places = torch.arange(examples, device=device)  # in the batch that came in
-        self._found = (self.ended.clone(), self.ended_logprobs.clone())  # of those that have left
+        self._indices = torch.arange(examples, device=device)  # in the original batch
+        self._results = (self.ended.clone(), self.ended_logprobs.clone())  # of examples that have left the batch
 
     def last_tokens(self) -> Tensor:
         """The token of each running beam that the model reads next, (b' · beams, 1)."""
         return self.running[..., self.length].view(-1, 1)
 
     def step(self, logits: Tensor) -> None:
-        """Lengthen the beams by the most likely tokens, given the logits (b' · beams, v).
+        """Extend the beams by the most likely tokens, given the logits (b' · beams, v).
 
-        Of 2n candidates at most n end, so that n can go on. As in `generate`, only those among the best n that end
-        are kept as ended.
+        At most n of 2n candidates end, so n of them can continue. As in `generate`, an ended candidate is kept only if
+        it is among the best n.
         """
         self.length += 1
         beams, examples = self.beams, len(self.open)
         width = min(2 * beams, logits.shape[-1])
-        best, tokens = logits.log_softmax(-1).topk(width)  # of each row: no more of them can be among the best of all
+        best, tokens = logits.log_softmax(-1).topk(width)  # of each row: no more can be among the best of the example
         exact = logits.gather(1, tokens) - logits.logsumexp(-1, keepdim=True)
         best = (best.view(examples, -1, width) + self.scores.unsqueeze(-1)).flatten(1)
         exact = (exact.view(examples, -1, width) + self.logprobs.unsqueeze(-1)).flatten(1)
@@ -149,41 +150,41 @@ class _Search:
         ends = tokens == self.special.end
         done = ends | (self.length == self.longest)
         self._end(*(values[:, :beams] for values in (candidates[..., 1:], scores, logprobs, done)))
-        self.scores, going_on = scores.masked_fill(ends, -torch.inf).topk(beams)
-        self.logprobs = logprobs.gather(1, going_on)
-        self.running = _of_parents(candidates, going_on)
-        parents = parents.gather(1, going_on)
-        own = torch.eye(beams, dtype=torch.bool, device=ends.device).expand(examples, -1, -1)
-        self.ancestors = torch.cat((_of_parents(self.ancestors, parents), own), -1)
-        # The best running beam against the worst ended one, at the length that it has: `generate` takes it for the
-        # best that can still come.
+        self.scores, continuing = scores.masked_fill(ends, -torch.inf).topk(beams)
+        self.logprobs = logprobs.gather(1, continuing)
+        self.running = _of_parents(candidates, continuing)
+        parents = parents.gather(1, continuing)
+        new = torch.eye(beams, dtype=torch.bool, device=ends.device).expand(examples, -1, -1)
+        self.ancestors = torch.cat((_of_parents(self.ancestors, parents), new), -1)
+        # As in `generate`, the best running beam at its present length is taken as the best possible result, and
+        # compared with the worst ended beam.
         hopeless = self.scores[:, 0] / self.length <= self.ended_scores[:, -1]
         self.open &= ~hopeless & (self.length < self.longest)
 
     def _end(self, candidates: Tensor, scores: Tensor, logprobs: Tensor, ends: Tensor) -> None:
-        """Put candidates (b', n, t) that end among the ended ones of open examples; of all, the best n stay."""
+        """Add candidates (b', n, t) that end to the ended beams of open examples; the best n are kept."""
         scores = (scores / self.length).masked_fill(~(ends & self.open.unsqueeze(-1)), -torch.inf)
         self.ended_scores, kept = torch.cat((self.ended_scores, scores), 1).topk(self.beams)
         self.ended = _of_parents(torch.cat((self.ended, candidates), 1), kept)
         self.ended_logprobs = torch.cat((self.ended_logprobs, logprobs), 1).gather(1, kept)
 
     def drop_closed(self) -> Tensor:
-        """Take examples out that are not open any more; return the places of the others, (b',)."""
-        self._set_aside()
+        """Remove examples that are no longer open; return the indices of the others, (b',)."""
+        self._store()
         kept = self.open.nonzero().squeeze(-1)
-        for name in _OF_EXAMPLES:
+        for name in _PER_EXAMPLE:
             setattr(self, name, getattr(self, name)[kept])
         return kept
 
     def result(self) -> Beams:
-        """The beams of all examples that came in."""
-        self._set_aside()
-        tokens, logprobs = self._found
+        """The beams of all examples of the original batch."""
+        self._store()
+        tokens, logprobs = self._results
         length = int((tokens != self.special.pad).any(0).any(0).nonzero().max()) + 1
         return Beams(tokens[..., :length].flatten(0, 1), logprobs.flatten())
 
-    def _set_aside(self) -> None:
-        self._found[0][self._places], self._found[1][self._places] = self.ended, self.ended_logprobs
+    def _store(self) -> None:
+        self._results[0][self._indices], self._results[1][self._indices] = self.ended, self.ended_logprobs
 
 
 def _of_parents(values: Tensor, parents: Tensor) -> Tensor:
@@ -191,29 +192,29 @@ def _of_parents(values: Tensor, parents: Tensor) -> Tensor:
     return values.gather(1, parents.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
 
 
-class _TokensOfBeams(DynamicLayer):
-    """Keys and values of the tokens of all beams, (b, heads, keys, d): one of the start token, then n for each step.
+class _BeamTokens(DynamicLayer):
+    """Keys and values of the tokens of all beams, (b, heads, keys, d): one for the start token, then n for each step.
 
-    Nothing moves when beams change places. The length that the model is told is that of a beam.
+    They are not moved when beams are reordered. The sequence length that the model sees is that of one beam.
     """
 
     steps = 0
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Write those of a step, (b · n, heads, 1, d); return all."""
+        """Add those of a step, (b · n, heads, 1, d); return all."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.examples, self.filled = len(key_states), 0
-            self._room = key_states.new_empty(2, *key_states.shape[:2], 0, key_states.shape[-1])
+            self._memory = key_states.new_empty(2, *key_states.shape[:2], 0, key_states.shape[-1])
         new = torch.stack((key_states, value_states)).squeeze(-2)  # (2, b · n, heads, d)
-        new = new.view(2, self._room.shape[1], -1, *new.shape[2:]).transpose(2, 3)
+        new = new.view(2, self._memory.shape[1], -1, *new.shape[2:]).transpose(2, 3)
         end = self.filled + new.shape[-2]
-        if end > self._room.shape[-2]:
-            more = self._room.new_empty(*self._room.shape[:3], GROWTH * new.shape[-2], self._room.shape[-1])
-            self._room = torch.cat((self._room[..., : self.filled, :], more), -2)
-        self._room[..., self.filled : end, :] = new
+        if end > self._memory.shape[-2]:
+            more = self._memory.new_empty(*self._memory.shape[:3], GROWTH * new.shape[-2], self._memory.shape[-1])
+            self._memory = torch.cat((self._memory[..., : self.filled, :], more), -2)
+        self._memory[..., self.filled : end, :] = new
         self.steps, self.filled = self.steps + 1, end
-        self.keys, self.values = self._room[..., :end, :]
+        self.keys, self.values = self._memory[..., :end, :]
         return self.keys, self.values
 
     def get_seq_length(self) -> int:
@@ -222,14 +223,14 @@ class _TokensOfBeams(DynamicLayer):
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep these examples."""
-        self._room = self._room[:, indices]
-        self.keys, self.values = self._room[..., : self.filled, :]
+        self._memory = self._memory[:, indices]
+        self.keys, self.values = self._memory[..., : self.filled, :]
 
 
 def _attention(
     module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, **options: Any
 ) -> tuple[Tensor, None]:
-    """The library's attention; where `key` has one row for n of `query`, these are queries beside each other.
+    """The attention of the library; if `key` has one row for n rows of `query`, these are n queries of one row.
 
     (b · n, heads, 1, d), (b, heads, s, d), mask (b, 1, n or 1, s) -> (b · n, 1, heads, d).
     """
@@ -238,8 +239,8 @@ def _attention(
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     beams = rows // examples
     if options.get("position_bias") is not None and attention_mask.shape[-2] == beams:
-        steps = (torch.arange(key.shape[-2], device=key.device) + beams - 1) // beams  # in which a key was written
-        options["position_bias"] = options["position_bias"][..., steps]  # of T5: by the place in its beam
+        steps = (torch.arange(key.shape[-2], device=key.device) + beams - 1) // beams  # in which each key was added
+        options["position_bias"] = options["position_bias"][..., steps]  # of T5: by the position in the beam
     query = query.view(examples, beams, *query.shape[1:]).squeeze(3).transpose(1, 2)
     attended, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     return attended.reshape(rows, 1, *attended.shape[2:]), None

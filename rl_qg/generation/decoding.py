@@ -1,9 +1,9 @@
 """Rollouts: greedy and sampled questions decoded together, over one pass of the encoder.
 
-Sampling is on-policy: nothing but the model's own distribution decides (no top-k, no repetition rules, no forced
-tokens, whatever the checkpoint's generation config says), unless `DecodingRules` ask for more. Each row draws from
-random numbers of its own example, so a rollout does not depend on how examples are spread over batches or processes,
-and a resumed run draws the same again.
+Sampling is on-policy: tokens are drawn from the model's own distribution (no top-k, no repetition rules, no forced
+tokens, whatever the checkpoint's generation config says), unless `DecodingRules` say otherwise. The random numbers of
+a row depend on its example, so a rollout does not depend on how examples are distributed over batches or processes,
+and a resumed run draws the same questions.
 """
 
 import hashlib
@@ -27,13 +27,13 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from rl_qg.generation.logprobs import token_logprobs
 
-WORTH_DROPPING = 0.75  # share of rows still open below which the ended ones are taken out of the batch
+COMPACT_BELOW = 0.75  # ended rows are removed from the batch when at most this fraction of its rows is open
 
 
 @dataclass(frozen=True)
 class Decoded:
     """Generated tokens without the start token. `tokens` (n, t), padding after the end; `mask` (n, t), True up to and
-    including the end token; `logprobs` (n,), where they were asked for: of each row, under the plain model.
+    including the end token; `logprobs` (n,) of each row under the model without rules, None if not requested.
     """
 
     tokens: Tensor
@@ -43,8 +43,8 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Rollout:
-    """Greedy questions (b, t) and sampled ones (b · k, t), the k samples of a context side by side; None where none
-    were asked for.
+    """Greedy questions (b, t) and sampled ones (b · k, t), the k samples of a context side by side; None if not
+    requested.
     """
 
     greedy: Decoded | None
@@ -61,7 +61,7 @@ class SpecialTokens:
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> "SpecialTokens":
-        """Read them from the model's generation config, where transformers keeps them."""
+        """Read them from the model's generation config."""
         config: GenerationConfig = model.generation_config
         end = config.eos_token_id
         return cls(
@@ -73,10 +73,10 @@ class SpecialTokens:
 
 @dataclass(frozen=True)
 class DecodingRules:
-    """What decoding obeys beside the model. By default only a longest length.
+    """Limits and rules of decoding. By default only a maximum length.
 
     Args:
-        max_new_tokens: longest question in tokens, the end token included.
+        max_new_tokens: maximum length of a question in tokens, the end token included.
         min_new_tokens: no end token before this many tokens; for greedy and sampled questions.
         no_repeat_ngram: no n-gram of this size twice, 0 for off; for both.
         temperature, top_k, top_p: as in `generate`; for sampled questions only.
@@ -110,8 +110,8 @@ class DecodingRules:
         return rules
 
 
-def uniforms(keys: Sequence[str], samples: int, length: int, *, seed: int, step: int) -> Tensor:
-    """Random numbers in [0, 1), shape (len(keys), samples, length): a function of seed, step and the example's key."""
+def uniform_draws(keys: Sequence[str], samples: int, length: int, *, seed: int, step: int) -> Tensor:
+    """Random numbers in [0, 1), (len(keys), samples, length); those of an example depend on seed, step and its key."""
     rows = []
     for key in keys:
         digest = hashlib.sha256(f"{seed}|{step}|{key}".encode()).digest()
@@ -120,11 +120,10 @@ def uniforms(keys: Sequence[str], samples: int, length: int, *, seed: int, step:
     return torch.from_numpy(np.stack(rows))
 
 
-def choose(logits: Tensor, uniform: Tensor) -> Tensor:
+def choose_tokens(logits: Tensor, uniform: Tensor) -> Tensor:
     """Draw a token from softmax(logits) by inverting its distribution function. (n, v), (n,) -> (n,)."""
     cumulative = logits.float().softmax(-1).cumsum(-1)
-    # Scaled by the last entry: rounding leaves it next to 1, and a draw beyond it would name a token that does not
-    # exist.
+    # Scaled by the last entry, which rounding may leave below 1: a larger draw would be beyond the last token.
     return (
         torch.searchsorted(cumulative, (uniform * cumulative[:, -1]).unsqueeze(-1), right=True)
         .squeeze(-1)
@@ -145,18 +144,18 @@ def decode(
 ) -> Rollout:
     """Decode a greedy question (with `greedy`) and k sampled ones (with `draws`) for each context in one batch.
 
-    All rows of a context begin with the same token, so the first step is taken once per context and its key-value
-    cache, which holds the cross attention's keys and values, is then copied to the rows. Rows that have ended leave
-    the batch as soon as that is worth a copy of the cache.
+    All rows of a context begin with the same token, so the first step is computed once per context, and its key-value
+    cache, which holds the keys and values of the cross attention, is then copied to the rows. Rows that have ended
+    are removed from the batch when they are enough to be worth copying the cache.
 
     Args:
         model: an encoder-decoder in eval mode (rollouts use no dropout).
         encoder_states: (b, s, h), the encoder's output, computed once by the caller.
         attention_mask: (b, s).
-        rules: lengths, and rules that bend the distribution.
+        rules: limits of length, and rules that change the distribution.
         draws: (b, k, max_new_tokens) random numbers in [0, 1).
         greedy: whether to decode greedy questions.
-        logprobs: whether to add up the log-probabilities of the tokens.
+        logprobs: whether to sum the log-probabilities of the tokens.
     """
     special, device = SpecialTokens.of(model), encoder_states.device
     batch, samples = encoder_states.shape[0], 0 if draws is None else draws.shape[1]
@@ -170,8 +169,8 @@ def decode(
     draw_of = torch.cumsum(~is_greedy, 0) - 1  # sampled row -> row of `uniform`
     open_rows = torch.ones(batch * copies, dtype=torch.bool, device=device)
     sums = torch.zeros(batch * copies, device=device) if logprobs else None
-    rows = torch.arange(batch * copies, device=device)  # in the batch: open ones, and ended ones not worth dropping
-    sampled = (~is_greedy).nonzero().squeeze(-1)  # places among them
+    rows = torch.arange(batch * copies, device=device)  # in the batch: open rows, and ended rows not yet removed
+    sampled = (~is_greedy).nonzero().squeeze(-1)  # their indices in the batch
     cache, states, mask = None, encoder_states, attention_mask
     for position in range(rules.max_new_tokens):
         output = model(
@@ -191,7 +190,9 @@ def decode(
         chosen = logits.argmax(-1)
         if uniform is not None:
             history = tokens[rows[sampled], : position + 1]
-            chosen[sampled] = choose(for_samples(history, logits[sampled]), uniform[draw_of[rows[sampled]], position])
+            chosen[sampled] = choose_tokens(
+                for_samples(history, logits[sampled]), uniform[draw_of[rows[sampled]], position]
+            )
         if sums is not None:
             sums[rows] += token_logprobs(plain, chosen) * open_rows[rows]
         tokens[rows, position + 1] = chosen.masked_fill(~open_rows[rows], special.pad)
@@ -200,7 +201,7 @@ def decode(
         count = int(still_open.sum())
         if count == 0:
             break
-        if count <= WORTH_DROPPING * len(rows):
+        if count <= COMPACT_BELOW * len(rows):
             kept = still_open.nonzero().squeeze(-1)
             rows, states, mask = rows[kept], states[kept], mask[kept]
             sampled = (~is_greedy[rows]).nonzero().squeeze(-1)
@@ -214,9 +215,7 @@ def decode(
 
 
 def _ended(tokens: Tensor, special: SpecialTokens, logprobs: Tensor | None) -> Decoded:
-    """Make (b, k, t) rows, mask what stands behind the first end token, and drop the columns in which no row has a
-    token.
-    """
+    """Flatten tokens (b, k, t) to rows, mask those after the first end token, and drop columns without any token."""
     tokens = tokens.flatten(0, 1)
     ends = tokens == special.end
     mask = ends.cumsum(-1) - ends.int() == 0
@@ -224,16 +223,16 @@ def _ended(tokens: Tensor, special: SpecialTokens, logprobs: Tensor | None) -> D
     return Decoded(tokens[:, :length].contiguous(), mask[:, :length], None if logprobs is None else logprobs.flatten())
 
 
-def joined(parts: Sequence[Rollout], pad: int) -> Rollout:
-    """The rollouts of consecutive contexts as one."""
+def concatenate(parts: Sequence[Rollout], pad: int) -> Rollout:
+    """The rollouts of consecutive contexts as one rollout."""
     if len(parts) == 1:
         return parts[0]
     greedy = [part.greedy for part in parts if part.greedy is not None]
     samples = [part.samples for part in parts if part.samples is not None]
-    return Rollout(_below_each_other(greedy, pad), _below_each_other(samples, pad))
+    return Rollout(_stacked(greedy, pad), _stacked(samples, pad))
 
 
-def _below_each_other(parts: Sequence[Decoded], pad: int) -> Decoded | None:
+def _stacked(parts: Sequence[Decoded], pad: int) -> Decoded | None:
     if not parts:
         return None
     length = max(part.tokens.shape[1] for part in parts)

@@ -1,4 +1,4 @@
-"""Log-probabilities of given tokens under a model's logits."""
+"""Log-probabilities of given tokens under the logits of a model."""
 
 from typing import Any
 
@@ -7,24 +7,20 @@ from torch import Tensor
 
 
 def shift_right(labels: Tensor, start_token: int, pad_token: int) -> Tensor:
-    """Decoder input of teacher forcing: `labels` one position later, behind the start token. Shape (n, t); -100
-    becomes padding.
-    """
+    """Decoder input of teacher forcing: the start token, then `labels` (n, t) but the last; -100 becomes padding."""
     shifted = labels.roll(1, dims=1)
     shifted[:, 0] = start_token
     return shifted.masked_fill(shifted == -100, pad_token)
 
 
 def token_logprobs(logits: Tensor, tokens: Tensor) -> Tensor:
-    """Log p of each token under the unscaled distribution: `logits` (n, t, v), `tokens` (n, t) -> (n, t), at least
-    float32.
-    """
+    """Log-probability (n, t), at least float32, of each of `tokens` (n, t) under softmax(`logits`), (n, t, v)."""
     return _TokenLogprobs.apply(logits, tokens)
 
 
 class _TokenLogprobs(torch.autograd.Function):
-    """log softmax and gather in one, so that the only tensors of size (n, t, v) kept between forward and backward are
-    the logits themselves, in their own precision; the library's cross-entropy keeps a float32 log softmax beside them.
+    """log softmax and gather in one function. Of tensors of size (n, t, v), only the logits are kept for the backward
+    pass, in their own precision; the cross-entropy of PyTorch also keeps a float32 log softmax.
     """
 
     @staticmethod

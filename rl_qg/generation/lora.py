@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, Hu et al. 2022) through peft: which layers get one, and whole models back from them."""
+"""LoRA adapters (Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2022) through peft."""
 
 import copy
 import importlib.util
@@ -16,12 +16,12 @@ from rl_qg.settings import PeftSettings
 if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
 
-# Query and value projections by the names that architectures give them, for those that peft does not know.
+# Names of query and value projections, for architectures without a default in peft.
 PROJECTIONS = (("q_proj", "v_proj"), ("q", "v"), ("query", "value"), ("c_attn",))
 
 
-def check_adapters(settings: PeftSettings) -> None:
-    """Raise `InputError` when adapters are wanted and cannot be had; loads nothing."""
+def check_lora(settings: PeftSettings) -> None:
+    """Raise `InputError` if LoRA is set and its settings are invalid or peft is not installed; loads nothing."""
     if settings.method == "none":
         return
     if importlib.util.find_spec("peft") is None:
@@ -34,19 +34,19 @@ def check_adapters(settings: PeftSettings) -> None:
 
 
 def lora_config(settings: PeftSettings, model: PreTrainedModel, tokens: Sequence[int] = ()) -> "LoraConfig":
-    """The adapters of `model`: on the layers that the settings name, else on those that peft knows for the
-    architecture, else on its query and value projections.
+    """The LoRA configuration of `model`: for the layers of the settings, else for the default layers of peft for this
+    architecture, else for its query and value projections.
 
     Args:
         settings: rank, scale, dropout and layers.
         model: encoder-decoder or causal.
-        tokens: ids whose rows of the embedding matrix are trained as they are. A new token such as `<hl>` belongs
-            here: its row knows nothing yet, and no adapter reaches it.
+        tokens: ids whose rows of the embedding matrix are trained without an adapter, such as that of the new token
+            `<hl>`.
 
     Raises:
         InputError: peft is not installed, or the model has no layer of these names.
     """
-    check_adapters(settings)
+    check_lora(settings)
     from peft import LoraConfig, TaskType
 
     pair = model.config.is_encoder_decoder
@@ -87,30 +87,29 @@ def _is_linear(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear | Conv1D)
 
 
-def with_adapters(model: PreTrainedModel, settings: PeftSettings, tokens: Sequence[int] = ()) -> "PeftModel":
-    """`model` frozen, with fresh adapters (see `lora_config`); `model` itself is changed."""
+def add_lora(model: PreTrainedModel, settings: PeftSettings, tokens: Sequence[int] = ()) -> "PeftModel":
+    """`model` frozen, with new adapters (see `lora_config`); `model` itself is changed."""
     config = lora_config(settings, model, tokens)
     from peft import get_peft_model
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name of yesterday
+        warnings.simplefilter("ignore", FutureWarning)  # peft uses a deprecated name of transformers
         adapted = get_peft_model(model, config)
-    # By the name of the base, peft asks the Hub at each checkpoint whether the vocabulary has grown, and as it has (by
-    # `<hl>`), saves all embeddings with the adapters.
+    # With the name of the base model, peft would ask the Hub at each checkpoint whether the vocabulary has grown. It
+    # has (by `<hl>`), and peft would save all embeddings with the adapters.
     adapted.peft_config[adapted.active_adapter].base_model_name_or_path = ""
     return adapted
 
 
-def has_adapters(model: nn.Module) -> bool:
-    """Whether peft has wrapped the model."""
+def has_lora(model: nn.Module) -> bool:
+    """Whether the model has adapters."""
     return hasattr(model, "merge_and_unload")
 
 
-def merged(model: nn.Module) -> PreTrainedModel:
-    """A whole model with the adapters merged into its weights.
+def merge_lora(model: nn.Module) -> PreTrainedModel:
+    """A copy of the model with the adapters merged into its weights.
 
-    It is a copy: taking a merged adapter out again leaves rounding errors behind, and training would no longer be what
-    it is without an export.
+    A copy, because removing merged adapters leaves rounding errors, which would change further training.
     """
-    whole: PreTrainedModel = copy.deepcopy(model).merge_and_unload()  # type: ignore[operator]
-    return whole
+    merged: PreTrainedModel = copy.deepcopy(model).merge_and_unload()  # type: ignore[operator]
+    return merged

@@ -1,4 +1,4 @@
-"""From a QA example to what the generator reads: the passage with its answer marked, cut to fit around the answer."""
+"""The input of the generator: the passage with its answer marked, cut to a window around the answer if too long."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,14 +21,14 @@ PROMPT_FILE = "prompt.json"
 
 @dataclass(frozen=True)
 class Prompt:
-    """How inputs are built for a model; kept beside its weights so that generation builds them as training did.
+    """How inputs are built for a model; saved with its weights, so that generation builds them as training did.
 
     Args:
-        prefix: text before every input, such as T5's `generate question: `; never cut away.
-        max_source_length: longest input in tokens, special tokens and prefix included. A longer context is windowed
-            around its answer.
-        max_target_length: longest question in tokens; longer gold questions are cut.
-        separator: text behind every input of a causal model, where its question begins; never cut away.
+        prefix: text before every input, such as `generate question: ` of T5; never cut.
+        max_source_length: maximum input in tokens, special tokens and prefix included. A longer context is cut to a
+            window around its answer.
+        max_target_length: maximum question in tokens; longer gold questions are cut.
+        separator: text after every input of a causal model, before its question; never cut.
     """
 
     prefix: str = ""
@@ -38,35 +38,35 @@ class Prompt:
 
     @classmethod
     def of(cls, folder: str | Path, model: PreTrainedModel) -> "Prompt":
-        """The prompt that `folder` was trained with; for a model from elsewhere the default of its architecture."""
+        """The prompt that the model in `folder` was trained with; if unknown, the default of its architecture."""
         stored = Path(folder) / PROMPT_FILE
         if stored.exists():
             return cls(**json.loads(stored.read_text()))
         return cls(prefix=default_prefix(model), separator=default_separator(model))
 
     def save(self, folder: Path) -> None:
-        """Write `prompt.json` beside the weights."""
+        """Write `prompt.json` into the folder of the weights."""
         (folder / PROMPT_FILE).write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
 def default_prefix(model: PreTrainedModel) -> str:
-    """T5 was pretrained with task prefixes; the others (mT5 too) were not."""
+    """The prefix of T5, which was pretrained with task prefixes; other models (also mT5) were not."""
     return T5_PREFIX if model.config.model_type == "t5" else ""
 
 
 def default_separator(model: PreTrainedModel) -> str:
-    """Only a causal model needs to be told where the passage ends and its question begins."""
+    """The separator of a causal model, which has to see where the passage ends; encoder-decoders need none."""
     return "" if model.config.is_encoder_decoder else SEPARATOR
 
 
 def add_highlight(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
-    """Make `<hl>` one token, with a row of its own in the embedding matrix. Does nothing when it is there already.
+    """Add `<hl>` as a token with its own row in the embedding matrix, unless it exists.
 
-    The row starts as the mean of the others: the library's draw from their distribution would differ from run to run.
+    The row starts as the mean of the others; the library would draw it at random, differently in each run.
     """
     if HIGHLIGHT not in tokenizer.get_vocab():
         tokenizer.add_special_tokens({"extra_special_tokens": [HIGHLIGHT]})
-    pair = model.config.model_type == "encoder-decoder"  # two models of their own, which only they can resize
+    pair = model.config.model_type == "encoder-decoder"  # of such a pair each model resizes its own embeddings
     for part in (model.encoder, model.decoder) if pair else (model,):
         rows = part.get_input_embeddings().weight.shape[0]
         if len(tokenizer) <= rows:  # never shrink: T5 and mT5 ship more rows than tokens
@@ -78,9 +78,7 @@ def add_highlight(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) ->
 
 
 def highlight(example: QAExample) -> str:
-    """The context with `<hl>` on both sides of the first answer, at its offset (never at another place with the same
-    words).
-    """
+    """The context with `<hl>` on both sides of the first answer, at its offset (not at other occurrences)."""
     answer = example.answers[0]
     end = answer.start + len(answer.text)
     if example.context[answer.start : end] != answer.text:
@@ -91,8 +89,8 @@ def highlight(example: QAExample) -> str:
 
 
 @dataclass(frozen=True)
-class Source:
-    """Token ids of one model input and what had to be cut away to fit them in."""
+class EncodedPrompt:
+    """Token ids of one model input, the number of tokens that were cut, and whether the answer was cut."""
 
     ids: list[int]
     tokens_cut: int
@@ -112,8 +110,8 @@ class PromptEncoder:
         self.prompt = prompt
         self._highlight_id = tokenizer.convert_tokens_to_ids(HIGHLIGHT)
 
-    def sources(self, examples: Sequence[QAExample]) -> list[Source]:
-        """Token ids of each input, windowed around the answer where it is too long."""
+    def encode(self, examples: Sequence[QAExample]) -> list[EncodedPrompt]:
+        """Token ids of each input; one that is too long is cut to a window around the answer."""
         texts = [self.prompt.prefix + highlight(example) for example in examples]
         encoded = self.tokenizer(texts, return_special_tokens_mask=True, verbose=False)
         return [
@@ -121,13 +119,12 @@ class PromptEncoder:
             for ids, special in zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
         ]
 
-    def _window(self, ids: list[int], special: list[int]) -> Source:
+    def _window(self, ids: list[int], special: list[int]) -> EncodedPrompt:
         excess = len(ids) - self.prompt.max_source_length
         if excess <= 0:
-            return Source(ids, 0, False)
+            return EncodedPrompt(ids, 0, False)
         first, last = _marks(ids, self._highlight_id)
-        # The head (special tokens and prefix) and the tail (special tokens) stay; the window slides over what is
-        # between.
+        # The head (special tokens and prefix) and the tail (special tokens) are kept; the window lies between them.
         head = _leading_specials(ids, special) + len(
             self.tokenizer(self.prompt.prefix, add_special_tokens=False)["input_ids"] if self.prompt.prefix else ()
         )
@@ -137,7 +134,7 @@ class PromptEncoder:
         start = min(max(centre - room // 2, head), tail - room)
         start = min(start, first) if last - first < room else first
         window = ids[start : start + room]
-        return Source(ids[:head] + window + ids[tail:], excess, last >= start + room)
+        return EncodedPrompt(ids[:head] + window + ids[tail:], excess, last >= start + room)
 
     def targets(self, examples: Sequence[QAExample]) -> list[list[int]]:
         """Token ids of each gold question, with the tokenizer's own special tokens."""
@@ -148,7 +145,7 @@ class PromptEncoder:
 
     def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:
         """`input_ids` and `attention_mask`, both (batch, source length), padded to the longest of the batch."""
-        return self._pad([source.ids for source in self.sources(examples)])
+        return self._pad([source.ids for source in self.encode(examples)])
 
     def __call__(self, rows: Sequence[QAExample | Mapping[str, Any]]) -> dict[str, object]:
         """Collate for training: adds `labels` (batch, target length; -100 at padding) and the `examples`."""
@@ -165,12 +162,10 @@ class PromptEncoder:
         return {"input_ids": ids, "attention_mask": (torch.arange(longest) < lengths[:, None]).long()}
 
     def count_cuts(self, examples: Sequence[QAExample], chunk: int = 1000) -> dict[str, int]:
-        """How many inputs are windowed, how many tokens that cuts away, and how many answers are longer than the
-        window.
-        """
+        """The numbers of inputs, of inputs cut to a window, of tokens cut, and of answers longer than the window."""
         windowed = tokens = answers = 0
         for start in range(0, len(examples), chunk):
-            for source in self.sources(examples[start : start + chunk]):
+            for source in self.encode(examples[start : start + chunk]):
                 windowed += source.tokens_cut > 0
                 tokens += source.tokens_cut
                 answers += source.answer_cut

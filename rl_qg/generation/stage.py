@@ -21,7 +21,7 @@ from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
 from rl_qg.data.streaming import Examples
-from rl_qg.generation.generator import Policy
+from rl_qg.generation.generator import QuestionGenerator
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 from rl_qg.runtime.json_files import read_json
@@ -74,10 +74,11 @@ def generate(
     if position.rows == len(examples):
         return position.rows * count
     dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
-    policy = Policy(model_path, device=state.device, dtype=dtype, rows=count * settings.batch_size)
-    if not settings.do_sample and count > (size := policy.model.get_output_embeddings().weight.shape[0]):
+    rows = count * settings.batch_size
+    generator = QuestionGenerator(model_path, device=state.device, dtype=dtype, rows=rows, engine=settings.engine)
+    if not settings.do_sample and count > (size := generator.model.get_output_embeddings().weight.shape[0]):
         raise InputError(f"generate.num_beams={count} is above the {size} tokens that {model_path} knows: lower it")
-    decode = partial(_lines_of, policy, count=count, settings=settings, seed=seed)
+    decode = partial(_lines_of, generator, count=count, settings=settings, seed=seed)
     remedy = "ask for fewer candidates (num_beams, num_samples) or shorter ones (max_new_tokens)"
     in_parts = OutOfMemoryRetry("generate", remedy)
     lines.write(
@@ -114,10 +115,10 @@ class ByLength:
 
 
 def _lines_of(
-    policy: Policy, examples: Sequence[QAExample], *, count: int, settings: GenerateSettings, seed: int
+    generator: QuestionGenerator, examples: Sequence[QAExample], *, count: int, settings: GenerateSettings, seed: int
 ) -> list[bytes]:
     """One line for each candidate, those of an example best first."""
-    groups = policy.candidates(
+    groups = generator.candidates(
         examples,
         count,
         max_new_tokens=settings.max_new_tokens,
@@ -157,9 +158,12 @@ def _prepare(
     accept_changed_data: bool,
 ) -> Position:
     """Check what the file was made with, write its note, and return where to continue."""
-    chosen = {name: value for name, value in vars(settings).items() if name != "output"}
+    chosen = {name: value for name, value in vars(settings).items() if name not in ("output", "engine")}
     made_by = {"model": _weights_hash(model_path), "seed": seed, "order": f"longest of {WINDOW} first", **chosen}
-    other_sources = lines.check(made_by, sources=sources, accept=accept_changed_data)
+    # The note names the engine only if it is not the default: notes of versions without the setting stay valid.
+    engine = None if settings.engine == "own" else settings.engine
+    other_sources = lines.check({**made_by, "engine": engine}, sources=sources, accept=accept_changed_data)
+    made_by |= {} if engine is None else {"engine": engine}
     data = _data_hash(examples)
     if not other_sources:
         lines.check({"data": data})

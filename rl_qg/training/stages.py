@@ -3,8 +3,8 @@
     accelerate launch rl_qg/train.py reward=qrelscore
     rl-qg train reward=qascore data.train=train.json data.validation=dev.json model.path=./my-t5
 
-The run folder then holds `ce/` and `scst/` (models), checkpoints, `metrics.jsonl`, `samples.jsonl` and TensorBoard
-events. The same command after a kill resumes from the last checkpoint.
+The run folder then contains `ce/` and `scst/` (models), checkpoints, `metrics.jsonl`, `samples.jsonl` and TensorBoard
+events. If the command was killed, the same command resumes from the last checkpoint.
 """
 
 import json
@@ -19,8 +19,8 @@ from transformers import set_seed
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, take
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
-from rl_qg.generation.generator import load_seq2seq
-from rl_qg.generation.lora import check_adapters, with_adapters
+from rl_qg.generation.loading import load_seq2seq
+from rl_qg.generation.lora import add_lora, check_lora
 from rl_qg.generation.prompts import HIGHLIGHT, add_highlight, default_prefix
 from rl_qg.reports.hub import check_repository, finish_publishing, publish
 from rl_qg.runtime.checkpoints import last_checkpoint
@@ -35,11 +35,11 @@ from rl_qg.settings import SelfCriticalOptions, Settings
 from rl_qg.training.callbacks import HeldOutStopping, best_of, lines_with
 from rl_qg.training.config import SelfCriticalConfig, check_stop_on
 from rl_qg.training.trainer import SelfCriticalTrainer
-from rl_qg.training.trainer_files import put_in_place, save_whole
+from rl_qg.training.trainer_files import replace_folder, save_model_folder
 from rl_qg.training.trl_config import rate_factor
 
-RULES = {field.name for field in fields(SelfCriticalOptions)}  # settings of `scst` that are the trainer's own options
-BEST = "best"  # where the trainer keeps the model that `scst.stop_on` likes best
+TRAINER_OPTIONS = {field.name for field in fields(SelfCriticalOptions)}  # settings of `scst` that the trainer has too
+BEST = "best"  # the folder in which the trainer saves the best model by `scst.stop_on`
 log = logging.getLogger(__name__)
 
 
@@ -47,14 +47,15 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     """Run the stages that `settings.stages` names; return the folder of the last stage's model.
 
     Raises:
-        InputError: a setting that cannot be, a package that is not installed, no data, or a model out of reach.
+        InputError: an invalid setting, a package that is not installed, no data, or a model that cannot be loaded.
     """
     folder = Path(settings.output_dir)
     final = folder / ("ce" if settings.stages == "ce" else "scst")
     if (folder / TRAINED).exists():
-        log.info("train: %s is there already", final)
+        log.info("train: %s is complete already", final)
         from_main(processes(settings.training.use_cpu), lambda: finish_publishing(folder, settings.training.hub_model))
         return final
+    # 1. Check settings and data, and build the trainer.
     check_training(settings)
     if not splits.gold:
         raise InputError("data.train: no example with a question to learn from")
@@ -62,37 +63,40 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     show_progress(trainer, f"train ({settings.stages})" if settings.stages != "both" else "train (ce, scst)")
     if trainer.is_world_process_zero():
         _report_cuts(trainer, splits.gold, folder)
+    # 2. Train, from the last checkpoint if there is one.
     checkpoint = from_main(trainer.accelerator.state, lambda: last_checkpoint(folder))
     if checkpoint is None and trainer.is_world_process_zero():
-        shutil.rmtree(folder / BEST, ignore_errors=True)  # of a run that was killed before its first checkpoint
-    # A run that begins with the self-critical stage is compared with the model it was given.
+        shutil.rmtree(folder / BEST, ignore_errors=True)  # left by a run that was killed before its first checkpoint
+    # A run that starts with the self-critical stage is compared with the given model.
     trainer.args.eval_on_start = checkpoint is None and settings.stages == "scst"
     train_until_told(trainer, checkpoint)
-    save_whole(trainer, final)
+    # 3. Save the final model, and the note that the run is complete.
+    save_model_folder(trainer, final)
     if trainer.is_world_process_zero():
-        kept = _keep_the_best(trainer, final)
-        signatures = {
-            name: signature_of(metric)
-            for name, metric in (("reward", reward), ("held_out", held_out))
-            if metric is not None
-        }
-        done = {"model": final.name, "steps": trainer.state.global_step, **signatures}
-        write_json(folder / TRAINED, done | ({"kept": kept} if kept else {}))
+        kept = _use_best_model(trainer, final)
+        note = {"model": final.name, "steps": trainer.state.global_step, **reward_signatures(reward, held_out)}
+        write_json(folder / TRAINED, note | ({"kept": kept} if kept else {}))
         shutil.rmtree(folder / BEST, ignore_errors=True)
         publish(folder, settings.training.hub_model)
     trainer.accelerator.wait_for_everyone()
     return final
 
 
+def reward_signatures(reward: Reward | None, held_out: Reward | None) -> dict[str, str]:
+    """The signatures of both rewards, by their names in the settings."""
+    rewards = (("reward", reward), ("held_out", held_out))
+    return {name: signature_of(metric) for name, metric in rewards if metric is not None}
+
+
 def check_training(settings: Settings) -> None:
-    """Find out before any model is loaded what the trainer would refuse later.
+    """Check everything that the trainer would refuse later, before any model is loaded.
 
     Raises:
         InputError: naming the setting.
     """
     check_tracker(settings.training.report_to)
     _arguments(settings)
-    check_adapters(settings.peft)  # behind the arguments, which tell the library of DeepSpeed
+    check_lora(settings.peft)  # after the arguments, which activate DeepSpeed in the library
     check_repository(settings.training.hub_model)
     check_stop_on(settings)
 
@@ -104,9 +108,9 @@ def _trainer(
     add_highlight(tokenizer, model)
     prefix = default_prefix(model) if settings.model.prefix is None else settings.model.prefix
     if settings.peft.method != "none":
-        set_seed(settings.seed)  # of the adapters' weights
-        model = with_adapters(model, settings.peft, [tokenizer.convert_tokens_to_ids(HIGHLIGHT)])
-    arguments = _arguments(settings)  # behind the model: with those of ZeRO-3 it would be loaded in pieces
+        set_seed(settings.seed)  # for the weights of the adapters
+        model = add_lora(model, settings.peft, [tokenizer.convert_tokens_to_ids(HIGHLIGHT)])
+    arguments = _arguments(settings)  # after the model: with ZeRO-3 it would be loaded in shards otherwise
     arguments.prefix = prefix
     return SelfCriticalTrainer(
         model=model,
@@ -122,11 +126,11 @@ def _trainer(
 
 def _arguments(settings: Settings) -> SelfCriticalConfig:
     common, ce, scst = settings.training, settings.ce, settings.scst
-    rules = {name: value for name, value in asdict(scst).items() if name in RULES}
+    options = {name: value for name, value in asdict(scst).items() if name in TRAINER_OPTIONS}
     if settings.stages == "ce":
-        rules["stop_on"] = None
+        options["stop_on"] = None
     factor = rate_factor(settings)
-    selects_best = settings.stages == "ce"  # choosing the best checkpoint only makes sense while one loss is minimised
+    selects_best = settings.stages == "ce"  # losses of two stages cannot be compared
     try:
         return SelfCriticalConfig(
             output_dir=settings.output_dir,
@@ -137,7 +141,7 @@ def _arguments(settings: Settings) -> SelfCriticalConfig:
             ce_warmup=ce.warmup_fraction,
             scst_warmup=scst.warmup_fraction,
             label_smoothing_factor=ce.label_smoothing,
-            **rules,
+            **options,
             max_source_length=settings.model.max_source_length,
             max_target_length=settings.model.max_target_length,
             per_device_train_batch_size=common.batch_size,
@@ -173,22 +177,23 @@ def _callbacks(settings: Settings) -> list[HeldOutStopping]:
     return [HeldOutStopping("loss", patience)] if patience and settings.stages == "ce" else []
 
 
-def _keep_the_best(trainer: SelfCriticalTrainer, final: Path) -> dict[str, Any] | None:
-    """Make the best model by `scst.stop_on` the final one; say which it is. It stays where it was until the run is
-    complete, so that a kill in between loses nothing.
+def _use_best_model(trainer: SelfCriticalTrainer, final: Path) -> dict[str, Any] | None:
+    """Replace the final model by the best one by `scst.stop_on`; return which one it is.
+
+    The copy in `best/` is deleted only when the run is complete, so a kill in between loses nothing.
     """
     measure, best = trainer.args.stop_on, final.with_name(BEST)
     if measure is None or not best.exists():
         return None
     chosen = best_of(measure, lines_with(measure, trainer.state.log_history, trainer.boundary))
     value = chosen[f"eval_{measure}"]
-    put_in_place(best, final)
+    replace_folder(best, final)
     log.info("train: %s is the model of step %d, the best by %s (%.4g)", final, chosen["step"], measure, value)
     return {"measure": measure, "value": value, "step": chosen["step"]}
 
 
 def _report_cuts(trainer: SelfCriticalTrainer, examples: list[QAExample], folder: Path) -> None:
-    """Say how many contexts had to be windowed, and keep the count for the run record."""
+    """Log how many contexts had to be cut, and store the count for the run record."""
     cuts = trainer.encoder.count_cuts(examples)
     write_json(folder / "windows.json", cuts)
     log.info("inputs: %s", json.dumps(cuts))

@@ -1,39 +1,54 @@
-"""What the trainer leaves in the run folder: `metrics.jsonl`, `samples.jsonl` and whole models."""
+"""What the trainers write into the run folder: `metrics.jsonl`, `samples.jsonl` and complete model folders."""
 
 import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from accelerate import Accelerator
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
-from rl_qg.generation.lora import has_adapters, merged
+from rl_qg.generation.lora import has_lora, merge_lora
 from rl_qg.runtime.json_files import append_json_line, cut_json_lines
 from rl_qg.training.callbacks import stored_state
+from rl_qg.training.step_metrics import StepMetrics
+from rl_qg.training.trl_reward import RewardFunction
 
-if TYPE_CHECKING:
-    from rl_qg.training.trainer import SelfCriticalTrainer
+METRICS, SAMPLES = "metrics.jsonl", "samples.jsonl"
+SAMPLES_LOGGED = 4
+
+
+class LoggedTrainer(Protocol):
+    """What `RunFiles` needs of a trainer."""
+
+    accelerator: Accelerator
+    step_metrics: StepMetrics
+    logged_samples: list[dict[str, Any]]
+
+    @property
+    def boundary(self) -> int:
+        """Last step of the cross-entropy stage."""
 
 
 class RunFiles(TrainerCallback, ExportableState):
-    """`metrics.jsonl`, `samples.jsonl` and the model at the stage boundary."""
+    """Writes `metrics.jsonl`, `samples.jsonl` and the model at the stage boundary, for the self-critical trainer."""
 
-    def __init__(self, trainer: "SelfCriticalTrainer") -> None:
+    def __init__(self, trainer: LoggedTrainer) -> None:
         self.trainer = trainer
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps: the sums of the log line under way, which may span it."""
-        return {"args": {}, "attributes": {"sums": self.trainer.measured.sums}}
+        """What a checkpoint stores: the sums of the current log line, which may span the checkpoint."""
+        return {"args": {}, "attributes": {"sums": self.trainer.step_metrics.sums}}
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Forget the lines behind the checkpoint that this run resumes from: they will be written again."""
+        """Remove the lines after the checkpoint from which this run resumes: they will be written again."""
         if state.is_world_process_zero:
-            for name in ("metrics.jsonl", "samples.jsonl"):
-                cut_json_lines(Path(args.output_dir) / name, state.global_step or -1)
+            _cut_lines(Path(args.output_dir), state.global_step)
             if stored := stored_state(state, self):
-                self.trainer.measured.sums = stored["attributes"]["sums"]
+                self.trainer.step_metrics.sums = stored["attributes"]["sums"]
         self.trainer.accelerator.wait_for_everyone()  # every process may write to samples.jsonl
 
     def on_log(
@@ -44,34 +59,101 @@ class RunFiles(TrainerCallback, ExportableState):
         logs: dict[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
-        """One line for each logged step and each evaluation."""
+        """Write one line for each logged step and each evaluation."""
         if not state.is_world_process_zero or logs is None or not logs.keys() & {"loss", "eval_loss"}:
             return
         stage = "ce" if state.global_step <= self.trainer.boundary else "scst"
         folder, head = Path(args.output_dir), {"step": state.global_step, "epoch": logs.get("epoch"), "stage": stage}
-        append_json_line(folder / "metrics.jsonl", {**head, **logs})
+        append_json_line(folder / METRICS, {**head, **logs})
         if "loss" in logs:
-            for sample in self.trainer.logged_samples:
-                append_json_line(folder / "samples.jsonl", {"step": state.global_step, **sample})
+            _append_samples(folder, state.global_step, self.trainer.logged_samples)
             self.trainer.logged_samples = []
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Count the update. Behind the last one of the cross-entropy stage keep its model as `ce/` and judge it: the
+        """Count the update. After the last one of the cross-entropy stage save its model as `ce/` and evaluate it: the
         next stage is compared with it.
         """
-        self.trainer.measured.add(loss=(0.0, 1 / self.trainer.accelerator.num_processes))
+        self.trainer.step_metrics.add(loss=(0.0, 1 / self.trainer.accelerator.num_processes))
         if state.global_step == self.trainer.boundary:
-            save_whole(self.trainer, Path(args.output_dir) / "ce")
+            save_model_folder(self.trainer, Path(args.output_dir) / "ce")
             if args.eval_strategy != "no" and state.global_step < state.max_steps:
                 control.should_evaluate = True
 
 
-def save_whole(trainer: Any, folder: Path) -> None:
+class StageFiles(TrainerCallback):
+    """Writes `metrics.jsonl` and `samples.jsonl` for one stage by TRL; steps and epochs continue across stages.
+
+    Args:
+        folder: the run folder.
+        stage: `ce` or `scst`, whatever the algorithm is.
+        first_step, first_epoch: those with which the previous stage ended.
+        reward_function: its last rollout is written to `samples.jsonl`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        stage: str,
+        *,
+        first_step: int = 0,
+        first_epoch: float = 0.0,
+        reward_function: RewardFunction | None = None,
+    ) -> None:
+        self.folder = folder
+        self.stage = stage
+        self.first_step = first_step
+        self.first_epoch = first_epoch
+        self.reward_function = reward_function
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Remove the lines after the checkpoint from which this run resumes: they will be written again."""
+        if state.is_world_process_zero:
+            _cut_lines(self.folder, self.first_step + state.global_step)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Log before each checkpoint: a resumed run would lose what TRL has accumulated since the last line."""
+        control.should_log |= control.should_save
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Write one line for each logged step and each evaluation."""
+        if not state.is_world_process_zero or logs is None or not logs.keys() & {"loss", "eval_loss"}:
+            return
+        step, epoch = self.first_step + state.global_step, self.first_epoch + (state.epoch or 0.0)
+        line = {"step": step, "epoch": None, "stage": self.stage, **logs} | {"epoch": round(epoch, 4)}
+        if "loss" in logs:
+            line |= {"loss_ce" if self.stage == "ce" else "loss_scst": logs["loss"]}
+            rollout = [] if self.reward_function is None else self.reward_function.rollout
+            _append_samples(self.folder, step, rollout[:SAMPLES_LOGGED])
+        append_json_line(self.folder / METRICS, line)
+
+
+def _cut_lines(folder: Path, step: int) -> None:
+    for name in (METRICS, SAMPLES):
+        cut_json_lines(folder / name, step or -1)
+
+
+def _append_samples(folder: Path, step: int, samples: Iterable[Mapping[str, Any]]) -> None:
+    for sample in samples:
+        append_json_line(folder / SAMPLES, {"step": step, **sample})
+
+
+def save_model_folder(trainer: Any, folder: Path) -> None:
     """Save model and tokenizer so that `folder` is either absent or complete. Called by every process.
 
-    Adapters are merged into a copy, so what is saved is a model like any other and the one in training stays as it is.
+    Adapters are merged into a copy, so the saved model has none, and the model in training stays as it is.
     """
     partial = folder.with_name(folder.name + ".part")
     if trainer.is_world_process_zero():
@@ -79,8 +161,8 @@ def save_whole(trainer: Any, folder: Path) -> None:
     trainer.accelerator.wait_for_everyone()
     with trainer.whole_model() as model:
         if trainer.is_world_process_zero():
-            whole = merged(model) if has_adapters(model) else model
-            whole.save_pretrained(partial)
+            merged = merge_lora(model) if has_lora(model) else model
+            merged.save_pretrained(partial)
             trainer.processing_class.save_pretrained(partial)
             trainer.encoder.prompt.save(partial)
             shutil.rmtree(folder, ignore_errors=True)
@@ -88,8 +170,8 @@ def save_whole(trainer: Any, folder: Path) -> None:
     trainer.accelerator.wait_for_everyone()
 
 
-def put_in_place(folder: Path, target: Path) -> None:
-    """Make a copy of `folder` the folder `target`, which is either the old or the new one or absent."""
+def replace_folder(folder: Path, target: Path) -> None:
+    """Replace `target` by a copy of `folder`; at any moment `target` is the old folder, the new one, or absent."""
     partial = target.with_name(target.name + ".part")
     shutil.rmtree(partial, ignore_errors=True)
     shutil.copytree(folder, partial)

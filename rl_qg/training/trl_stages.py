@@ -25,8 +25,8 @@ from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, take
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, signature_of
 from rl_qg.generation.causal_prompts import CausalPromptEncoder
-from rl_qg.generation.generator import load_causal
-from rl_qg.generation.lora import check_adapters, lora_config
+from rl_qg.generation.loading import load_causal
+from rl_qg.generation.lora import check_lora, lora_config
 from rl_qg.generation.prompts import HIGHLIGHT, Prompt, add_highlight, default_separator
 from rl_qg.reports.hub import check_repository, finish_publishing, publish
 from rl_qg.runtime.checkpoints import last_checkpoint
@@ -84,7 +84,7 @@ def _check(settings: Settings, splits: Splits) -> None:
         raise InputError("data.train: no example with a question to learn from")
     check_algorithm(settings)
     check_tracker(settings.training.report_to)
-    check_adapters(settings.peft)
+    check_lora(settings.peft)
     check_repository(settings.training.hub_model)
 
 

@@ -41,7 +41,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from rl_qg.generation import beam_search as module
 from rl_qg.generation.beam_search import DECODERS, FAMILIES, beam_search, share_passages
 from rl_qg.generation.decoding import SpecialTokens
-from rl_qg.generation.generator import _beam_search
+from rl_qg.generation.generator import beam_options
 
 VOCABULARY, START, PAD, END = 40, 0, 1, 2
 LENGTHS = (9, 3, 7, 1, 8)
@@ -142,7 +142,7 @@ def by_the_library(
         attention_mask=mask,
         return_dict_in_generate=True,
         output_scores=True,
-        **_beam_search(beams, longest),
+        **beam_options(beams, longest),
     )
     tokens = found.sequences[:, 1:]
     return tokens, found.sequences_scores * (found.beam_indices >= 0).sum(-1)
@@ -175,7 +175,7 @@ def test_every_family_that_shares_passages_is_compared() -> None:
 @pytest.mark.parametrize("share", [0.0, 0.75, 1.0])
 def test_a_context_is_searched_as_if_it_were_alone(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whenever the contexts that are done leave the batch: never, now and then, at once."""
-    monkeypatch.setattr(module, "WORTH_DROPPING", share)
+    monkeypatch.setattr(module, "COMPACT_BELOW", share)
     model = build(MODELS["bart"], 0, 3.0)
     states, mask = encoded(model, 0)
     assert share_passages(model)

@@ -22,7 +22,7 @@ def test_a_short_passage_stays_whole() -> None:
     subject = encoder()
     text = f"ask: w1 {HIGHLIGHT} w2 {HIGHLIGHT} w3\nQuestion:"
     assert subject.texts([example("w1 w2 w3", "w2", "w9")]) == [text]
-    (source,) = subject.sources([example("w1 w2 w3", "w2", "w9")])
+    (source,) = subject.encode([example("w1 w2 w3", "w2", "w9")])
     assert source.ids == subject.tokenizer(text)["input_ids"]
     assert (source.tokens_cut, source.answer_cut) == (0, False)
 
@@ -35,7 +35,7 @@ def test_a_long_passage_is_cut_around_its_answer(length: int, place: int, words:
     context, answer = " ".join(all_words), " ".join(all_words[place : place + words])
     start = len(" ".join(all_words[:place])) + (place > 0)
     subject, item = encoder(room), example(context, answer, "w9", start=start)
-    (text,), (source,) = subject.texts([item]), subject.sources([item])
+    (text,), (source,) = subject.texts([item]), subject.encode([item])
     assert len(source.ids) <= room
     assert source.ids == subject.tokenizer(text)["input_ids"]
     assert text.startswith("ask: ") and text.endswith("\nQuestion:")
@@ -52,7 +52,7 @@ def test_a_long_passage_is_cut_around_its_answer(length: int, place: int, words:
 def test_an_answer_longer_than_the_room_keeps_its_beginning_and_is_counted() -> None:
     words = " ".join(f"w{k}" for k in range(20))
     subject, item = encoder(8), example(words, words, "w9")
-    (source,) = subject.sources([item])
+    (source,) = subject.encode([item])
     assert source.answer_cut and len(source.ids) <= 8
     assert subject.texts([item])[0].startswith(f"ask: {HIGHLIGHT} w0 w1")
     assert subject.count_cuts([item, example("w1", "w1", "w9")]) == {
@@ -74,7 +74,7 @@ def test_the_question_ends_with_the_end_token_even_when_it_is_cut() -> None:
 def test_batches_are_padded_on_the_left_to_generate_and_on_the_right_to_learn() -> None:
     subject = encoder()
     items = [example("w1 w2 w3", "w2", "w5"), example("w1", "w1", "w5 w6")]
-    sources, targets = [source.ids for source in subject.sources(items)], subject.targets(items)
+    sources, targets = [source.ids for source in subject.encode(items)], subject.targets(items)
     batch = subject.batch(items)
     assert batch["input_ids"][1, -len(sources[1]) :].tolist() == sources[1]
     assert batch["attention_mask"][1].tolist() == [0, 0] + [1] * len(sources[1])

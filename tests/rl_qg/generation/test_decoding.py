@@ -9,7 +9,7 @@ import scipy.stats
 import torch
 from transformers import PreTrainedModel
 
-from rl_qg.generation.decoding import DecodingRules, choose, decode, uniforms
+from rl_qg.generation.decoding import DecodingRules, choose_tokens, decode, uniform_draws
 from tests.tiny_models import tiny_bart, tiny_t5
 
 VOCAB = 12
@@ -41,7 +41,7 @@ def test_greedy_half_equals_generate_token_for_token(build: Any, rules: Any, the
     model = build(VOCAB)
     ids, mask = batch()
     encoded, given = states(model, ids, mask), DecodingRules(9, **rules)
-    both = decode(model, encoded, mask, given, draws=uniforms("abcdef", 3, 9, seed=0, step=0))
+    both = decode(model, encoded, mask, given, draws=uniform_draws("abcdef", 3, 9, seed=0, step=0))
     alone = decode(model, encoded, mask, given)
     expected = model.generate(
         input_ids=ids, attention_mask=mask, max_new_tokens=9, do_sample=False, num_beams=1, **theirs
@@ -55,7 +55,7 @@ def test_greedy_half_equals_generate_token_for_token(build: Any, rules: Any, the
 def test_mask_holds_the_end_token_and_nothing_behind_it() -> None:
     model = tiny_bart(VOCAB)
     ids, mask = batch()
-    draws = uniforms([str(k) for k in range(6)], 2, 30, seed=1, step=0)
+    draws = uniform_draws([str(k) for k in range(6)], 2, 30, seed=1, step=0)
     sample = decode(model, states(model, ids, mask), mask, DecodingRules(30), draws=draws).samples
     assert sample is not None
     ended = 0
@@ -72,7 +72,7 @@ def test_samples_are_what_the_models_own_distribution_gives_for_the_same_draws(b
     """Token by token without a cache and without neighbours; rows that left the batch early must not disturb."""
     model = build(VOCAB)
     ids, mask = batch()
-    draws = uniforms("abcdef", 2, 8, seed=4, step=0)
+    draws = uniform_draws("abcdef", 2, 8, seed=4, step=0)
     samples = decode(model, states(model, ids, mask), mask, DecodingRules(8), draws=draws, greedy=False).samples
     assert samples is not None
     start = model.generation_config.decoder_start_token_id
@@ -107,7 +107,7 @@ def test_sampled_half_has_the_distribution_of_generate(rules: Any, theirs: Any) 
     count, model = 4000, tiny_bart(VOCAB)
     ids, mask = batch()
     one_ids, one_mask = ids[:1], mask[:1]
-    draws = uniforms(["x"], count, 3, seed=0, step=0)
+    draws = uniform_draws(["x"], count, 3, seed=0, step=0)
     ours = decode(
         model, states(model, one_ids, one_mask), one_mask, DecodingRules(3, **rules), draws=draws, greedy=False
     ).samples
@@ -137,7 +137,7 @@ def test_sampled_half_has_the_distribution_of_generate(rules: Any, theirs: Any) 
 def test_a_checkpoints_generation_rules_do_not_act() -> None:
     model = tiny_bart(VOCAB)
     ids, mask = batch()
-    draws = uniforms("abcdef", 2, 5, seed=0, step=0)
+    draws = uniform_draws("abcdef", 2, 5, seed=0, step=0)
     plain = decode(model, states(model, ids, mask), mask, DecodingRules(5), draws=draws)
     rules = {"top_k": 1, "forced_bos_token_id": 5, "no_repeat_ngram_size": 1, "num_beams": 4}
     for name, value in rules.items():
@@ -154,7 +154,7 @@ def test_ended_rows_leave_the_batch() -> None:
     forward = model.forward
     model.forward = lambda *a, **k: sizes.append(len(k["decoder_input_ids"])) or forward(*a, **k)
     rollout = decode(
-        model, states(model, ids, mask), mask, DecodingRules(30), draws=uniforms("abcdef", 3, 30, seed=1, step=0)
+        model, states(model, ids, mask), mask, DecodingRules(30), draws=uniform_draws("abcdef", 3, 30, seed=1, step=0)
     )
     assert rollout.greedy is not None and rollout.samples is not None
     assert sizes[0] == 6 and sizes[1] == 24  # the first step once per context
@@ -169,14 +169,14 @@ def test_ended_rows_leave_the_batch() -> None:
 
 def test_choose_never_takes_an_impossible_token() -> None:
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 1.0, -torch.inf]]).repeat(3, 1)
-    assert set(choose(logits, torch.tensor([0.0, 0.5, 1.0 - 2**-24])).tolist()) <= {1, 3}
+    assert set(choose_tokens(logits, torch.tensor([0.0, 0.5, 1.0 - 2**-24])).tolist()) <= {1, 3}
 
 
 def test_draws_hang_on_seed_step_and_key_alone() -> None:
-    both = uniforms(["a", "b"], 2, 5, seed=3, step=7)
-    assert both[1].equal(uniforms(["b"], 2, 5, seed=3, step=7)[0])
-    assert both[:, :1].equal(uniforms(["a", "b"], 1, 5, seed=3, step=7))  # more samples leave the first as it was
-    others = [uniforms(["b"], 2, 5, seed=4, step=7), uniforms(["b"], 2, 5, seed=3, step=8), both[:1]]
+    both = uniform_draws(["a", "b"], 2, 5, seed=3, step=7)
+    assert both[1].equal(uniform_draws(["b"], 2, 5, seed=3, step=7)[0])
+    assert both[:, :1].equal(uniform_draws(["a", "b"], 1, 5, seed=3, step=7))  # more samples leave the first as it was
+    others = [uniform_draws(["b"], 2, 5, seed=4, step=7), uniform_draws(["b"], 2, 5, seed=3, step=8), both[:1]]
     assert all(not both[1].equal(other[0]) for other in others)
     assert not both[0, 0].equal(both[0, 1])
     assert ((both >= 0) & (both < 1)).all()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from weakref import WeakSet
 
 import pytest
@@ -13,15 +14,17 @@ import torch
 from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
+from rl_qg.generation import generator as generator_module
 from rl_qg.generation import stage as module
-from rl_qg.generation.generator import Policy, load_seq2seq
+from rl_qg.generation.generator import QuestionGenerator
+from rl_qg.generation.loading import load_seq2seq
 from rl_qg.generation.stage import ByLength, generate
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json, write_json
 from rl_qg.settings import GenerateSettings, Settings
 from tests.full_disk import room_for
 from tests.questions import example
-from tests.tiny_models import tiny_bart, word_tokenizer
+from tests.tiny_models import tiny_bart, tiny_t5, word_tokenizer
 
 WORDS = " ".join(f"w{k}" for k in range(20))
 BEAMS = GenerateSettings(num_beams=3, max_new_tokens=6, batch_size=2)
@@ -103,22 +106,22 @@ def test_log_probabilities_equal_those_of_a_second_forward_pass(
     model: str, settings: GenerateSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Decoding sums them token by token; here the model reads whole questions again."""
-    policy = Policy(model, device=torch.device("cpu"))
+    generator = QuestionGenerator(model, device=torch.device("cpu"))
     seen: list[torch.Tensor] = []
-    original = policy._texts
+    original = generator.texts
 
     def texts(tokens: torch.Tensor) -> list[str]:
         seen.append(tokens)
         return original(tokens)
 
-    monkeypatch.setattr(policy, "_texts", texts)
+    monkeypatch.setattr(generator, "texts", texts)
     top_p = 0.8 if settings.do_sample else None
-    groups = policy.candidates(data(), 4, max_new_tokens=6, top_p=top_p, temperature=1.5)
-    batch = policy._batch(data())
+    groups = generator.candidates(data(), 4, max_new_tokens=6, top_p=top_p, temperature=1.5)
+    batch = generator.batch(data())
     with torch.inference_mode():
-        states = policy.model.get_encoder()(**batch).last_hidden_state
-        decoder: Any = policy.decoder
-        expected = decoder._logprobs(states, batch["attention_mask"], seen[0]).view(7, 4).tolist()
+        states = generator.model.get_encoder()(**batch).last_hidden_state
+        decoder: Any = generator.decoder
+        expected = decoder.logprobs(states, batch["attention_mask"], seen[0]).view(7, 4).tolist()
     for group, values in zip(groups, expected, strict=True):
         wanted = sorted(values, reverse=True) if top_p else values
         assert [candidate.logprob for candidate in group] == pytest.approx(wanted, rel=1e-5, abs=1e-5)
@@ -162,10 +165,10 @@ def test_more_beams_than_words_are_one_line(model: str, tmp_path: Path) -> None:
 
 def test_the_logprob_of_a_beam_is_the_sum_over_its_tokens(model: str) -> None:
     """Against the score of the library, which is the mean over the tokens."""
-    policy = Policy(model, device=torch.device("cpu"))
-    (found,) = policy.candidates(data(1), 3, max_new_tokens=6, top_p=None, temperature=1.0)
-    batch = policy.encoder.batch(data(1))
-    output = policy.model.generate(
+    generator = QuestionGenerator(model, device=torch.device("cpu"))
+    (found,) = generator.candidates(data(1), 3, max_new_tokens=6, top_p=None, temperature=1.0)
+    batch = generator.encoder.batch(data(1))
+    output = generator.model.generate(
         **batch,
         num_beams=3,
         num_return_sequences=3,
@@ -179,7 +182,7 @@ def test_the_logprob_of_a_beam_is_the_sum_over_its_tokens(model: str) -> None:
         return_dict_in_generate=True,
         output_scores=True,
     )
-    lengths = [(row != policy.tokenizer.pad_token_id).sum().item() - 1 for row in output.sequences]
+    lengths = [(row != generator.tokenizer.pad_token_id).sum().item() - 1 for row in output.sequences]
     expected = [score.item() * length for score, length in zip(output.sequences_scores, lengths, strict=True)]
     assert [candidate.logprob for candidate in found] == pytest.approx(expected, rel=1e-4)
 
@@ -197,8 +200,8 @@ def test_a_killed_run_continues_without_a_missing_or_repeated_line(
     with killed.open("rb+") as stream:
         stream.truncate(int(size * cut) if cut != 1 else size)
     decoded = []
-    original = Policy.candidates
-    monkeypatch.setattr(Policy, "candidates", lambda *a, **k: decoded.append(1) or original(*a, **k))
+    original = QuestionGenerator.candidates
+    monkeypatch.setattr(QuestionGenerator, "candidates", lambda *a, **k: decoded.append(1) or original(*a, **k))
     run(model, killed, settings)
     assert killed.read_bytes() == whole.read_bytes()
     if cut == 1:
@@ -243,14 +246,14 @@ def test_a_batch_that_does_not_fit_into_memory_is_decoded_in_parts(
 ) -> None:
     settings = replace(settings, batch_size=7)
     whole = run(model, tmp_path / "whole.jsonl", settings)
-    original, room = Policy.candidates, 2
+    original, room = QuestionGenerator.candidates, 2
 
-    def short_of_memory(self: Policy, examples: list[QAExample], *args: Any, **options: Any) -> Any:
+    def short_of_memory(self: QuestionGenerator, examples: list[QAExample], *args: Any, **options: Any) -> Any:
         if len(examples) > room:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return original(self, examples, *args, **options)
 
-    monkeypatch.setattr(Policy, "candidates", short_of_memory)
+    monkeypatch.setattr(QuestionGenerator, "candidates", short_of_memory)
     parts = run(model, tmp_path / "parts.jsonl", settings)
     assert [row["question"] for row in parts] == [row["question"] for row in whole]
     assert [row["logprob"] for row in parts] == pytest.approx([row["logprob"] for row in whole], rel=1e-5)
@@ -360,3 +363,55 @@ def test_the_note_names_the_generator_and_its_reward(model: str, tmp_path: Path)
         run(path, tmp_path / f"{stage}.jsonl")
         note = read_json(tmp_path / f"{stage}.jsonl.settings.json")
         assert (note["model_path"], note["reward"]) == (path, reward)
+
+
+@pytest.fixture(scope="module")
+def t5_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("t5")
+    tokenizer = word_tokenizer(WORDS)
+    tiny_t5(len(tokenizer)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("settings", [BEAMS, replace(SAMPLES, top_p=0.8, temperature=1.5)])
+@pytest.mark.parametrize("family", ["model", "t5_model"])
+def test_both_engines_find_the_same_questions(
+    family: str, settings: GenerateSettings, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    path = request.getfixturevalue(family)
+    with patch.object(generator_module, "beam_search", wraps=generator_module.beam_search) as search:
+        own = run(path, tmp_path / "own.jsonl", settings)
+        assert bool(search.call_count) == (not settings.do_sample)
+        search.reset_mock()
+        with patch.object(generator_module, "decode", side_effect=AssertionError):
+            library = run(path, tmp_path / "library.jsonl", replace(settings, engine="library"))
+        assert search.call_count == 0
+    assert len({row["question"] for row in own}) > 7
+    # The order may differ where two candidates are equally likely.
+    keys = [sorted((row["id"], round(row["logprob"], 3), row["question"]) for row in rows) for rows in (own, library)]
+    assert keys[0] == keys[1]
+    logprobs = [[row["logprob"] for row in rows] for rows in (own, library)]
+    assert logprobs[1] == pytest.approx(logprobs[0], rel=1e-4)
+
+
+def test_the_library_gives_the_same_greedy_questions(model: str, t5_model: str) -> None:
+    for path in (model, t5_model):
+        own, library = (
+            QuestionGenerator(path, device=torch.device("cpu"), engine=engine).greedy(data(), max_new_tokens=6)
+            for engine in ("own", "library")
+        )
+        assert own == library and any(own)
+
+
+def test_the_note_names_only_an_engine_that_is_not_the_default(model: str, tmp_path: Path) -> None:
+    """Files of versions without the setting are continued."""
+    own, library = tmp_path / "own.jsonl", tmp_path / "library.jsonl"
+    run(model, own)
+    assert "engine" not in read_json(tmp_path / "own.jsonl.settings.json")
+    with pytest.raises(InputError, match=r"made with other settings \(engine: None -> library\)"):
+        run(model, own, replace(BEAMS, engine="library"))
+    run(model, library, replace(BEAMS, engine="library"))
+    assert read_json(tmp_path / "library.jsonl.settings.json")["engine"] == "library"
+    with pytest.raises(InputError, match=r"made with other settings \(engine: library -> None\)"):
+        run(model, library)

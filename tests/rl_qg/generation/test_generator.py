@@ -10,8 +10,9 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
 from rl_qg.data.examples import QAExample
-from rl_qg.generation.decoding import DecodingRules, uniforms
-from rl_qg.generation.generator import Policy, load_causal, load_generator
+from rl_qg.generation.decoding import DecodingRules, uniform_draws
+from rl_qg.generation.generator import QuestionGenerator
+from rl_qg.generation.loading import load_causal, load_generator
 from rl_qg.runtime.errors import InputError
 from tests.questions import example
 from tests.tiny_models import tiny_bart, word_tokenizer
@@ -20,7 +21,7 @@ WORDS = " ".join(f"w{k}" for k in range(20)) + " Question:"
 
 
 @pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+def generator(tmp_path_factory: pytest.TempPathFactory) -> QuestionGenerator:
     folder = tmp_path_factory.mktemp("gpt2")
     tokenizer = word_tokenizer(WORDS, "$A")
     tokenizer.pad_token = None
@@ -31,7 +32,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
     model.generation_config.no_repeat_ngram_size = 1  # a rule that a checkpoint may ship, which must not act here
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return Policy(folder, device=torch.device("cpu"))
+    return QuestionGenerator(folder, device=torch.device("cpu"))
 
 
 def data(count: int = 4) -> list[QAExample]:
@@ -40,70 +41,74 @@ def data(count: int = 4) -> list[QAExample]:
     ]
 
 
-def prompt_ids(policy: Policy, item: QAExample) -> list[int]:
-    return policy.encoder.sources([item])[0].ids
+def prompt_ids(generator: QuestionGenerator, item: QAExample) -> list[int]:
+    return generator.encoder.encode([item])[0].ids
 
 
 @torch.no_grad()
-def slow_greedy(policy: Policy, item: QAExample, length: int) -> list[int]:
-    ids, found = prompt_ids(policy, item), []
+def slow_greedy(generator: QuestionGenerator, item: QAExample, length: int) -> list[int]:
+    ids, found = prompt_ids(generator, item), []
     for _ in range(length):
-        found.append(int(policy.model(input_ids=torch.tensor([ids + found])).logits[0, -1].argmax()))
-        if found[-1] == policy.tokenizer.eos_token_id:
+        found.append(int(generator.model(input_ids=torch.tensor([ids + found])).logits[0, -1].argmax()))
+        if found[-1] == generator.tokenizer.eos_token_id:
             break
     return found
 
 
 @torch.no_grad()
-def slow_logprob(policy: Policy, item: QAExample, tokens: list[int]) -> float:
-    ids = prompt_ids(policy, item)
-    logits = policy.model(input_ids=torch.tensor([ids + tokens])).logits[0].log_softmax(-1)
+def slow_logprob(generator: QuestionGenerator, item: QAExample, tokens: list[int]) -> float:
+    ids = prompt_ids(generator, item)
+    logits = generator.model(input_ids=torch.tensor([ids + tokens])).logits[0].log_softmax(-1)
     return sum(float(logits[len(ids) - 1 + at, token]) for at, token in enumerate(tokens))
 
 
-def test_greedy_in_a_batch_is_greedy_alone(policy: Policy) -> None:
-    expected = [policy.tokenizer.decode(slow_greedy(policy, item, 6), skip_special_tokens=True) for item in data()]
-    assert policy.greedy(data(), max_new_tokens=6) == [text.strip() for text in expected]
+def test_greedy_in_a_batch_is_greedy_alone(generator: QuestionGenerator) -> None:
+    expected = [generator.tokenizer.decode(slow_greedy(generator, item, 6), skip_special_tokens=True) for item in data()]
+    assert generator.greedy(data(), max_new_tokens=6) == [text.strip() for text in expected]
     assert any(expected)
 
 
 @pytest.mark.parametrize("top_p", [None, 1.0])
-def test_candidates_come_with_the_log_probability_of_their_tokens(policy: Policy, top_p: float | None) -> None:
+def test_candidates_come_with_the_log_probability_of_their_tokens(
+    generator: QuestionGenerator, top_p: float | None
+) -> None:
     seen: list[torch.Tensor] = []
-    original = policy._texts
-    policy._texts = lambda tokens: seen.append(tokens) or original(tokens)  # type: ignore[method-assign, func-returns-value]
-    groups = policy.candidates(data(), 3, max_new_tokens=5, top_p=top_p, temperature=1.0)
-    policy._texts = original  # type: ignore[method-assign]
-    end = policy.tokenizer.eos_token_id
+    original = generator.texts
+    generator.texts = lambda tokens: seen.append(tokens) or original(tokens)  # type: ignore[method-assign, func-returns-value]
+    groups = generator.candidates(data(), 3, max_new_tokens=5, top_p=top_p, temperature=1.0)
+    generator.texts = original  # type: ignore[method-assign]
+    end = generator.tokenizer.eos_token_id
     for row, (item, group) in enumerate(zip(data(), groups, strict=True)):
         assert [c.logprob for c in group] == sorted((c.logprob for c in group), reverse=True)
         expected = []
         for tokens in seen[0][3 * row : 3 * row + 3].tolist():
             whole = tokens[: tokens.index(end) + 1] if end in tokens else tokens
-            expected.append(slow_logprob(policy, item, whole))
+            expected.append(slow_logprob(generator, item, whole))
         assert sorted(c.logprob for c in group) == pytest.approx(sorted(expected), rel=1e-4)
 
 
-def questions(policy: Policy, items: list[QAExample], count: int, seed: int = 0) -> list[list[str]]:
-    groups = policy.candidates(items, count, max_new_tokens=4, top_p=0.9, temperature=1.3, seed=seed)
+def questions(generator: QuestionGenerator, items: list[QAExample], count: int, seed: int = 0) -> list[list[str]]:
+    groups = generator.candidates(items, count, max_new_tokens=4, top_p=0.9, temperature=1.3, seed=seed)
     return [[candidate.question for candidate in group] for group in groups]
 
 
-def test_samples_are_those_of_the_example_and_the_seed(policy: Policy) -> None:
-    together = questions(policy, data(), 5)
-    assert together == [questions(policy, [item], 5)[0] for item in data()]
-    assert together[::-1] == questions(policy, data()[::-1], 5)
-    assert together != questions(policy, data(), 5, seed=1)
+def test_samples_are_those_of_the_example_and_the_seed(generator: QuestionGenerator) -> None:
+    together = questions(generator, data(), 5)
+    assert together == [questions(generator, [item], 5)[0] for item in data()]
+    assert together[::-1] == questions(generator, data()[::-1], 5)
+    assert together != questions(generator, data(), 5, seed=1)
     same_text = [replace(data(1)[0], id=name) for name in ("a", "b")]
-    first, second = questions(policy, same_text, 5)
+    first, second = questions(generator, same_text, 5)
     assert first != second
 
 
 @torch.no_grad()
-def slow_distribution(policy: Policy, item: QAExample, top_p: float, temperature: float) -> dict[int, float]:
+def slow_distribution(
+    generator: QuestionGenerator, item: QAExample, top_p: float, temperature: float
+) -> dict[int, float]:
     """Probability of each first token: the most likely ones that together reach `top_p`."""
-    ids = prompt_ids(policy, item)
-    chances = (policy.model(input_ids=torch.tensor([ids])).logits[0, -1] / temperature).softmax(-1).tolist()
+    ids = prompt_ids(generator, item)
+    chances = (generator.model(input_ids=torch.tensor([ids])).logits[0, -1] / temperature).softmax(-1).tolist()
     kept: dict[int, float] = {}
     for token in sorted(range(len(chances)), key=lambda token: -chances[token]):
         if sum(kept.values()) < top_p:
@@ -112,31 +117,33 @@ def slow_distribution(policy: Policy, item: QAExample, top_p: float, temperature
 
 
 @pytest.mark.parametrize(("top_p", "temperature"), [(1.0, 1.0), (0.8, 1.0), (0.9, 2.0)])
-def test_samples_of_a_causal_model_have_its_distribution(policy: Policy, top_p: float, temperature: float) -> None:
+def test_samples_of_a_causal_model_have_its_distribution(
+    generator: QuestionGenerator, top_p: float, temperature: float
+) -> None:
     """First tokens of 4,000 samples against probabilities worked out without `generate` (chi-square)."""
     count, (item,) = 4000, data(1)
-    draws = uniforms([item.id], count, 1, seed=0, step=0)
+    draws = uniform_draws([item.id], count, 1, seed=0, step=0)
     rules = DecodingRules(1, top_p=top_p, temperature=temperature)
-    tokens, _ = policy.decoder.sample(policy._batch([item]), draws, rules)
+    tokens, _ = generator.decoder.sample(generator.batch([item]), draws, rules)
     seen = Counter(tokens[:, 0].tolist())
-    expected = slow_distribution(policy, item, top_p, temperature)
+    expected = slow_distribution(generator, item, top_p, temperature)
     assert set(seen) <= set(expected) and len(expected) > 3
     frequent = {token: chance for token, chance in expected.items() if count * chance >= 5}
     observed = [*(seen[token] for token in frequent), count - sum(seen[token] for token in frequent)]
     wanted = [*(count * chance for chance in frequent.values()), count * (1 - sum(frequent.values()))]
     cells = [pair for pair in zip(observed, wanted, strict=True) if pair[1] > 1e-6]
     assert scipy.stats.chisquare(*zip(*cells, strict=True)).pvalue > 1e-3
-    other = slow_distribution(policy, item, 1.0, 0.7)  # the same test tells another distribution
+    other = slow_distribution(generator, item, 1.0, 0.7)  # the same test tells another distribution
     assert scipy.stats.chisquare([seen[t] for t in other], [count * p for p in other.values()]).pvalue < 1e-6
 
 
-def test_the_class_is_chosen_by_the_config(policy: Policy, tmp_path: Path) -> None:
+def test_the_class_is_chosen_by_the_config(generator: QuestionGenerator, tmp_path: Path) -> None:
     tokenizer = word_tokenizer(WORDS)
     tokenizer.save_pretrained(tmp_path)
     tiny_bart(len(tokenizer)).save_pretrained(tmp_path)
     assert load_generator(str(tmp_path))[0].config.is_encoder_decoder
-    assert policy.encoder.prompt.separator == "\nQuestion:"
-    assert Policy(tmp_path, device=torch.device("cpu")).encoder.prompt.separator == ""
+    assert generator.encoder.prompt.separator == "\nQuestion:"
+    assert QuestionGenerator(tmp_path, device=torch.device("cpu")).encoder.prompt.separator == ""
 
 
 def test_a_model_that_only_fills_masks_or_never_ends_is_refused(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, GPT2Config, GPT2LMHeadModel
 
-from rl_qg.generation.generator import Policy
-from rl_qg.generation.lora import check_adapters, has_adapters, lora_config, merged, with_adapters
+from rl_qg.generation.generator import QuestionGenerator
+from rl_qg.generation.lora import add_lora, check_lora, has_lora, lora_config, merge_lora
 from rl_qg.generation.prompts import HIGHLIGHT, add_highlight
 from rl_qg.runtime.checkpoints import last_checkpoint
 from rl_qg.runtime.errors import InputError
@@ -31,7 +31,7 @@ def adapted(build: Callable[..., Any] = tiny_bart, settings: PeftSettings = LORA
     model = build(len(tokenizer), seed=1)
     add_highlight(tokenizer, model)
     torch.manual_seed(5)
-    return with_adapters(model, settings, [tokenizer.convert_tokens_to_ids(HIGHLIGHT)])
+    return add_lora(model, settings, [tokenizer.convert_tokens_to_ids(HIGHLIGHT)])
 
 
 def stirred(model: Any) -> Any:
@@ -84,14 +84,14 @@ def test_layers_by_name_and_causal_models() -> None:
 @pytest.mark.parametrize("settings", [PeftSettings("lora", r=0), PeftSettings("lora", dropout=1.0)])
 def test_impossible_settings_are_one_line(settings: PeftSettings) -> None:
     with pytest.raises(InputError, match=r"peft\.r=.*at least 1"):
-        check_adapters(settings)
+        check_lora(settings)
 
 
 def test_without_peft_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    check_adapters(PeftSettings())
+    check_lora(PeftSettings())
     with pytest.raises(InputError, match=r'pip install "rl-qg\[peft\]"'):
-        check_adapters(LORA)
+        check_lora(LORA)
 
 
 @pytest.mark.parametrize("build", [tiny_bart, tiny_t5, pair_of_berts])
@@ -104,7 +104,7 @@ def test_the_merged_model_is_the_adapted_one(tmp_path: Path, build: Callable[...
         expected = model(**inputs).logits
         with model.disable_adapter():
             assert (model(**inputs).logits - expected).abs().max() > 1e-2
-        torch.testing.assert_close(merged(model).eval()(**inputs).logits, expected, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(merge_lora(model).eval()(**inputs).logits, expected, atol=1e-4, rtol=1e-4)
     after = model.state_dict()
     assert before.keys() == after.keys() and all(after[name].equal(value) for name, value in before.items())
 
@@ -122,7 +122,7 @@ def test_both_stages_train_adapters_and_save_whole_models(tmp_path: Path, build:
     ce = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "ce")
     assert ce.state_dict().keys() == build(26).state_dict().keys()
     assert not list((tmp_path / "ce").glob("adapter*"))
-    policy = Policy(tmp_path / "ce", device=torch.device("cpu"))
+    policy = QuestionGenerator(tmp_path / "ce", device=torch.device("cpu"))
     assert len(policy.greedy(data(2), max_new_tokens=5)) == 2
     last = lines(tmp_path / "metrics.jsonl")[-1]
     assert last["eval_kl"] > 0
@@ -226,6 +226,6 @@ def test_checkpointing_does_not_change_the_gradient(tmp_path: Path) -> None:
 
 def test_bf16_saves_whole_models_too(tmp_path: Path) -> None:
     model = adapted()
-    assert has_adapters(model)
+    assert has_lora(model)
     trainer(tmp_path, model=model, bf16=True).train()
     assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "ce").dtype == torch.float32

@@ -80,8 +80,8 @@ def test_a_window_fits_keeps_prefix_and_answer_and_as_much_context_as_it_can(
     answer = " ".join(words[first : last + 1])
     start = len(" ".join(words[:first])) + (first > 0)
     of = encoder(room, prefix, template)
-    source = of.sources([example(" ".join(words), answer, "?", start=start)])[0]
-    whole = encoder(512, prefix, template).sources([example(" ".join(words), answer, "?", start=start)])[0]
+    source = of.encode([example(" ".join(words), answer, "?", start=start)])[0]
+    whole = encoder(512, prefix, template).encode([example(" ".join(words), answer, "?", start=start)])[0]
     shown = text(source.ids, of)
     assert f"{HIGHLIGHT} {answer} {HIGHLIGHT}" in shown
     assert len(source.ids) == min(room, len(whole.ids))

@@ -177,7 +177,7 @@ def test_the_stage_ends_when_a_held_out_measure_no_longer_improves_and_the_best_
     subject.add_callback(Watch())
     subject.train()
     assert subject.state.global_step == 8  # evaluations at 2, 4, 6, 8
-    from rl_qg.generation.generator import load_seq2seq
+    from rl_qg.generation.loading import load_seq2seq
 
     best, _ = load_seq2seq(str(tmp_path / "best"))
     assert all(value.equal(kept[4][name]) for name, value in best.state_dict().items())

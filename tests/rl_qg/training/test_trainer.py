@@ -276,10 +276,10 @@ def test_logged_parts_add_up_and_the_ce_stage_takes_no_rollout(tmp_path: Path) -
 
 
 def test_ce_is_kept_at_the_boundary_and_loads(tmp_path: Path) -> None:
-    from rl_qg.generation.generator import Policy
+    from rl_qg.generation.generator import QuestionGenerator
 
     trainer(tmp_path).train()
-    policy = Policy(tmp_path / "ce", device=torch.device("cpu"))
+    policy = QuestionGenerator(tmp_path / "ce", device=torch.device("cpu"))
     assert len(policy.greedy(data(3), max_new_tokens=5)) == 3
     assert policy.encoder.prompt.max_source_length == 512
 
@@ -390,7 +390,8 @@ def tiny_mt5(vocab_size: int, **_: Any) -> Any:
 @pytest.mark.parametrize("build", [pair_of_berts, tiny_mbart, tiny_mt5])
 def test_any_seq2seq_model_trains_saves_and_generates(tmp_path: Path, build: Any) -> None:
     """Through both stages from a folder, as the command does; every parameter that gets a gradient moves."""
-    from rl_qg.generation.generator import Policy, load_seq2seq
+    from rl_qg.generation.generator import QuestionGenerator
+    from rl_qg.generation.loading import load_seq2seq
 
     tokenizer = word_tokenizer(WORDS)
     tokenizer.add_special_tokens({"cls_token": "<s>", "sep_token": "</s>"})
@@ -403,7 +404,7 @@ def test_any_seq2seq_model_trains_saves_and_generates(tmp_path: Path, build: Any
     moved = {name for name, value in model.named_parameters() if name in before and value.shape != before[name].shape}
     moved |= {name for name, value in model.named_parameters() if name not in moved and not value.equal(before[name])}
     assert len(moved) > 0.9 * len(before)
-    policy = Policy(tmp_path / "run" / "ce", device=torch.device("cpu"))
+    policy = QuestionGenerator(tmp_path / "run" / "ce", device=torch.device("cpu"))
     assert len(policy.candidates(data(2), 2, max_new_tokens=5, top_p=None, temperature=1.0)) == 2
 
 

@@ -14,7 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits
-from rl_qg.generation.generator import Policy, load_causal, load_seq2seq
+from rl_qg.generation.generator import QuestionGenerator
+from rl_qg.generation.loading import load_causal, load_seq2seq
 from rl_qg.generation.prompts import add_highlight, highlight
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import CESettings, ModelSettings, PeftSettings, SCSTSettings, Settings, TrainingSettings
@@ -136,7 +137,7 @@ def test_a_reward_whose_best_question_is_known_is_learned(tmp_path: Path, start:
     reached = {line["stage"]: line["eval_reward_greedy"] for line in logged}
     assert reached["ce"] < 1
     assert reached["scst"] == 2  # of 2
-    policy = Policy(tmp_path / "run" / "scst", device=torch.device("cpu"))
+    policy = QuestionGenerator(tmp_path / "run" / "scst", device=torch.device("cpu"))
     assert all(text.split()[:2] == ["w3", "w3"] for text in policy.greedy(data(5), max_new_tokens=5))
 
 
@@ -225,7 +226,7 @@ def test_trl_scores_a_padded_prompt_as_it_was_generated_from(trainer: Any) -> No
         both = torch.cat((batch["input_ids"], tokens), 1)
         mask = torch.cat((batch["attention_mask"], torch.ones_like(tokens)), 1)
         found = trainer._get_per_token_logps_and_entropies(model, both, mask, tokens.shape[1])[0]
-        for row, source in enumerate(encoder.sources(examples)):
+        for row, source in enumerate(encoder.encode(examples)):
             alone = torch.tensor([source.ids + tokens[row].tolist()])
             logits = GPT2LMHeadModel.forward(model, alone).logits[0, -tokens.shape[1] - 1 : -1].log_softmax(-1)
             expected = logits.gather(-1, tokens[row].unsqueeze(-1)).squeeze(-1)
@@ -278,15 +279,15 @@ def test_the_best_model_by_a_held_out_measure_is_kept(tmp_path: Path, start: str
     losses = [line["eval_loss"] for line in measured]
     assert len(losses) < 50  # it ended early
     assert losses[-1] >= min(losses[:-1])
-    policy = Policy(tmp_path / "run" / "scst", device=torch.device("cpu"))
+    policy = QuestionGenerator(tmp_path / "run" / "scst", device=torch.device("cpu"))
     assert mean_loss(policy) == pytest.approx(min(losses), rel=1e-4)
 
 
-def mean_loss(policy: Policy) -> float:
+def mean_loss(policy: QuestionGenerator) -> float:
     """Cross-entropy per gold token, one plain forward pass each, averaged over the validation questions."""
     found = []
     for item in data(5):
-        (source,), (target,) = policy.encoder.sources([item]), policy.encoder.targets([item])
+        (source,), (target,) = policy.encoder.encode([item]), policy.encoder.targets([item])
         with torch.no_grad():
             logits = policy.model(input_ids=torch.tensor([source.ids + target])).logits[0].log_softmax(-1)
         places = range(len(source.ids) - 1, len(source.ids) + len(target) - 1)
