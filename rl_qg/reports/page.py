@@ -13,7 +13,7 @@ from typing import Any
 from rl_qg.reports.plots import RUN_COLOURS
 from rl_qg.reports.reward_hacking_view import diverging
 from rl_qg.reports.run_files import MODELS, SCORES, ReportedMean, ReportedRun, read_run
-from rl_qg.reports.run_view import headline, run_view, shown
+from rl_qg.reports.run_view import headline, run_view
 from rl_qg.reports.study_view import is_study, study_view
 from rl_qg.reports.training_plots import overlay_plot
 from rl_qg.runtime.errors import InputError
@@ -153,7 +153,7 @@ def _comparison(
         "signatures": [(mark, signature) for signature, mark in marks.items()],
         "different_data": len(data) > 1,
         "resampled": " or ".join(dict.fromkeys(run.evaluation.resampled for run in runs)),
-        "plots": [shown(plot) for plot in plots if plot],
+        "plots": [plot for plot in plots if plot],
     }
 
 

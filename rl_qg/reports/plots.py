@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import matplotlib
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -60,12 +61,12 @@ class Plot:
     title: str
     note: str
     legend: tuple[tuple[str, str, bool], ...]
-    svg: str
+    svg: Markup
 
 
 def interval_plot(
     rows: Sequence[tuple[str, str, ReportedMean, Sequence[float]]], salt: str, *, zero: bool = False
-) -> str:
+) -> Markup:
     """Dots with intervals as SVG, one row each: label, CSS variable, mean, values of single seeds (small rings).
 
     With `zero`, a line marks 0, no difference. About `salt` see `page_svg`.
@@ -108,10 +109,11 @@ def new_figure(
     return figure, axes
 
 
-def page_svg(figure: Figure, salt: str) -> str:
-    """The figure as SVG for a page: no prolog, no outside name, ids of its own, colours as CSS variables.
+def page_svg(figure: Figure, salt: str) -> Markup:
+    """The figure as SVG for a page: no prolog, no outside name, unique ids, colours as CSS variables.
 
-    `salt` differs between the figures of a page: ids inside the drawing are made from it.
+    It is safe to include, since matplotlib escapes the text in it. `salt` differs between the figures of a page: ids
+    inside the drawing are made from it.
     """
     stream = io.StringIO()
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": salt}):
@@ -125,4 +127,4 @@ def page_svg(figure: Figure, salt: str) -> str:
     text = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d)\d+", r"\1", path[0]), text)
     for name, colour in COLOURS.items():
         text = text.replace(colour, f"var(--{name})")
-    return text
+    return Markup(text)

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import Markup
-
 from rl_qg.evaluation.reward_hacking import FEWEST, LEAST, SeriesChange, divergences, rises
 from rl_qg.evaluation.text_measures import DIRECTION
 from rl_qg.reports.run_files import ReportedRun
@@ -102,16 +100,14 @@ def _small(measure: PlottedMeasure, run: ReportedRun, anchor: str, *, wrong: boo
         "wrong": wrong,
         "optimised": measure.key == REWARD,
         "human": human is not None,
-        "svg": Markup(
-            small_plot(
-                measure.field,
-                run.metrics,
-                anchor,
-                colour=colour,
-                factor=measure.factor,
-                span=measure.factor * 2 * LEAST.get(measure.key, 0.0),
-                level=None if human is None else human.mean,
-            )
+        "svg": small_plot(
+            measure.field,
+            run.metrics,
+            anchor,
+            colour=colour,
+            factor=measure.factor,
+            span=measure.factor * 2 * LEAST.get(measure.key, 0.0),
+            level=None if human is None else human.mean,
         ),
     }
 

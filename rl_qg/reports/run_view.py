@@ -6,9 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
-
-from rl_qg.reports.plots import Plot, interval_plot
+from rl_qg.reports.plots import interval_plot
 from rl_qg.reports.reward_hacking_view import diverging, flag, held_out_view
 from rl_qg.reports.run_files import MODELS, SCORES, JsonObject, ReportedMean, ReportedRun, is_number
 from rl_qg.reports.training_plots import training_plots
@@ -31,7 +29,7 @@ def run_view(run: ReportedRun, summary: Mapping[str, Any], *, name: str, anchor:
         "facts": _facts(run, summary),
         "held_out": _held_out(summary),
         "hacking": held_out_view(run, anchor),
-        "plots": [shown(plot) for plot in training_plots(run.metrics, anchor)],
+        "plots": training_plots(run.metrics, anchor),
         **_samples(run),
         "funnel": _funnel(run),
         "qa": _qa(run, anchor),
@@ -113,11 +111,6 @@ def _digits(estimates: Sequence[ReportedMean | None]) -> int:
     widths = [(e.high - e.low) / 2 for e in estimates if e and e.low is not None and e.high is not None]
     widths = [width for width in widths if 0 < width < math.inf]
     return min(5, max(2, -math.floor(math.log10(min(widths))))) if widths else 3
-
-
-def shown(plot: Plot) -> dict[str, Any]:
-    """The plot for the template. Its SVG is safe to include: matplotlib escapes the text in it."""
-    return {**vars(plot), "svg": Markup(plot.svg)}
 
 
 # Columns of the table of generators, those that were measured: field, heading, format (None: with an interval).
@@ -267,8 +260,8 @@ def _qa(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
         "rows": [_reader_row(run, name) for name in readers],
         "difference": [_text(estimate, 1, signed=True) for estimate in differences.values()],
         "resampled": run.qa[readers[0]].resampled,
-        "levels": Markup(interval_plot(levels, anchor)) if levels else None,
-        "gains": Markup(interval_plot(gains, anchor, zero=True)) if gains else None,
+        "levels": interval_plot(levels, anchor) if levels else None,
+        "gains": interval_plot(gains, anchor, zero=True) if gains else None,
     }
 
 

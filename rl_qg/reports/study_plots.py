@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -14,30 +15,30 @@ from rl_qg.reports.plots import COLOURS, RUN_COLOURS, STYLE, Plot, page_svg
 
 NO_GENERATOR = "none"  # in place of a generator's name: the reader that learns from gold questions alone
 SCORES = {"exact_match": "EM", "f1": "F1"}
-Row = Mapping[str, Any]
+StudyRow = Mapping[str, Any]
 
 
-def curves(cells: Sequence[Row], salt: str) -> list[Plot]:
-    """One drawing for each resource and filter. `cells` are those of `study.json`; `salt` makes ids of their own."""
+def curves(cells: Sequence[StudyRow], salt: str) -> list[Plot]:
+    """One drawing for each resource and filter. `cells` are those of `study.json`; about `salt` see `page_svg`."""
     colours = _colours(cells)
     plots = []
-    for resource, rules in _panels(cells):
+    for resource, filter_name in _panels(cells):
         with matplotlib.rc_context(STYLE):
             figure = Figure(figsize=(7.6, 2.6))
             figure.subplots_adjust(left=0.065, right=0.985, top=0.9, bottom=0.17, wspace=0.16)
-            for place, score in enumerate(SCORES, 1):
-                _draw(figure.add_subplot(1, 2, place), cells, resource, rules, score, colours)
+            for number, score in enumerate(SCORES, 1):
+                _draw(figure.add_subplot(1, 2, number), cells, resource, filter_name, score, colours)
         legend = tuple(
-            (name, colour, False) for name, colour in colours.items() if _line(cells, resource, rules, name)
+            (name, colour, False) for name, colour in colours.items() if _line(cells, resource, filter_name, name)
         )
         gold = next(row["gold"] for row in cells if row["resource"] == resource)
-        title = f"Resource {resource}, filter {rules}"
+        title = f"Resource {resource}, filter {filter_name}"
         note = f"{gold:,} gold questions; bands: 95 % over passages and seeds"
-        plots.append(Plot(title, note, legend, page_svg(figure, f"{salt} {resource} {rules}")))
+        plots.append(Plot(title, note, legend, page_svg(figure, f"{salt} {resource} {filter_name}")))
     return plots
 
 
-def write_curves(cells: Sequence[Row], folder: Path) -> None:
+def write_curves(cells: Sequence[StudyRow], folder: Path) -> None:
     """All drawings in one picture, `curves.png` and `curves.svg`; nothing without an amount above 0."""
     panels, colours = _panels(cells), _colours(cells)
     if not panels:
@@ -45,11 +46,11 @@ def write_curves(cells: Sequence[Row], folder: Path) -> None:
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": "curves"}):
         figure = Figure(figsize=(8.2, 2.6 * len(panels) + 0.4), layout="constrained")
         grid = figure.subplots(len(panels), 2, squeeze=False)
-        for axes, (resource, rules) in zip(grid, panels, strict=True):
-            for place, score in zip(axes, SCORES, strict=True):
-                _draw(place, cells, resource, rules, score, colours)
-                place.set_title(f"{SCORES[score]}, resource {resource}, filter {rules}", fontsize=9, loc="left")
-        handles, labels = max((row[0].get_legend_handles_labels() for row in grid), key=lambda found: len(found[1]))
+        for row, (resource, filter_name) in zip(grid, panels, strict=True):
+            for axes, score in zip(row, SCORES, strict=True):
+                _draw(axes, cells, resource, filter_name, score, colours)
+                axes.set_title(f"{SCORES[score]}, resource {resource}, filter {filter_name}", fontsize=9, loc="left")
+        handles, labels = max((row[0].get_legend_handles_labels() for row in grid), key=lambda legend: len(legend[1]))
         figure.legend(handles, labels, loc="outside lower center", ncols=max(1, len(labels)), frameon=False)
         for ending in ("png", "svg"):
             partial = folder / f".curves.{ending}.part"
@@ -57,38 +58,45 @@ def write_curves(cells: Sequence[Row], folder: Path) -> None:
             partial.replace(folder / f"curves.{ending}")
 
 
-def _draw(axes: Axes, cells: Sequence[Row], resource: str, rules: str, score: str, colours: Mapping[str, str]) -> None:
+def _draw(
+    axes: Axes,
+    cells: Sequence[StudyRow],
+    resource: str,
+    filter_name: str,
+    score: str,
+    colours: Mapping[str, str],
+) -> None:
+    all_seeds = max(len(row["seeds"]) for row in cells)
     for name, colour in colours.items():
-        rows = _line(cells, resource, rules, name)
+        rows = _line(cells, resource, filter_name, name)
         if not rows:
             continue
-        found = [row["scores"]["all"][score] for row in rows]
-        places = [row["amount"] for row in rows]
+        amounts = np.array([row["amount"] for row in rows])
+        low, mean, high = (
+            np.array([row["scores"]["all"][score][end] for row in rows]) for end in ("low", "mean", "high")
+        )
         shade = COLOURS[colour]
-        low, high = [one["low"] for one in found], [one["high"] for one in found]
-        axes.fill_between(places, low, high, color=shade, alpha=0.13, linewidth=0)
-        axes.plot(places, [one["mean"] for one in found], "o-", color=shade, markersize=3.4, label=name)
-        # Hollow: fewer questions than the axis says, or not of all seeds.
-        seeds = max(len(row["seeds"]) for row in cells)
-        short = [place for place, row in enumerate(rows) if row["short"] or len(row["seeds"]) < seeds]
-        means = [found[place]["mean"] for place in short]
-        axes.plot([places[place] for place in short], means, "o", markersize=3.4, color=shade, markerfacecolor="white")
+        axes.fill_between(amounts, low, high, color=shade, alpha=0.13, linewidth=0)
+        axes.plot(amounts, mean, "o-", color=shade, markersize=3.4, label=name)
+        # Hollow: fewer questions than the axis says, or not all seeds.
+        hollow = np.array([row["short"] or len(row["seeds"]) < all_seeds for row in rows])
+        axes.plot(amounts[hollow], mean[hollow], "o", markersize=3.4, color=shade, markerfacecolor="white")
     axes.set_xlabel("generated questions, multiples of gold")
     axes.set_ylabel(SCORES[score])
 
 
-def _line(cells: Sequence[Row], resource: str, rules: str, generator: str) -> list[Row]:
-    """A generator's cells by amount, led by the reader on gold alone; nothing without cells of its own."""
-    here = [row for row in cells if row["resource"] == resource]
-    own = [row for row in here if (row["generator"], row["filter"]) == (generator, rules)]
-    before = [row for row in here if row["generator"] == NO_GENERATOR]
-    return sorted([*before, *own], key=lambda row: row["amount"]) if own else []
+def _line(cells: Sequence[StudyRow], resource: str, filter_name: str, generator: str) -> list[StudyRow]:
+    """A generator's cells by amount, the reader on gold alone first; empty where the generator has no cells."""
+    of_resource = [row for row in cells if row["resource"] == resource]
+    baseline = [row for row in of_resource if row["generator"] == NO_GENERATOR]
+    augmented = [row for row in of_resource if (row["generator"], row["filter"]) == (generator, filter_name)]
+    return sorted([*baseline, *augmented], key=lambda row: row["amount"]) if augmented else []
 
 
-def _panels(cells: Sequence[Row]) -> list[tuple[str, str]]:
+def _panels(cells: Sequence[StudyRow]) -> list[tuple[str, str]]:
     return list(dict.fromkeys((row["resource"], row["filter"]) for row in cells if row["generator"] != NO_GENERATOR))
 
 
-def _colours(cells: Sequence[Row]) -> dict[str, str]:
+def _colours(cells: Sequence[StudyRow]) -> dict[str, str]:
     names = dict.fromkeys(row["generator"] for row in cells if row["generator"] != NO_GENERATOR)
-    return {name: RUN_COLOURS[place % len(RUN_COLOURS)] for place, name in enumerate(names)}
+    return {name: RUN_COLOURS[number % len(RUN_COLOURS)] for number, name in enumerate(names)}

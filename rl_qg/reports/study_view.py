@@ -1,16 +1,13 @@
-"""A study as the report's page shows it, made from its `study.json` alone."""
+"""A study for people, from what `study.json` holds: its section of the report, tables as columns and as Markdown."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
-from rl_qg.reports.plots import Plot
-from rl_qg.reports.study_plots import curves
-from rl_qg.reports.study_tables import score_table, tables, test_table
+from rl_qg.reports.study_plots import SCORES, StudyRow, curves
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json
+from rl_qg.text.tables import as_markdown, columns_of
 
 FILE = "study.json"
 TITLES = {
@@ -24,12 +21,12 @@ TITLES = {
 
 
 def is_study(folder: Path) -> bool:
-    """Whether a folder is that of a study, and not of a run."""
+    """Whether a folder is that of a study and not of a run."""
     return (folder / FILE).exists()
 
 
 def study_view(folder: Path, anchor: str) -> dict[str, Any]:
-    """Everything the template shows of one study. Raises `InputError` for a file that is broken."""
+    """Everything the template shows of one study. Raises `InputError` for a broken file."""
     path = folder / FILE
     record = read_json(path)
     try:
@@ -41,8 +38,7 @@ def study_view(folder: Path, anchor: str) -> dict[str, Any]:
 
 
 def _view(record: Mapping[str, Any], name: str, anchor: str) -> dict[str, Any]:
-    study, jobs = record["study"], record["jobs"]
-    plain = tables(record)
+    study, jobs, columns = record["study"], record["jobs"], tables(record)
     return {
         "name": name,
         "anchor": anchor,
@@ -56,27 +52,156 @@ def _view(record: Mapping[str, Any], name: str, anchor: str) -> dict[str, Any]:
         "sets": record["sets"],
         "rewards": record["rewards"],
         "resamples": study["resamples"],
-        "plots": [_shown(plot) for plot in curves(record["cells"], anchor)],
+        "plots": curves(record["cells"], anchor),
         "scores": score_table(record),
         "tests": [
-            {"title": title, "set": one, "rows": rows}
+            {"title": title, "set": name, "rows": rows}
             for question, title in record["questions"].items()
-            for one in record["sets"]
-            if (rows := test_table(record, question, one))
+            for name in record["sets"]
+            if (rows := test_table(record, question, name))
         ],
         "why": [
-            {"title": TITLES.get(key, key), "rows": [_short(row) for row in plain[key]]}
+            {"title": TITLES.get(key, key), "rows": [_rounded(row, 3) for row in columns[key]]}
             for key in record["why"]
-            if plain[key]
+            if columns[key]
         ],
         "data": [(key, value) for key, value in record["data"]["counts"].items() if key != "reading"],
         "sources": list(record["data"]["sha256"].items()),
     }
 
 
-def _shown(plot: Plot) -> dict[str, Any]:
-    return {**vars(plot), "svg": Markup(plot.svg)}
+# --- Tables ---
 
 
-def _short(row: Mapping[str, Any]) -> dict[str, str]:
-    return {key: f"{value:.3g}" if isinstance(value, float) else str(value) for key, value in row.items()}
+def tables(record: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of every table as plain columns, numbers in full."""
+    cells = [
+        {
+            **{key: row[key] for key in ("resource", "generator", "filter", "amount", "gold", "asked")},
+            "got": min(row["got"]),
+            "seeds": len(row["seeds"]),
+            "set": name,
+            **{
+                f"{score}{end}": found[field]
+                for score, found in scores.items()
+                for end, field in (("", "mean"), ("_low", "low"), ("_high", "high"))
+            },
+        }
+        for row in record["cells"]
+        for name, scores in row["scores"].items()
+    ]
+    columns = ("question", "resource", "filter", "amount", "generator", "against", "set", "score")
+    numbers = ("mean", "low", "high", "p", "p_holm", "family")
+    tests = [
+        {**{key: row[key] for key in (*columns, *numbers)}, "seeds": len(row["seeds"])} for row in record["tests"]
+    ]
+    return {
+        "cells": cells,
+        "tests": tests,
+        **{name: [_flat(row) for row in rows] for name, rows in record["why"].items()},
+    }
+
+
+def _flat(row: StudyRow) -> dict[str, Any]:
+    """Nested values as separate columns; lists in one cell."""
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}: {name}": inner for name, inner in _flat(value).items()}
+        else:
+            flat[str(key)] = " ".join(map(str, value)) if isinstance(value, list) else value
+    return flat
+
+
+def study_markdown(record: Mapping[str, Any]) -> str:
+    """The tables of all validation sets together, EM and F1 side by side."""
+    parts = [f"# {Path(record['study']['file']).stem}", "", *_preface(record)]
+    parts += ["", "## Scores", "", _markdown(score_table(record))]
+    for question, title in record["questions"].items():
+        if rows := test_table(record, question):
+            parts += ["", f"## {title[0].upper()}{title[1:]}", "", _markdown(rows)]
+    for name, rows in record["why"].items():
+        if rows:
+            parts += [
+                "",
+                f"## {name.replace('_', ' ').capitalize()}",
+                "",
+                _markdown([_rounded(_flat(row), 4) for row in rows]),
+            ]
+    return "\n".join(parts) + "\n"
+
+
+def _preface(record: Mapping[str, Any]) -> list[str]:
+    jobs, study = record["jobs"], record["study"]
+    lines = [
+        f"Readers of {len(study['seeds'])} seeds ({', '.join(map(str, study['seeds']))}), evaluated on "
+        + ", ".join(f"{name}: {count} questions" for name, count in record["sets"].items())
+        + ". Percent; brackets: 95 % bootstrap intervals over passages and seeds. Amounts are multiples of the gold "
+        "questions; * marks cells for which fewer questions were kept than requested.",
+        "",
+        f"{jobs['done']} of {jobs['total']} jobs are done, {len(jobs['failed'])} failed, {len(jobs['left_out'])} were "
+        "left out because of them.",
+        "",
+    ]
+    return lines + [f"- {name}: `{text or 'no reward'}`" for name, text in record["rewards"].items()]
+
+
+def score_table(record: Mapping[str, Any]) -> list[dict[str, str]]:
+    """One row for each cell, as text."""
+    rows = []
+    for row in record["cells"]:
+        scores = row["scores"]["all"]
+        rows.append(
+            {
+                "resource": row["resource"],
+                "gold": f"{row['gold']:,}",
+                "generator": row["generator"],
+                "filter": row["filter"],
+                "amount": f"{row['amount']:g} ×",
+                "added": f"{min(row['got']):,}" + (f" of {row['asked']:,} *" if row["short"] else ""),
+                **{SCORES[score]: _mean_text(found) for score, found in scores.items()},
+                "seeds": str(len(row["seeds"])),
+            }
+        )
+    return rows
+
+
+def test_table(record: Mapping[str, Any], question: str, name: str = "all") -> list[dict[str, str]]:
+    """One row for each difference of one question on one set, as text; EM and F1 side by side."""
+    rows: dict[tuple[Any, ...], dict[str, str]] = {}
+    for row in record["tests"]:
+        if row["question"] != question or row["set"] != name:
+            continue
+        key = tuple(row[field] for field in ("resource", "filter", "amount", "generator", "against"))
+        texts = rows.setdefault(
+            key,
+            {
+                "resource": row["resource"],
+                "filter": row["filter"],
+                "amount": f"{row['amount']:g} ×",
+                "generator": row["generator"],
+                "against": "gold alone" if question == "augmentation" else row["against"],
+            },
+        )
+        label = SCORES[row["score"]]
+        texts[f"{label} difference"] = _mean_text(row, signed=True)
+        texts[f"{label} p"] = f"{row['p']:.4f}"
+        texts[f"{label} p (Holm, {row['family']})"] = f"{row['p_holm']:.4f}"
+        texts["seeds"] = str(len(row["seeds"]))
+    return list(rows.values())
+
+
+def _mean_text(scores: StudyRow, *, signed: bool = False) -> str:
+    """A mean with its interval, one decimal."""
+    form = "+.1f" if signed else ".1f"
+    text = f"{scores['mean']:{form}} [{scores['low']:{form}}, {scores['high']:{form}}]"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def _rounded(row: StudyRow, digits: int) -> dict[str, str]:
+    return {key: f"{value:.{digits}g}" if isinstance(value, float) else str(value) for key, value in row.items()}
+
+
+def _markdown(rows: Sequence[StudyRow]) -> str:
+    columns = columns_of(rows)
+    return as_markdown(columns, [[row.get(column, "") for column in columns] for row in rows])

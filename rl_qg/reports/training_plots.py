@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
@@ -131,7 +132,7 @@ def overlay_plot(title: str, keys: tuple[str, str], runs: Mapping[str, tuple[str
 
 def small_plot(
     key: str, metrics: Metrics, salt: str, *, colour: str, factor: float, span: float, level: float | None
-) -> str:
+) -> Markup:
     """One measure of the evaluations over all steps, as a small SVG.
 
     Values are multiplied by `factor`. The axis spans at least `span`, so that small changes look small. `level` is the

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.reports.study_plots import write_curves
-from rl_qg.reports.study_tables import as_markdown, tables
-from rl_qg.reports.study_view import FILE
+from rl_qg.reports.study_view import FILE, study_markdown, tables
 from rl_qg.runtime.json_files import atomic_writer, write_json
 from rl_qg.runtime.run_record import git_state, hardware, package_versions
 from rl_qg.studies.analysis import QUESTIONS, StudyResults, cell_rows, signatures, test_rows
@@ -54,7 +53,7 @@ def write_study_output(
         with atomic_writer(folder / "tables" / f"{name}.csv") as stream:
             stream.write(as_csv(rows))
     with atomic_writer(folder / "tables.md") as stream:
-        stream.write(as_markdown(record))
+        stream.write(study_markdown(record))
     write_curves(record["cells"], folder)
     return record
 
