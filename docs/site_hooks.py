@@ -8,6 +8,7 @@ its own path, so that the links work on the site as they do in the repository.
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,24 @@ def settings_text() -> str:
     return "\n\n".join(parts)
 
 
+def trainer_options_text() -> str:
+    """What `SelfCriticalConfig` adds to the training arguments of transformers: names, defaults, meanings."""
+    from transformers import Seq2SeqTrainingArguments
+
+    from rl_qg.training.config import SelfCriticalConfig
+
+    rows = [
+        f"| `{option.name}` | `{option.default}` | {option.metadata['help']} |"
+        for option in sorted(fields(SelfCriticalConfig), key=lambda option: option.name)
+        if "help" in option.metadata and option.name not in Seq2SeqTrainingArguments.__dataclass_fields__
+    ]
+    return "\n".join(["| option | default | meaning |", "| --- | --- | --- |", *rows])
+
+
 GENERATED: dict[str, Callable[[], str]] = {
     "<!-- commands -->": commands_text,
     "<!-- settings -->": settings_text,
+    "<!-- trainer options -->": trainer_options_text,
 }
 
 
