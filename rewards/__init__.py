@@ -70,10 +70,10 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "rquge": "rewards.learned.rquge:RQUGE",
     "ctc": "rewards.learned.ctc:CTC",
 }
-"""Short name of every metric, and where it lives, with the options that the name stands for."""
+"""Short name of every metric, with its module and class, and the options that the name implies."""
 
 
-def _named(entry: str | tuple[str, Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
+def _entry(entry: str | tuple[str, Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
     """Return ``module:Class`` and the options of an entry of the table."""
     return (entry, {}) if isinstance(entry, str) else entry
 
@@ -81,7 +81,7 @@ def _named(entry: str | tuple[str, Mapping[str, Any]]) -> tuple[str, Mapping[str
 _COMBINED = {"weighted": "rewards.combine:Weighted", "product": "rewards.combine:Product"}
 
 _EXPORTS = {
-    **{target.split(":")[1]: target for target, _ in map(_named, [*METRICS.values(), *_COMBINED.values()])},
+    **{target.split(":")[1]: target for target, _ in map(_entry, [*METRICS.values(), *_COMBINED.values()])},
     "Metric": "rewards.base:Metric",
     "MetricResult": "rewards.base:MetricResult",
     **{
@@ -125,7 +125,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public class or function when it is first asked for."""
+    """Import a public class or function on its first use."""
     if name not in _EXPORTS:
         raise AttributeError(f"module 'rewards' has no attribute {name!r}")
     module, attribute = _EXPORTS[name].split(":")
@@ -133,7 +133,7 @@ def __getattr__(name: str) -> Any:
 
 
 def known_name(name: str, /) -> str:
-    """Return the short name that another spelling of it stands for, or the name itself where there is none.
+    """Return the short name for another spelling of it, or the name itself where it is no spelling of one.
 
     Neither case nor ``-`` and ``_`` matter: "Q-BLEU1" is ``q_bleu1``, "ROUGE-L" is ``rouge_l``.
     """
@@ -151,18 +151,18 @@ def load(name: str, /, **options: Any) -> Any:
     Args:
         name: ``"qrelscore"``, in any spelling that `known_name` knows, or the path of any class or function that
             returns a reward: ``"my_package.MyReward"``; ``"weighted"`` and ``"product"`` combine several.
-        options: passed on to it; they win over those that a short name stands for (``"bleu4"`` is ``order=4``).
+        options: passed on to it; they override those that a short name implies (``"bleu4"`` is ``order=4``).
 
     Raises:
-        MetricInputError: no metric of that name, or nothing at that path.
+        MetricInputError: there is no metric of that name, or the path cannot be imported.
     """
     known = {**METRICS, **_COMBINED}
-    named: Mapping[str, Any] = {}
+    implied: Mapping[str, Any] = {}
     if (short := known_name(name)) in known:
-        path, named = _named(known[short])
+        path, implied = _entry(known[short])
         module, attribute = path.split(":")
     elif name.startswith("rewards.") and (attribute := name.rpartition(".")[2]) in _EXPORTS:
-        module, attribute = _EXPORTS[attribute].split(":")  # wherever in the package the class was in earlier versions
+        module, attribute = _EXPORTS[attribute].split(":")  # also its path in earlier versions
     else:
         module, _, attribute = name.rpartition(".")
     if not module:
@@ -173,4 +173,4 @@ def load(name: str, /, **options: Any) -> Any:
         target = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise MetricInputError(f"cannot load the metric {name!r}: {error}") from error
-    return target(**{**named, **options})
+    return target(**{**implied, **options})

@@ -1,4 +1,4 @@
-"""What every metric has in common: one checked way in, one kind of result, one signature."""
+"""What all metrics share: input is checked in one place, and there is one kind of result and one signature."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from rewards.frozen import FrozenModel
 from rewards.signature import format_signature
 
 ROWS_AT_ONCE = 4096
-"""How many rows a metric sees at a time: enough to sort by length, and a bound on the token ids in memory."""
+"""How many rows a metric computes at a time: enough to sort by length, few enough to bound the token ids in memory."""
 
 COLUMN = {"contexts": "context", "answers": "answer", "references": "references"}
 """The column of a data set that holds each thing a metric may need."""
@@ -24,19 +24,19 @@ class MetricResult:
 
     scores: list[float]
     parts: dict[str, list[Any]]
-    """The quantities the score was made of: floats, or lists of floats (one per token)."""
+    """The quantities that the scores were computed from: floats, or lists of floats (one per token)."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Checked rows without repetitions; what a metric does not need is left blank."""
+    """Checked rows without duplicates; what a metric does not need is left blank."""
 
     questions: list[str]
     contexts: list[str]
     answers: list[str]
     references: list[tuple[str, ...]]
     rows: list[int]
-    """Where each row came from in the caller's lists, for messages."""
+    """The index of each row in the caller's lists, for messages."""
 
     def rows_from(self, start: int, end: int) -> "Inputs":
         """Return the rows from ``start`` up to ``end``."""
@@ -75,8 +75,8 @@ class Metric(ABC):
         """The name under which TRL logs this reward."""
         return self.name
 
-    def reset_cache(self) -> None:  # noqa: B027  (most metrics remember nothing)
-        """Drop what is remembered from earlier calls; the next scores are then those of a new object, to the bit."""
+    def reset_cache(self) -> None:  # noqa: B027  (most metrics cache nothing)
+        """Drop what is cached from earlier calls; the next scores are bitwise those of a new object."""
 
     def to(self, device: str | torch.device) -> Self:
         """Move the metric's models to a device and return the metric."""
@@ -110,10 +110,10 @@ class Metric(ABC):
         if not rows:
             return MetricResult([], {name: [] for name in self.part_names})
         first: dict[tuple[Any, ...], int] = {}
-        for position, row in enumerate(rows):
-            first.setdefault(row, position)
-        asked, passages, given, gold = (list(column) for column in zip(*first, strict=True))
-        inputs = Inputs(asked, passages, given, gold, list(first.values()))
+        for index, row in enumerate(rows):
+            first.setdefault(row, index)
+        columns = [list(column) for column in zip(*first, strict=True)]
+        inputs = Inputs(columns[0], columns[1], columns[2], columns[3], list(first.values()))
         scores: list[float] = []
         parts: dict[str, list[Any]] = {}
         for start in range(0, len(first), ROWS_AT_ONCE):
@@ -122,10 +122,11 @@ class Metric(ABC):
             scores += result.scores
             for name, values in result.parts.items():
                 parts.setdefault(name, []).extend(values)
-        place = {row: position for position, row in enumerate(first)}
-        back = [place[row] for row in rows]
+        distinct = {row: index for index, row in enumerate(first)}
+        order = [distinct[row] for row in rows]
         return MetricResult(
-            [scores[at] for at in back], {name: [values[at] for at in back] for name, values in parts.items()}
+            [scores[index] for index in order],
+            {name: [values[index] for index in order] for name, values in parts.items()},
         )
 
     def __call__(
@@ -137,7 +138,7 @@ class Metric(ABC):
         answer: Sequence[str | None] | None = None,
         references: Sequence[Sequence[str] | None] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
-        **columns: Any,
+        **unused: Any,
     ) -> list[float | None]:
         """Score completions the way TRL's trainers call a reward function.
 
@@ -148,19 +149,19 @@ class Metric(ABC):
             answer: data set column of answer texts.
             references: data set column of lists of gold questions.
             log_metric: TRL's logger; receives the mean of every numeric part as ``<name>/<part>``.
-            columns: the other columns and TRL's own arguments; not used.
+            unused: the other columns and TRL's own arguments.
 
         Returns:
             One score per completion; None where a column that is needed holds None (reward not applicable).
         """
-        given = {"contexts": context, "answers": answer, "references": references}
+        columns = {"contexts": context, "answers": answer, "references": references}
         for need in sorted(self.needs):
-            if given[need] is None:
+            if columns[need] is None:
                 raise MetricInputError(
                     f"{self.name}: the data set has no column {COLUMN[need]!r}, which the metric needs"
                 )
         questions = [_completion_text(completion) for completion in completions]
-        needed = {need: column for need, column in given.items() if need in self.needs and column is not None}
+        needed = {need: column for need, column in columns.items() if need in self.needs and column is not None}
         skipped = {row for column in needed.values() for row, value in enumerate(column) if value is None}
         kept: dict[str, Any] = {need: _without(column, skipped) for need, column in needed.items()}
         result = self.score(_without(questions, skipped), **kept)
@@ -172,13 +173,13 @@ class Metric(ABC):
         return [None if row in skipped else next(scores) for row in range(len(questions))]
 
     def _check(
-        self, questions: Sequence[str], given: Mapping[str, Sequence[Any] | None]
+        self, questions: Sequence[str], optional: Mapping[str, Sequence[Any] | None]
     ) -> list[tuple[str, str, str, tuple[str, ...]]]:
-        """Return one hashable row per question, or raise `MetricInputError` naming the list and the index."""
+        """Return one hashable row per question; `MetricInputError` names the list and the index of a bad value."""
         self._check_texts("questions", questions)
         blank: dict[str, Any] = {"contexts": "", "answers": "", "references": ()}
         columns: list[Sequence[Any]] = [questions]
-        for field, values in given.items():
+        for field, values in optional.items():
             if values is not None and len(values) != len(questions):
                 raise MetricInputError(
                     f"{self.name}: {len(questions)} questions but {len(values)} {field}; give one of each per row"

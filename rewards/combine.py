@@ -23,24 +23,24 @@ _LABEL = re.compile(r"[\w.-]+")
 
 @dataclass(frozen=True)
 class Part:
-    """One metric of a combined reward, and how its score enters."""
+    """One metric of a combined reward, and how its score is used."""
 
     metric: Any
     """A metric, or any object with ``score(questions, contexts, *, answers, references)`` whose result has scores."""
     weight: float = 1.0
-    """Factor in a sum, exponent in a product; a part of weight 0 is shown and does not count."""
+    """Factor in a sum, exponent in a product; a part of weight 0 is shown and has no effect."""
     clip: tuple[float, float] = _UNBOUNDED
-    """Range to which the raw score is cut, before it is scaled."""
+    """Range to which the raw score is clipped, before it is scaled."""
     scale: float = 1.0
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the metric reads; one that does not say is taken to read everything."""
+        """What the metric reads; a metric without the attribute is assumed to read everything."""
         return frozenset(getattr(self.metric, "needs", _COLUMNS))
 
     @property
     def extremes(self) -> Tensor:
-        """The smallest, the largest and the value nearest to zero, [3]; powers of all others lie between theirs."""
+        """The smallest, the largest and the value nearest to 0, [3]; powers of all other values lie between theirs."""
         low, high = self.values(getattr(self.metric, "bounds", _UNBOUNDED)).sort().values
         return torch.stack([low, high, torch.zeros_like(low).clamp(low, high)])
 
@@ -57,38 +57,38 @@ class Part:
 
 
 class Combined(Metric):
-    """What `Weighted` and `Product` share: parts that are scored one by one and shown in the result.
+    """What `Weighted` and `Product` have in common: parts that are scored one by one and shown in the result.
 
     Args:
         parts: for each label a metric object, or options: ``metric`` (short name, dotted path or metric object; the
             label itself if left out), ``weight`` (1), ``clip`` of the raw score (``[low, high]``, None for no limit),
             ``scale`` after the clipping (1), and any option of the metric.
 
-    A third party's reward is a part like any other. Without an attribute ``needs`` it is handed contexts, answers and
-    references, so all three must be given. Where it scores None, the combined score is NaN: not applicable. A part
-    that is better when lower must count downwards: give it a negative weight.
+    A third party's reward can be a part. Without an attribute ``needs`` it receives contexts, answers and references,
+    so all three must be given. Where it scores None, the combined score is NaN: not applicable. A part that is better
+    when lower needs a negative weight.
 
     Parts of a result: ``<label>``, the raw score, and ``<label>/<name>``, the metric's own parts.
 
     Raises:
-        MetricInputError: no parts, an option that does not exist or makes no sense, or what a metric finds wrong; the
-            message names the part.
+        MetricInputError: no parts, an option that does not exist or is invalid, or an error of a metric; the message
+            names the part.
     """
 
     operation: ClassVar[Callable[[Tensor, Tensor], Tensor]]
-    """Joins the shares of two parts."""
+    """Combines the contributions of two parts."""
 
     def __init__(self, parts: Mapping[str, Any]) -> None:
         if not isinstance(parts, Mapping) or not parts:
             raise MetricInputError(f"{self.name}: parts is {parts!r}; give at least one, such as {{qrelscore: {{}}}}")
         self.parts = {str(label): _part(f"{self.name}: part {label!r}", str(label), parts[label]) for label in parts}
         self.needs = frozenset[str]().union(*(part.needs for part in self.parts.values()))
-        own = {label: getattr(part.metric, "part_names", ()) for label, part in self.parts.items()}
-        self.part_names = tuple(key for label, names in own.items() for key in (label, *_below(label, names)))
+        inner = {label: getattr(part.metric, "part_names", ()) for label, part in self.parts.items()}
+        self.part_names = tuple(key for label, names in inner.items() for key in (label, *_prefixed(label, names)))
         self.bounds = self._bounds()
 
     @abstractmethod
-    def share(self, label: str, values: Tensor) -> Tensor:
+    def contribution(self, label: str, values: Tensor) -> Tensor:
         """Return what a part's clipped and scaled scores contribute, [rows]."""
 
     def choices(self) -> Mapping[str, object]:
@@ -103,7 +103,7 @@ class Combined(Metric):
         return self
 
     def reset_cache(self) -> None:
-        """Drop what the parts remember from earlier calls."""
+        """Drop what the parts have cached from earlier calls."""
         for part in self.parts.values():
             if hasattr(part.metric, "reset_cache"):
                 part.metric.reset_cache()
@@ -112,31 +112,31 @@ class Combined(Metric):
         """Return the combined score, every part's raw score, and the parts of that.
 
         Raises:
-            MetricInputError: what a part finds wrong, a part with too few scores, or a power that does not exist.
+            MetricInputError: an error of a part, a part with too few scores, or a power that does not exist.
         """
-        shares: list[Tensor] = []
+        contributions: list[Tensor] = []
         parts: dict[str, list[Any]] = {}
         for label, part in self.parts.items():
             columns = {name: getattr(inputs, name) if name in part.needs else None for name in _COLUMNS}
             result = part.metric.score(inputs.questions, columns.pop("contexts"), **columns)
             raw = [math.nan if score is None else float(score) for score in result.scores]
-            own = getattr(result, "parts", {})
-            if {len(raw), *map(len, own.values())} != {len(inputs.questions)}:
+            inner = getattr(result, "parts", {})
+            if {len(raw), *map(len, inner.values())} != {len(inputs.questions)}:
                 raise MetricInputError(
                     f"{self.name}: part {label!r} returned {len(raw)} scores, or parts of another length, for "
                     f"{len(inputs.questions)} questions"
                 )
             parts[label] = raw
-            parts |= zip(_below(label, own), own.values(), strict=True)
-            shares.append(self.share(label, part.values(raw)))
-        return MetricResult(reduce(type(self).operation, shares).tolist(), parts)
+            parts |= zip(_prefixed(label, inner), inner.values(), strict=True)
+            contributions.append(self.contribution(label, part.values(raw)))
+        return MetricResult(reduce(type(self).operation, contributions).tolist(), parts)
 
     def _bounds(self) -> tuple[float, float]:
         """Combine the bounds of the parts; infinite where nothing is known."""
         bounds: Tensor | None = None
         for label, part in self.parts.items():
-            share = self.share(label, part.extremes)
-            corners = share if bounds is None else type(self).operation(bounds[:, None], share)
+            extremes = self.contribution(label, part.extremes)
+            corners = extremes if bounds is None else type(self).operation(bounds[:, None], extremes)
             corners = corners.nan_to_num(0.0, math.inf, -math.inf)  # 0 * inf, a limit of zeros; inf - inf, between
             bounds = torch.stack([corners.min(), corners.max()])
         assert bounds is not None
@@ -158,7 +158,7 @@ class Weighted(Combined):
     name = "weighted"
     operation = torch.add
 
-    def share(self, label: str, values: Tensor) -> Tensor:
+    def contribution(self, label: str, values: Tensor) -> Tensor:
         """Return weight * values."""
         weight = self.parts[label].weight
         return weight * values if weight else torch.zeros_like(values)  # 0 * inf would be NaN
@@ -169,9 +169,9 @@ class Product(Combined):
 
         Product({"qrelscore": {"weight": 0.5, "clip": [0.001, None]}, "length": MyMetric()})
 
-    Keep the factors positive with ``clip`` and ``scale``: a negative one turns the direction of all others round. A
-    power that does not exist (of a negative value with a fractional weight, of 0 with a negative weight) is refused
-    when the metric is built if a part's bounds allow it, rather than in the middle of a run.
+    Keep the factors positive with ``clip`` and ``scale``: a negative one reverses the direction of all the others. A
+    power that does not exist (of a negative value with a fractional weight, of 0 with a negative weight) raises when
+    the metric is built if a part's bounds allow it, rather than in the middle of a run.
 
     Arguments, parts and errors as `Combined`.
     """
@@ -179,49 +179,49 @@ class Product(Combined):
     name = "product"
     operation = torch.mul
 
-    def share(self, label: str, values: Tensor) -> Tensor:
+    def contribution(self, label: str, values: Tensor) -> Tensor:
         """Return values ** weight."""
         weight = self.parts[label].weight
         undefined = ((values < 0) & (not weight.is_integer())) | ((values == 0) & (weight < 0))
         if undefined.any():
             raise MetricInputError(
                 f"{self.name}: part {label!r}: a value of {values[undefined][0].item()} (after clip and scale) has no "
-                f"power {weight}; clip or scale it to positive values, as clip: [0.001, null] does"
+                f"power {weight}; clip or scale it to positive values, such as clip: [0.001, null]"
             )
         return values**weight
 
 
-def _part(place: str, label: str, given: Any) -> Part:
-    """Build a part from a metric object or from options; ``place`` begins every message."""
+def _part(where: str, label: str, given: Any) -> Part:
+    """Build a part from a metric object or from options; ``where`` begins every message."""
     if not _LABEL.fullmatch(label):
-        raise MetricInputError(f"{place}: a label is made of letters, digits, '_', '-' and '.'")
+        raise MetricInputError(f"{where}: a label is made of letters, digits, '_', '-' and '.'")
     if not isinstance(given, Mapping) and not _is_metric(given):
-        raise MetricInputError(f"{place} is {given!r}; give a metric object, or options such as {{weight: 0.5}}")
+        raise MetricInputError(f"{where} is {given!r}; give a metric object, or options such as {{weight: 0.5}}")
     options = dict(given) if isinstance(given, Mapping) else {"metric": given}
-    weight, scale = (_number(place, key, options.pop(key, 1.0)) for key in ("weight", "scale"))
-    clip = _range(place, options.pop("clip", None))
+    weight, scale = (_number(where, key, options.pop(key, 1.0)) for key in ("weight", "scale"))
+    clip = _range(where, options.pop("clip", None))
     if scale == 0:
-        raise MetricInputError(f"{place}: scale is 0; weight: 0 shows a part that does not count")
-    metric = _metric(place, options.pop("metric", label), options)
+        raise MetricInputError(f"{where}: scale is 0; weight: 0 shows a part without using it")
+    metric = _metric(where, options.pop("metric", label), options)
     needs = getattr(metric, "needs", ())
     if not set(needs) <= set(_COLUMNS):
-        raise MetricInputError(f"{place}: needs is {needs!r}; name some of {', '.join(_COLUMNS)}")
+        raise MetricInputError(f"{where}: needs is {needs!r}; name some of {', '.join(_COLUMNS)}")
     if not getattr(metric, "higher_is_better", True) and weight * scale > 0:
-        raise MetricInputError(f"{place}: the metric is better when lower; give it a negative weight")
+        raise MetricInputError(f"{where}: the metric is better when lower; give it a negative weight")
     return Part(metric, weight, clip, scale)
 
 
-def _metric(place: str, metric: Any, options: Mapping[str, Any]) -> Any:
+def _metric(where: str, metric: Any, options: Mapping[str, Any]) -> Any:
     if isinstance(metric, str):
         try:
             metric = load(metric, **options)
         except (MetricInputError, TypeError) as error:
-            raise MetricInputError(f"{place}: {error}") from error
+            raise MetricInputError(f"{where}: {error}") from error
     elif options:
-        raise MetricInputError(f"{place}: {', '.join(options)} cannot be set on a metric that is built already")
+        raise MetricInputError(f"{where}: {', '.join(options)} cannot be set on a metric that is built already")
     if not _is_metric(metric):
         raise MetricInputError(
-            f"{place}: {metric!r:.80} is no metric object: it has no score(questions, contexts, ...)"
+            f"{where}: {metric!r:.80} is not a metric object: it has no score(questions, contexts, ...)"
         )
     return metric
 
@@ -230,26 +230,26 @@ def _is_metric(value: Any) -> bool:
     return callable(getattr(value, "score", None)) and not isinstance(value, type)
 
 
-def _number(place: str, key: str, value: Any) -> float:
+def _number(where: str, key: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise MetricInputError(f"{place}: {key} is {value!r}; give a finite number")
+        raise MetricInputError(f"{where}: {key} is {value!r}; give a finite number")
     return float(value)
 
 
-def _range(place: str, clip: Any) -> tuple[float, float]:
+def _range(where: str, clip: Any) -> tuple[float, float]:
     if clip is None:
         return _UNBOUNDED
     if isinstance(clip, str) or not isinstance(clip, Sequence) or len(clip) != 2:
-        raise MetricInputError(f"{place}: clip is {clip!r}; give [low, high], null for no limit")
+        raise MetricInputError(f"{where}: clip is {clip!r}; give [low, high], null for no limit")
     low, high = (
-        limit if value is None else _number(place, "clip", value)
+        limit if value is None else _number(where, "clip", value)
         for value, limit in zip(clip, _UNBOUNDED, strict=True)
     )
     if low > high:
-        raise MetricInputError(f"{place}: clip is [{low}, {high}]; the first must not be above the second")
+        raise MetricInputError(f"{where}: clip is [{low}, {high}]; the first must not be above the second")
     return low, high
 
 
-def _below(label: str, names: Iterable[str]) -> list[str]:
-    """Return the keys of a metric's own parts in the combined result."""
+def _prefixed(label: str, names: Iterable[str]) -> list[str]:
+    """Return the keys of a metric's parts in the combined result."""
     return [f"{label}/{name}" for name in names]

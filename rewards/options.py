@@ -1,4 +1,4 @@
-"""Checks of the numbers that metrics are built with."""
+"""Checks of the numeric options of metrics."""
 
 import math
 from numbers import Integral, Real
@@ -18,10 +18,10 @@ def number(
         isinstance(value, Integral if whole else Real)
         and isinstance(value, Real)
         and not isinstance(value, bool)
-        and math.isfinite(found := float(value))
-        and low <= found <= high
+        and math.isfinite(result := float(value))
+        and low <= result <= high
     ):
-        return found
+        return result
     limits = "".join([f" from {low:g}" * math.isfinite(low), f" to {high:g}" * math.isfinite(high)])
     kind = "a whole number" if whole else "a number"
     raise MetricInputError(f"{metric}: {option} {value!r:.40} is out of range; give {kind}{limits}")
@@ -31,6 +31,6 @@ def batch_of(metric: str, size: object) -> int:
     """Return a batch size, a whole number from 1.
 
     Raises:
-        MetricInputError: it is none.
+        MetricInputError: it is something else.
     """
     return int(number(metric, "batch_size", size, low=1, whole=True))

@@ -1,7 +1,7 @@
-"""Signatures: one line that says exactly which number a metric prints.
+"""Signatures: one line that identifies exactly how a number was computed.
 
 Like sacreBLEU's: ``name|key:value|...|version:...``. Two runs with the same signature computed the same metric
-with the same models. What cannot change a score (batch size, device) is left out.
+with the same models. Options that cannot change a score (batch size, device) are left out.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ def file_hash(path: Path) -> str:
 def folder_hash(folder: Path) -> str:
     """Return eight hex digits of the contents of a model folder: weights, configuration and tokenizer.
 
-    Where there are no safetensors: those of the older kind of file, with the tokenizer's model.
+    Without safetensors: the weights in the older format, and the tokenizer's model.
     """
     digest = hashlib.sha256()
     weights = _names(folder, "*.safetensors") or [*_names(folder, "*.bin"), *_names(folder, "*.model")]

@@ -1,4 +1,4 @@
-"""BERTScore: each token of one text matched with the most similar token of another.
+"""BERTScore: each token of one text is matched with the most similar token of another.
 
 Source: Zhang, Kishore, Wu, Weinberger, Artzi, "BERTScore: Evaluating Text Generation with BERT", ICLR 2020, equations
 1 to 3 (recall, precision, F), 3.1 (idf) and 4 (rescaling), and its released code (Tiiiger/bert_score, 0.3.13).
@@ -23,7 +23,7 @@ from rewards.options import batch_of, number
 PARTS = ("precision", "recall", "f")
 
 SIMILARITIES_AT_ONCE = 1 << 20
-"""Cosines in one padded matrix product, which bounds memory."""
+"""Cosines in one padded matrix product; bounds memory."""
 
 PUBLISHED_LAYERS = {
     "bert-base-uncased": 9,
@@ -49,7 +49,7 @@ PUBLISHED_LAYERS = {
     "mpnet-base": 8,
     "scibert_scivocab_uncased": 8,
 }
-"""The layer that agreed best with people on WMT16, as its authors found (`model2layers` of the released code)."""
+"""The layer that agreed best with human ratings on WMT16 (`model2layers` of the released code)."""
 
 
 class BERTScore(Metric):
@@ -58,27 +58,28 @@ class BERTScore(Metric):
     With unit embeddings of the candidate's tokens x_i and the reference's y_j, and weights of tokens w:
     ``precision = sum_i w(x_i) max_j x_i·y_j / sum_i w(x_i)``, ``recall`` the same from the reference's side,
     ``f = 2pr / (p + r)``. The candidate is the question. Bounds [-1, 1] without rescaling; higher is better. With
-    several references the largest value, for precision, recall and F each by itself, as in the released code.
+    several references the largest value, for precision, recall and F separately, as in the released code.
 
-    ``against="context"`` compares with the passage instead of references. Recall is then small by nature (a question
-    does not say all of its passage), so ``part="precision"`` is the reference-free form that makes sense; it rewards
-    copying.
+    ``against="context"`` compares with the passage instead of references. Recall is then always small (a question does
+    not repeat its whole passage), so ``part="precision"`` is the useful reference-free form; it rewards copying.
 
-    Differences from the released code, which it equals to float32 rounding otherwise: an empty text scores 0, there
-    too, but is no crash with transformers 5; F is 0 where p + r <= 0, and -1 where that formula gives less (one of
-    the two below 0); a text all of whose tokens have idf 0 gets equal
-    weights instead of NaN. Marks have no weight but may be matched with, there too. Cosines are in float32.
+    Differences from the released code, otherwise equal to float32 rounding: an empty text scores 0 as there, but does
+    not crash with transformers 5; F is 0 where p + r <= 0, and -1 where the formula gives less (one of the two below
+    0); a text all of whose tokens have idf 0 gets equal weights instead of NaN. As there, special tokens have no
+    weight but can be matched. Cosines are in float32.
 
-    Cost: one forward pass for each distinct text, the layers above ``layer`` left out; one matrix product a pair.
+    Cost: one forward pass for each distinct text, the layers above ``layer`` left out; one matrix product per pair.
 
     Args:
         model: encoder, a local folder or a Hub name.
-        layer: whose output is compared (0: embeddings); None takes the published one of a known model, else the last.
-        idf: texts, or a file with one a line, by whose document frequencies tokens are weighted; None for no idf. The
-            released code counts in the references at hand: hand those over. Taking them from each call would make a
-            score depend on its company.
+        layer: the layer whose output is compared (0: embeddings); None takes the published one of a known model, else
+            the last.
+        idf: texts, or a file with one per line, whose document frequencies weight the tokens; None for no idf. The
+            released code counts in the references of the call: give those. Taking them from each call would make a
+            score depend on the other rows.
         rescale: ``(value - b) / (1 - b)`` with a baseline b: a number for all three parts, or a file of baselines as
-            bert-score ships them (columns LAYER, P, R, F), of which the line of ``layer`` counts; None for none.
+            bert-score ships them (columns LAYER, P, R, F), of which the line of ``layer`` is used; None for no
+            rescaling.
         part: which of ``precision``, ``recall`` and ``f`` is the score.
         against: ``references`` or ``context``.
         batch_size: texts per forward pass.
@@ -117,7 +118,7 @@ class BERTScore(Metric):
         self.layer = published_layer(self.encoder) if layer is None else layer
         self._embed = TextEncoder(self.encoder, [self.layer], batch_size=batch_size, name=self.name)
         self._weights = WordWeights(idf, self._embed, marks=0.0, name=self.name)
-        self._embed.truncated = 0  # texts scored are counted, not those that idf was taken from
+        self._embed.truncated = 0  # counts the texts that are scored, not those of idf
         self._baseline = _baseline(rescale, self.layer)
         self.bounds = (-1.0, 1.0) if rescale is None else (float("-inf"), 1.0)
 
@@ -143,12 +144,12 @@ class BERTScore(Metric):
         """Return the chosen part, and all three."""
         pairs, owners = pairs_of(inputs, self.against)
         values = torch.zeros(len(pairs), 3, dtype=torch.float64)
-        for positions, found in self._embed.blocks(pairs):
-            weights = {text: self._weights(embedded.tokens) for text, embedded in found.items()}
+        for positions, embedded in self._embed.blocks(pairs):
+            weights = {text: self._weights(item.tokens) for text, item in embedded.items()}
             chosen = [pairs[at] for at in positions]
             values[positions] = greedy_match(
-                [(found[one], found[other]) for one, other in chosen],
-                [(weights[one], weights[other]) for one, other in chosen],
+                [(embedded[question], embedded[text]) for question, text in chosen],
+                [(weights[question], weights[text]) for question, text in chosen],
             )
         best = best_of_rows(values, owners, len(inputs.questions))
         if self._baseline is not None:
@@ -161,13 +162,13 @@ def greedy_match(pairs: Sequence[tuple[Embedded, Embedded]], weights: Sequence[t
     """Return precision, recall and F of each pair, [pairs, 3] (float64, on the CPU).
 
     Args:
-        pairs: a candidate and a reference; of their states the first layer counts.
-        weights: for each pair the weights of the tokens of both, marks included; a token of weight 0 can still be
-            matched with.
+        pairs: a candidate and a reference; the first layer of their states is used.
+        weights: for each pair the weights of the tokens of both, special tokens included; a token of weight 0 can
+            still be matched.
 
     A side whose weights add up to 0 makes all three 0.
     """
-    found = torch.zeros(len(pairs), 2, dtype=torch.float64)
+    matched = torch.zeros(len(pairs), 2, dtype=torch.float64)
     lengths = [max(len(one.tokens.ids), len(other.tokens.ids)) for one, other in pairs]
     longest = max(lengths, default=1)
     for batch in batches_by_length(lengths, len(pairs), max(1, SIMILARITIES_AT_ONCE // longest)):
@@ -176,23 +177,23 @@ def greedy_match(pairs: Sequence[tuple[Embedded, Embedded]], weights: Sequence[t
         cosine = (states[0] @ states[1].transpose(1, 2)).clamp(-1, 1)
         precision = _mean(cosine.masked_fill(~masks[1][:, None], -2).amax(2), weighed[0])
         recall = _mean(cosine.masked_fill(~masks[0][:, :, None], -2).amax(1), weighed[1])
-        found[batch] = torch.stack([precision, recall], 1)
+        matched[batch] = torch.stack([precision, recall], 1)
     empty = torch.tensor([bool((one.sum() <= 0) | (other.sum() <= 0)) for one, other in weights], dtype=torch.bool)
-    precision, recall = found.masked_fill(empty[:, None], 0).unbind(1)
+    precision, recall = matched.masked_fill(empty[:, None], 0).unbind(1)
     total = precision + recall
     f = torch.where(total > 0, 2 * precision * recall / total, 0.0).clamp_min(-1)  # precision 0.5, recall -0.4: -4
     return torch.stack([precision, recall, f], 1)
 
 
 def published_layer(encoder: FrozenModel) -> int:
-    """Return the layer its authors recommend for a model of this name, or the last one."""
+    """Return the published layer for a model of this name, or the last one."""
     depth = int(encoder.model.config.num_hidden_layers)
     layer = PUBLISHED_LAYERS.get(Path(encoder.name).name, depth)
     return layer if layer <= depth else depth
 
 
 def _padded(texts: Sequence[Embedded], weights: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return unit vectors [texts, longest, width], where there is a token [texts, longest], and weights likewise."""
+    """Return unit vectors [texts, longest, width], the mask of tokens [texts, longest], and the weights likewise."""
     states = pad_sequence([normalize(text.states[0], dim=-1) for text in texts], batch_first=True)
     lengths = torch.tensor([len(text.tokens.ids) for text in texts], device=states.device)
     mask = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
@@ -223,5 +224,5 @@ def _baseline(rescale: float | str | Path | None, layer: int) -> Tensor | None:
                 f"{error}); give a file with columns LAYER,P,R,F, or a number"
             ) from None
     if any(not -1 <= value < 1 for value in values):
-        raise MetricInputError(f"bertscore: rescale={rescale!r} is no cosine below 1")
+        raise MetricInputError(f"bertscore: rescale={rescale!r} is not a cosine below 1")
     return torch.tensor(values, dtype=torch.float64)

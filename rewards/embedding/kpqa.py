@@ -34,46 +34,46 @@ class KPQA(Metric):
     A predictor gives each token a weight in [0, 1] from the text and a *condition*
     (`rewards.embedding.kpqa_weights`). The texts that are scored go into ``questions``, whatever they are:
 
-    - Answers to a question, for which the metric was made and checked against people: ``questions`` = the system's
-      answers, ``contexts`` = the questions they answer, ``references`` = gold answers.
+    - Answers to a question, for which the metric was made and validated against human ratings: ``questions`` = the
+      system's answers, ``contexts`` = the questions they answer, ``references`` = gold answers.
     - Generated questions: ``questions`` and ``references`` are questions; the condition is the passage
       (``condition="context"``) or the answer (``condition="answer"``). No published predictor was trained for this:
-      weights are those of words that look like an answer in a question.
+      weights are then those of words that look like an answer in a question.
 
     ``condition="none"`` is the paper's ablation -KP: weights from the text alone, by a predictor trained without
-    questions (`rl-qg train-kpqa question=false`). Let w be weights, h the text judged, r a reference, c_x(t) how often
+    questions (`rl-qg train-kpqa question=false`). Let w be weights, h the scored text, r a reference, c_x(t) how often
     token t is in x:
 
     - ``metric="bleu1"``: BP * sum over t of min(c_h(t), c_r(t)) * mean weight of t in h / sum w_h, BP =
-      exp(1 - |r|/|h|) where h is shorter. Reference weights do not count. In [0, 1].
+      exp(1 - |r|/|h|) where h is shorter. Reference weights are not used. In [0, 1].
     - ``metric="rouge_l"``: the longest common subsequence, each match counting the *reference* token's weight, over
-      sum w_h (precision) and sum w_r (recall); F = 2pr / (p + r). A match is always taken, so it is not the heaviest
+      sum w_h (precision) and sum w_r (recall); F = 2pr / (p + r). A match is always used, so it is not the heaviest
       subsequence; and since one side's weights are divided by the other's, precision and F can exceed 1, as in the
       released code.
     - ``metric="bertscore"``: greedy matching (`rewards.embedding.bertscore`) of the outputs of layer 1, weighted
-      by w, marks as partners included; no idf, no rescaling (the released code sets idf up and then replaces it). In
-      [-1, 1].
+      by w, special tokens can be matched; no idf, no rescaling (the released code prepares idf and then replaces it).
+      In [-1, 1].
 
-    With several references the largest F. Tokens are the predictor's word pieces, a text's case as its tokenizer has
-    it. Differences from the released code: a pair is scored by itself (there two entries of a batch with equal texts
-    and different weights share the last one's); texts without tokens or weight score 0; embeddings come from the
-    predictor's own encoder unless ``encoder`` names another of the same vocabulary (released: BERT-large, whole-word
-    masking, fine-tuned on SQuAD).
+    With several references the largest F. Tokens are the predictor's word pieces; its tokenizer decides about case.
+    Differences from the released code: each pair is scored separately (there two entries of a batch with equal texts
+    and different weights get the weights of the last one); texts without tokens or weight score 0; embeddings are
+    those of the predictor's encoder unless ``encoder`` names another of the same vocabulary (released: BERT-large,
+    whole-word masking, fine-tuned on SQuAD).
 
-    Cost: one pass of the predictor for each distinct text with its condition; ``bertscore``: one pass of one layer
-    for each distinct text besides.
+    Cost: one pass of the predictor for each distinct text with its condition; ``bertscore``: in addition one pass
+    of one layer for each distinct text.
 
     Args:
         model: the predictor, a token classifier: a folder of `rl-qg train-kpqa`.
         metric: ``bleu1``, ``rouge_l`` or ``bertscore``.
         condition: ``context``, ``answer`` or ``none``.
-        encoder: for ``bertscore``, where embeddings come from; None for the predictor's own encoder.
-        layer: for ``bertscore``, whose output is compared.
+        encoder: for ``bertscore``, the encoder of the embeddings; None for the predictor's.
+        layer: for ``bertscore``, the layer whose output is compared.
         batch_size: texts per forward pass.
         device: where to run; None takes the current GPU if there is one, else the CPU.
         dtype: floating-point type of the models.
 
-    Parts: ``weights``, those of the judged text's tokens; ``precision`` and ``recall`` of the best reference.
+    Parts: ``weights``, those of the scored text's tokens; ``precision`` and ``recall`` of the best reference.
 
     Raises:
         MetricInputError: an option that does not exist, no predictor, one that was trained with questions where the
@@ -125,9 +125,9 @@ class KPQA(Metric):
         """Return the tokens of each text, as the tokenizer writes them, with their weights in [0, 1].
 
         Args:
-            texts: answers, or whatever else is to be weighed; what the predictor cannot read of one is cut.
-            conditions: for each text, the question it answers; None for weights from the text alone. `condition`, from
-                which scores take theirs, does not matter here.
+            texts: answers, or any other texts; each is cut at the length that the predictor can read.
+            conditions: for each text, the question it answers; None for weights from the text alone. `condition`,
+                which scores use, has no effect.
 
         Raises:
             MetricInputError: something other than text, lists of unequal length, or a predictor that was trained with
@@ -142,8 +142,8 @@ class KPQA(Metric):
                 )
         with torch.inference_mode():
             weights = self._weigh(texts, conditions)
-        written = map(self.predictor.tokenizer.convert_ids_to_tokens, self._weigh.tokens(texts))
-        return [list(zip(*pair, strict=True)) for pair in zip(written, weights, strict=True)]
+        pieces = map(self.predictor.tokenizer.convert_ids_to_tokens, self._weigh.tokens(texts))
+        return [list(zip(*pair, strict=True)) for pair in zip(pieces, weights, strict=True)]
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
@@ -159,8 +159,8 @@ class KPQA(Metric):
         values = self._values(pairs, weighted)
         best: dict[int, tuple[float, float, float]] = {}
         weights: dict[int, list[float]] = {}
-        for row, found, (text, _) in zip(owners, values, weighted, strict=True):
-            best[row] = max(best.get(row, found), found, key=lambda value: value[2])
+        for row, scores, (text, _) in zip(owners, values, weighted, strict=True):
+            best[row] = max(best.get(row, scores), scores, key=lambda value: value[2])
             weights[row] = text[1]
         rows = range(len(inputs.questions))
         parts: dict[str, list[Any]] = {"weights": [weights[row] for row in rows]}
@@ -171,15 +171,15 @@ class KPQA(Metric):
     def _weighted(
         self, inputs: Inputs, pairs: Sequence[Pair], owners: Sequence[int]
     ) -> list[tuple[Weighted, Weighted]]:
-        """Return tokens and weights of both texts of each pair; each distinct text with its condition is read once."""
-        given = {"context": inputs.contexts, "answer": inputs.answers, "none": [""] * len(inputs.questions)}
-        conditions = given[self.condition]
+        """Return tokens and weights of both texts of each pair; each distinct text is read once per condition."""
+        columns = {"context": inputs.contexts, "answer": inputs.answers, "none": [""] * len(inputs.questions)}
+        conditions = columns[self.condition]
         keys = dict.fromkeys((text, conditions[row]) for pair, row in zip(pairs, owners, strict=True) for text in pair)
         texts = [text for text, _ in keys]
-        read = None if self.condition == "none" else [condition for _, condition in keys]
-        found = dict(zip(keys, zip(self._weigh.tokens(texts), self._weigh(texts, read), strict=True), strict=True))
+        shown = None if self.condition == "none" else [condition for _, condition in keys]
+        weighted = dict(zip(keys, zip(self._weigh.tokens(texts), self._weigh(texts, shown), strict=True), strict=True))
         return [
-            (found[pair[0], conditions[row]], found[pair[1], conditions[row]])
+            (weighted[pair[0], conditions[row]], weighted[pair[1], conditions[row]])
             for pair, row in zip(pairs, owners, strict=True)
         ]
 
@@ -206,10 +206,13 @@ class KPQA(Metric):
             for text, (ids, _) in zip((t for pair in pairs for t in pair), sides, strict=True)
         }
         values = torch.zeros(len(pairs), 3, dtype=torch.float64)
-        for positions, found in self._embed.blocks(pairs, tokens):
+        for positions, embedded in self._embed.blocks(pairs, tokens):
             values[positions] = greedy_match(
-                [(found[pairs[at][0]], found[pairs[at][1]]) for at in positions],
-                [(_between_marks(weighted[at][0][1]), _between_marks(weighted[at][1][1])) for at in positions],
+                [(embedded[pairs[at][0]], embedded[pairs[at][1]]) for at in positions],
+                [
+                    (_with_special_tokens(weighted[at][0][1]), _with_special_tokens(weighted[at][1][1]))
+                    for at in positions
+                ],
             )
         return [(precision, recall, f) for precision, recall, f in values.tolist()]
 
@@ -223,8 +226,8 @@ def bleu1_kpqa(text: Weighted, reference: Sequence[int]) -> float:
     sums: dict[int, float] = {}
     for token, weight in zip(tokens, weights, strict=True):
         sums[token] = sums.get(token, 0.0) + weight
-    counts, others = Counter(tokens), Counter(reference)
-    matched = sum(min(count, others[token]) * sums[token] / count for token, count in counts.items())
+    counts, reference_counts = Counter(tokens), Counter(reference)
+    matched = sum(min(count, reference_counts[token]) * sums[token] / count for token, count in counts.items())
     precision = (matched + _TINY) / (sum(weights) + _SMALL)
     ratio = (len(tokens) + _TINY) / (len(reference) + _SMALL)
     return precision * (math.exp(1 - 1 / ratio) if ratio < 1 else 1.0)
@@ -238,9 +241,9 @@ def rouge_l_kpqa(text: Weighted, reference: Weighted) -> tuple[float, float, flo
     row = [0.0] * (len(text[0]) + 1)
     for token, weight in zip(*reference, strict=True):
         corner = 0.0
-        for place, other in enumerate(text[0], 1):
-            above = row[place]
-            row[place] = corner + weight if other == token else max(above, row[place - 1])
+        for index, other in enumerate(text[0], 1):
+            above = row[index]
+            row[index] = corner + weight if other == token else max(above, row[index - 1])
             corner = above
     totals = sum(text[1]), sum(reference[1])
     if not all(total > 0 for total in totals):
@@ -249,13 +252,13 @@ def rouge_l_kpqa(text: Weighted, reference: Weighted) -> tuple[float, float, flo
     return precision, recall, 2 * precision * recall / (precision + recall) if row[-1] > 0 else 0.0
 
 
-def _between_marks(weights: list[float]) -> torch.Tensor:
-    """Return weights with the marks': they have none, but may be matched with."""
+def _with_special_tokens(weights: list[float]) -> torch.Tensor:
+    """Return weights with those of the special tokens: 0, but these tokens can be matched."""
     return torch.tensor([0.0, *weights, 0.0])
 
 
 def _check_vocabularies(predictor: FrozenModel, encoder: FrozenModel) -> None:
-    """Refuse an encoder for which the predictor's tokens mean something else."""
+    """Raise for an encoder in which the predictor's token ids mean something else."""
     if predictor.tokenizer.get_vocab() != encoder.tokenizer.get_vocab():
         raise MetricInputError(
             f"kpqa: encoder {encoder.name!r} has another vocabulary than the predictor {predictor.name!r}; give one "

@@ -1,4 +1,4 @@
-"""Keyphrase weights: how likely each token of a text belongs to what answers a question.
+"""Keyphrase weights: how likely each token of a text belongs to the answer to a question.
 
 Source: Lee, Yoon, Dernoncourt, Kim, Bui, Shin, Jung, "KPQA: A Metric for Generative Question Answering Using Keyphrase
 Weights", NAACL 2021, section 3 (the keyphrase predictor and its weights, KPW), and its released code
@@ -19,29 +19,29 @@ LABELS = ("keyphrase", "other")
 """Labels of a predictor that `rl-qg train-kpqa` trained, in the order of its classes; the released one has K and O."""
 
 READS_QUESTION = "reads_question"
-"""Where the configuration of such a predictor says whether it was trained with questions; others say nothing."""
+"""Key of such a predictor's configuration: whether it was trained with questions; others do not have it."""
 
 _NAMES = ("keyphrase", "k")
 logger = logging.getLogger(__name__)
 
 
 class KeyphraseWeights:
-    """Weights of a text's tokens given what it is an answer to.
+    """Weights of a text's tokens, given the question or passage that it belongs to.
 
     The predictor reads ``<cls> condition <sep> text <sep>``, or ``<cls> text <sep>`` without a condition (the paper's
     ablation without the question); a token's weight is the probability of the class ``keyphrase`` (label `keyphrase`
     or `K`; of two unnamed labels the first, as released). Segments: 0 up to and including the first ``<sep>``, 1
-    behind it, and 1 for ``<cls>``, as in the released code at scoring time; 0 everywhere without a condition. Too long
-    for the model, the condition is cut at its end, and a text that alone is too long too; the released code stops
-    there. A predictor reads what it was trained with: one that says it was trained with questions is refused texts
-    without a condition, one trained without is refused conditions, and one that does not say takes both.
+    after it, and 1 for ``<cls>``, as in the released code at scoring time; 0 everywhere without a condition. Where the
+    input is too long for the model, the condition is cut at its end, and so is a text that alone is too long; the
+    released code fails there. A predictor must be used as it was trained: one trained with questions needs a
+    condition, one trained without questions accepts none, and one whose configuration does not say accepts both.
 
     Args:
         model: a token classifier: the folder of `rl-qg train-kpqa`, or the released checkpoint as safetensors.
         batch_size: texts per forward pass.
 
     Raises:
-        MetricInputError: it has no class of that name, or no marks around a text.
+        MetricInputError: it has no class of that name, or no special tokens around a text.
     """
 
     def __init__(self, model: FrozenModel, *, batch_size: int) -> None:
@@ -54,7 +54,7 @@ class KeyphraseWeights:
                 "folder of rl-qg train-kpqa"
             )
         if model.tokenizer.cls_token_id is None or model.tokenizer.sep_token_id is None:
-            raise MetricInputError(f"kpqa: {model.name!r} has no marks around a text; use BERT or RoBERTa")
+            raise MetricInputError(f"kpqa: {model.name!r} has no special tokens around a text; use BERT or RoBERTa")
         self.model = model
         self.batch_size = batch_size
         self.truncated = 0
@@ -62,13 +62,13 @@ class KeyphraseWeights:
         self._class = 0 if unnamed else named[0]
 
     def check(self, *, conditioned: bool) -> None:
-        """Refuse texts with a condition, or without, where the predictor was trained otherwise.
+        """Check that the predictor was trained on texts with, or without, a condition.
 
         Raises:
-            MetricInputError: it was.
+            MetricInputError: it was trained differently.
         """
-        learnt = getattr(self.model.model.config, READS_QUESTION, None)
-        if learnt is None or learnt == conditioned:
+        trained_with = getattr(self.model.model.config, READS_QUESTION, None)
+        if trained_with is None or trained_with == conditioned:
             return
         if conditioned:
             raise MetricInputError(
@@ -90,12 +90,12 @@ class KeyphraseWeights:
         None.
 
         Raises:
-            MetricInputError: the predictor was trained with conditions and gets none, or the other way round.
+            MetricInputError: the predictor was trained with conditions and gets none, or the reverse.
         """
         self.check(conditioned=conditions is not None)
         rows, types, lengths = [], [], []
-        given = [None] * len(texts) if conditions is None else self.model.ids(conditions)
-        for condition, ids in zip(given, self.model.ids(texts), strict=True):
+        condition_ids = [None] * len(texts) if conditions is None else self.model.ids(conditions)
+        for condition, ids in zip(condition_ids, self.model.ids(texts), strict=True):
             row, segments, kept = predictor_input(self.model.tokenizer, condition, ids, self.model.max_tokens)
             self._note(len(row) < len(ids) + (2 if condition is None else len(condition) + 3))
             rows.append(row)
@@ -104,9 +104,9 @@ class KeyphraseWeights:
         weights: list[list[float]] = [[]] * len(texts)
         for batch in batches_by_length([len(row) for row in rows], self.batch_size, self.model.tokens_at_once):
             probabilities = self._probabilities([rows[at] for at in batch], [types[at] for at in batch])
-            for place, at in enumerate(batch):
+            for index, at in enumerate(batch):
                 end = len(rows[at]) - 1
-                weights[at] = probabilities[place, end - lengths[at] : end].tolist()
+                weights[at] = probabilities[index, end - lengths[at] : end].tolist()
         return weights
 
     def _probabilities(self, rows: list[list[int]], types: list[list[int]]) -> Tensor:
@@ -132,8 +132,8 @@ class KeyphraseWeights:
 def predictor_input(
     tokenizer: Any, condition: Sequence[int] | None, text: Sequence[int], max_tokens: int
 ) -> tuple[list[int], list[int], int]:
-    """Return what a predictor reads: token ids, segment ids, and how many of the text's tokens are in it (they stand
-    before the last mark).
+    """Return the input of a predictor: token ids, segment ids, and how many of the text's tokens are in it (they are
+    before the last special token).
     """
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
     kept = list(text[: max_tokens - 3])

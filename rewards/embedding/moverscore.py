@@ -1,7 +1,7 @@
-"""MoverScore: what it costs to move the words of one text onto those of another, in the space of their embeddings.
+"""MoverScore: the cost of moving the words of one text to those of another in the space of their embeddings.
 
 Source: Zhao, Peyrard, Liu, Gao, Meyer, Eger, "MoverScore: Text Generation Evaluating with Contextualized Embeddings
-and Earth Mover Distance", EMNLP 2019, section 3 (the word mover's distance over n-grams: the least cost <C, F> of a
+and Earth Mover Distance", EMNLP 2019, section 3 (the word mover's distance over n-grams: the smallest cost <C, F> of a
 flow F whose rows and columns sum to the n-grams' masses; masses and points of n-grams by idf; power means of layers),
 and its released code (AIPHES/emnlp19-moverscore: `moverscore.py`, `moverscore_v2.py`).
 """
@@ -38,13 +38,14 @@ class MoverScore(Metric):
     """One minus the cost of the optimal transport between the n-grams of two texts.
 
     Every n-gram has a mass (the sum of its tokens' weights, all masses of a text adding up to 1) and a point (the mean
-    of its tokens' embeddings by these weights, at length 1). The cost of moving mass between two n-grams grows with
-    the distance of their points; the cheapest transport is found exactly (POT: ``pip install 'rl-qg[mover]'``).
-    Left out are tokens that go on with a word, single ASCII punctuation signs and ``stop_words``; the encoder's marks
-    take part, as in the released codes. With several references the largest score (the released code takes one).
+    of its tokens' embeddings by these weights, normalised to length 1). The cost of moving mass between two n-grams
+    grows with the distance of their points; the cheapest transport is found exactly (POT: ``pip install
+    'rl-qg[mover]'``). Tokens that continue a word, single ASCII punctuation signs and ``stop_words`` are left out; the
+    encoder's special tokens are used, as in the released codes. With several references the largest score (the
+    released code takes one).
 
-    - ``variant="official"``, `moverscore.py`, with which the paper's numbers were made: the last five layers, each
-      token's vector at length 1, their minimum, mean and maximum side by side (power means with p = -inf, 1, inf);
+    - ``variant="official"``, `moverscore.py`, which computed the paper's numbers: the last five layers, each token's
+      vector at length 1, their minimum, mean and maximum concatenated (power means with p = -inf, 1, inf);
       squared Euclidean distance; score = 1 - cost, in [-3, 1]. ``n`` is 1 or 2.
     - ``variant="v2"``, `moverscore_v2.py`, which its authors recommend for speed: the last layer, Euclidean distance,
       score = 1 / (1 + cost), in [1/3, 1]. Its ``n_gram`` is never read, so ``n`` is 1.
@@ -54,7 +55,7 @@ class MoverScore(Metric):
     references apart; see `rewards.embedding.token_embeddings.WordWeights`); masses add up to 1 exactly (there
     1 / (1 + 1e-5 / w) in `official`); the tokenizer says which tokens continue a word, not a ``##`` in their text, so
     other vocabularies work; texts are cut at the model's length. Their BERT fine-tuned on MNLI is not on the Hub as
-    safetensors: any encoder can be given, and the numbers are that encoder's.
+    safetensors: any encoder can be given, and the numbers depend on it.
 
     Cost: one forward pass for each distinct text, and a transport problem for each pair on one CPU core, of cubic cost
     in the number of words at worst: 0.3 ms for two questions of 10 words, 0.5 ms for a question and a passage of 110,
@@ -64,9 +65,8 @@ class MoverScore(Metric):
         model: encoder, a local folder or a Hub name.
         n: 1 for words, 2 for pairs of neighbouring words.
         variant: ``official`` or ``v2``.
-        idf: texts, or a file with one a line, by whose document frequencies tokens are weighted; None for equal
-            weights.
-        stop_words: tokens that do not count, as the model's vocabulary writes them.
+        idf: texts, or a file with one per line, whose document frequencies weight the tokens; None for equal weights.
+        stop_words: tokens that are left out, as the model's vocabulary writes them.
         against: ``references`` or ``context`` (reference-free).
         batch_size: texts per forward pass.
         device: where the encoder runs; None takes the current GPU if there is one, else the CPU.
@@ -108,7 +108,7 @@ class MoverScore(Metric):
         layers = range(max(1, depth - _POOLED_LAYERS + 1), depth + 1) if variant == "official" else [depth]
         self._embed = TextEncoder(self.encoder, list(layers), batch_size=batch_size, name=self.name)
         self._weights = WordWeights(idf, self._embed, marks=1.0, name=self.name)
-        self._embed.truncated = 0  # texts scored are counted, not those that idf was taken from
+        self._embed.truncated = 0  # counts the texts that are scored, not those of idf
 
     @property
     def truncated(self) -> int:
@@ -130,11 +130,11 @@ class MoverScore(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return one score a question."""
+        """Return one score per question."""
         pairs, owners = pairs_of(inputs, self.against)
         values = torch.zeros(len(pairs), dtype=torch.float64)
-        for positions, found in self._embed.blocks(pairs):
-            grams = {text: self._grams(embedded) for text, embedded in found.items()}
+        for positions, embedded in self._embed.blocks(pairs):
+            grams = {text: self._grams(item) for text, item in embedded.items()}
             for at in positions:
                 values[at] = self._score(*(grams[text] for text in pairs[at]))
         return MetricResult(best_of_rows(values, owners, len(inputs.questions)).tolist(), {})
@@ -144,32 +144,32 @@ class MoverScore(Metric):
         kept = self._kept(text)
         weights = torch.ones(2) if text.tokens.is_empty else self._weights(text.tokens)
         weights = weights.double()[kept]
-        if not weights.any():  # all that has weight was left out
+        if not weights.any():  # every token with a weight was left out
             weights = torch.ones_like(weights)
         states = _pooled(text.states[:, kept]) if self.variant == "official" else text.states[0, kept]
         size = min(self.n, len(kept))
         windows = weights.unfold(0, size, 1)
-        # A window without any weight has no mass, so its point does not matter, but must be one.
-        shares = windows / windows.sum(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
-        points = (states.cpu().double().unfold(0, size, 1) * shares[:, None]).sum(-1)
+        # A window without any weight has no mass, so its point does not matter, but must be finite.
+        fractions = windows / windows.sum(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
+        points = (states.cpu().double().unfold(0, size, 1) * fractions[:, None]).sum(-1)
         mass = windows.sum(1)
         return mass / mass.sum(), normalize(points, dim=-1)
 
     def _kept(self, text: Embedded) -> list[int]:
-        """Return the positions that take part: the marks, and first tokens of words that are no punctuation."""
+        """Return the positions that are used: special tokens, and first tokens of words other than punctuation."""
         ids, words = text.tokens.ids, text.tokens.words
         pieces = self.encoder.tokenizer.convert_ids_to_tokens(ids[1:-1])
         kept = [0]
-        for place, piece in enumerate(pieces):
-            goes_on = place > 0 and words[place] == words[place - 1]
-            if not goes_on and piece.strip(_WORD_MARKS) not in _SIGNS and piece not in self.stop_words:
-                kept.append(place + 1)
+        for index, piece in enumerate(pieces):
+            continues = index > 0 and words[index] == words[index - 1]
+            if not continues and piece.strip(_WORD_MARKS) not in _SIGNS and piece not in self.stop_words:
+                kept.append(index + 1)
         return [*kept, len(ids) - 1]
 
-    def _score(self, one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> float:
-        squared = (2 - 2 * one[1] @ other[1].T).clamp_min(0)
+    def _score(self, first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> float:
+        squared = (2 - 2 * first[1] @ second[1].T).clamp_min(0)
         distance = squared if self.variant == "official" else squared.sqrt()
-        cost = float(self._transport(one[0].numpy(), other[0].numpy(), distance.numpy()))
+        cost = float(self._transport(first[0].numpy(), second[0].numpy(), distance.numpy()))
         return 1 - cost if self.variant == "official" else 1 / (1 + cost)
 
 

@@ -15,8 +15,9 @@ from rewards.base import Inputs
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel, batches_by_length
 
-NUMBERS_KEPT = 1 << 26
-"""Numbers in the embeddings held at a time (256 MiB in float32); a text that is needed again later is read again."""
+NUMBERS_AT_ONCE = 1 << 26
+"""Numbers in the embeddings held at a time (256 MiB in float32); a text that is needed again later is encoded again.
+"""
 
 Pair = tuple[str, str]
 """A candidate and what it is compared with."""
@@ -24,42 +25,43 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of one text between the marks of its encoder."""
+    """The tokens of one text between the special tokens of its encoder."""
 
     ids: list[int]
-    """Token ids, the marks at both ends included."""
+    """Token ids, the special tokens at both ends included."""
     words: list[int]
-    """For each token between the marks the number of the word it belongs to."""
+    """For each token between the special tokens the number of the word it belongs to."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing between the marks."""
+        """Whether there is nothing between the special tokens."""
         return len(self.ids) == 2
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """One text as the encoder sees it."""
+    """One text with its hidden states."""
 
     tokens: Tokens
     states: Tensor
-    """Hidden states [layers, tokens with marks, width] in float32, on the encoder's device."""
+    """Hidden states [layers, tokens with special tokens, width] in float32, on the encoder's device."""
 
 
 class TextEncoder:
-    """Embeds each distinct text in one forward pass: ``<cls> text <sep>``, cut at the encoder's length, marks kept.
+    """Embeds each distinct text in one forward pass: ``<cls> text <sep>``, cut at the encoder's length with both
+    special tokens kept.
 
-    White space at the ends of a text does not count. Byte-level vocabularies (RoBERTa) read it with a space in front,
-    so that its first word is the same token as inside a sentence, as bert-score has it.
+    White space at the ends of a text does not count. Byte-level vocabularies (RoBERTa) read it after a space, so that
+    its first word is the same token as inside a sentence, as in bert-score.
 
     Args:
-        encoder: any encoder with marks for the beginning and the end.
-        layers: whose outputs are kept, numbered from 1; 0 is the embedding layer.
+        encoder: any encoder with special tokens for the beginning and the end.
+        layers: numbers of the layers whose outputs are used, from 1; 0 is the embedding layer.
         batch_size: texts per forward pass.
         name: of the metric, for messages.
 
     Raises:
-        MetricInputError: the encoder lacks a layer, or marks.
+        MetricInputError: the encoder lacks a layer, or special tokens.
     """
 
     def __init__(self, encoder: FrozenModel, layers: Sequence[int], *, batch_size: int, name: str) -> None:
@@ -69,7 +71,9 @@ class TextEncoder:
                 f"{name}: {encoder.name!r} has no layer {wrong[0]}; give a number from 0 to {depth}"
             )
         if encoder.tokenizer.cls_token_id is None or encoder.tokenizer.sep_token_id is None:
-            raise MetricInputError(f"{name}: {encoder.name!r} has no marks around a text; use BERT or RoBERTa")
+            raise MetricInputError(
+                f"{name}: {encoder.name!r} has no special tokens around a text; use BERT or RoBERTa"
+            )
         self.encoder = encoder
         self.layers = tuple(layers)
         self.batch_size = batch_size
@@ -77,7 +81,7 @@ class TextEncoder:
         """How many texts were cut at the encoder's length so far."""
         backend = getattr(encoder.tokenizer, "backend_tokenizer", None)
         self._lead = " " if "ByteLevel" in repr(getattr(backend, "pre_tokenizer", None)) else ""
-        self._is_last = len(layers) == 1 and layers[0] > 0 and _cut_above(encoder, layers[0])
+        self._is_last = len(layers) == 1 and layers[0] > 0 and _remove_above(encoder, layers[0])
 
     def tokens(self, texts: Sequence[str]) -> list[Tokens]:
         """Return the tokens of each text."""
@@ -90,61 +94,61 @@ class TextEncoder:
             return_attention_mask=False,
             verbose=False,
         )
-        found = []
+        tokens = []
         for row, ids in enumerate(encoded["input_ids"]):
             room = self.encoder.max_tokens - 2
             self.truncated += len(ids) > room
             cut = self.marked(ids[:room])
-            found.append(replace(cut, words=encoded.word_ids(row)[:room]) if tokenizer.is_fast else cut)
-        return found
+            tokens.append(replace(cut, words=encoded.word_ids(row)[:room]) if tokenizer.is_fast else cut)
+        return tokens
 
     def marked(self, ids: Sequence[int]) -> Tokens:
-        """Return token ids as one text, each token a word."""
+        """Return token ids as one text in which each token is a word."""
         tokenizer = self.encoder.tokenizer
         return Tokens([tokenizer.cls_token_id, *ids, tokenizer.sep_token_id], list(range(len(ids))))
 
     def blocks(
         self, pairs: Sequence[Pair], tokens: Mapping[str, Tokens] | None = None
     ) -> Iterator[tuple[list[int], dict[str, Embedded]]]:
-        """Yield positions of pairs, all of them in order, with the embeddings of their texts: so many pairs at a time
-        that memory stays bounded. ``tokens`` are those of the texts, where they are known.
+        """Yield the positions of all pairs in order, with the embeddings of their texts, in blocks of bounded memory.
+        ``tokens`` are those of the texts, if they are known already.
         """
         if tokens is None:
             texts = list(dict.fromkeys(text for pair in pairs for text in pair))
             tokens = dict(zip(texts, self.tokens(texts), strict=True))
         width = int(getattr(self.encoder.model.config, "hidden_size", 768)) * len(self.layers)
         block: list[int] = []
-        kept: dict[str, Tokens] = {}
+        pending: dict[str, Tokens] = {}
         size = 0
         for position, pair in enumerate(pairs):
-            new = {text: tokens[text] for text in pair if text not in kept}
-            more = width * sum(len(found.ids) for found in new.values())
-            if block and size + more > NUMBERS_KEPT:
-                yield block, self._embedded(kept)
-                block, kept, size = [], {}, 0
+            new = {text: tokens[text] for text in pair if text not in pending}
+            more = width * sum(len(item.ids) for item in new.values())
+            if block and size + more > NUMBERS_AT_ONCE:
+                yield block, self._embedded(pending)
+                block, pending, size = [], {}, 0
                 new = {text: tokens[text] for text in pair}
-                more = width * sum(len(found.ids) for found in new.values())
+                more = width * sum(len(item.ids) for item in new.values())
             block.append(position)
-            kept |= new
+            pending |= new
             size += more
         if block:
-            yield block, self._embedded(kept)
+            yield block, self._embedded(pending)
 
     def states(self, rows: Sequence[Sequence[int]]) -> list[Tensor]:
         """Return the hidden states [layers, tokens, width] of each row of token ids, float32."""
-        found: list[Tensor] = [torch.empty(0)] * len(rows)
+        states: list[Tensor] = [torch.empty(0)] * len(rows)
         tokens = max(1, self.encoder.tokens_at_once)
         for batch in batches_by_length([len(row) for row in rows], self.batch_size, tokens):
             ids, lengths = self.encoder.pad([rows[at] for at in batch], self.encoder.tokenizer.pad_token_id or 0)
             mask = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
             hidden = self._hidden({"input_ids": ids, "attention_mask": mask.long()})
-            for place, at in enumerate(batch):
-                found[at] = hidden[:, place, : len(rows[at])]
-        return found
+            for index, at in enumerate(batch):
+                states[at] = hidden[:, index, : len(rows[at])]
+        return states
 
     def _embedded(self, tokens: dict[str, Tokens]) -> dict[str, Embedded]:
-        states = self.states([found.ids for found in tokens.values()])
-        return {text: Embedded(found, state) for (text, found), state in zip(tokens.items(), states, strict=True)}
+        states = self.states([item.ids for item in tokens.values()])
+        return {text: Embedded(item, state) for (text, item), state in zip(tokens.items(), states, strict=True)}
 
     def _hidden(self, arguments: dict[str, Tensor]) -> Tensor:
         """Return the states of the chosen layers, [layers, rows, tokens, width]."""
@@ -157,14 +161,14 @@ class TextEncoder:
 class WordWeights:
     """Weights of tokens by how rare they are in a collection of texts (inverse document frequency).
 
-    ``idf(w) = log((M + 1) / (c(w) + 1))``, with c(w) of the M texts holding w (Zhang et al. 2020, section 3, plus-one
-    smoothing as in bert-score and MoverScore). A mark stands in every text and weighs 0. A text all of whose tokens
-    weigh 0 gets equal weights, where the released codes divide by 0.
+    ``idf(w) = log((M + 1) / (c(w) + 1))``, with c(w) of the M texts containing w (Zhang et al. 2020, section 3,
+    plus-one smoothing as in bert-score and MoverScore). A special token is in every text and weighs 0. A text all of
+    whose tokens weigh 0 gets equal weights, where the released codes divide by 0.
 
     Args:
-        source: the texts, usually all references of a test set, or a file with one on each line; None for no idf.
-        encoder: whose tokens are counted.
-        marks: weight of the marks where there is no idf: 0 in BERTScore, 1 in MoverScore.
+        source: the texts, usually all references of a test set, or a file with one per line; None for no idf.
+        encoder: its tokens are counted.
+        marks: weight of the special tokens without idf: 0 in BERTScore, 1 in MoverScore.
         name: of the metric, for messages.
 
     Raises:
@@ -192,7 +196,7 @@ class WordWeights:
         self.description = f"{len(texts)}@{digest}"
 
     def __call__(self, tokens: Tokens) -> Tensor:
-        """Return one weight for each token of a text, marks included (float32); all 0 for an empty text."""
+        """Return one weight for each token of a text, special tokens included (float32); all 0 for an empty text."""
         if tokens.is_empty:
             return torch.zeros(2)
         even = torch.tensor([self._marks, *[1.0] * (len(tokens.ids) - 2), self._marks])
@@ -221,10 +225,10 @@ def best_of_rows(values: Tensor, owners: Sequence[int], rows: int) -> Tensor:
 
 
 def needs_of(against: str, name: str) -> frozenset[str]:
-    """Return what a metric reads that compares questions with ``"references"`` or with the ``"context"``.
+    """Return the columns of a metric that compares questions with ``"references"`` or with the ``"context"``.
 
     Raises:
-        MetricInputError: it is neither of the two.
+        MetricInputError: ``against`` is something else.
     """
     needs = {"references": "references", "context": "contexts"}
     if against not in needs:
@@ -233,10 +237,10 @@ def needs_of(against: str, name: str) -> frozenset[str]:
 
 
 @torch.inference_mode()
-def _cut_above(encoder: FrozenModel, layer: int) -> bool:
-    """Drop the layers that nobody reads; say whether the encoder's output is now that of ``layer``.
+def _remove_above(encoder: FrozenModel, layer: int) -> bool:
+    """Remove the layers that are not used; return whether the encoder's output is now that of ``layer``.
 
-    Found by trying: some encoders share one layer, or do more behind the last one.
+    This is tested by running it: some encoders share one layer, or compute more after the last one.
     """
     probe: dict[str, Any] = {"input_ids": torch.arange(4, device=encoder.device)[None]}
     wanted = encoder.model(**probe, output_hidden_states=True).hidden_states[layer]
@@ -249,17 +253,17 @@ def _cut_above(encoder: FrozenModel, layer: int) -> bool:
         return agrees()
     for module in encoder.model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == depth:
-            return _keeps(module, layer, agrees)
+            return _shortened(module, layer, agrees)
     return False
 
 
-def _keeps(blocks: nn.ModuleList, layer: int, agrees: Callable[[], bool]) -> bool:
+def _shortened(blocks: nn.ModuleList, layer: int, agrees: Callable[[], bool]) -> bool:
     dropped = list(blocks[layer:])
     del blocks[layer:]
     try:
         if agrees():
             return True
-    except (IndexError, KeyError):  # it counts on all of its layers
+    except (IndexError, KeyError):  # it needs all of its layers
         pass
     blocks.extend(dropped)
     return False
@@ -267,7 +271,9 @@ def _keeps(blocks: nn.ModuleList, layer: int, agrees: Callable[[], bool]) -> boo
 
 def _texts(given: object, name: str) -> list[str]:
     if not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
-        raise MetricInputError(f"{name}: idf={given!r:.40} is no list of texts; give one, or a text file, one a line")
+        raise MetricInputError(
+            f"{name}: idf={given!r:.40} is not a list of texts; give one, or a text file with one per line"
+        )
     return list(given)
 
 
@@ -276,6 +282,6 @@ def _lines(path: str | Path, name: str) -> list[str]:
         text = Path(path).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise MetricInputError(
-            f"{name}: idf={str(path)!r} cannot be read ({error}); give a text file, one a line"
+            f"{name}: idf={str(path)!r} cannot be read ({error}); give a text file with one per line"
         ) from None
     return [line for line in text.split("\n") if line.strip()]  # splitlines cuts inside texts: U+2028, form feeds

@@ -23,16 +23,16 @@ class BLEURT(Metric):
     generation (Pu et al. 2021, BLEURT-20) give about 0 to 1, without bounds; higher is better. The model reads
     ``[CLS] reference [SEP] question [SEP]``.
 
-    Differences from the released code: PyTorch and converted checkpoints; it takes one reference, here the largest
-    score of several counts; long pairs are cut at 512 tokens (plain form: the model's length), the longer text first.
+    Differences from the released code: PyTorch and converted checkpoints; it takes one reference, here the score is
+    the largest over several; long pairs are cut at 512 tokens (plain form: the model's length), the longer text first.
 
     ``model`` is a checkpoint in transformers form with one output. Those of model type ``bleurt`` need the package
     bleurt-pytorch (lucadiliello/bleurt-pytorch), whose converted checkpoints (``lucadiliello/BLEURT-20-D12``) are on
     the Hub; any other type, such as a BERT, needs none, but safetensors.
 
-    Checked: the plain form against a checkpoint of ours, pair by pair; of the package's form only that classes and
-    calls are those of its README, with a stand-in. That the converted checkpoints give Google's numbers is its
-    author's word.
+    Checked: the plain form against a checkpoint built for the test, pair by pair; of the package's form only that
+    classes and calls are those of its README, with a stand-in. That the converted checkpoints give Google's numbers is
+    claimed by their author.
 
     Args:
         model: checkpoint, a local folder or a Hub name.

@@ -23,11 +23,11 @@ class COMET(Metric):
     alone (``Unbabel/wmt22-cometkiwi-da``: Rei et al., "CometKiwi", WMT 2022).
 
     Differences: it was trained on translations; here the source is the passage, the translation the question, the
-    reference a gold question, so a score is no more than what such a model says of them. It takes one reference; here
-    the largest score of several counts.
+    reference a gold question, so a score has no validated meaning for questions. It takes one reference; here the
+    score is the largest over several.
 
     Checked: the calls are those of the package's README and source (2.2.7: `download_model`, `load_from_checkpoint`,
-    ``predict(samples, batch_size, gpus, progress_bar)``), with a stand-in. Not run against a checkpoint of theirs.
+    ``predict(samples, batch_size, gpus, progress_bar)``), with a stub. Not run against a released checkpoint.
 
     Args:
         model: Hub name, or the path of a checkpoint file (``…/checkpoints/model.ckpt``).
@@ -72,13 +72,13 @@ class COMET(Metric):
         ]
         if self.against == "references":
             samples = [{**sample, "ref": reference} for sample, (_, reference) in zip(samples, pairs, strict=True)]
-        found = self._model.predict(samples, batch_size=self.batch_size, gpus=self._gpus, progress_bar=False)
+        predicted = self._model.predict(samples, batch_size=self.batch_size, gpus=self._gpus, progress_bar=False)
         values = [float("-inf")] * len(inputs.questions)
-        for row, value in zip(owners, found.scores, strict=True):
+        for row, value in zip(owners, predicted.scores, strict=True):
             values[row] = max(values[row], float(value))
         return MetricResult(values, {})
 
     def to(self, device: str | torch.device) -> Self:
-        """Say where the package's trainer runs the model; it moves it itself."""
+        """Set where the package's trainer runs the model; the trainer moves it."""
         self._gpus = int(torch.device(device).type == "cuda")
         return self

@@ -1,4 +1,4 @@
-"""CTC: how far the information of one text is grounded in another."""
+"""CTC: how much of the information of one text is grounded in another."""
 
 from collections.abc import Mapping
 from typing import Literal, Self
@@ -12,17 +12,17 @@ from rewards.optional_imports import installed_version, library
 
 
 class CTC(Metric):
-    """How far the information of one text is grounded in another, word by word, through the package ctc_score.
+    """How much of the information of one text is grounded in another, word by word, by the package ctc_score.
 
     Source: Deng, Tan, Liu, Xing, Hu, "Compression, Transduction, and Creation: A Unified Framework for Evaluating
     Natural Language Generation", EMNLP 2021, section 4 (compression: consistency and relevance), and its released code
     (tanyuqian/ctc-gen-eval), which computes the score. ``aspect="consistency"`` is the mean alignment of the words of
     the question with the passage, ``"relevance"`` that times the mean over references of their alignment with the
-    question. About 0 to 1, higher is better. Differences: a question is taken for a summary of its passage; where the
-    package cannot align a text it gives None, which is 0 here.
+    question. About 0 to 1, higher is better. Differences: a question is treated as a summary of its passage; where
+    the package cannot align a text it returns None, which is 0 here.
 
     Checked: the calls are those of its source (``SummarizationScorer(align, device).score(doc, refs, hypo, aspect,
-    remove_stopwords)``), with a stand-in. Not run against its checkpoints, which it downloads from Google Drive.
+    remove_stopwords)``), with a stub. Not run against its checkpoints, which it downloads from Google Drive.
 
     Args:
         align: the package's alignment model, such as ``D-cnndm``, ``E-roberta``.
@@ -54,17 +54,17 @@ class CTC(Metric):
         return {"align": self.align, "aspect": self.aspect, "ctc_score": installed_version("ctc_score")}
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return one score a question."""
+        """Return one score per question."""
         rows = zip(inputs.questions, inputs.contexts, inputs.references, strict=True)
-        found = [
+        scores = [
             self._scorer.score(
                 doc=context, refs=list(references), hypo=question, aspect=self.aspect, remove_stopwords=False
             )
             for question, context, references in rows
         ]
-        return MetricResult([0.0 if value is None else float(value) for value in found], {})
+        return MetricResult([0.0 if value is None else float(value) for value in scores], {})
 
     def to(self, device: str | torch.device) -> Self:
-        """Build the package's scorer for a device; its models stay where they were loaded."""
+        """Build the package's scorer for a device; its models cannot move after they are loaded."""
         self._scorer = load_or_explain(self.name, self.align, self._scorer_class, align=self.align, device=str(device))
         return self

@@ -13,19 +13,19 @@ from rewards.words import normalise_answer
 
 
 class RQUGE(Metric):
-    r"""Whether a question's answer, as a model finds it in the passage, is the answer the question was made for.
+    r"""Whether a model that reads question and passage gives the answer that the question was generated for.
 
     Source: Mohammadshahi, Scialom, Yazdani, Yanki, Fan, Henderson, Saeidi, "RQUGE: Reference-Free Metric for
     Evaluating Question Generation by Answering the Question", Findings of ACL 2023, section 3 (the question-answering
     module and the span scorer), and its released code (alirezamshi/RQUGE, `rquge_score/scorer.py`). A
     question-answering model reads ``question \n context`` (backslash and n as two characters, as it was trained) and
-    writes at most 30 tokens, greedily as its configuration says; a regression reads ``question <q> answer <r> found
+    writes at most 30 tokens, greedily as its configuration says; a regression reads ``question <q> answer <r> given
     answer <c> context``, all without capitals, articles and punctuation, cut at 512 tokens. About 1 to 5, higher is
     better.
 
-    Differences from the released code: the two checkpoints alone, no package; batches sorted by length in place of one
-    example at a time, which changes scores by rounding; models from safetensors (a checkpoint without has to be
-    converted first). Checked: against its steps written out with transformers' own calls, on small models of the same
+    Differences from the released code: the two checkpoints alone, no package; batches sorted by length instead of one
+    example at a time, which changes scores by rounding only; models from safetensors (a checkpoint without has to be
+    converted first). Checked: against its steps written with calls of transformers, on small models of the same
     types (T5 and RoBERTa); not run on the released checkpoints.
 
     Cost: one generation and one pass of the regression for each question.
@@ -63,20 +63,16 @@ class RQUGE(Metric):
         return {"qa_model": self.reader.identity, "span_scorer": self.regressor.identity, "dtype": self.dtype}
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return one score a question."""
-        found = self._found(list(zip(inputs.questions, inputs.contexts, strict=True)))
-        texts = [
-            f"{normalise_answer(question)} <q> {normalise_answer(answer)} <r> {normalise_answer(span)} <c> {normalise_answer(context)}"
-            for question, answer, span, context in zip(
-                inputs.questions, inputs.answers, found, inputs.contexts, strict=True
-            )
-        ]
+        """Return one score per question."""
+        answers = self._answers(list(zip(inputs.questions, inputs.contexts, strict=True)))
+        columns = (inputs.questions, inputs.answers, answers, inputs.contexts)
+        texts = ["{} <q> {} <r> {} <c> {}".format(*map(normalise_answer, row)) for row in zip(*columns, strict=True)]
         limit = min(512, self.regressor.max_tokens)
         encoded = self.regressor.tokenizer(texts, truncation=True, max_length=limit)
         return MetricResult(regress(self.regressor, encoded, self.batch_size), {})
 
-    def _found(self, pairs: Sequence[Pair]) -> list[str]:
-        """Return what the model answers to each question about its context."""
+    def _answers(self, pairs: Sequence[Pair]) -> list[str]:
+        """Return the model's answer to each question about its context."""
         tokenizer = self.reader.tokenizer
         rows = tokenizer([f"{question} \\n {context}" for question, context in pairs], verbose=False)["input_ids"]
         answers = [""] * len(rows)

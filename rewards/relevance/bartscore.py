@@ -43,7 +43,7 @@ class BARTScore(Metric):
 
     Differences from the released code: batches are sorted by length, and a source shared by several targets is
     encoded once, keys and values for the decoder included. That changes scores by rounding only. Any encoder-decoder
-    may be used; text stands between the marks of its own tokenizer (T5: ``text </s>``).
+    may be used; text is put between the special tokens of its tokenizer (T5: ``text </s>``).
 
     Cost: one encoder pass for each distinct source, one decoder pass for each pair.
 
@@ -83,15 +83,15 @@ class BARTScore(Metric):
         self.dtype = dtype
         self.model = FrozenModel(model, "seq2seq", device=device, dtype=dtype)
         if not hasattr(self.model.model, "prepare_decoder_input_ids_from_labels"):
-            raise MetricInputError(f"bartscore: {model!r} cannot be taught a given target; use BART, T5 or PEGASUS")
-        self._before, self._behind = _marks(self.model.tokenizer)
+            raise MetricInputError(f"bartscore: {model!r} cannot be given a target text; use BART, T5 or PEGASUS")
+        self._before, self._after = _special_tokens(self.model.tokenizer)
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
         return {"direction": self.direction, "model": self.model.identity, "dtype": self.dtype}
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the score and one part per direction it was made of."""
+        """Return the score and one part per direction."""
         parts = {part: self._mean_over_sources(part, inputs) for part in self.part_names}
         scores = [sum(values) / len(values) for values in zip(*parts.values(), strict=True)]
         return MetricResult(scores, parts)
@@ -115,24 +115,24 @@ class BARTScore(Metric):
         for row, source in enumerate(sources):
             rows_of.setdefault(source, []).append(row)
         distinct = list(rows_of)
-        source_ids, target_ids = self._closed(distinct), self._closed(targets)
+        source_ids, target_ids = self._delimited(distinct), self._delimited(targets)
         scores = [0.0] * len(sources)
         tokens = self.model.tokens_at_once
         for group in batches_by_length([len(ids) for ids in source_ids], self.batch_size, tokens):
-            memory = self._encode([source_ids[at] for at in group])
-            pairs = [(place, row) for place, at in enumerate(group) for row in rows_of[distinct[at]]]
+            encoded = self._encode([source_ids[at] for at in group])
+            pairs = [(index, row) for index, at in enumerate(group) for row in rows_of[distinct[at]]]
             # A row takes memory for its target and for its source's keys and values.
-            lengths = [len(target_ids[row]) + len(source_ids[group[place]]) for place, row in pairs]
+            lengths = [len(target_ids[row]) + len(source_ids[group[index]]) for index, row in pairs]
             for batch in batches_by_length(lengths, self.batch_size, tokens):
                 chosen = [pairs[at] for at in batch]
                 logprobs = self._decode(
-                    memory.of_rows([place for place, _ in chosen]), [target_ids[row] for _, row in chosen]
+                    encoded.of_rows([index for index, _ in chosen]), [target_ids[row] for _, row in chosen]
                 )
                 for (_, row), values in zip(chosen, logprobs, strict=True):
                     scores[row] = float(values.mean())
         return scores
 
-    def _encode(self, rows: list[list[int]]) -> "_Memory":
+    def _encode(self, rows: list[list[int]]) -> "_EncodedSources":
         """Return what the decoder reads of each source: encoder states, and their keys and values in each layer."""
         model = self.model.model
         ids, lengths = self.model.pad(rows, self.model.tokenizer.pad_token_id)
@@ -147,28 +147,28 @@ class BARTScore(Metric):
             past_key_values=cache,
             use_cache=True,
         )
-        return _Memory(states, mask, cache.cross_attention_cache.layers)
+        return _EncodedSources(states, mask, cache.cross_attention_cache.layers)
 
-    def _decode(self, memory: "_Memory", targets: list[list[int]]) -> tuple[Tensor, ...]:
+    def _decode(self, encoded: "_EncodedSources", targets: list[list[int]]) -> tuple[Tensor, ...]:
         """Return log p of each target's tokens given its source (float64, on the CPU)."""
         model = self.model.model
         labels, lengths = self.model.pad(targets, self.model.tokenizer.pad_token_id)
         read = torch.arange(labels.shape[1], device=labels.device) < lengths[:, None]
         with _head_input(model) as hidden:
             model(
-                encoder_outputs=BaseModelOutput(last_hidden_state=memory.states),
-                attention_mask=memory.mask,
+                encoder_outputs=BaseModelOutput(last_hidden_state=encoded.states),
+                attention_mask=encoded.mask,
                 decoder_input_ids=model.prepare_decoder_input_ids_from_labels(labels=labels),
-                past_key_values=memory.cache(),
+                past_key_values=encoded.cache(),
                 use_cache=True,
             )
         logprobs = target_logprobs(self._logits, hidden[0][read], labels[read], vocabulary=self.model.vocabulary)
         return logprobs.cpu().double().split([len(target) for target in targets])
 
-    def _closed(self, texts: list[str]) -> list[list[int]]:
-        """Return the tokens of each text between the model's own marks, cut at its length with the marks kept."""
-        room = self.model.max_tokens - len(self._before) - len(self._behind)
-        return [[*self._before, *ids[:room], *self._behind] for ids in self.model.ids(texts)]
+    def _delimited(self, texts: list[str]) -> list[list[int]]:
+        """Return the tokens of each text between the model's special tokens, cut at its length with these kept."""
+        room = self.model.max_tokens - len(self._before) - len(self._after)
+        return [[*self._before, *ids[:room], *self._after] for ids in self.model.ids(texts)]
 
     def _logits(self, hidden: Tensor) -> Tensor:
         logits = self.model.model.get_output_embeddings()(hidden)
@@ -177,23 +177,23 @@ class BARTScore(Metric):
 
 
 @dataclass(frozen=True)
-class _Memory:
+class _EncodedSources:
     """What the decoder reads of sources: [rows, length, width], [rows, length], and keys and values of each layer."""
 
     states: Tensor
     mask: Tensor
     layers: list[Any]
 
-    def of_rows(self, places: list[int]) -> "_Memory":
-        """Return the memory of these sources, in this order, with repetitions."""
-        at = torch.tensor(places, device=self.states.device)
+    def of_rows(self, rows: list[int]) -> "_EncodedSources":
+        """Return these sources, in this order, with repetitions."""
+        at = torch.tensor(rows, device=self.states.device)
         layers = [copy(layer) for layer in self.layers]
         for layer in layers:
             layer.keys, layer.values = layer.keys[at], layer.values[at]
-        return _Memory(self.states[at], self.mask[at], layers)
+        return _EncodedSources(self.states[at], self.mask[at], layers)
 
     def cache(self) -> EncoderDecoderCache:
-        """Return a cache that knows the sources and no target yet."""
+        """Return a cache with the sources and without a target."""
         cross = DynamicCache()
         cross.layers = self.layers
         return EncoderDecoderCache(DynamicCache(), cross)
@@ -201,22 +201,22 @@ class _Memory:
 
 @contextmanager
 def _head_input(model: Any) -> Iterator[list[Tensor]]:
-    """Catch what the vocabulary head is given, scaled as this model does; the head itself sees one position."""
-    caught: list[Tensor] = []
+    """Collect the input of the vocabulary head, scaled as this model does; the head itself computes one position."""
+    inputs: list[Tensor] = []
 
-    def catch(module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        caught.append(arguments[0])
+    def collect(module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        inputs.append(arguments[0])
         return (arguments[0][:1, :1],)
 
-    hook = model.get_output_embeddings().register_forward_pre_hook(catch)
+    hook = model.get_output_embeddings().register_forward_pre_hook(collect)
     try:
-        yield caught
+        yield inputs
     finally:
         hook.remove()
 
 
-def _marks(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """Return the special tokens before and behind a text: those the tokenizer adds, or its bos and eos."""
+def _special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """Return the special tokens before and after a text: those the tokenizer adds, or its bos and eos."""
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = tokenizer("a")["input_ids"]
     if len(whole) > len(bare):

@@ -1,6 +1,6 @@
-"""Baselines of QRelScore: what a question gets that has nothing to do with the context, and rescaling by it.
+"""Baselines of QRelScore: the value of questions unrelated to the context, and rescaling by it.
 
-Source: Wang et al., "QRelScore", EMNLP 2022 (random pairs of question and context that share next to no word); the
+Source: Wang et al., "QRelScore", EMNLP 2022 (random pairs of question and context that share hardly any word); the
 form x' = (x - low) / (high - low) is that of the released code's commented lines, and with high = 1 that of BERTScore.
 """
 
@@ -16,17 +16,18 @@ from typing import Protocol
 
 from rewards.base import MetricResult
 from rewards.errors import MetricInputError
+from rewards.words import words
 
 PARTS = ("lrm", "grg")
 
 RELEASED = {"lrm": (0.26209762, 0.68293935), "grg": (-0.21804565, 0.55268557)}
-"""Low and high of each part as they stand, commented out, in the released code (bert-base-cased, gpt2, official)."""
+"""Low and high of each part as they are, commented out, in the released code (bert-base-cased, gpt2, official)."""
 
 MAX_OVERLAP = 0.05
-"""Largest share of a question's words that its random context may hold (BLEU-1 without brevity penalty)."""
+"""Largest fraction of a question's words that its random context may contain (BLEU-1 without brevity penalty)."""
 
 _ATTEMPTS = 200
-"""How many pairs are looked at per wanted pair before giving up."""
+"""How many pairs are tried per requested pair before giving up."""
 
 _PAIRS_AT_ONCE = 128
 """How many pairs are scored between two reports of progress."""
@@ -37,7 +38,7 @@ class ScoresPairs(Protocol):
 
     @property
     def signature(self) -> str:
-        """What identifies the number."""
+        """One line that identifies the number."""
 
     def score(self, questions: Sequence[str], contexts: Sequence[str]) -> MetricResult:
         """Score one question per row."""
@@ -45,7 +46,7 @@ class ScoresPairs(Protocol):
 
 @dataclass(frozen=True)
 class Baselines:
-    """The value of each part that becomes 0, and the one that becomes 1."""
+    """The value of each part that is rescaled to 0, and the value that is rescaled to 1."""
 
     low: tuple[float, float]
     high: tuple[float, float]
@@ -61,16 +62,16 @@ class Baselines:
 
 
 def read_baselines(given: str | Path | Mapping[str, object], signature: str, *, official: bool) -> Baselines:
-    """Return baselines from ``"released"``, from what `estimate_baselines` returns or a JSON file of it, or from a
-    mapping such as ``{"lrm": 0.26, "grg": [0.01, 1.0]}``; a part that a mapping leaves out keeps its zero.
+    """Return baselines from ``"released"``, from the result of `estimate_baselines` or a JSON file of it, or from a
+    mapping such as ``{"lrm": 0.26, "grg": [0.01, 1.0]}``; a part that a mapping leaves out is not rescaled.
 
     Args:
         given: what the user gave.
-        signature: of the metric without baselines; estimates must have been made with the same.
-        official: whether the metric is the released code's.
+        signature: of the metric without baselines; estimates must have the same.
+        official: whether the metric is that of the released code.
 
     Raises:
-        MetricInputError: nothing usable there, or baselines of another formula.
+        MetricInputError: no usable baselines, or baselines of another formula.
     """
     if given == "released":
         if not official:
@@ -83,8 +84,8 @@ def read_baselines(given: str | Path | Mapping[str, object], signature: str, *, 
     if not isinstance(given, Mapping) or "signature" in content:
         where = "baselines" if isinstance(given, Mapping) else f"baselines={given}"
         if _formula(content.get("signature")) != _formula(signature):
-            found = content.get("signature") or "no signature"
-            raise MetricInputError(f"qrelscore: {where} were estimated for {found}, but this is {signature}")
+            other = content.get("signature") or "no signature"
+            raise MetricInputError(f"qrelscore: {where} were estimated for {other}, but this is {signature}")
         return _checked({part: content.get(part) for part in PARTS})
     if unknown := sorted(map(str, content.keys() - set(PARTS))):
         raise MetricInputError(f"qrelscore: baselines have no part {unknown[0]!r}; they have {' and '.join(PARTS)}")
@@ -100,9 +101,9 @@ def estimate_baselines(
     seed: int = 0,
     progress: Callable[[int], object] | None = None,
 ) -> dict[str, object]:
-    """Return the mean of `lrm` and `grg` over random pairs of question and context that share next to no word.
+    """Return the mean of `lrm` and `grg` over random pairs of question and context that share hardly any word.
 
-    The pairs are different ones, drawn evenly from all pairs of a question and a context that is not its own.
+    The pairs are distinct, drawn with equal probability from all pairs of a question and a context of another one.
 
     Args:
         metric: QRelScore without baselines and references.
@@ -114,7 +115,7 @@ def estimate_baselines(
 
     Returns:
         ``lrm`` and ``grg`` (the baselines), ``standard_error`` of both, ``pairs``, ``drawn`` (how many pairs were
-        looked at to find them), ``questions`` and ``contexts`` (different ones, to draw from), ``max_overlap``,
+        tried to find them), ``questions`` and ``contexts`` (distinct ones, to draw from), ``max_overlap``,
         ``seed`` and the metric's ``signature``.
 
     Raises:
@@ -128,10 +129,10 @@ def estimate_baselines(
         )
     if pairs < 1:
         raise MetricInputError(f"baselines: pairs={pairs}; give at least 1")
-    found, counts = _unrelated_pairs(questions, contexts, pairs, seed)
+    unrelated, counts = _unrelated_pairs(questions, contexts, pairs, seed)
     values: dict[str, list[float]] = {part: [] for part in PARTS}
     for start in range(0, pairs, _PAIRS_AT_ONCE):
-        block = found[start : start + _PAIRS_AT_ONCE]
+        block = unrelated[start : start + _PAIRS_AT_ONCE]
         result = metric.score([question for question, _ in block], [context for _, context in block])
         for part in PARTS:
             values[part] += result.parts[part]
@@ -149,43 +150,43 @@ def estimate_baselines(
 
 
 def overlap(question: str, context: str) -> float:
-    """Return the share of the question's words that the context holds, each as often as it holds it (BLEU-1 without
-    brevity penalty); 0 for a question without words.
+    """Return the fraction of the question's words that the context contains, with repetitions (BLEU-1 without brevity
+    penalty); 0 for a question without words.
     """
-    asked = Counter(_words(question))
-    return (asked & Counter(_words(context))).total() / max(1, asked.total())
+    question_words = Counter(words(question))
+    return (question_words & Counter(words(context))).total() / max(1, question_words.total())
 
 
 def _unrelated_pairs(
     questions: Sequence[str], contexts: Sequence[str], wanted: int, seed: int
 ) -> tuple[list[tuple[str, str]], dict[str, int]]:
-    """Return different pairs of a question and a context that is none of its own and shares next to no word with it,
-    and what was counted on the way.
+    """Return distinct pairs of a question and a context of another question that shares hardly any word with it, and
+    the counts of the result of `estimate_baselines`.
     """
-    own: dict[str, set[str]] = {}
+    contexts_of: dict[str, set[str]] = {}
     for question, context in zip(questions, contexts, strict=True):
-        if _words(question):
-            own.setdefault(question, set()).add(context)
-    asked, passages = list(own), list(dict.fromkeys(contexts))
-    counts = {"drawn": 0, "questions": len(asked), "contexts": len(passages)}
-    found: list[tuple[str, str]] = []
-    for number in _shuffled(len(asked) * len(passages), _ATTEMPTS * wanted, seed):
-        question, context = asked[number // len(passages)], passages[number % len(passages)]
-        if context not in own[question]:
+        if words(question):
+            contexts_of.setdefault(question, set()).add(context)
+    distinct, passages = list(contexts_of), list(dict.fromkeys(contexts))
+    counts = {"drawn": 0, "questions": len(distinct), "contexts": len(passages)}
+    pairs: list[tuple[str, str]] = []
+    for number in _shuffled(len(distinct) * len(passages), _ATTEMPTS * wanted, seed):
+        question, context = distinct[number // len(passages)], passages[number % len(passages)]
+        if context not in contexts_of[question]:
             counts["drawn"] += 1
             if overlap(question, context) <= MAX_OVERLAP:
-                found.append((question, context))
-        if len(found) == wanted:
-            return found, counts
+                pairs.append((question, context))
+        if len(pairs) == wanted:
+            return pairs, counts
     raise MetricInputError(
         "baselines: only {found} of {drawn} pairs of a question and another's context share at most {most:.0%} of the "
         "question's words, but {wanted} are wanted; give more data (these are {questions} questions and {contexts} "
-        "contexts) or ask for fewer pairs".format(**counts, found=len(found), most=MAX_OVERLAP, wanted=wanted)
+        "contexts) or ask for fewer pairs".format(**counts, found=len(pairs), most=MAX_OVERLAP, wanted=wanted)
     )
 
 
 def _shuffled(total: int, most: int, seed: int) -> Iterator[int]:
-    """Yield different numbers below ``total`` in random order, at most ``most``."""
+    """Yield distinct numbers below ``total`` in random order, at most ``most``."""
     draw = random.Random(seed)
     if total <= most:
         yield from draw.sample(range(total), total)
@@ -196,11 +197,6 @@ def _shuffled(total: int, most: int, seed: int) -> Iterator[int]:
         if number not in seen:
             seen.add(number)
             yield number
-
-
-def _words(text: str) -> list[str]:
-    """Return lower-cased words; punctuation is no word."""
-    return re.findall(r"\w+", text.lower())
 
 
 def _standard_error(values: Sequence[float]) -> float | None:
@@ -225,7 +221,7 @@ def _read(path: object) -> Mapping[str, object]:
 
 
 def _formula(signature: object) -> object:
-    """Return the signature without what does not matter on a pair: whether references are scored too."""
+    """Return the signature without whether references are scored too, which does not matter for a pair."""
     return re.sub(r"\|references:\w+", "", signature) if isinstance(signature, str) else None
 
 
@@ -233,9 +229,9 @@ def _checked(given: Mapping[str, object]) -> Baselines:
     low, high = [], []
     for part in PARTS:
         value = given.get(part, 0.0)
-        ends = list(value) if isinstance(value, (list, tuple)) else [value, 1.0]
-        numbers = [float(end) for end in ends if isinstance(end, (int, float)) and not isinstance(end, bool)]
-        if len(numbers) != 2 or len(ends) != 2 or not all(map(math.isfinite, numbers)) or numbers[0] >= numbers[1]:
+        limits = list(value) if isinstance(value, (list, tuple)) else [value, 1.0]
+        numbers = [float(end) for end in limits if isinstance(end, (int, float)) and not isinstance(end, bool)]
+        if len(numbers) != 2 or len(limits) != 2 or not all(map(math.isfinite, numbers)) or numbers[0] >= numbers[1]:
             raise MetricInputError(
                 f"qrelscore: baselines: {part}={value!r} is neither a number below 1 nor a pair [low, high]"
             )

@@ -1,5 +1,5 @@
-"""Where a QRelScore comes from, token by token: which context token each question token was matched with in each
-layer, and how much likelier each context token became behind the question.
+"""A QRelScore explained token by token: which context token each question token was matched with in each layer, and
+how much likelier each context token became after the question.
 """
 
 import math
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from rewards.relevance.qrelscore import QRelScore
 
 LAST, CUT_OFF = "last token", "cut off"
-"""Why a token is not compared."""
+"""Reasons why a token is not compared."""
 
-Place = tuple[str, int | None, int | None]
-"""A token's text, and where it begins and ends; None where the tokenizer does not tell."""
+Located = tuple[str, int | None, int | None]
+"""A token's text, its start and its end; None where the tokenizer does not report them."""
 
 
 @dataclass(frozen=True)
-class Token:
-    """A token and where it stands: ``text[start:end]`` of its own text, or no place where the tokenizer tells none."""
+class ExplainedToken:
+    """A token and its position: ``text[start:end]`` of its text, None where the tokenizer does not report it."""
 
     text: str
     start: int | None
@@ -37,13 +37,13 @@ class Token:
 
 
 @dataclass(frozen=True)
-class EncoderToken(Token):
+class EncoderToken(ExplainedToken):
     """A token of question or context as the encoder reads it."""
 
     left_out: str | None = None
-    """Why it is not compared; None if it is."""
+    """Why it is not compared; None if it is compared."""
     piece: int | None = None
-    """The piece of the context that it belongs to, None in a question and in what is cut."""
+    """The piece of the context that it belongs to, None in a question and where the context is cut."""
 
 
 @dataclass(frozen=True)
@@ -73,18 +73,19 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Gain(Token):
+class Gain(ExplainedToken):
     """A token of the decoder that counts for a confidence, and its log-probability without and with the question."""
 
     piece: int
     part: str
-    """The text it stands in: "question" (or the space behind it), "context", or "end" for the token behind both."""
+    """The text that it is in: "question" (or the space after it), "context", or "end" for the token after both."""
     base: float | None
     """log p(token | context before it), None where the context alone has no such token."""
     prompt: float | None
     """log p(token | question, context before it), None where only the context alone has this token."""
     gain: float | None
-    """Difference of probabilities or log-probabilities, whichever the confidence is made of; None without both."""
+    """Difference of probabilities or log-probabilities, depending on the confidence; None where one of them is
+    missing."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Confidence:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A QRelScore and what it is made of. Tokens are counted from 0, pieces of a context too."""
+    """A QRelScore and the quantities it is computed from. Tokens and pieces of a context are counted from 0."""
 
     question: str
     context: str
@@ -115,27 +116,27 @@ class Explanation:
     context_tokens: list[EncoderToken]
     layers: list[Layer]
     matched: list[float]
-    """What each context token adds to the mean over layers and question tokens; the sum is ``measured["lrm"]`` if
-    ``power`` is 1."""
+    """The contribution of each context token to the mean over layers and question tokens; the sum is
+    ``measured["lrm"]`` if ``power`` is 1."""
     gains: list[Gain]
-    """Every token of which a confidence is made, in reading order, piece by piece."""
+    """Every token that counts for a confidence, in reading order, piece by piece."""
     confidences: list[Confidence]
     """One for each piece that the decoder reads; the mean of their gains is ``measured["grg"]``."""
     notes: list[str]
-    """What was cut, left out or rescaled, in words."""
+    """Sentences about what was cut, left out or rescaled."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as dictionaries, lists, texts and numbers, for JSON."""
+        """Return the explanation as dictionaries, lists, texts and numbers, for JSON."""
         return asdict(self)
 
     def to_html(self) -> str:
-        """Return one page that needs nothing else: the matches as a heat map, and the context coloured twice."""
+        """Return one self-contained page: the matches as a heat map, and the context coloured twice."""
         return page(self.to_dict())
 
 
 @torch.inference_mode()
 def explain(metric: "QRelScore", question: str, context: str) -> Explanation:
-    """Score one question and say where the score comes from.
+    """Score one question and explain the score.
 
     Args:
         metric: a QRelScore against the context alone.
@@ -143,12 +144,12 @@ def explain(metric: "QRelScore", question: str, context: str) -> Explanation:
         context: its passage.
 
     Raises:
-        MetricInputError: something other than text, nothing left to compare, or a metric that reads references.
+        MetricInputError: something other than text, no token to compare, or a metric that reads references.
     """
     if metric.references:
         raise MetricInputError(
-            "qrelscore: a score against references is not explained; use references=False, and give a reference as "
-            "the context to see its part"
+            "qrelscore: a score against references cannot be explained; use references=False, and give a reference as "
+            "the context to explain its part"
         )
     result = metric.score([question], [context])
     parts = {part: values[0] for part, values in result.parts.items()}
@@ -157,7 +158,7 @@ def explain(metric: "QRelScore", question: str, context: str) -> Explanation:
     if metric.baselines is not None:
         scores = {"lrm": metric.local.scores, "grg": metric.globally.scores}
         measured = {part: scores[part]([question], [context])[0] for part in parts}
-    asked, given, layers, matched = _local(metric.local, question, context)
+    question_tokens, context_tokens, layers, matched = _local(metric.local, question, context)
     metric.local.truncated = counted  # counts contexts that were scored
     gains, confidences = _global(metric.globally, question, context)
     return Explanation(
@@ -168,72 +169,77 @@ def explain(metric: "QRelScore", question: str, context: str) -> Explanation:
         measured=measured,
         signature=metric.signature,
         choices={key: str(value) for key, value in metric.choices().items()},
-        question_tokens=asked,
-        context_tokens=given,
+        question_tokens=question_tokens,
+        context_tokens=context_tokens,
         layers=layers,
         matched=matched,
         gains=gains,
         confidences=confidences,
-        notes=list(_notes(metric, given, gains, confidences)),
+        notes=list(_notes(metric, context_tokens, gains, confidences)),
     )
 
 
 def _local(
     local: LocalRelevance, question: str, context: str
 ) -> tuple[list[EncoderToken], list[EncoderToken], list[Layer], list[float]]:
-    """Return the encoder's tokens of question and context, the layers, and what each context token adds."""
+    """Return the encoder's tokens of question and context, the layers, and the contribution of each context token."""
     pairs, _ = local.pairs([question], [context])
     if not pairs:
         raise MetricInputError(
-            "qrelscore: nothing to explain: no token of the question or of the context is left to compare (a text of "
+            "qrelscore: nothing to explain: there is no token of the question or of the context to compare (a text of "
             "no or one token, or a question that fills the encoder), so lrm is 0"
         )
-    asked, given = (_located(local.encoder, local.encoder.ids([text])[0], text) for text in (question, context))
+    question_tokens, context_tokens = (
+        _located(local.encoder, local.encoder.ids([text])[0], text) for text in (question, context)
+    )
     matches: list[list[Match]] = [[] for _ in local.layers]
-    matched = torch.zeros(len(given), dtype=torch.float64)
+    matched = torch.zeros(len(context_tokens), dtype=torch.float64)
     piece_of: dict[int, int] = {}
     start = words = 0
     for piece, pair in enumerate(pairs):
-        for found, (weight, cosine, spans) in zip(matches, local.read([pair], lambda *read: read), strict=True):
+        readings = local.read([pair], lambda *read: read)
+        for layer_matches, (weight, cosine, spans) in zip(matches, readings, strict=True):
             words, width, first = int(spans.question.sum()), int(spans.context.sum()), len(pair[0]) + 2
             inside = (0, slice(words), slice(first, first + width))
-            share, best = _shares(weight[inside].cpu().double(), cosine[inside].cpu().double(), local.choices)
+            contribution, best = _contributions(
+                weight[inside].cpu().double(), cosine[inside].cpu().double(), local.choices
+            )
             for word, to in enumerate(best):
                 both = float(weight[0, word, first + to]), float(cosine[0, word, first + to])
-                found.append(Match(piece, word, start + to, *both, float(share[word].sum())))
-            matched[start : start + width] += share.sum(0) / (words * len(pairs) * len(matches))
+                layer_matches.append(Match(piece, word, start + to, *both, float(contribution[word].sum())))
+            matched[start : start + width] += contribution.sum(0) / (words * len(pairs) * len(matches))
             piece_of |= dict.fromkeys(range(start, start + width), piece)
         start += len(pair[1])
-    end = start if local.choices.long_context == "truncate" else len(given)
+    end = start if local.choices.long_context == "truncate" else len(context_tokens)
     layers = [
-        Layer(number, sum(match.contribution for match in found) / len(found), found)
-        for number, found in zip(local.layers, matches, strict=True)
+        Layer(number, sum(match.contribution for match in layer_matches) / len(layer_matches), layer_matches)
+        for number, layer_matches in zip(local.layers, matches, strict=True)
     ]
     return (
-        [EncoderToken(*token, None if at < words else LAST) for at, token in enumerate(asked)],
+        [EncoderToken(*token, None if at < words else LAST) for at, token in enumerate(question_tokens)],
         [
             EncoderToken(*token, None if at in piece_of else LAST if at < end else CUT_OFF, piece_of.get(at))
-            for at, token in enumerate(given)
+            for at, token in enumerate(context_tokens)
         ],
         layers,
         matched.tolist(),
     )
 
 
-def _shares(weight: Tensor, cosine: Tensor, choices: LocalChoices) -> tuple[Tensor, list[int]]:
-    """Return what each context token gives to each question token, [question, context], and the best of each row."""
+def _contributions(weight: Tensor, cosine: Tensor, choices: LocalChoices) -> tuple[Tensor, list[int]]:
+    """Return what each context token contributes to each question token, [question, context], and each row's best."""
     product = weight * cosine
     if choices.aggregation == "mover":
         flow = torch.from_numpy(optimal_transport().emd([], [], 1.0 - product.numpy()))
-        share = flow * product * len(product)
-        return share, share.argmax(-1).tolist()
+        contribution = flow * product * len(product)
+        return contribution, contribution.argmax(-1).tolist()
     best = (weight if choices.attention == "hard" else product).argmax(-1, keepdim=True)
-    share = (
+    contribution = (
         product
         if choices.aggregation == "mean"
         else torch.zeros_like(product).scatter(1, best, product.gather(1, best))
     )
-    return share, best[:, 0].tolist()
+    return contribution, best[:, 0].tolist()
 
 
 def _global(globally: GlobalRelevance, question: str, context: str) -> tuple[list[Gain], list[Confidence]]:
@@ -245,14 +251,14 @@ def _global(globally: GlobalRelevance, question: str, context: str) -> tuple[lis
     gains: list[Gain] = []
     confidences: list[Confidence] = []
     sides = zip(comparisons, logprobs[: len(comparisons)], logprobs[len(comparisons) :], strict=True)
-    for piece, (item, alone, behind) in enumerate(sides):
-        base, prompt = globally.confidence(alone), globally.confidence(behind)
+    for piece, (item, alone, after) in enumerate(sides):
+        base, prompt = globally.confidence(alone), globally.confidence(after)
         confidences.append(Confidence(piece, base, prompt, globally.gain(base, prompt)))
-        without, given = _decoder_tokens(globally, item, question, context)
+        base_tokens, prompt_tokens = _decoder_tokens(globally, item, question, context)
         gains += _gains(
             piece,
-            _scored(without, item.base[1:], alone),
-            _scored(given, item.prompt[item.start :], behind),
+            _scored(base_tokens, item.base[1:], alone),
+            _scored(prompt_tokens, item.prompt[item.start :], after),
             logarithmic=globally.choices.confidence == "log_likelihood",
         )
     return gains, confidences
@@ -263,84 +269,84 @@ class _Scored:
     """A token of the decoder in one of its two sequences."""
 
     part: str
-    place: Place
+    located: Located
     id: int
     logprob: float
 
 
-def _scored(tokens: Sequence[tuple[str, Place]], ids: Sequence[int], logprobs: Tensor) -> list[_Scored]:
+def _scored(tokens: Sequence[tuple[str, Located]], ids: Sequence[int], logprobs: Tensor) -> list[_Scored]:
     rows = zip(tokens, ids, logprobs.tolist(), strict=True)
-    return [_Scored(part, place, token_id, logprob) for (part, place), token_id, logprob in rows]
+    return [_Scored(part, located, token_id, logprob) for (part, located), token_id, logprob in rows]
 
 
 def _decoder_tokens(
     globally: GlobalRelevance, item: Comparison, question: str, context: str
-) -> tuple[list[tuple[str, Place]], list[tuple[str, Place]]]:
-    """Return the part and the place of every token that counts, without and with the question."""
+) -> tuple[list[tuple[str, Located]], list[tuple[str, Located]]]:
+    """Return the part and the position of every token that counts, without and with the question."""
     decoder = globally.decoder
-    asked = _located(decoder, decoder.ids([question])[0], question)
+    question_tokens = _located(decoder, decoder.ids([question])[0], question)
     _, start, end = item.piece
     if end == WHOLE:
         joined = _located(decoder, item.prompt[1:-1], f"{question} {context}")
-        base = [("context", place) for place in _located(decoder, item.base[1:-1], context)]
-        prompt = [_within(place, at < len(asked), len(question) + 1) for at, place in enumerate(joined)]
+        base = [("context", located) for located in _located(decoder, item.base[1:-1], context)]
+        prompt = [_within(located, at < len(question_tokens), len(question) + 1) for at, located in enumerate(joined)]
     else:
         spaced = _located(decoder, decoder.ids([" " + context])[0], " " + context)[start:end]
-        base = [_within(place, False, 1) for place in spaced]
-        prompt = [*(("question", place) for place in asked), *base]
-    closing: list[tuple[str, Place]] = [("end", ("", None, None))] if globally.choices.scope == "sequence" else []
+        base = [_within(located, False, 1) for located in spaced]
+        prompt = [*(("question", located) for located in question_tokens), *base]
+    closing: list[tuple[str, Located]] = [("end", ("", None, None))] if globally.choices.scope == "sequence" else []
     return base + closing, (prompt + closing)[item.start - 1 :]
 
 
-def _within(place: Place, early: bool, begin: int) -> tuple[str, Place]:
-    """Return which text a token of "question context" stands in, and its place there. ``early`` decides where the
-    tokenizer tells no place.
+def _within(located: Located, early: bool, begin: int) -> tuple[str, Located]:
+    """Return which text a token of "question context" is in, and its position there. ``early`` decides where the
+    tokenizer reports no position.
     """
-    text, start, end = place
+    text, start, end = located
     if start is None or end is None:
-        return ("question" if early else "context"), place
+        return ("question" if early else "context"), located
     if end > begin:
         return "context", (text, max(0, start - begin), end - begin)
-    return "question", place if end < begin else (text, None, None)
+    return "question", located if end < begin else (text, None, None)
 
 
 def _gains(piece: int, base: Sequence[_Scored], prompt: Sequence[_Scored], *, logarithmic: bool) -> list[Gain]:
-    """Join the tokens of both sequences from their ends, where they agree; the others stand alone."""
+    """Pair the tokens of both sequences from their ends as long as they agree; the others remain single."""
     pairs = zip(reversed(base), reversed(prompt), strict=False)
     same = sum(1 for _ in takewhile(lambda pair: (pair[0].id, pair[0].part) == (pair[1].id, pair[1].part), pairs))
-    alone, behind = len(base) - same, len(prompt) - same
-    found = [Gain(*item.place, piece, item.part, None, item.logprob, None) for item in prompt[:behind]]
-    found += [Gain(*item.place, piece, item.part, item.logprob, None, None) for item in base[:alone]]
-    for before, after in zip(base[alone:], prompt[behind:], strict=True):
-        first, second = before.logprob, after.logprob
+    alone, after = len(base) - same, len(prompt) - same
+    gains = [Gain(*item.located, piece, item.part, None, item.logprob, None) for item in prompt[:after]]
+    gains += [Gain(*item.located, piece, item.part, item.logprob, None, None) for item in base[:alone]]
+    for without, with_question in zip(base[alone:], prompt[after:], strict=True):
+        first, second = without.logprob, with_question.logprob
         gain = second - first if logarithmic else math.exp(second) - math.exp(first)
-        found.append(Gain(*after.place, piece, after.part, first, second, gain))
-    return found
+        gains.append(Gain(*with_question.located, piece, with_question.part, first, second, gain))
+    return gains
 
 
-def _located(model: FrozenModel, ids: list[int], text: str) -> list[Place]:
-    """Return the place of each token in the text, without the white space around it."""
+def _located(model: FrozenModel, ids: list[int], text: str) -> list[Located]:
+    """Return the position of each token in the text, without the white space around it."""
     tokenizer = model.tokenizer
     encoded = (
         tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         if tokenizer.is_fast
         else {}
     )
-    if encoded.get("input_ids") != ids:  # a text that is tokenised in parts, or a tokenizer without places
+    if encoded.get("input_ids") != ids:  # a text that is tokenised in parts, or a tokenizer without positions
         return [(tokenizer.decode([token]), None, None) for token in ids]
-    places: list[Place] = []
+    positions: list[Located] = []
     for start, end in encoded["offset_mapping"]:
         piece = text[start:end]
         if piece.strip():
             start, end = start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
-        places.append((text[start:end], start, end))
-    return places
+        positions.append((text[start:end], start, end))
+    return positions
 
 
 def _notes(
     metric: "QRelScore", context: Sequence[EncoderToken], gains: Sequence[Gain], confidences: Sequence[Confidence]
 ) -> Iterator[str]:
-    """Yield what a reader of the numbers has to know."""
+    """Yield what a reader needs to know to understand the numbers."""
     local, choices = metric.local.choices, metric.globally.choices
     cut = sum(token.left_out == CUT_OFF for token in context)
     pieces = len({token.piece for token in context} - {None})
@@ -362,10 +368,10 @@ def _notes(
         yield "The question leaves no room for the context in the decoder: grg is 0."
     if len(confidences) > 1:
         yield f"The decoder reads the context in {len(confidences)} pieces; grg is the mean of their gains."
-    if choices.clip and (lost := sum(one.prompt < one.base for one in confidences)):
+    if choices.clip and (lost := sum(confidence.prompt < confidence.base for confidence in confidences)):
         where = "" if len(confidences) == 1 else f" in {lost} of {len(confidences)} pieces"
         yield f"The question makes the text less likely{where}; that counts as a gain of 0 (clip_gain)."
     if alone := sum(gain.part == "context" and gain.gain is None for gain in gains):
-        yield f"Behind the question the context begins with other tokens than alone; these ({alone}) have no gain."
+        yield f"After the question the context begins with other tokens than alone; these ({alone}) have no gain."
     if metric.baselines is not None:
         yield f"Both parts are rescaled by baselines ({metric.baselines})."

@@ -1,4 +1,4 @@
-"""The page of an explanation: one HTML file that needs nothing else. All text in it is escaped here."""
+"""The page of an explanation: one self-contained HTML file. All text in it is escaped in this module."""
 
 import json
 import math
@@ -17,7 +17,7 @@ GREEN, RED = (104, 198, 150), (247, 143, 124)
 """Ends of the scales, light enough for dark text (contrast above 7:1)."""
 
 VISIBLE = 0.05
-"""Share of a scale from which on a colour can be told from white."""
+"""Fraction of a scale from which on a colour can be distinguished from white."""
 
 LOCAL_NOTE = (
     "One row for each question token, one column for each encoder layer. The word in a cell is the context token that "
@@ -27,12 +27,12 @@ LOCAL_NOTE = (
 MATCHED_NOTE = (
     "What each context token adds to lrm, over all layers and question tokens. "
     '<span class="interactive">Point at a question token to see its best matches alone, on a scale of their own; '
-    "click to keep them.</span> Tokens struck through are not compared."
+    "click to keep them.</span> Crossed-out tokens are not compared."
 )
 GAIN_NOTE = (
-    "How {} of each context token changes when the question stands before the context: green is likelier, red and "
+    "How {} of each context token changes when the question precedes the context: green is likelier, red and "
     "dotted is less likely (point at a token for the numbers). Dashed tokens have no counterpart: a text begins with "
-    "other tokens alone than behind other text."
+    "other tokens alone than after other text."
 )
 
 
@@ -56,16 +56,16 @@ def page(explanation: Row) -> str:
 
 def _cards(explanation: Row) -> Iterable[str]:
     choices, parts = explanation["choices"], explanation["measured"]
-    for part, made in {
+    for part, description in {
         "score": "harmonic mean of lrm and grg",
         "lrm": f"local: matches in {_count(len(explanation['layers']), 'encoder layer')}",
         "grg": f"global: {choices['gain']} gain of the decoder’s confidence",
     }.items():
         if choices["baselines"] != "none" and part in parts:
-            made += f"; {_number(parts[part])} before rescaling"
+            description += f"; {_number(parts[part])} before rescaling"
         yield (
             f'<div class="panel"><p class="name">{part}</p><p class="figure">{_number(explanation[part])}</p>'
-            f'<p class="small">{escape(made)}</p></div>'
+            f'<p class="small">{escape(description)}</p></div>'
         )
 
 
@@ -75,22 +75,28 @@ def _notes(notes: Sequence[str]) -> str:
 
 
 def _heat_map(explanation: Row) -> dict[str, str]:
-    """Question tokens by layers: colour and number are the contribution, the word is the context token matched."""
+    """Question tokens by layers: colour and number are the contribution, the word is the matched context token."""
     layers, power = explanation["layers"], explanation["choices"]["power"]
     cells: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for layer in layers:
         for match in layer["matches"]:
             cells[match["question_token"], layer["number"]].append(match)
-    values = {place: _mean(match["contribution"] for match in found) for place, found in cells.items()}
+    values = {key: _mean(match["contribution"] for match in matches) for key, matches in cells.items()}
     scale = max(map(abs, values.values())) or 1.0
 
     def cell(word: int, number: int) -> str:
-        found, asked, given = cells[word, number], explanation["question_tokens"], explanation["context_tokens"]
-        best = max(found, key=lambda match: match["contribution"])
-        told = "\n".join([f"layer {number}", *(_told(match, asked, given) for match in found)])
+        matches, question_tokens, context_tokens = (
+            cells[word, number],
+            explanation["question_tokens"],
+            explanation["context_tokens"],
+        )
+        best = max(matches, key=lambda match: match["contribution"])
+        title = "\n".join(
+            [f"layer {number}", *(_match_text(match, question_tokens, context_tokens) for match in matches)]
+        )
         style = f"background:{_shade(values[word, number], scale, BLUE, ORANGE)}"
-        shown = f"<b>{escape(_label(given, best['context_token']))}</b><span>{_number(values[word, number])}</span>"
-        return f'<td style="{style}" title="{escape(told)}">{shown}</td>'
+        label, value = escape(_label(context_tokens, best["context_token"])), _number(values[word, number])
+        return f'<td style="{style}" title="{escape(title)}"><b>{label}</b><span>{value}</span></td>'
 
     numbers = [layer["number"] for layer in layers]
     rows = ""
@@ -116,54 +122,61 @@ def _heat_map(explanation: Row) -> dict[str, str]:
     }
 
 
-def _told(match: Row, asked: Sequence[Row], given: Sequence[Row]) -> str:
-    pair = f"{_label(asked, match['question_token'])} → {_label(given, match['context_token'])}"
+def _match_text(match: Row, question_tokens: Sequence[Row], context_tokens: Sequence[Row]) -> str:
+    pair = f"{_label(question_tokens, match['question_token'])} → {_label(context_tokens, match['context_token'])}"
     numbers = ", ".join(f"{key} {_number(match[key])}" for key in ("weight", "cosine", "contribution"))
     return f"{pair}: {numbers}"
 
 
 def _matched_text(explanation: Row) -> dict[str, str]:
-    """The context, coloured by what each token adds to lrm; and for the script what each question token alone adds."""
-    asked, given, matched = explanation["question_tokens"], explanation["context_tokens"], explanation["matched"]
-    pieces = {token["piece"] for token in given} - {None}
-    shares: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    """The context, coloured by what each token adds to lrm, and for the script what each question token adds."""
+    question_tokens, context_tokens, matched = (
+        explanation["question_tokens"],
+        explanation["context_tokens"],
+        explanation["matched"],
+    )
+    pieces = {token["piece"] for token in context_tokens} - {None}
+    contributions: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     chosen: dict[int, Counter[int]] = defaultdict(Counter)
     for layer in explanation["layers"]:
         for match in layer["matches"]:
             word, to = match["question_token"], match["context_token"]
-            shares[word][to] += match["weight"] * match["cosine"]
+            contributions[word][to] += match["weight"] * match["cosine"]
             chosen[to][word] += 1
-    groups = _groups(given)
+    groups = _groups(context_tokens)
     scale = max((abs(sum(matched[at] for at in group)) for group in groups), default=0.0) or 1.0
     marks = []
     for group in groups:
         value = sum(matched[at] for at in group)
         tokens = " ".join(map(str, group))
-        text = _text(explanation["context"], given, group)
-        if reason := given[group[0]]["left_out"]:
+        text = _text(explanation["context"], context_tokens, group)
+        if reason := context_tokens[group[0]]["left_out"]:
             marks.append(f'<span class="out" title="not compared: {escape(reason)}">{escape(text)}</span>')
             continue
         by = sum((chosen[at] for at in group), Counter[int]())
-        told = f"{text}: {_number(value)} of lrm"
-        told += "".join(f"\n{_label(asked, word)} in {_count(times, 'layer')}" for word, times in by.most_common())
+        title = f"{text}: {_number(value)} of lrm"
+        title += "".join(
+            f"\n{_label(question_tokens, word)} in {_count(times, 'layer')}" for word, times in by.most_common()
+        )
         style = f"background:{_shade(value, scale, BLUE, ORANGE)}"
-        marks.append(f'<span data-tokens="{tokens}" style="{style}" title="{escape(told)}">{escape(text)}</span>')
+        marks.append(f'<span data-tokens="{tokens}" style="{style}" title="{escape(title)}">{escape(text)}</span>')
     return {
-        "matched": _assembled(explanation["context"], given, groups, marks, numbered=len(pieces) > 1),
+        "matched": _assembled(explanation["context"], context_tokens, groups, marks, numbered=len(pieces) > 1),
         "matched_legend": _legend(min(matched), scale, "added to lrm", BLUE, ORANGE),
-        "matches": json.dumps(shares),
+        "matches": json.dumps(contributions),
         "words": "\n".join(
             f'<span class="out">{escape(token["text"])}</span>'
             if token["left_out"]
-            else f'<button type="button" data-word="{at}" aria-pressed="false">{escape(_label(asked, at))}</button>'
-            for at, token in enumerate(asked)
+            else f'<button type="button" data-word="{at}" aria-pressed="false">'
+            f"{escape(_label(question_tokens, at))}</button>"
+            for at, token in enumerate(question_tokens)
         ),
         "matched_note": MATCHED_NOTE,
     }
 
 
 def _gain_text(explanation: Row) -> dict[str, str]:
-    """The context, coloured by each token's gain; and what the confidences are made of."""
+    """The context, coloured by each token's gain, and the table of the confidences."""
     logarithmic = explanation["choices"]["confidence"] == "log_likelihood"
     tokens = [gain for gain in explanation["gains"] if gain["part"] == "context"]
     groups = _groups(tokens)
@@ -172,12 +185,12 @@ def _gain_text(explanation: Row) -> dict[str, str]:
     marks = []
     for group, value in zip(groups, summed, strict=True):
         text = _text(explanation["context"], tokens, group)
-        told = "\n".join(_gain_told(tokens[at]) for at in group)
+        title = "\n".join(_gain_text_of(tokens[at]) for at in group)
         look = 'class="alone"'
         if value is not None:
             less = ' class="less"' if value < -VISIBLE * scale else ""
             look = f'style="background:{_shade(value, scale, GREEN, RED)}"{less}'
-        marks.append(f'<span {look} title="{escape(told)}">{escape(text)}</span>')
+        marks.append(f'<span {look} title="{escape(title)}">{escape(text)}</span>')
     what = "log p" if logarithmic else "p"
     return {
         "gains": _assembled(
@@ -189,20 +202,20 @@ def _gain_text(explanation: Row) -> dict[str, str]:
     }
 
 
-def _gain_told(gain: Row) -> str:
+def _gain_text_of(gain: Row) -> str:
     """One token's numbers, for the hover text."""
-    sides = {"alone": gain["base"], "behind the question": gain["prompt"]}
-    told = [
+    sides = {"alone": gain["base"], "after the question": gain["prompt"]}
+    lines = [
         f"{side}: p {_number(math.exp(logprob))}, log p {_number(logprob)}"
         for side, logprob in sides.items()
         if logprob is not None
     ]
     change = [] if gain["gain"] is None else [f"change {_number(gain['gain'], signed=True)}"]
-    return "\n".join([gain["text"], *told, *change])
+    return "\n".join([gain["text"], *lines, *change])
 
 
 def _confidence_table(explanation: Row, logarithmic: bool) -> str:
-    """What each confidence is made of: question, context and end tokens, without and with the question."""
+    """The parts of each confidence: question, context and end tokens, without and with the question."""
     pieces = explanation["confidences"]
     lines = []
     for confidence in pieces:
@@ -216,14 +229,14 @@ def _confidence_table(explanation: Row, logarithmic: bool) -> str:
         lines.append(f'<tr class="total"><td>{where}confidence</td>{whole}</tr>')
     side = f"<th>tokens</th><th>{'sum of log p' if logarithmic else 'mean p'}</th>"
     head = (
-        '<tr><th></th><th colspan="2">alone</th><th colspan="2">behind the question</th><th></th></tr>'
+        '<tr><th></th><th colspan="2">alone</th><th colspan="2">after the question</th><th></th></tr>'
         f"<tr><th></th>{side}{side}<th>gain</th></tr>"
     )
     return f'<table class="numbers"><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table>' if lines else ""
 
 
 def _sides(tokens: Sequence[Row], logarithmic: bool) -> str:
-    """For either side, how many tokens there are and their mean probability, or the sum of their log-probabilities."""
+    """Without and with the question: how many tokens, and their mean probability or sum of log-probabilities."""
     cells = ""
     for side in ("base", "prompt"):
         values = [token[side] for token in tokens if token[side] is not None]
@@ -257,12 +270,12 @@ def _assembled(
     context: str, tokens: Sequence[Row], groups: Sequence[Sequence[int]], marks: Sequence[str], *, numbered: bool
 ) -> str:
     """The context with its marks, and a number where a piece begins if there are several."""
-    placed = all(token["start"] is not None for token in tokens)
+    located = all(token["start"] is not None for token in tokens)
     cursor, piece = 0, None
     parts = []
     for group, mark in zip(groups, marks, strict=True):
         first = tokens[group[0]]
-        if placed:
+        if located:
             parts.append(escape(context[cursor : first["start"]]))
             cursor = max(tokens[at]["end"] for at in group)
         else:
@@ -271,11 +284,11 @@ def _assembled(
             piece = first["piece"]
             parts.append(f'<sup title="piece {piece + 1}">{piece + 1}</sup>')
         parts.append(mark)
-    return "".join([*parts, escape(context[cursor:]) if placed else ""])
+    return "".join([*parts, escape(context[cursor:]) if located else ""])
 
 
 def _label(tokens: Sequence[Row], at: int) -> str:
-    """The token's text, behind ## if it goes on with the word before it."""
+    """The token's text, after ## if it continues the word before it."""
     text, before = tokens[at]["text"], tokens[at - 1] if at else None
     inside = before is not None and before["end"] is not None and before["end"] == tokens[at]["start"]
     return f"##{text}" if inside and before and (before["text"][-1:] + text[:1]).isalnum() and text else text
@@ -291,8 +304,8 @@ def _legend(least: float, scale: float, what: str, positive: Colour, negative: C
 
 def _shade(value: float, scale: float, positive: Colour, negative: Colour) -> str:
     """The colour of a value: white at 0, one end of its scale at ``scale`` and beyond."""
-    share, end = min(1.0, abs(value) / scale), positive if value >= 0 else negative
-    return _rgb(tuple(round(255 + share * (channel - 255)) for channel in end))
+    fraction, end = min(1.0, abs(value) / scale), positive if value >= 0 else negative
+    return _rgb(tuple(round(255 + fraction * (channel - 255)) for channel in end))
 
 
 def _rgb(colour: Sequence[int]) -> str:
@@ -310,11 +323,11 @@ def _count(number: int, what: str) -> str:
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found)
+    numbers = list(values)
+    return sum(numbers) / len(numbers)
 
 
 def _sum_of(values: Iterable[float | None]) -> float | None:
-    """The sum of what is there; None if nothing is."""
-    found = [value for value in values if value is not None]
-    return sum(found) if found else None
+    """The sum of the values that are not None; None if there are none."""
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers else None

@@ -1,4 +1,4 @@
-"""The global half of QRelScore (GRG): how much likelier the context becomes behind the question.
+"""The global half of QRelScore (GRG): how much likelier the context becomes after the question.
 
 Source: Wang et al., "QRelScore", EMNLP 2022, equations 6 to 8, and its released code.
 """
@@ -13,10 +13,10 @@ from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel, causal_logprobs
 
 CACHED_CONTEXTS = 1 << 15
-"""How many base confidences are kept; one float and a reference to the context's text each."""
+"""How many base confidences are cached; one float and a reference to the context's text each."""
 
 WHOLE = -1
-"""Stands for the end of a context that is scored in one piece."""
+"""The end of a context that is scored in one piece."""
 
 Piece = tuple[str, int, int]
 """A context's text and the range of its tokens."""
@@ -24,7 +24,7 @@ Piece = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class GlobalChoices:
-    """What can be chosen in the global half; `rewards.relevance.qrelscore.QRelScore` explains each."""
+    """The options of the global half; `rewards.relevance.qrelscore.QRelScore` explains each."""
 
     confidence: str
     scope: str
@@ -34,7 +34,7 @@ class GlobalChoices:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A piece of context, scored alone (base) and behind the question (prompt) from token ``start`` on."""
+    """A piece of context, scored alone (base) and after the question (prompt) from token ``start`` on."""
 
     owner: int
     piece: Piece
@@ -44,7 +44,7 @@ class Comparison:
 
 
 class GlobalRelevance:
-    """GRG of pairs of question and context. The base confidence of a context is computed once and remembered.
+    """GRG of pairs of question and context. The base confidence of a context is computed once and cached.
 
     Args:
         decoder: any causal language model.
@@ -66,7 +66,7 @@ class GlobalRelevance:
         self._splits_at_spaces = probe[0] == probe[1] + probe[2]
 
     def scores(self, questions: Sequence[str], contexts: Sequence[str]) -> list[float]:
-        """Return the gain of each pair, averaged over the pieces of its context; 0 where nothing fits."""
+        """Return the gain of each pair, averaged over the pieces of its context; 0 where no piece fits."""
         comparisons = self.comparisons(questions, contexts)
         missing = {item.piece: item.base for item in comparisons if item.piece not in self._base}
         rows = [*missing.values(), *(item.prompt for item in comparisons)]
@@ -79,11 +79,11 @@ class GlobalRelevance:
         for item, prompt in zip(comparisons, confidence[len(missing) :], strict=True):
             total[item.owner] += self.gain(known[item.piece], prompt)
             pieces[item.owner] += 1
-        self._remember(known)
+        self._cache(known)
         return [gain / max(1, count) for gain, count in zip(total, pieces, strict=True)]
 
     def reset_cache(self) -> None:
-        """Drop the remembered base confidences."""
+        """Drop the cached base confidences."""
         self._base.clear()
 
     def comparisons(self, questions: Sequence[str], contexts: Sequence[str]) -> list[Comparison]:
@@ -92,21 +92,21 @@ class GlobalRelevance:
         end = [self._eos] if whole else []
         spaced = self.decoder.ids([" " + context for context in contexts])
         plain = self.decoder.ids(contexts) if whole else spaced
-        found = []
+        comparisons = []
         for row, question in enumerate(self.decoder.ids(questions)):
             if whole:
                 joined = self._joined(questions[row], contexts[row], question + spaced[row])
                 if max(len(joined), len(plain[row])) + 2 <= self.decoder.max_tokens:
                     base, prompt = [self._bos, *plain[row], *end], [self._bos, *joined, *end]
-                    found.append(Comparison(row, (contexts[row], 0, WHOLE), base, prompt, start=1))
+                    comparisons.append(Comparison(row, (contexts[row], 0, WHOLE), base, prompt, start=1))
                     continue
             room = self.decoder.max_tokens - 1 - len(end) - len(question)
             for start in range(0, len(spaced[row]), room) if room > 0 else ():
                 piece = spaced[row][start : start + room]
                 base, prompt = [self._bos, *piece, *end], [self._bos, *question, *piece, *end]
                 key = (contexts[row], start, start + len(piece))
-                found.append(Comparison(row, key, base, prompt, start=1 if whole else 1 + len(question)))
-        return found
+                comparisons.append(Comparison(row, key, base, prompt, start=1 if whole else 1 + len(question)))
+        return comparisons
 
     def _joined(self, question: str, context: str, concatenated: list[int]) -> list[int]:
         """Return the tokens of "question context" as one text, without tokenising the context again if possible."""
@@ -119,14 +119,14 @@ class GlobalRelevance:
         return float(logprobs.exp().mean() if self.choices.confidence == "probability" else logprobs.sum())
 
     def gain(self, base: float, prompt: float) -> float:
-        """Return the gain from the confidence in a context alone to that behind the question."""
+        """Return the gain from the confidence in a context alone to that after the question."""
         gain = prompt - base
         if self.choices.gain == "relative":
             gain = gain / abs(base) if base else 0.0
         return max(0.0, gain) if self.choices.clip else gain
 
-    def _remember(self, bases: Mapping[Piece, float]) -> None:
-        """Keep base confidences for later calls, the most recently used ones first."""
+    def _cache(self, bases: Mapping[Piece, float]) -> None:
+        """Store base confidences for later calls; the least recently used ones are dropped."""
         for piece, value in bases.items():
             self._base[piece] = value
             self._base.move_to_end(piece)

@@ -34,7 +34,7 @@ _NAMED_LAYERS: dict[str, Callable[[int], range]] = {
 
 @dataclass(frozen=True)
 class LocalChoices:
-    """What can be chosen in the local half; `rewards.relevance.qrelscore.QRelScore` explains each."""
+    """The options of the local half; `rewards.relevance.qrelscore.QRelScore` explains each."""
 
     attention: str
     aggregation: str
@@ -75,10 +75,10 @@ class LocalRelevance:
         self.layers = _layer_numbers(choices.layers, encoder.model.config.num_hidden_layers)
         self._blocks = _readable_blocks(encoder)
         if choices.aggregation == "mover":
-            optimal_transport()  # says now, not at the first score, that it is not installed
+            optimal_transport()  # raises now, not at the first score, where it is not installed
 
     def scores(self, questions: Sequence[str], contexts: Sequence[str]) -> list[float]:
-        """Return one value per pair; 0 where no token is left to compare."""
+        """Return one value per pair; 0 where there is no token to compare."""
         pairs, owners = self.pairs(questions, contexts)
         if not pairs:
             return [0.0] * len(questions)
@@ -90,7 +90,7 @@ class LocalRelevance:
 
     def pairs(self, questions: Sequence[str], contexts: Sequence[str]) -> tuple[list[Pair], list[int]]:
         """Return what the encoder reads, and for each pair the row it belongs to: one pair for a context that fits,
-        several for one in pieces, none where nothing is left to compare.
+        several for one in pieces, none where there is nothing to compare.
         """
         skip = self._skipped
         pairs: list[Pair] = []
@@ -188,7 +188,7 @@ class LocalRelevance:
 
 
 def _weights(attention: Tensor, spans: Spans, kind: str) -> Tensor:
-    """Return how much each context token counts for each question token, [pairs, question, sequence]."""
+    """Return the weight of each context token for each question token, [pairs, question, sequence]."""
     weight = attention.float() * spans.context[:, None]
     if kind == "hard":
         best = attention.float().masked_fill(~spans.context[:, None], -1).argmax(-1, keepdim=True)
@@ -240,8 +240,8 @@ def _layer_numbers(layers: str | tuple[int, ...], depth: int) -> list[int]:
 
 
 def _readable_blocks(encoder: FrozenModel) -> list[Any] | None:
-    """Return the encoder's layers if their attention can be caught as it is made, None if the library has to collect
-    it, all heads of all layers (which takes more memory).
+    """Return the encoder's layers if a hook can read their attention, None if the library has to collect it for all
+    heads of all layers (which takes more memory).
     """
     depth = encoder.model.config.num_hidden_layers
     for module in encoder.model.modules():
@@ -262,7 +262,7 @@ def _probe(encoder: FrozenModel) -> dict[str, Tensor]:
 
 @torch.inference_mode()
 def _blocks_agree(encoder: FrozenModel, blocks: list[Any]) -> bool:
-    """Whether each block hands out its attention, tried on two tokens."""
+    """Return whether each block outputs its attention, tried on two tokens."""
     try:
         with _reading(blocks, slice(0, 2), lambda attention, hidden: attention.shape) as shapes:
             encoder.model(**_probe(encoder))
@@ -274,13 +274,13 @@ def _blocks_agree(encoder: FrozenModel, blocks: list[Any]) -> bool:
 @torch.inference_mode()
 def _collects_attention(encoder: FrozenModel) -> bool:
     out = encoder.model(**_probe(encoder), output_attentions=True, output_hidden_states=True)
-    found = getattr(out, "attentions", None) or ()
-    return len(found) == encoder.model.config.num_hidden_layers and all(item is not None for item in found)
+    attentions = getattr(out, "attentions", None) or ()
+    return len(attentions) == encoder.model.config.num_hidden_layers and all(a is not None for a in attentions)
 
 
 @contextmanager
 def _reading(blocks: Sequence[Any], rows: slice, reduce: Callable[[Tensor, Tensor], Any]) -> Iterator[list[Any]]:
-    """Collect one value from every block that runs inside; a block's attention goes as the block ends."""
+    """Collect one value from every block that runs inside; a block's attention is released when the block ends."""
     values: list[Any] = []
     attention: list[Tensor] = []
 

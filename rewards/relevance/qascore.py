@@ -1,4 +1,4 @@
-"""QAScore: how well a masked language model fills in the answer once it has read the question.
+"""QAScore: how well a masked language model predicts the answer from passage and question.
 
 Source: Ji, Lyu, Jones, Zhou, Graham, "QAScore: An Unsupervised Unreferenced Metric for the Question Generation
 Evaluation", Entropy 2022, and its released code (TianboJi/QAScore).
@@ -21,12 +21,12 @@ SPACE_MARKERS = ("Ġ", "▁")
 
 
 class QAScore(Metric):
-    """Log-probability of the answer's tokens under a masked language model that sees the rest.
+    """Log-probability of the answer's tokens under a masked language model that sees all other tokens.
 
     The input is ``context </s> question </s> answer``, the three tokenised on their own, without ``<s>`` at the
-    beginning or ``</s>`` at the end. When it is too long for the model, the context loses its beginning
-    (``truncation="beginning"``, the released code), or what stays of it is a window with the answer's first
-    occurrence in its middle (``truncation="answer"``; where the answer does not occur, the beginning is lost).
+    beginning or ``</s>`` at the end. When it is too long for the model, the beginning of the context is
+    cut (``truncation="beginning"``, the released code), or a window around the answer's first occurrence is kept
+    (``truncation="answer"``; where the answer does not occur, the beginning is cut).
 
     ``variant="paper"``: score = sum over the answer's tokens (``unit="token"``) of log p(token | all other tokens),
     the token replaced by ``<mask>``; with ``unit="word"`` all tokens of a white-space word are masked together.
@@ -38,7 +38,7 @@ class QAScore(Metric):
     one in hundreds; score = mean over the answer's tokens. (The released corpus function fails unless all answers have
     the same number of tokens.)
 
-    In both, answer tokens that do not fit into the model by themselves are not scored: the last ones are.
+    In both, of an answer that alone is too long for the model only the last tokens that fit are scored.
 
     Cost: one encoder pass over the whole input for each masked unit; the vocabulary head at the masked positions alone
     (paper) or at all (official).
@@ -106,39 +106,39 @@ class QAScore(Metric):
         """Return the score and ``token_logprobs``.
 
         Raises:
-            MetricInputError: an answer without a token; its score, a sum over nothing, would be the best possible.
+            MetricInputError: an answer without a token; its score, an empty sum, would be the best possible.
         """
-        rows, owners, masks = [], [], []
+        sequences, owners, masks = [], [], []
         texts = (inputs.contexts, inputs.questions, inputs.answers)
         truncated = self.truncated
-        for place, (context, question, answer) in enumerate(zip(*map(self.model.ids, texts), strict=True)):
+        for row, (context, question, answer) in enumerate(zip(*map(self.model.ids, texts), strict=True)):
             if not answer:
                 raise MetricInputError(
-                    f"qascore: answers[{inputs.rows[place]}] is empty; the metric scores the tokens of the answer"
+                    f"qascore: answers[{inputs.rows[row]}] is empty; the metric scores the tokens of the answer"
                 )
-            behind = [self._sep, *question, self._sep, *answer]
-            ids = [*self._cut(inputs.contexts[place], context, inputs.answers[place], len(behind)), *behind]
+            after = [self._sep, *question, self._sep, *answer]
+            ids = [*self._cut(inputs.contexts[row], context, inputs.answers[row], len(after)), *after]
             ids = ids[-self.model.max_tokens :]
             answer = answer[-len(ids) :]
             for unit in self._units(answer):
-                rows.append(ids)
+                sequences.append(ids)
                 masks.append([len(ids) - len(answer) + at for at in unit])
-                owners.append(place)
+                owners.append(row)
         if self.truncated and not truncated:
             logger.warning(
                 "qascore: an input is longer than the model's %d tokens and its context is cut (logged once; the "
-                "count is in `truncated`); truncation='answer' keeps what stands around the answer",
+                "count is in `truncated`); truncation='answer' keeps the text around the answer",
                 self.model.max_tokens,
             )
         token_logprobs: list[list[float]] = [[] for _ in inputs.questions]
-        for place, value in zip(owners, self._unit_scores(rows, masks), strict=True):
-            token_logprobs[place].append(value)
+        for row, value in zip(owners, self._unit_scores(sequences, masks), strict=True):
+            token_logprobs[row].append(value)
         scores = [sum(values) / (len(values) if self.variant == "official" else 1) for values in token_logprobs]
         return MetricResult(scores, {"token_logprobs": token_logprobs})
 
-    def _cut(self, text: str, context: list[int], answer: str, taken: int) -> list[int]:
-        """Return the tokens of the context that fit beside ``taken`` others."""
-        room = max(0, self.model.max_tokens - taken)
+    def _cut(self, text: str, context: list[int], answer: str, others: int) -> list[int]:
+        """Return the tokens of the context that fit next to ``others`` other tokens."""
+        room = max(0, self.model.max_tokens - others)
         if len(context) <= room:
             return context
         self.truncated += 1
@@ -167,7 +167,7 @@ class QAScore(Metric):
             ids, lengths = self.model.pad([rows[at] for at in batch], self.model.tokenizer.pad_token_id)
             real = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
             masked = torch.zeros_like(real)
-            copy = [place for place, at in enumerate(batch) for _ in masks[at]]
+            copy = [row for row, at in enumerate(batch) for _ in masks[at]]
             masked[copy, [position for at in batch for position in masks[at]]] = True
             inputs = ids.masked_fill(masked, self.model.tokenizer.mask_token_id)
             hidden, head = self.model.states(input_ids=inputs, attention_mask=real.long())

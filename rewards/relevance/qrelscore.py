@@ -35,7 +35,7 @@ _VARIANTS: dict[str, dict[str, Any]] = {
         "scope": "context",
     },
 }
-"""What the two variants choose where the caller does not."""
+"""The options of the two variants where the caller gives None."""
 
 _CHOICES = {
     "attention": ("hard", "weighted", "raw"),
@@ -54,7 +54,7 @@ class QRelScore(Metric):
     With question tokens m, context tokens n, encoder layers l, hidden states h_l (the output of layer l) and
     a_l[m, n] = the attention of layer l from m to n, maximum over heads, in ``[CLS] question [SEP] context [SEP]``:
 
-    ``variant="official"`` (the released code, to 1e-5; what was validated against people):
+    ``variant="official"`` (the released code, to 1e-5; the form that was validated against human ratings):
 
     - ``lrm`` = mean over l of mean over m of cos(h_l(m), h_l(n*)), n* = argmax_n a_l[m, n]. The size of the attention
       is not used; the last question token and the last context token are left out. In [-1, 1].
@@ -62,7 +62,7 @@ class QRelScore(Metric):
       conf_prompt = conf("question context"): question tokens count too.
     - ``grg`` = max(0, (conf_prompt - conf_base) / conf_base). score = 2 lrm grg / (lrm + grg + 1e-8).
 
-    ``variant="paper"`` (its equations to the letter):
+    ``variant="paper"`` (its equations, literally):
 
     - ``lrm`` = mean over l of mean over m of max_n a'_l[m, n] cos(h_l(m), h_l(n)), with a' = a normalised over the
       context tokens. It is of order 1 / (number of context tokens) where attention is flat. In [-1, 1].
@@ -71,11 +71,12 @@ class QRelScore(Metric):
 
     Where the released code crashes or gives NaN, ``official`` differs from it: a question of zero or one token, a
     context of zero or one token, or a question that fills the encoder has ``lrm`` 0, so score 0. A text too long for
-    the decoder is scored as the paper says, in pieces: the context is cut into the largest pieces that fit behind the
-    question, each piece is scored as a context of its own, and the gains are averaged; where nothing fits, ``grg`` 0.
+    the decoder is scored as the paper says, in pieces: the context is cut into the largest pieces that fit after the
+    question, each piece is scored as a separate context, and the gains are averaged; where no piece fits, ``grg`` is
+    0.
 
     The score has no unit. Both formulas stay below 2 and above 0 while ``lrm`` is positive, as with every trained
-    BERT; a negative ``lrm`` gives what the formula gives, which has no bound, so none is declared.
+    BERT; for a negative ``lrm`` the formula has no bound, so no bounds are declared.
 
     Cost: one encoder pass over question and context and one decoder pass over them for each pair, one decoder pass
     for each distinct context.
@@ -83,14 +84,14 @@ class QRelScore(Metric):
     Args:
         encoder: encoder whose attention can be read (BERT, RoBERTa, …), a local folder or a Hub name.
         decoder: causal language model, a local folder or a Hub name.
-        variant: ``"official"`` or ``"paper"``: what each switch below takes when it is None.
-        attention: ``"hard"`` gives weight 1 to the context token attended to most and 0 to the others (official),
-            ``"weighted"`` normalises over the context (paper), ``"raw"`` takes the attention as it is.
+        variant: ``"official"`` or ``"paper"``: the value of each option below that is None.
+        attention: ``"hard"`` gives weight 1 to the context token with the highest attention and 0 to the others
+            (official), ``"weighted"`` normalises over the context (paper), ``"raw"`` uses the attention unchanged.
         aggregation: over a question token's context tokens: ``"max"`` of weight times cosine, ``"mean"`` (the weighted
             sum), or ``"mover"``: the largest sum of flow times weight times cosine over flows with row sums 1/M and
             column sums 1/N (needs POT). With hard attention one context token is left, and max and mean agree.
         layers: ``"all"``, ``"first"``, ``"middle"``, ``"last"`` (one layer), ``"first_half"``, ``"second_half"``, or
-            numbers from 1 to L. The embedding layer is none.
+            numbers from 1 to L. The embedding layer does not count.
         power: exponent p of the power mean over layers; 1 is the mean, "inf" the maximum. Unless p is 1, a layer's
             negative value counts as 0.
         last_tokens: ``"skip"`` leaves the last token of question and context out of the local part (official),
@@ -105,7 +106,7 @@ class QRelScore(Metric):
         baselines: values of random pairs, subtracted from both parts (`rewards.relevance.baselines`): ``"released"``,
             a file from ``rl-qg baselines``, or ``{"lrm": 0.26, "grg": 0.01}``. A rescaled part is at least 0.
         references: whether to score against references too (Ref-QRelScore): the harmonic mean of QRelScore and of
-            the best QRelScore among the references, each taking the context's place.
+            the best QRelScore among the references, each used as the context.
         batch_size: sequences per forward pass.
         device: where to run; None takes the current GPU if there is one, else the CPU.
         dtype: floating-point type of the models.
@@ -220,10 +221,10 @@ class QRelScore(Metric):
         self.globally.reset_cache()
 
     def explain(self, question: str, context: str) -> Explanation:
-        """Say where the score of one question comes from, token by token (`rewards.relevance.explanation`).
+        """Explain the score of one question, token by token (`rewards.relevance.explanation`).
 
         Raises:
-            MetricInputError: something other than text, or nothing left to compare.
+            MetricInputError: something other than text, or no token to compare.
         """
         return explain(self, question, context)
 
@@ -247,7 +248,7 @@ class QRelScore(Metric):
 
 
 def _chosen(variant: str, given: Mapping[str, str | None]) -> dict[str, str]:
-    """Return every switch, the variant's own where None was given."""
+    """Return every option, with the variant's default where None was given."""
     if variant not in _VARIANTS:
         raise MetricInputError(f"qrelscore: variant {variant!r} does not exist; use official or paper")
     chosen = {"aggregation": "max", "gain": "relative", **_VARIANTS[variant]}
@@ -265,5 +266,5 @@ def _number(power: float | str) -> float:
     except (TypeError, ValueError):
         number = float("nan")
     if number != number:
-        raise MetricInputError(f"qrelscore: power {power!r} is no number; use 1 for the mean, inf for the maximum")
+        raise MetricInputError(f"qrelscore: power {power!r} is not a number; use 1 for the mean, inf for the maximum")
     return number

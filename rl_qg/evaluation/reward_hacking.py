@@ -31,14 +31,14 @@ FEWEST = 4  # evaluations: with fewer, one noisy value decides
 
 
 @dataclass(frozen=True)
-class Change:
+class SeriesChange:
     """Where a series began and where it ended: medians of its first and of its last evaluations."""
 
     start: float
     end: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Change | None":
+    def of(cls, values: Sequence[float]) -> "SeriesChange | None":
         """None for fewer than four finite values: there one noisy evaluation could decide."""
         finite = [value for value in values if math.isfinite(value)]
         if len(finite) < FEWEST:
@@ -48,7 +48,7 @@ class Change:
 
 def rises(reward: Sequence[float]) -> bool:
     """Return whether a reward grew over a stage by more than 1 % of its start."""
-    gain = Change.of(reward)
+    gain = SeriesChange.of(reward)
     return gain is not None and gain.end - gain.start > _RISE * abs(gain.start)
 
 
@@ -68,7 +68,7 @@ def diverges(
     own unit; with `direction` 0 both ways are worse, and 2.5 times the tolerance is allowed. Series of fewer than four
     finite values never count as diverging.
     """
-    change = Change.of(other)
+    change = SeriesChange.of(other)
     if change is None or not rises(reward):
         return False
     moved = change.end - change.start
@@ -77,11 +77,11 @@ def diverges(
     return -direction * moved > max(tolerance * abs(change.start), least)
 
 
-def divergences(reward: Sequence[float], others: Mapping[str, Sequence[float]]) -> dict[str, Change]:
+def divergences(reward: Sequence[float], others: Mapping[str, Sequence[float]]) -> dict[str, SeriesChange]:
     """Return the measures of `DIRECTION` among `others` that diverge from the optimised reward, and their changes."""
     diverging = {}
     for name, values in others.items():
-        change = Change.of(values)
+        change = SeriesChange.of(values)
         tolerance, least = _TOLERANCES.get(name, TOLERANCE), LEAST.get(name, 0.0)
         if change is not None and diverges(reward, values, DIRECTION[name], tolerance=tolerance, least=least):
             diverging[name] = change

@@ -195,7 +195,7 @@ def test_against_the_context(folders, rows):
 def test_blocks_bound_memory_and_change_nothing(folders, rows, monkeypatch):
     metric = BERTScore(folders["bert"], layer=2)
     want = metric.score(rows["questions"], references=rows["references"]).scores
-    monkeypatch.setattr(token_embeddings, "NUMBERS_KEPT", 16 * 30)
+    monkeypatch.setattr(token_embeddings, "NUMBERS_AT_ONCE", 16 * 30)
     sizes = []
     read = metric._embed.states
     monkeypatch.setattr(metric._embed, "states", lambda ids: sizes.append(sum(map(len, ids))) or read(ids))
@@ -241,8 +241,8 @@ def test_load_and_what_is_refused(folders, tmp_path):
         ({"rescale": 1.0}, "no cosine below 1"),
         ({"rescale": [0.5]}, r"rescale \[0.5\] is out of range; give a number"),
         ({"rescale": tmp_path / "table.tsv"}, "no baselines of layer 2"),
-        ({"idf": [1, 2]}, r"idf=\[1, 2\] is no list of texts"),
-        ({"idf": 5}, "idf=5 is no list of texts"),
+        ({"idf": [1, 2]}, r"idf=\[1, 2\] is not a list of texts"),
+        ({"idf": 5}, "idf=5 is not a list of texts"),
         ({"model": folders["gpt2"]}, "a BERT-like encoder is needed"),
     ]:
         with pytest.raises(MetricInputError, match=message) as caught:

@@ -234,7 +234,7 @@ def test_baselines_and_powers_are_told(folders):
 @pytest.mark.parametrize(
     ("question", "context", "message"),
     [
-        ("Who", "The town of Arlen", "nothing to explain: no token of the question or of the context"),
+        ("Who", "The town of Arlen", "nothing to explain: there is no token of the question or of the context"),
         ("Who is it?", "", "nothing to explain"),
         ("Who is it?", None, r"contexts\[0\] is NoneType, not text"),
         (3, "The town", r"questions\[0\] is int, not text"),

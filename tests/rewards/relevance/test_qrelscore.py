@@ -352,7 +352,7 @@ def test_other_encoders_and_half_precision(folders, rows):
         ({"layers": "upper"}, "layers 'upper' does not exist; use one of all, first"),
         ({"layers": [3]}, r"layers \[3\] do not fit the encoder; give different numbers from 1 to 2"),
         ({"layers": []}, "do not fit the encoder"),
-        ({"power": "two"}, "power 'two' is no number"),
+        ({"power": "two"}, "power 'two' is not a number"),
         ({"baselines": "released", "variant": "paper"}, "belong to variant='official' unchanged"),
         ({"baselines": {"lrm": 1.2}}, "baselines: lrm=1.2 is neither"),
         ({"encoder": "gpt2"}, "a BERT-like encoder is needed here"),

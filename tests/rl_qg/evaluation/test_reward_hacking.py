@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rl_qg.evaluation.reward_hacking import Change, divergences, diverges
+from rl_qg.evaluation.reward_hacking import SeriesChange, divergences, diverges
 
 RISING = [0.30, 0.31, 0.32, 0.35, 0.37, 0.40]
 FLAT = [0.30, 0.31, 0.29, 0.30, 0.30, 0.30]
@@ -55,12 +55,14 @@ def test_noise_alone_is_no_divergence():
 def test_a_fraction_that_starts_at_zero_needs_more_than_a_few_questions():
     assert diverges(RISING, [0, 0, 0, 0.02, 0.02, 0.02], -1)
     assert not divergences(RISING, {"no_question_mark": [0, 0, 0, 0.02, 0.02, 0.02]})
-    assert divergences(RISING, {"no_question_mark": [0, 0, 0, 0.2, 0.3, 0.3]}) == {"no_question_mark": Change(0, 0.3)}
+    assert divergences(RISING, {"no_question_mark": [0, 0, 0, 0.2, 0.3, 0.3]}) == {
+        "no_question_mark": SeriesChange(0, 0.3)
+    }
 
 
 def test_divergences_name_the_measures_that_got_worse():
     diverging = divergences(RISING, {"bleu4": FALLING, "rouge_l": FALLING[::-1], "length_words": [10.0] * 6})
-    assert diverging == {"bleu4": Change(start=0.175, end=0.130)}
+    assert diverging == {"bleu4": SeriesChange(start=0.175, end=0.130)}
 
 
 def test_a_second_reward_may_lose_less_than_other_measures():
@@ -69,8 +71,8 @@ def test_a_second_reward_may_lose_less_than_other_measures():
 
 
 def test_four_evaluations_are_needed_to_speak_of_a_change():
-    assert Change.of([1.0, 2.0, math.nan, 3.0]) is None
-    assert Change.of([1.0, 2.0, 3.0, 4.0]) == Change(2.0, 3.0)
+    assert SeriesChange.of([1.0, 2.0, math.nan, 3.0]) is None
+    assert SeriesChange.of([1.0, 2.0, 3.0, 4.0]) == SeriesChange(2.0, 3.0)
 
 
 def test_a_change_below_one_bleu_point_is_too_small_to_matter():
