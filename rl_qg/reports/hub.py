@@ -1,4 +1,4 @@
-"""A finished run on the Hugging Face Hub: the final model with its card."""
+"""Uploads the final model of a run, with its card, to the Hugging Face Hub."""
 
 import logging
 from pathlib import Path
@@ -20,16 +20,18 @@ def check_repository(name: str | None) -> None:
     try:
         validate_repo_id(name)
     except HFValidationError:
-        raise InputError(f"training.hub_model={name}: no name of a Hub repository; write it as me/bart-qg") from None
+        raise InputError(
+            f"training.hub_model={name}: not a name of a Hub repository; write it as me/bart-qg"
+        ) from None
 
 
 def publish(run_folder: Path, repository: str | None, *, api: Any = None) -> list[Path]:
-    """Write the model cards of a run, and upload its final model to `repository` when there is one; for the main
-    process alone. May be called again, when more is known of the run.
+    """Write the model cards of a run, and upload its final model to `repository` when one is given; for the main
+    process alone. May be called again when the run has more files.
 
     Args:
         run_folder: of a complete run.
-        repository: such as `me/bart-qg`, made when it is not there yet.
+        repository: such as `me/bart-qg`, created when it does not exist.
         api: a `huggingface_hub.HfApi`; None for the usual one, with the login of `hf auth login` or `HF_TOKEN`.
     """
     cards = write_model_card(run_folder)
@@ -40,7 +42,7 @@ def publish(run_folder: Path, repository: str | None, *, api: Any = None) -> lis
 
 
 def finish_publishing(run_folder: Path, repository: str | None) -> None:
-    """As `publish`, where a kill came before the cards of a complete run were written; else nothing."""
+    """Do what `publish` does, if a complete run was killed before its cards were written."""
     models = [run_folder / name for name in ("ce", "scst") if (run_folder / name).is_dir()]
     if any(not (model / "README.md").exists() for model in models):
         publish(run_folder, repository)
@@ -50,7 +52,7 @@ def _upload(folder: Path, repository: str, api: Any) -> None:
     try:
         api.create_repo(repository, exist_ok=True)
         api.upload_folder(repo_id=repository, folder_path=folder, commit_message="rl-qg: model and card")
-    except Exception as error:  # whatever it is, the run is complete and stays so
+    except Exception as error:  # of any kind: the run is complete without the upload
         lines = str(error).strip().splitlines() or [type(error).__name__]
         log.warning(
             "training.hub_model=%s: not uploaded (%s); the run is complete: hf upload %s %s uploads it later",

@@ -1,4 +1,4 @@
-"""The card says what the files of the run say, its snippet runs, and the Hub gets it or says so in a line."""
+"""The card has what the files of the run have, its snippet runs, and it is uploaded or one line says why not."""
 
 import contextlib
 import io
@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 from huggingface_hub import ModelCard
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2LMHeadModel
 
 from rl_qg.data.splits import Splits
 from rl_qg.generation.generator import QuestionGenerator
@@ -24,18 +24,17 @@ from rl_qg.settings import PeftSettings, Settings
 from rl_qg.training import stages as stage
 from tests.questions import example
 from tests.rl_qg.training.test_trainer import WordReward, data
-from tests.tiny_models import tiny_bart, tiny_t5, word_tokenizer
+from tests.tiny_models import tiny, tiny_bart, tiny_t5, word_tokenizer
 
 PASSAGE, ANSWER = "The old bridge was built by Paula Klein in 1874.", "Paula Klein"
 
 
 def model_in(folder: Path, kind: str) -> None:
     tokenizer = word_tokenizer(f"{PASSAGE} who what ? <unk> Question: generate", template="$A </s>")
-    causal = {"n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 64, "bos_token_id": 0, "eos_token_id": 2}
     if kind == "gpt2":
         tokenizer = word_tokenizer(f"{PASSAGE} who what ? Question:", template="$A")
-        torch.manual_seed(2)
-        model: Any = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), pad_token_id=1, **causal))  # type: ignore[arg-type]
+        special = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
+        model: Any = tiny(GPT2LMHeadModel, len(tokenizer), hidden=32, spread=0.02, seed=2, **special)
     else:
         model = {"bart": tiny_bart, "t5": tiny_t5}[kind](len(tokenizer), seed=2)
     add_highlight(tokenizer, model)
@@ -49,7 +48,7 @@ def model_in(folder: Path, kind: str) -> None:
 
 
 def run(folder: Path, kind: str = "bart", **changes: Any) -> Path:
-    """A run folder as the commands leave it after training."""
+    """A run folder as the commands write it in training."""
     settings = replace(Settings(output_dir=str(folder)), reward={"_target_": "qrelscore"}, **changes)
     settings.model.path = settings.model.path if "model" in changes else "facebook/bart-base"
     settings.scst.kl_coefficient, settings.scst.max_new_tokens = 0.25, 7
@@ -112,7 +111,7 @@ def test_the_front_matter_is_what_the_hub_reads(tmp_path: Path) -> None:
     assert "reinforcement-learning" not in ModelCard(card(tmp_path / "run", "ce")).data.to_dict()["tags"]
 
 
-def test_the_text_tells_data_settings_and_results(tmp_path: Path) -> None:
+def test_the_text_has_data_settings_and_results(tmp_path: Path) -> None:
     evaluation(run(tmp_path / "run", peft=PeftSettings("lora", r=8)))
     text = card(tmp_path / "run")
     for line in (
@@ -129,13 +128,13 @@ def test_the_text_tells_data_settings_and_results(tmp_path: Path) -> None:
         "the terms of both hold",
     ):
         assert line in text, line
-    assert "somebody" not in text  # absolute paths tell of the machine
+    assert "somebody" not in text  # absolute paths would describe a machine
     ce = card(tmp_path / "run", "ce")
     assert "| Optimised reward | 0.300 (0.200 to 0.400) | 0.900 (0.800 to 1.000) |" in ce
     assert "kl_coefficient" not in ce and "may have been" not in ce
 
 
-def test_a_hacked_reward_is_told(tmp_path: Path) -> None:
+def test_a_hacked_reward_is_reported(tmp_path: Path) -> None:
     folder = run(tmp_path / "run")
     assert "too few evaluations" in card(folder)
     metrics(folder, [0.30, 0.30, 0.29, 0.20, 0.12, 0.10, 0.09])
@@ -145,7 +144,7 @@ def test_a_hacked_reward_is_told(tmp_path: Path) -> None:
     assert "may have been hacked" not in card(folder) and "proves nothing" in card(folder)
 
 
-def test_of_a_kept_model_the_results_are_those_of_its_step(tmp_path: Path) -> None:
+def test_results_of_a_kept_model_are_those_of_its_step(tmp_path: Path) -> None:
     folder = run(tmp_path / "run")
     metrics(folder, [0.30, 0.33, 0.35, 0.20, 0.12])
     kept = {"measure": "bleu4", "value": 0.35, "step": 3}
@@ -155,7 +154,7 @@ def test_of_a_kept_model_the_results_are_those_of_its_step(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["bart", "t5", "gpt2"])
-def test_the_snippet_runs_and_asks_what_the_policy_asks(tmp_path: Path, kind: str) -> None:
+def test_the_snippet_runs_and_generates_what_the_policy_generates(tmp_path: Path, kind: str) -> None:
     folder = run(tmp_path / "run", kind)
     (code,) = re.findall(r"```python\n(.*?)```", card(folder), re.DOTALL)
     printed = io.StringIO()
@@ -166,7 +165,7 @@ def test_the_snippet_runs_and_asks_what_the_policy_asks(tmp_path: Path, kind: st
     assert expected and printed.getvalue().strip() == expected
 
 
-def test_training_leaves_cards(tmp_path: Path) -> None:
+def test_training_writes_cards(tmp_path: Path) -> None:
     folder = run(tmp_path / "run", "bart")
     (folder / "trained.json").unlink()
     settings = yaml.safe_load((folder / "config.yaml").read_text())
@@ -229,7 +228,7 @@ def test_on_the_hub_the_card_names_the_repository(tmp_path: Path) -> None:
     assert "me/bart-qg" not in card(folder, "ce")
 
 
-def test_a_hub_out_of_reach_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_hub_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = run(tmp_path / "run")
     with caplog.at_level(logging.INFO):
         publish(folder, "me/bart-qg", api=FakeHub(ConnectionError("no route\nto host")))

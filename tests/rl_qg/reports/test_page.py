@@ -1,6 +1,5 @@
 import json
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -10,155 +9,9 @@ from rl_qg.reports.plots import interval_plot
 from rl_qg.reports.run_files import JsonObject, Metrics, ReportedMean
 from rl_qg.reports.training_plots import moving_mean
 from rl_qg.runtime.errors import InputError
+from tests.rl_qg.reports.run_folders import FILES, NASTY, evaluation, interval, metrics, page_of, write
 
 SECTIONS = ("headline", "curves", "samples", "funnel", "qa", "data", "record")
-NASTY = "Who wrote <script>alert('x')</script> & \"Hamlet\"?"
-VOID = {"meta", "link", "br", "img", "hr", "input"}
-
-
-class Page(HTMLParser):
-    """What a browser would see: ids, addresses, tags, visible text, and tags that were never closed."""
-
-    def __init__(self, text):
-        super().__init__(convert_charrefs=True)
-        self.source, self.ids, self.addresses, self.tags, self.words, self.open = text, [], [], [], [], []
-        self.feed(text)
-        self.text = " ".join(" ".join(self.words).split())
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.open += [] if tag in VOID else [tag]
-        self._note(attrs)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append(tag)
-        self._note(attrs)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if not self.open or self.open[-1] != "style":
-            self.words.append(data)
-
-    def _note(self, attrs):
-        for name, value in attrs:
-            if name == "id":
-                self.ids.append(value)
-            if name in ("src", "href", "xlink:href", "action", "data", "srcset"):
-                self.addresses.append(value)
-
-
-def interval(mean, half, n=50):
-    return {"mean": mean, "low": mean - half, "high": mean + half, "n": n}
-
-
-def evaluation():
-    sample = {
-        "id": "q1",
-        "context": "Before it. " * 40 + "The play was written by Shakespeare in London." + " After it." * 40,
-        "answer": "Shakespeare",
-        "answer_start": 464,
-        "gold": "Who wrote the play?",
-        "ce": NASTY,
-        "scst": "Who was it that wrote the play in London?",
-        "reward_gold": 0.31,
-        "reward_ce": 0.2213,
-        "reward_scst": 0.4567,
-    }
-    return {
-        "examples": 50,
-        "passages": 20,
-        "reward_signature": "qrelscore|variant:official|version:0.1.0",
-        "models": {
-            "ce": {
-                "bleu4": interval(0.1743, 0.015),
-                "bleu_signature": "bleu|order:4|set:corpus",
-                "reward": interval(0.31, 0.02),
-            },
-            "scst": {"bleu4": 0.18, "reward": interval(0.36, 0.02), "length_words": 11.25, "distinct_questions": 0.96},
-            "gold": {"reward": interval(0.33, 0.02)},
-        },
-        "difference": {"of": "scst - ce", "reward": interval(0.05, 0.01)},
-        "samples": [sample],
-    }
-
-
-def metrics(ce=30, scst=30):
-    lines = []
-    for step in range(1, ce + scst + 1):
-        line = {"step": step, "epoch": step / 30, "stage": "ce" if step <= ce else "scst", "loss": 3 / step}
-        line |= {"loss_ce": 3 / step, "lambda": 0.0, "grad_norm": 1.0, "learning_rate": 1e-4, "seconds_update": 0.5}
-        if step > ce:
-            line |= {"lambda": (step - ce) / scst, "loss_scst": -0.1, "reward_sample": 0.2, "reward_greedy": 0.3}
-            line |= {"advantage": -0.1, "length_gold": 9.0, "length_sample": 10.0, "length_greedy": 8.0}
-            line |= {"seconds_rollout": 0.25, "seconds_reward": 0.125}
-        lines.append(line)
-        if step % 10 == 0:
-            head = {key: line[key] for key in ("step", "epoch", "stage")}
-            lines.append({**head, "eval_loss": 1.0, "eval_reward_greedy": 0.25})
-    return lines
-
-
-def reader(em, f1, total=80):
-    return {
-        "exact_match": em,
-        "f1": f1,
-        "total": total,
-        "seeds": [{"seed": k, "exact_match": em + k - 1, "f1": f1 + k - 1} for k in range(3)],
-        "intervals": {"exact_match": [em - 4, em + 4], "f1": [f1 - 3, f1 + 3]},
-    }
-
-
-FILES = {
-    "run.json": {
-        "command": ["rl-qg", "pipeline", "output_dir=runs/my run"],
-        "started": "2026-01-02T03:04:05+00:00",
-        "code": {"commit": "0123456789abcdef", "dirty": True},
-        "seed": 13,
-        "versions": {"torch": "2.13.0"},
-        "hardware": {"accelerators": []},
-        "data": {"train.json": "ab" * 32},
-        "leakage": {
-            "train_passages": 61,
-            "validation_passages": 20,
-            "shared_passages": 0,
-            "train_examples_dropped": 0,
-        },
-        "data_report": {"train": {"read": 1300, "kept": 1288, "dropped": {"no answer": {"count": 12, "ids": ["a"]}}}},
-    },
-    "evaluation.json": evaluation(),
-    "augmented.report.json": {
-        "gold": 1200,
-        "candidates": 9600,
-        "dropped": {"no question mark": 2400, "question repeats human data": 1200},
-        "kept": 6000,
-        "sampled": 4000,
-        "requested": 4000,
-    },
-    "qa/gold/qa_metrics.json": reader(51.5, 61.8),
-    "qa/augmented/qa_metrics.json": reader(55.0, 65.2),
-    "qa/comparison.json": {"difference": {"exact_match": interval(3.5, 4.0), "f1": interval(3.4, 1.6)}},
-}
-
-
-def write(folder, **changes):
-    """A run folder; `changes` maps a file name to other content, or to None to leave the file out."""
-    texts = {name: json.dumps(value) for name, value in FILES.items()}
-    texts["metrics.jsonl"] = "".join(json.dumps(line) + "\n" for line in metrics())
-    texts["config.yaml"] = "seed: 13\nmodel:\n  path: miniature:bart\n"
-    texts["questions.jsonl"] = '{"id": "q1"}\n' * 9600
-    texts |= {name: json.dumps(value) if isinstance(value, dict) else value for name, value in changes.items()}
-    for name, text in texts.items():
-        if text is not None:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8")
-    return folder
-
-
-def page_of(*folders, output):
-    write_report(folders, output)
-    return Page(output.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +44,7 @@ def test_every_section_is_there(whole):
         assert title in page.words
 
 
-def test_numbers_stand_with_their_intervals_signatures_and_counts(whole):
+def test_numbers_have_their_intervals_signatures_and_counts(whole):
     _, page = whole
     for text in (
         "0.31 → 0.36",
@@ -262,6 +115,18 @@ def test_summary_holds_the_headline_numbers(whole):
     }
 
 
+@pytest.mark.parametrize(
+    ("resampled", "shown"), [("passages", "passages"), ("questions", "questions"), (None, "questions")]
+)
+def test_the_notes_say_what_the_intervals_resample(tmp_path, resampled, shown):
+    changes = {
+        name: {**FILES[name], "resampled": resampled} for name in ("evaluation.json", "qa/gold/qa_metrics.json")
+    }
+    page = page_of(write(tmp_path / "run", **changes), output=tmp_path / "report.html")
+    assert f"95 % bootstrap intervals over {shown}; differences are paired" in page.text
+    assert f"95 % bootstrap intervals over {shown}; rings" in page.text
+
+
 @pytest.mark.parametrize("missing", [*FILES, "metrics.jsonl", "config.yaml", "questions.jsonl"])
 def test_any_one_file_may_be_missing(tmp_path, missing):
     folder = write(tmp_path / "run", **{missing: None})
@@ -279,23 +144,23 @@ def test_all_other_files_may_be_missing(tmp_path, only):
 
 
 def test_a_run_of_cross_entropy_alone(tmp_path):
-    judged = evaluation()
-    del judged["models"]["scst"], judged["difference"], judged["samples"][0]["scst"]
+    result = evaluation()
+    del result["models"]["scst"], result["difference"], result["samples"][0]["scst"]
     lines = "".join(json.dumps(line) + "\n" for line in metrics(ce=40, scst=0))
-    folder = write(tmp_path / "run", **{"evaluation.json": judged, "metrics.jsonl": lines})
+    folder = write(tmp_path / "run", **{"evaluation.json": result, "metrics.jsonl": lines})
     page = page_of(folder, output=tmp_path / "report.html")
     assert "Advantage" not in page.words
     assert "BLEU-4, CE" in page.text and "BLEU-4, CE → SCST" not in page.text
     assert write_summary(folder)["reward"]["difference"] is None
 
 
-def test_what_was_not_measured_is_not_called_clean(tmp_path):
+def test_a_leakage_check_without_a_count_is_not_called_clean(tmp_path):
     record = {**FILES["run.json"], "leakage": {"train_passages": 61}}
     page = page_of(write(tmp_path / "run", **{"run.json": record}), output=tmp_path / "report.html")
     assert "no shared passage" not in page.text
 
 
-def test_shared_passages_that_stayed_in_training_are_called_so(tmp_path):
+def test_shared_passages_that_stayed_in_training_are_reported(tmp_path):
     leakage = {"shared_passages": 3, "train_examples_dropped": 0}
     page = page_of(
         write(tmp_path / "run", **{"run.json": {**FILES["run.json"], "leakage": leakage}}),
@@ -329,7 +194,7 @@ def test_a_broken_file_is_named(tmp_path, name, text, where):
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_folder_that_holds_no_run_is_an_input_error(tmp_path):
+def test_a_folder_without_a_run_is_an_input_error(tmp_path):
     with pytest.raises(InputError, match="no such folder"):
         write_report([tmp_path / "absent"], tmp_path / "report.html")
     with pytest.raises(InputError, match="none of the files of a run"):
@@ -358,14 +223,14 @@ def test_rewards_of_different_metrics_are_kept_apart(tmp_path):
     assert page.words.count("Greedy reward A") == page.words.count("Greedy reward B") == 1
 
 
-def test_runs_on_different_data_are_called_so(tmp_path):
+def test_runs_on_different_data_are_reported(tmp_path):
     other = {**FILES["run.json"], "data": {"train.json": "cd" * 32}}
     bare = {"metrics.jsonl": None}
     runs = write(tmp_path / "a", **bare), write(tmp_path / "b", **{"run.json": other}, **bare)
     assert "These runs read different data" in page_of(*runs, output=tmp_path / "report.html").text
 
 
-def test_runs_of_the_same_name_are_told_apart(tmp_path):
+def test_runs_of_the_same_name_are_shown_by_their_paths(tmp_path):
     bare = {"metrics.jsonl": None}
     runs = write(tmp_path / "a" / "run", **bare), write(tmp_path / "b" / "run", **bare)
     page = page_of(*runs, output=tmp_path / "report.html")
@@ -378,17 +243,17 @@ def test_the_same_files_give_the_same_page(tmp_path):
     assert pages[0] == pages[1]
 
 
-def test_moving_mean_against_the_slow_way():
+def test_moving_mean_against_a_direct_computation():
     values = np.random.default_rng(0).normal(size=50).tolist()
-    slow = [np.mean(values[max(0, i - 3) : i + 4]) for i in range(50)]
-    assert moving_mean(values, 7) == pytest.approx(slow)
+    expected = [np.mean(values[max(0, i - 3) : i + 4]) for i in range(50)]
+    assert moving_mean(values, 7) == pytest.approx(expected)
     assert moving_mean(values, 1) == pytest.approx(values)
 
 
 def test_series_leave_out_what_is_missing_or_not_finite(tmp_path):
     lines = [{"step": 1, "a": 1.0}, {"step": 2}, {"step": 3, "a": float("nan")}, {"step": 4, "a": 4}]
-    found = Metrics(tuple(JsonObject(tmp_path, line) for line in lines)).series("a")
-    assert found == ([1, 4], [1.0, 4])
+    series = Metrics(tuple(JsonObject(tmp_path, line) for line in lines)).series("a")
+    assert series == ([1, 4], [1.0, 4])
 
 
 def test_plots_keep_text_as_text_and_take_the_colours_of_the_page():

@@ -19,7 +19,7 @@ from rl_qg.studies.study_data import ResourceData, StudyExamples
 from rl_qg.studies.study_file import read_study
 from rl_qg.studies.study_output import write_study_output
 from tests.questions import example
-from tests.rl_qg.reports.test_page import Page
+from tests.rl_qg.reports.run_folders import Page
 
 FILE = """
 output_dir: OUT

@@ -1,0 +1,154 @@
+"""Run folders for the tests of the report, and the report as a browser would read it."""
+
+import json
+from html.parser import HTMLParser
+
+from rl_qg.reports.page import write_report
+
+NASTY = "Who wrote <script>alert('x')</script> & \"Hamlet\"?"
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """What a browser would see: ids, addresses, tags, visible text, and tags that were never closed."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.source, self.ids, self.addresses, self.tags, self.words, self.open = text, [], [], [], [], []
+        self.feed(text)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.open += [] if tag in VOID else [tag]
+        self._note(attrs)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self._note(attrs)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] != "style":
+            self.words.append(data)
+
+    def _note(self, attrs):
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("src", "href", "xlink:href", "action", "data", "srcset"):
+                self.addresses.append(value)
+
+
+def interval(mean, half, n=50):
+    return {"mean": mean, "low": mean - half, "high": mean + half, "n": n}
+
+
+def evaluation():
+    sample = {
+        "id": "q1",
+        "context": "Before it. " * 40 + "The play was written by Shakespeare in London." + " After it." * 40,
+        "answer": "Shakespeare",
+        "answer_start": 464,
+        "gold": "Who wrote the play?",
+        "ce": NASTY,
+        "scst": "Who was it that wrote the play in London?",
+        "reward_gold": 0.31,
+        "reward_ce": 0.2213,
+        "reward_scst": 0.4567,
+    }
+    return {
+        "examples": 50,
+        "passages": 20,
+        "reward_signature": "qrelscore|variant:official|version:0.1.0",
+        "models": {
+            "ce": {
+                "bleu4": interval(0.1743, 0.015),
+                "bleu_signature": "bleu|order:4|set:corpus",
+                "reward": interval(0.31, 0.02),
+            },
+            "scst": {"bleu4": 0.18, "reward": interval(0.36, 0.02), "length_words": 11.25, "distinct_questions": 0.96},
+            "gold": {"reward": interval(0.33, 0.02)},
+        },
+        "difference": {"of": "scst - ce", "reward": interval(0.05, 0.01)},
+        "samples": [sample],
+    }
+
+
+def metrics(ce=30, scst=30):
+    lines = []
+    for step in range(1, ce + scst + 1):
+        line = {"step": step, "epoch": step / 30, "stage": "ce" if step <= ce else "scst", "loss": 3 / step}
+        line |= {"loss_ce": 3 / step, "lambda": 0.0, "grad_norm": 1.0, "learning_rate": 1e-4, "seconds_update": 0.5}
+        if step > ce:
+            line |= {"lambda": (step - ce) / scst, "loss_scst": -0.1, "reward_sample": 0.2, "reward_greedy": 0.3}
+            line |= {"advantage": -0.1, "length_gold": 9.0, "length_sample": 10.0, "length_greedy": 8.0}
+            line |= {"seconds_rollout": 0.25, "seconds_reward": 0.125}
+        lines.append(line)
+        if step % 10 == 0:
+            head = {key: line[key] for key in ("step", "epoch", "stage")}
+            lines.append({**head, "eval_loss": 1.0, "eval_reward_greedy": 0.25})
+    return lines
+
+
+def reader(em, f1, total=80):
+    return {
+        "exact_match": em,
+        "f1": f1,
+        "total": total,
+        "seeds": [{"seed": k, "exact_match": em + k - 1, "f1": f1 + k - 1} for k in range(3)],
+        "intervals": {"exact_match": [em - 4, em + 4], "f1": [f1 - 3, f1 + 3]},
+    }
+
+
+FILES = {
+    "run.json": {
+        "command": ["rl-qg", "pipeline", "output_dir=runs/my run"],
+        "started": "2026-01-02T03:04:05+00:00",
+        "code": {"commit": "0123456789abcdef", "dirty": True},
+        "seed": 13,
+        "versions": {"torch": "2.13.0"},
+        "hardware": {"accelerators": []},
+        "data": {"train.json": "ab" * 32},
+        "leakage": {
+            "train_passages": 61,
+            "validation_passages": 20,
+            "shared_passages": 0,
+            "train_examples_dropped": 0,
+        },
+        "data_report": {"train": {"read": 1300, "kept": 1288, "dropped": {"no answer": {"count": 12, "ids": ["a"]}}}},
+    },
+    "evaluation.json": evaluation(),
+    "augmented.report.json": {
+        "gold": 1200,
+        "candidates": 9600,
+        "dropped": {"no question mark": 2400, "question repeats human data": 1200},
+        "kept": 6000,
+        "sampled": 4000,
+        "requested": 4000,
+    },
+    "qa/gold/qa_metrics.json": reader(51.5, 61.8),
+    "qa/augmented/qa_metrics.json": reader(55.0, 65.2),
+    "qa/comparison.json": {"difference": {"exact_match": interval(3.5, 4.0), "f1": interval(3.4, 1.6)}},
+}
+
+
+def write(folder, **changes):
+    """A run folder; `changes` maps a file name to other content, or to None to leave the file out."""
+    texts = {name: json.dumps(value) for name, value in FILES.items()}
+    texts["metrics.jsonl"] = "".join(json.dumps(line) + "\n" for line in metrics())
+    texts["config.yaml"] = "seed: 13\nmodel:\n  path: miniature:bart\n"
+    texts["questions.jsonl"] = '{"id": "q1"}\n' * 9600
+    texts |= {name: json.dumps(value) if isinstance(value, dict) else value for name, value in changes.items()}
+    for name, text in texts.items():
+        if text is not None:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def page_of(*folders, output):
+    write_report(folders, output)
+    return Page(output.read_text(encoding="utf-8"))
