@@ -10,7 +10,7 @@ __all__ = ["SelfCriticalConfig", "SelfCriticalTrainer", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the trainer only when it is asked for: `rl-qg --help` should not wait for torch."""
+    """Load the trainer at its first use: `rl-qg --help` does not wait for torch."""
     if name in ("SelfCriticalConfig", "SelfCriticalTrainer"):
         from rl_qg.training import trainer
 

@@ -38,7 +38,7 @@ class Command:
 
 COMMANDS = {
     "pipeline": Command(
-        "the whole job, stage by stage, resumable: data, CE, SCST, questions, filter, augment, QA, report",
+        "all stages, resumable: data, CE, SCST, questions, filter, augment, QA, report",
         "rl-qg pipeline preset=quickstart output_dir=runs/first",
         tuple(Settings.__dataclass_fields__),
         "pipeline_stage",
@@ -95,19 +95,19 @@ COMMANDS = {
         "evaluation_commands",
     ),
     "evaluate": Command(
-        "judge generated questions with several metrics: means and corpus scores with intervals, by type and length",
+        "evaluate generated questions with several metrics: means and corpus scores with intervals, by type and length",
         "rl-qg evaluate predictions=questions.jsonl references=train.json metrics=[bleu4,qrelscore] output=DIR",
         ("evaluate", "reward_models", "miniature"),
         "evaluation_commands",
     ),
     "correlate": Command(
-        "judge metrics: how far they agree with people who have rated the same questions",
+        "evaluate metrics: how well they agree with human ratings of the same questions",
         "rl-qg correlate human=judgements.jsonl metrics=[bleu4,rouge_l,qrelscore] output=DIR",
         ("correlate", "reward_models", "miniature"),
         "evaluation_commands",
     ),
     "robustness": Command(
-        "judge metrics: whether they tell questions made wrong from questions said in other words",
+        "evaluate metrics: whether they separate questions made wrong from paraphrases",
         "rl-qg robustness input=dev.json metrics=[rouge_l,qrelscore] output=DIR",
         ("robustness", "reward_models", "miniature"),
         "evaluation_commands",

@@ -97,9 +97,9 @@ def _leave(message: str, code: int, *, local: bool = False) -> None:
     if message and (local or rank == "0"):
         print(message if rank == "0" else f"process {rank}: {message}", file=sys.stderr)
     if "torch" in sys.modules:
-        from rl_qg.runtime.processes import leave
+        from rl_qg.runtime.processes import exit_process
 
-        leave(code)
+        exit_process(code)
     if code:
         sys.exit(code)
 

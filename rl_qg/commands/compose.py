@@ -95,7 +95,7 @@ def file_options(name: str, models: Mapping[str, str]) -> dict[str, Any]:
 
 
 def complete_parts(reward: Any, models: Mapping[str, str]) -> Any:
-    """Add to each part of a combined reward the defaults of its metric's file in `configs/reward/`; the part's own
+    """Add to each part of a combined reward the defaults of its metric's file in `configs/reward/`; the part's
     options win.
 
     Raises:

@@ -24,7 +24,7 @@ from rl_qg.commands.load_miniatures import reward_with_miniatures
 from rl_qg.evaluation.reward_placement import loading, place
 from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.processes import load_whole
+from rl_qg.runtime.processes import load_unsharded
 from rl_qg.settings import Settings
 
 _LABEL = re.compile(r"[\w.+-]+")
@@ -38,7 +38,7 @@ def load_reward(options: Mapping[str, Any], state: PartialState, placement: str 
     """
     arguments = {key: value for key, value in options.items() if key != "_target_"}
     target = str(options.get("_target_", ""))
-    load_whole()
+    load_unsharded()
     try:
         with loading(placement, state.device):
             metric: Reward = rewards.load(target, **arguments)
@@ -88,7 +88,7 @@ def metric_options(entries: Any, models: Mapping[str, str]) -> dict[str, dict[st
 
 
 class PartOf:
-    """A metric's part as a metric of its own, such as the local relevance `lrm` of QRelScore.
+    """A part of a metric, used as a metric, such as the local relevance `lrm` of QRelScore.
 
     Raises:
         InputError: the metric has no such part of one number a question.

@@ -69,7 +69,7 @@ def claim_run(
 
     Args:
         settings: those of the command.
-        relevant: the settings that the folder depends on; a run with others is refused.
+        relevant: the settings that the folder depends on; a folder with a run of other settings is refused.
         seed: the seed in the run record.
         last_file: the file that exists when training is complete; before, the number of processes must stay the same.
         unused: sections of `relevant` that may differ.

@@ -1,4 +1,4 @@
-"""The whole job: data -> CE -> SCST -> (answers) -> questions -> filter -> augment -> QA -> report.
+"""All stages: data -> CE -> SCST -> (answers) -> questions -> filter -> augment -> QA -> report.
 
     rl-qg pipeline preset=quickstart output_dir=runs/first
 
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 def pipeline(settings: Settings) -> None:
-    """Check everything that can be checked early, then run the whole job."""
+    """Check everything that can be checked early, then run all stages."""
     check_generator(settings)
     check_late_stages(settings, processes(settings.training.use_cpu))
     run_pipeline(open_run(settings))

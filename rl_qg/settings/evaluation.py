@@ -112,7 +112,7 @@ class RobustnessSettings(Section):
     output: str = key("", "the folder of tables, page, perturbed questions and scores")
     columns: ScoreColumns = key(ScoreColumns(), "the fields of the input, as in score")
     language: str = key(
-        "en", "of the questions; for others than en: kinds=[entity], paraphrases or paraphraser, and spacy_model"
+        "en", "of the questions; where it is not en: kinds=[entity], paraphrases or paraphraser, and spacy_model"
     )
     kinds: list[str] = key(["entity", "pronoun", "negation"], "how questions are made wrong")
     paraphrases: str = key("", "JSON lines {question, paraphrase}; empty: paraphraser")

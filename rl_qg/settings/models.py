@@ -19,7 +19,7 @@ class ModelSettings(Section):
 
 @dataclass
 class PeftSettings(Section):
-    """Adapters instead of full fine-tuning (`peft=lora`). The saved models are whole ones, adapters merged in."""
+    """Adapters instead of full fine-tuning (`peft=lora`). Adapters are merged into the saved models."""
 
     method: str = key("none", "none (all weights are trained) or lora (low-rank adapters)", choices=("none", "lora"))
     r: int = key(16, "rank of the update")

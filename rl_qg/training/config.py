@@ -42,7 +42,7 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
         if self.num_samples is None:
             self.num_samples = 1 if self.baseline in ("greedy", "none") else 4
         self.num_train_epochs = self.ce_epochs + self.scst_epochs
-        self.remove_unused_columns = False  # the collator reads whole examples
+        self.remove_unused_columns = False  # the collator reads all fields of an example
         super().__post_init__()
 
     def boundary(self, max_steps: int) -> int:

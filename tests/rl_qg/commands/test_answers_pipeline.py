@@ -25,15 +25,15 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The arguments of a finished smoke pipeline with a text file and a QA file of unlabelled passages."""
     source = tmp_path_factory.mktemp("source")
     data = load_splits(DataSettings("world", "world", world=WorldSettings(12, 6)))
-    fresh = list(synthetic_examples(3, seed=9, prefix="fresh"))
+    plain = list(synthetic_examples(3, seed=9, prefix="fresh"))
     (source / "plain.txt").write_text(
-        "\n".join([*dict.fromkeys(item.context for item in fresh), data.validation[0].context])
+        "\n".join([*dict.fromkeys(item.context for item in plain), data.validation[0].context])
     )
-    others = list(synthetic_examples(2, seed=10, prefix="others"))
-    write_squad(source / "asked.json", [*others, data.validation[0], data.gold[0]])
+    answered = list(synthetic_examples(2, seed=10, prefix="others"))
+    write_squad(source / "answered.json", [*answered, data.validation[0], data.gold[0]])
     arguments = [
         *("preset=smoke", f"miniature.cache_dir={source / 'cache'}", f"output_dir={source / 'run'}"),
-        *(f"data.unlabelled=[{source / 'plain.txt'},{source / 'asked.json'}]", "answers.max_per_context=4"),
+        *(f"data.unlabelled=[{source / 'plain.txt'},{source / 'answered.json'}]", "answers.max_per_context=4"),
     ]
     run_command("pipeline", arguments)
     return arguments
@@ -41,37 +41,39 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def run(pipeline: list[str]) -> tuple[Path, Path]:
-    """Its folder, and that of the passages."""
+    """The run folder, and the folder of the passages."""
     folder = Path(next(text for text in pipeline if text.startswith("output_dir=")).removeprefix("output_dir="))
     return folder, folder.parent
 
 
-def test_unlabelled_passages_end_in_the_augmented_data(run: tuple[Path, Path]) -> None:
+def test_questions_about_unlabelled_passages_are_in_the_augmented_data(run: tuple[Path, Path]) -> None:
     folder, source = run
     proposed = lines(folder / "answers.jsonl")
-    plain = {passage.context for passage in Passages([str(source / "plain.txt")])}
+    contexts = {passage.context for passage in Passages([str(source / "plain.txt")])}
     report = json.loads((folder / "answers.report.json").read_text())
     assert report["passages"]["excluded"] == 1 and report["passages"]["kept"] == 3
-    assert {line["context"] for line in proposed} <= plain
-    asked = lines(folder / "questions.jsonl")
-    spans = {(line["context"], line["answer_start"], line["answer"]) for line in asked}
-    ours = {(line["context"], line["answers"][0]["answer_start"], line["answers"][0]["text"]) for line in proposed}
-    others = {
+    assert {line["context"] for line in proposed} <= contexts
+    questions = lines(folder / "questions.jsonl")
+    spans = {(line["context"], line["answer_start"], line["answer"]) for line in questions}
+    proposed_spans = {
+        (line["context"], line["answers"][0]["answer_start"], line["answers"][0]["text"]) for line in proposed
+    }
+    given_spans = {
         (item.context, item.answers[0].start, item.answers[0].text)
         for item in synthetic_examples(2, seed=10, prefix="others")
     }
-    assert ours and ours | others <= spans
-    assert len({line["id"] for line in asked}) == len(spans)  # each span once, gold ones too
+    assert proposed_spans and proposed_spans | given_spans <= spans
+    assert len({line["id"] for line in questions}) == len(spans)  # each span once, gold ones too
     held_out = {passage_hash(item.context) for item in synthetic_examples(6, seed=0, prefix="validation")}
-    assert not {passage_hash(line["context"]) for line in asked} & held_out
+    assert not {passage_hash(line["context"]) for line in questions} & held_out
     augmented = read_examples(folder / "augmented.json", role="train").examples
     synthetic = [item for item in augmented if item.id.startswith("synthetic-")]
-    assert synthetic and {item.context for item in synthetic} <= {line["context"] for line in asked}
+    assert synthetic and {item.context for item in synthetic} <= {line["context"] for line in questions}
     record = json.loads((folder / "run.json").read_text())
-    assert {str(source / "plain.txt"), str(source / "asked.json")} <= record["data"].keys()
+    assert {str(source / "plain.txt"), str(source / "answered.json")} <= record["data"].keys()
 
 
-def test_the_same_pipeline_proposes_nothing_twice(
+def test_the_same_pipeline_again_proposes_nothing(
     run: tuple[Path, Path], pipeline: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, _ = run
@@ -80,10 +82,10 @@ def test_the_same_pipeline_proposes_nothing_twice(
         run_command("pipeline", pipeline)
     assert {name: (folder / name).read_bytes() for name in before} == before
     assert "[3/8] propose answers" in caplog.text and "[8/8] write the report" in caplog.text
-    assert "asked.json: 1 records are about passages of data.validation" in caplog.text
+    assert "answered.json: 1 records are about passages of data.validation" in caplog.text
 
 
-def test_the_way_without_the_pipeline(run: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_same_steps_as_single_commands(run: tuple[Path, Path], tmp_path: Path) -> None:
     folder, source = run
     answers, questions, augmented = (
         tmp_path / name for name in ("answers.jsonl", "questions.jsonl", "augmented.json")
@@ -95,5 +97,5 @@ def test_the_way_without_the_pipeline(run: tuple[Path, Path], tmp_path: Path) ->
     write_squad(gold, list(synthetic_examples(2, seed=20, prefix="gold")))
     run_command("augment", ["preset=smoke", f"questions={questions}", f"gold={gold}", f"output={augmented}"])
     contexts = {line["context"] for line in lines(answers)}
-    found = [item for item in read_examples(augmented, role="train").examples if item.id.startswith("synthetic-")]
-    assert found and {item.context for item in found} <= contexts
+    synthetic = [item for item in read_examples(augmented, role="train").examples if item.id.startswith("synthetic-")]
+    assert synthetic and {item.context for item in synthetic} <= contexts

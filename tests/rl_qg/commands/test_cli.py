@@ -22,7 +22,7 @@ def run(home: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """What a run must reproduce: everything but times, machines and checkpoints."""
+    """What a run must reproduce: everything except times, machines and checkpoints."""
     names = ["augmented.json", "questions.jsonl", "evaluation.json", "windows.json"]
     names += [
         f"qa/{kind}/{name}" for kind in ("gold", "augmented") for name in ("predictions.json", "model.safetensors")
@@ -31,7 +31,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in names}
 
 
-def test_the_pipeline_leaves_every_file_of_the_contract(run: Path) -> None:
+def test_the_pipeline_writes_every_documented_file(run: Path) -> None:
     for name in (
         "config.yaml run.json ce/config.json scst/config.json metrics.jsonl samples.jsonl questions.jsonl "
         "augmented.json augmented.report.json qa/gold/qa_metrics.json qa/augmented/qa_metrics.json "
@@ -43,8 +43,8 @@ def test_the_pipeline_leaves_every_file_of_the_contract(run: Path) -> None:
     assert {line["stage"] for line in logged} == {"ce", "scst"}
     last = logged[-1]
     assert last["lambda"] == 1.0
-    wanted = "step epoch stage loss loss_ce loss_scst lambda reward_sample reward_greedy advantage grad_norm".split()
-    assert set(wanted) <= last.keys()
+    required = "step epoch stage loss loss_ce loss_scst lambda reward_sample reward_greedy advantage grad_norm".split()
+    assert set(required) <= last.keys()
     assert {"length_sample", "length_greedy", "seconds_rollout", "seconds_reward", "seconds_update"} <= last.keys()
     candidate = json.loads((run / "questions.jsonl").read_text().splitlines()[0])
     assert list(candidate) == ["id", "candidate", "title", "context", "answer", "answer_start", "question", "logprob"]
@@ -63,7 +63,7 @@ def test_models_load_with_the_auto_classes(run: Path) -> None:
     AutoModelForQuestionAnswering.from_pretrained(run / "qa" / "augmented")
 
 
-def test_the_same_command_does_nothing_twice(run: Path, home: dict[str, str]) -> None:
+def test_the_same_command_again_changes_nothing(run: Path, home: dict[str, str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*.safetensors")}
     lines = (run / "metrics.jsonl").read_bytes()
     done = rl_qg(home, "pipeline", *SMOKE, f"output_dir={run}")
@@ -73,7 +73,7 @@ def test_the_same_command_does_nothing_twice(run: Path, home: dict[str, str]) ->
 
 
 @pytest.mark.parametrize("landmark", ["checkpoint-2", "scst", "augmented.json"])
-def test_a_killed_pipeline_goes_on_where_it_stood(
+def test_a_killed_pipeline_continues_and_ends_with_the_same_files(
     run: Path, home: dict[str, str], tmp_path: Path, landmark: str
 ) -> None:
     folder = tmp_path / "killed"
@@ -125,7 +125,7 @@ def test_each_stage_runs_by_its_own_command(run: Path, home: dict[str, str], tmp
     assert json.loads((tmp_path / "qa" / "qa_metrics.json").read_text())["total"] > 0
 
 
-def test_one_stage_alone_and_a_reward_of_ones_own(run: Path, home: dict[str, str], tmp_path: Path) -> None:
+def test_single_stages_and_a_custom_reward(run: Path, home: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "my_reward.py").write_text(
         "class Short:\n"
         "    signature = 'short'\n"
@@ -150,7 +150,7 @@ def test_one_stage_alone_and_a_reward_of_ones_own(run: Path, home: dict[str, str
     assert not (tmp_path / "scst-run" / "ce").exists()
 
 
-def test_t5_goes_the_same_way(home: dict[str, str], tmp_path: Path) -> None:
+def test_t5_trains_too(home: dict[str, str], tmp_path: Path) -> None:
     done = rl_qg(home, "train", *SMOKE, "model=miniature-t5", f"output_dir={tmp_path}/t5")
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads((tmp_path / "t5" / "scst" / "prompt.json").read_text())["prefix"] == "generate question: "

@@ -1,4 +1,4 @@
-"""The filters of the settings: groups, keys, and the metric that a reward filter means."""
+"""The filters of the settings: groups, keys, and the metric of a reward filter."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,6 @@ import pytest
 from accelerate import PartialState
 
 from rl_qg.augmentation.stage import augment
-from rl_qg.commands import load_filters as filter_models
 from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import compose
 from rl_qg.commands.load_filters import check_filters, check_numbers, needs_models, with_metrics
@@ -24,35 +23,35 @@ def metric(*overrides: str, command: str = "augment", name: str = "reward") -> A
     return with_metrics(compose(command, overrides), STATE).filters[name]["metric"]
 
 
-def test_a_reward_filter_has_the_reward_of_the_settings_or_one_of_its_own() -> None:
+def test_a_reward_filter_has_the_reward_of_the_settings_or_another_metric() -> None:
     models = ["reward_models.roberta=/my/roberta", "reward_models.bart=/my/bart"]
-    found = metric("filters=reward", "reward=qascore", "reward.unit=word", *models)
-    assert (found["_target_"], found["model"], found["unit"]) == ("rewards.QAScore", "/my/roberta", "word")
-    found = metric("filters=reward", "filters.reward.metric=bartscore", *models)
-    assert found == {
+    options = metric("filters=reward", "reward=qascore", "reward.unit=word", *models)
+    assert (options["_target_"], options["model"], options["unit"]) == ("rewards.QAScore", "/my/roberta", "word")
+    options = metric("filters=reward", "filters.reward.metric=bartscore", *models)
+    assert options == {
         **{"_target_": "rewards.BARTScore", "model": "/my/bart", "direction": "faithfulness"},
         **{"batch_size": 32, "dtype": "float32"},
     }
     assert metric("filters=reward", "filters.reward.metric=my.Reward") == {"_target_": "my.Reward"}
-    whole = {"_target_": "my.Reward", "depth": 2}
-    assert metric("filters=reward", "filters.reward.metric={_target_:my.Reward,depth:2}") == whole
+    given = {"_target_": "my.Reward", "depth": 2}
+    assert metric("filters=reward", "filters.reward.metric={_target_:my.Reward,depth:2}") == given
     two = ["filters=paper", "+filters.fluent={kind:reward,metric:qascore}", *models]
     assert metric(*two, name="fluent")["model"] == "/my/roberta"
 
 
 def test_miniatures_are_made_for_the_metric(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
 
     def ready(settings: Any) -> dict[str, Any]:
-        asked.append(settings.reward)
+        received.append(settings.reward)
         return {"_target_": "ready"}
 
-    monkeypatch.setattr(filter_models, "reward_with_miniatures", ready)
+    monkeypatch.setattr("rl_qg.commands.load_filters.reward_with_miniatures", ready)
     assert metric("filters=reward", "filters.reward.metric=qascore", "model=miniature") == {"_target_": "ready"}
-    assert asked[0]["model"] == "miniature:roberta"
+    assert received[0]["model"] == "miniature:roberta"
 
 
-def test_filters_without_models_ask_for_none() -> None:
+def test_filters_without_models_need_none() -> None:
     assert not needs_models(compose("augment", []))
     assert needs_models(compose("augment", ["filters=reward"]))
     assert needs_models(compose("augment", ["+filters.x={kind:round_trip,reader:r}"]))
@@ -80,17 +79,17 @@ def test_keys_of_filters_on_the_command_line() -> None:
             check_filters(compose("augment", [f"{sign}filters.length.min_word=4"]))
 
 
-def test_every_option_can_be_set_as_the_guide_has_it() -> None:
+def test_every_option_can_be_set_as_in_the_guide() -> None:
     keys = ["near_duplicates.within=all", "well_formed.language=fr", "length.min_words=4", "round_trip=null"]
-    found = compose("pipeline", ["filters=strict", *(f"filters.{key}" for key in keys)]).augment.filters
-    assert found["near_duplicates"] == {"threshold": 0.8, "within": "all"}
-    assert (found["well_formed"], found["length"]["min_words"]) == ({"language": "fr"}, 4)
+    filters = compose("pipeline", ["filters=strict", *(f"filters.{key}" for key in keys)]).augment.filters
+    assert filters["near_duplicates"] == {"threshold": 0.8, "within": "all"}
+    assert (filters["well_formed"], filters["length"]["min_words"]) == ({"language": "fr"}, 4)
     keys = ["reward.batch_size=8", "cap.per_answer=2"]
-    found = compose("augment", ["filters=reward", *(f"filters.{key}" for key in keys)]).augment.filters
-    assert (found["reward"]["batch_size"], found["cap"]) == (8, {"per_answer": 2})
+    filters = compose("augment", ["filters=reward", *(f"filters.{key}" for key in keys)]).augment.filters
+    assert (filters["reward"]["batch_size"], filters["cap"]) == (8, {"per_answer": 2})
 
 
-def test_strict_keeps_the_good_one_of_two_copies(tmp_path: Path) -> None:
+def test_strict_keeps_the_well_formed_one_of_two_copies(tmp_path: Path) -> None:
     lines = [record("who met Ada at the party", candidate=0), record("Who met Ada at the party?", candidate=1)]
     options = compose("augment", ["filters=strict", "filters.round_trip=null"]).augment
     path = write_questions(tmp_path / "q.jsonl", lines)
@@ -101,15 +100,15 @@ def test_strict_keeps_the_good_one_of_two_copies(tmp_path: Path) -> None:
     assert (report["kept"], report["dropped"]["near duplicate of candidate"]) == (1, 1)
 
 
-def test_the_parts_of_a_combined_metric_have_the_defaults_of_their_own_files() -> None:
+def test_the_parts_of_a_combined_metric_have_the_defaults_of_their_files() -> None:
     combined = "{_target_:rewards.Weighted,parts:{qascore:{weight:0.5},bartscore:{}}}"
     models = ["reward_models.roberta=/my/roberta", "reward_models.bart=/my/bart"]
-    found = metric("filters=reward", f"filters.reward.metric={combined}", *models)
+    options = metric("filters=reward", f"filters.reward.metric={combined}", *models)
     expected = compose(
         "train", ["reward=weighted", "reward.parts={qascore:{weight:0.5},bartscore:{}}", *models, *DATA]
     )
-    assert found == expected.reward
-    assert found["parts"]["qascore"]["model"] == "/my/roberta"
+    assert options == expected.reward
+    assert options["parts"]["qascore"]["model"] == "/my/roberta"
     for name, message in (
         ("weighted", "parts has no value; give all options"),
         ("qascor", "no such metric; choose one of .*qrelscore"),
@@ -137,7 +136,7 @@ def test_a_number_that_generated_candidates_lack_is_named(changes: dict[str, Any
     check_numbers(Settings(augment=AugmentSettings(filters=filters, sampling="diverse", sample_by="reward")))
 
 
-def test_the_command_runs_a_metric_of_ones_own(tmp_path: Path) -> None:
+def test_the_command_runs_a_custom_metric(tmp_path: Path) -> None:
     questions = write_questions(
         tmp_path / "q.jsonl",
         [

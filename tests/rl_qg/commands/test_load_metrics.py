@@ -18,13 +18,13 @@ MODELS = {"bert": "my-bert", "gpt2": "my-gpt2", "roberta": "r", "bart": "b"}
 def test_names_mappings_and_paths() -> None:
     entries = ["bleu4", {"metric": "bleu4", "variant": "coco", "label": "coco"}, "my.package.Metric"]
     entries += [{"_target_": "a.B", "x": 1}, {"metric": "qrelscore", "decoder": "mine"}]
-    found = metric_options(entries, MODELS)
-    assert list(found) == ["bleu4", "coco", "Metric", "B", "qrelscore"]
-    assert found["bleu4"] == {"_target_": "bleu4"}
-    assert found["coco"] == {"_target_": "bleu4", "variant": "coco"}
-    assert found["Metric"] == {"_target_": "my.package.Metric"} and found["B"] == {"_target_": "a.B", "x": 1}
-    own = compose("score", ["reward=qrelscore"]).reward
-    assert found["qrelscore"] == {**own, "encoder": "my-bert", "decoder": "mine"}
+    options = metric_options(entries, MODELS)
+    assert list(options) == ["bleu4", "coco", "Metric", "B", "qrelscore"]
+    assert options["bleu4"] == {"_target_": "bleu4"}
+    assert options["coco"] == {"_target_": "bleu4", "variant": "coco"}
+    assert options["Metric"] == {"_target_": "my.package.Metric"} and options["B"] == {"_target_": "a.B", "x": 1}
+    defaults = compose("score", ["reward=qrelscore"]).reward
+    assert options["qrelscore"] == {**defaults, "encoder": "my-bert", "decoder": "mine"}
 
 
 def test_names_in_the_spelling_of_papers() -> None:
@@ -32,8 +32,8 @@ def test_names_in_the_spelling_of_papers() -> None:
         "ROUGE-L": {"_target_": "rouge_l"},
         "Q-BLEU1": {"_target_": "q_bleu1"},
     }
-    own = metric_options(["QRelScore"], MODELS)["QRelScore"]  # with its own file's options
-    assert own == metric_options(["qrelscore"], MODELS)["qrelscore"]
+    options = metric_options(["QRelScore"], MODELS)["QRelScore"]  # with the options of its file
+    assert options == metric_options(["qrelscore"], MODELS)["qrelscore"]
 
 
 def test_one_metric_needs_no_list() -> None:
@@ -60,7 +60,7 @@ def test_wrong_entries(entries: Any, message: str) -> None:
         metric_options(entries, MODELS)
 
 
-def test_a_part_in_the_place_of_the_score() -> None:
+def test_a_part_instead_of_the_score() -> None:
     class Two:
         part_names, needs, signature = ("lrm", "tokens"), frozenset({"contexts"}), "two"
 
@@ -77,7 +77,7 @@ def test_a_part_in_the_place_of_the_score() -> None:
 
 
 class Unsigned:
-    """Somebody's metric that says nothing of itself."""
+    """A custom metric without a signature."""
 
     def __init__(self, x: int = 0) -> None:
         self.x = x
@@ -86,16 +86,14 @@ class Unsigned:
         return SimpleNamespace(scores=[self.x] * len(questions), parts={})
 
 
-def test_a_metric_without_signature_is_known_by_its_options() -> None:
+def test_a_metric_without_signature_is_identified_by_its_options() -> None:
     entries = [{"_target_": f"{__name__}.Unsigned", "x": x, "label": f"x{x}"} for x in (1, 2)]
     settings = compose("correlate", ["training.use_cpu=true"])
     loaded = load_metrics(entries, settings, PartialState(cpu=True))
-    one, two = (signature_of(metric) for metric in loaded.values())
-    assert one != two and "Unsigned" in one and '"x": 1' in one
-    assert (
-        "Words"
-        in signature_of(load_metrics(["tests.judging.Words"], settings, PartialState(cpu=True))["Words"]).title()
-    )
+    first, second = (signature_of(metric) for metric in loaded.values())
+    assert first != second and "Unsigned" in first and '"x": 1' in first
+    signed = load_metrics(["tests.judging.Words"], settings, PartialState(cpu=True))["Words"]
+    assert "Words" in signature_of(signed).title()
 
 
 def test_every_short_name_makes_an_entry() -> None:

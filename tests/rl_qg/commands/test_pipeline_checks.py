@@ -1,4 +1,4 @@
-"""What a late stage of the pipeline would stumble over is said before the first one begins."""
+"""What a late stage of the pipeline would refuse is an error before the first stage begins."""
 
 import json
 from dataclasses import replace
@@ -55,17 +55,19 @@ def check(files: Path, unlabelled: list[str], **changes: Any) -> None:
         (["plain.txt"], {"answers": {"method": "extractor"}}, r"answers\.extractor has no value"),
     ],
 )
-def test_it_is_said_at_once(files: Path, unlabelled: list[str], changes: Any, message: str) -> None:
+def test_a_fault_of_a_late_stage_is_an_error_at_once(
+    files: Path, unlabelled: list[str], changes: Any, message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         check(files, unlabelled, **changes)
 
 
 @pytest.mark.parametrize("unlabelled", [[], ["good.jsonl"]])
-def test_nothing_is_said_of_what_is_not_used(files: Path, unlabelled: list[str]) -> None:
+def test_settings_that_are_not_used_are_not_checked(files: Path, unlabelled: list[str]) -> None:
     check(files, unlabelled, answers={"method": "extractor"}, augment={"sample_by": "logprop"})
 
 
-def test_the_command_asks_before_it_claims_a_folder(files: Path) -> None:
+def test_the_command_checks_before_it_claims_a_folder(files: Path) -> None:
     given = ["preset=smoke", f"output_dir={files}/run", f"data.unlabelled={files}/torn.jsonl"]
     with pytest.raises(InputError, match=r"torn\.jsonl: line 2"):
         run_command("pipeline", given)

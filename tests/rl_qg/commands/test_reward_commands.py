@@ -1,4 +1,4 @@
-"""`rl-qg explain` and `rl-qg baselines`, as typed, with the shipped miniatures."""
+"""`rl-qg explain` and `rl-qg baselines`, as a user types them, with the shipped miniatures."""
 
 import json
 from pathlib import Path
@@ -19,15 +19,15 @@ def no_hub(monkeypatch):
     monkeypatch.setattr("rl_qg.commands.cli._stay_offline_without_a_hub", lambda: None)
 
 
-def test_explain_takes_any_text_as_it_is(tmp_path):
+def test_explain_takes_any_text_literally(tmp_path):
     question = "Who's born in Tessel, {when}, and ${why}?"
     context = 'Ilva "M" Maron was born in Tessel, in 1871: [see] <b>there</b>.'
     output = tmp_path / "new" / "why.html"
     run_command("explain", [*REWARD, *OFFLINE, f"question={question}", f"context={context}", f"output={output}"])
-    told = json.loads(output.with_suffix(".json").read_text(encoding="utf-8"))
-    assert (told["question"], told["context"]) == (question, context)
-    want = QRelScore(str(MODELS / "bert"), str(MODELS / "gpt2")).score([question], [context])
-    assert told["score"] == pytest.approx(want.scores[0])
+    explained = json.loads(output.with_suffix(".json").read_text(encoding="utf-8"))
+    assert (explained["question"], explained["context"]) == (question, context)
+    expected = QRelScore(str(MODELS / "bert"), str(MODELS / "gpt2")).score([question], [context])
+    assert explained["score"] == pytest.approx(expected.scores[0])
     page = output.read_text(encoding="utf-8")
     assert "&lt;b&gt;" in page and "<b>there</b>" not in page
 
@@ -35,8 +35,8 @@ def test_explain_takes_any_text_as_it_is(tmp_path):
 def test_baselines_are_estimated_and_used(tmp_path):
     output, rows = tmp_path / "baselines.json", tmp_path / "in.jsonl"
     run_command("baselines", [*REWARD, *OFFLINE, "pairs=20", f"output={output}"])
-    found = json.loads(output.read_text(encoding="utf-8"))
-    assert found["pairs"] == 20 and 0 < found["lrm"] < 1 and found["grg"] >= 0
+    estimates = json.loads(output.read_text(encoding="utf-8"))
+    assert estimates["pairs"] == 20 and 0 < estimates["lrm"] < 1 and estimates["grg"] >= 0
     context = "Ilva Maron was born in Tessel in 1871. She studied law in Orvane."
     rows.write_text(json.dumps({"question": "Where was Ilva Maron born?", "context": context}) + "\n")
     lrm = {}
@@ -44,7 +44,7 @@ def test_baselines_are_estimated_and_used(tmp_path):
         scored = tmp_path / f"{name}.jsonl"
         run_command("score", [*REWARD, *OFFLINE, *extra, f"input={rows}", f"output={scored}"])
         lrm[name] = json.loads(scored.read_text(encoding="utf-8"))["parts"]["lrm"]
-    assert lrm["rescaled"] == pytest.approx(max(0.0, (lrm["plain"] - found["lrm"]) / (1 - found["lrm"])))
+    assert lrm["rescaled"] == pytest.approx(max(0.0, (lrm["plain"] - estimates["lrm"]) / (1 - estimates["lrm"])))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_baselines_are_estimated_and_used(tmp_path):
         ("explain", ["context=c", "output=why.html"], "question has no value"),
         ("baselines", [], "output has no value"),
         ("explain", ["question=q", "context=c", "output=file/why.html"], "output=file/why.html: cannot be written"),
-        ("explain", ["question=Who", "context=c", "output=why.html"], "nothing to explain: no token"),
+        ("explain", ["question=Who", "context=c", "output=why.html"], "nothing to explain: .*no token"),
         ("baselines", ["output=b.json", "pairs=0"], "baselines.pairs=0 must be at least 1"),
         ("baselines", ["output=folder"], r"output=folder: cannot be written \(it is a folder\)"),
         ("baselines", ["output=b.json", "pairs=1000000"], r"baselines: only \d+ of \d+ pairs .* 1000000 are wanted"),
@@ -78,14 +78,14 @@ def test_baselines_are_those_of_qrelscore(tmp_path):
         run_command("baselines", arguments)
 
 
-def test_baselines_say_what_to_do_with_them(tmp_path, caplog):
+def test_baselines_log_how_to_use_them(tmp_path, caplog):
     output = tmp_path / "baselines.json"
     with caplog.at_level("INFO"):
         run_command("baselines", [*REWARD, *OFFLINE, "pairs=5", "seed=4", f"output={output}"])
-    found = json.loads(output.read_text(encoding="utf-8"))
-    assert found["seed"] == 4
+    estimates = json.loads(output.read_text(encoding="utf-8"))
+    assert estimates["seed"] == 4
     for part in ("lrm", "grg"):
-        assert f"{part} {found[part]:.4f} (standard error {found['standard_error'][part]:.4f})" in caplog.text
+        assert f"{part} {estimates[part]:.4f} (standard error {estimates['standard_error'][part]:.4f})" in caplog.text
     assert f"reward.baselines={output}" in caplog.text
 
 

@@ -73,7 +73,7 @@ def finished(folder: Path) -> dict[str, Path]:
     done = rl_qg(folder, "study", "study.yaml")
     assert done.returncode == 0, done.stderr[-3000:]
     after = jobs(folder)
-    assert {name: (after[name] / "job.json").stat().st_mtime_ns for name in before} == before  # nothing twice
+    assert {name: (after[name] / "job.json").stat().st_mtime_ns for name in before} == before  # nothing was run again
     return after
 
 
@@ -109,7 +109,7 @@ def test_study_json_has_the_scores_of_the_readers(finished: dict[str, Path], fol
         ("reader-half-qrelscore-paper-x0.5", ["predictions.json", "question_scores.json"]),
     ],
 )
-def test_the_command_of_a_job_gives_the_same_bytes_when_it_is_typed(
+def test_the_command_of_a_job_reproduces_its_files(
     finished: dict[str, Path], folder: Path, name: str, results: list[str]
 ) -> None:
     """With as many threads as the job had."""
