@@ -1,10 +1,10 @@
-"""Judging the judges: how far metrics agree with people who have rated the same questions.
+"""Meta-evaluation: how far metrics agree with people who have rated the same questions.
 
     rl-qg correlate human=judgements.jsonl metrics=[bleu4,rouge_l,qrelscore] output=DIR
 
-Writes `correlate.json`, `.txt`, `.html`, and every table as CSV (`tables/`); what each number is stands in
-`docs/explanation/meta-evaluation.md`. Scores are kept in `scores/`: a command that was killed goes on, and one with a further
-metric computes that one alone.
+Writes `correlate.json`, `.txt`, `.html`, and every table as CSV (`tables/`); `docs/explanation/meta-evaluation.md`
+explains each number. Scores are kept in `scores/`: a command that was killed goes on, and one with a further metric
+computes only that metric.
 """
 
 import logging
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rl_qg.confidence_intervals import Floats, PassageDraws, few_passages
-from rl_qg.evaluation.meta.judgement_analysis import Judged, analyse
+from rl_qg.evaluation.meta.judgement_analysis import RatedQuestions, analyse
 from rl_qg.evaluation.meta.judgement_tables import judgement_tables
 from rl_qg.evaluation.meta.judgements import Judgement, criteria_of, read_judgements
 from rl_qg.evaluation.metric_scores import check_rows, direction_of, scores_of
@@ -27,7 +27,7 @@ from rl_qg.runtime.hashes import file_hash
 from rl_qg.settings import CorrelateSettings
 
 log = logging.getLogger(__name__)
-AUTHORS = "authors/"  # before the name of a metric whose values the data's authors give
+AUTHORS = "authors/"  # prefix of a metric whose values the authors of the data give
 GIVEN = "given by the authors of the data"
 
 
@@ -46,9 +46,9 @@ def correlate(metrics: Mapping[str, Reward], settings: CorrelateSettings, folder
     scores: dict[str, Floats] = {}
     signatures: dict[str, str] = {}
     for label, metric in metrics.items():
-        found = scores_of(label, metric, rows, folder / "scores", batch_size=settings.batch_size)
-        scores[label] = direction_of(metric) * np.array([np.nan if value is None else value for value in found])
-        signatures[label] = signature_of(metric) + ("" if direction_of(metric) > 0 else "  (turned round)")
+        values = scores_of(label, metric, rows, folder / "scores", batch_size=settings.batch_size)
+        scores[label] = direction_of(metric) * np.array([np.nan if value is None else value for value in values])
+        signatures[label] = signature_of(metric) + ("" if direction_of(metric) > 0 else "  (sign reversed)")
     if settings.provided:
         scores |= _provided(judgements)
         signatures |= {name: GIVEN for name in scores if name.startswith(AUTHORS)}
@@ -57,18 +57,18 @@ def correlate(metrics: Mapping[str, Reward], settings: CorrelateSettings, folder
     draws = PassageDraws(
         [judgement.group for judgement in judgements], resamples=settings.resamples, seed=settings.seed
     )
-    judged = Judged(judgements, scores, draws, settings.language)
-    found_tables = analyse(judged, criteria, folds=settings.folds, steps=settings.max_selected, seed=settings.seed)
-    record = _record(path, settings, judged, criteria, signatures, found_tables)
+    rated = RatedQuestions(judgements, scores, draws, settings.language)
+    tables = analyse(rated, criteria, folds=settings.folds, steps=settings.max_selected, seed=settings.seed)
+    record = _record(path, settings, rated, criteria, signatures, tables)
     page = Page(
         "correlate",
         path.name,
         _facts(record),
-        judgement_tables(found_tables, criteria),
+        judgement_tables(tables, criteria),
         signatures,
         "All pairs of metrics, with p-values by bootstrap and by Williams' test, are in tables/differences.csv.",
     )
-    write_results(folder, "correlate", record, page, found_tables)
+    write_results(folder, "correlate", record, page, tables)
     short = replace(page, tables=page.tables[: len(criteria)])
     log.info("%s\ndone: open %s", as_text(short), folder / "correlate.html")
     return record
@@ -85,32 +85,32 @@ def _provided(judgements: Sequence[Judgement]) -> dict[str, Floats]:
 def _record(
     path: Path,
     settings: CorrelateSettings,
-    judged: Judged,
+    rated: RatedQuestions,
     criteria: Sequence[str],
     signatures: Mapping[str, str],
-    found: Mapping[str, list[dict[str, Any]]],
+    tables: Mapping[str, list[dict[str, Any]]],
 ) -> dict[str, Any]:
-    judgements = judged.judgements
+    judgements = rated.judgements
     return {
         "human": {str(path): file_hash(path)},
         "settings": asdict(settings),
         "counts": {
             "questions": len(judgements),
-            "passages": judged.draws.passages,
+            "passages": rated.draws.passages,
             "items": len({judgement.item for judgement in judgements}),
-            "systems": len(judged.systems[0]),
+            "systems": len(rated.systems[0]),
             "without_rating": {
-                name: int(np.isnan(judged.ratings(name)).sum())
+                name: int(np.isnan(rated.ratings(name)).sum())
                 for name in criteria
-                if np.isnan(judged.ratings(name)).any()
+                if np.isnan(rated.ratings(name)).any()
             },
             "without_score": {
-                name: int(np.isnan(values).sum()) for name, values in judged.scores.items() if np.isnan(values).any()
+                name: int(np.isnan(values).sum()) for name, values in rated.scores.items() if np.isnan(values).any()
             },
         },
         "signatures": dict(signatures),
-        **{key: rows for key, rows in found.items() if key != "differences"},
-        "differences": {"file": "tables/differences.csv", "rows": len(found["differences"])},
+        **{key: rows for key, rows in tables.items() if key != "differences"},
+        "differences": {"file": "tables/differences.csv", "rows": len(tables["differences"])},
     }
 
 

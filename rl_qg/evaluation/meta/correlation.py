@@ -1,7 +1,7 @@
 """Pearson's r, Spearman's ρ and Kendall's τ-b of two columns, in the data and in every draw of passages.
 
-A draw that takes a passage twice has its questions twice. Each coefficient below is that of the questions so repeated,
-computed from weights: nothing is repeated or sorted again, but for τ-b of more than 2,000 passages.
+A draw that takes a passage twice has its questions twice. Each coefficient is that of the repeated questions, computed
+from weights: nothing is repeated or sorted again, except for τ-b of more than 2,000 passages.
 
 Sources: Kendall, "The treatment of ties in ranking problems", Biometrika 1945 (τ-b, and mid-ranks for ρ).
 """
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rl_qg.confidence_intervals import Floats, PassageDraws
 
 COEFFICIENTS = ("pearson", "spearman", "kendall")
-_AT_ONCE = 4_000_000
+_NUMBERS_AT_ONCE = 4_000_000
 _LARGEST_TABLE = 2000  # passages whose pairs are kept as a table
 
 
@@ -46,43 +46,43 @@ def pearson_draws(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.in
 
 def spearman_draws(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.intp]) -> Floats:
     """Spearman's ρ in each draw: Pearson's r of the mid-ranks of that draw."""
-    columns, place = [_levels(x), _levels(y)], draws.passage_index[rows]
-    found = []
+    columns, passage = [_levels(x), _levels(y)], draws.passage_index[rows]
+    values = []
     for block in draws.blocks():
-        step = max(1, _AT_ONCE // len(x))
+        step = max(1, _NUMBERS_AT_ONCE // len(x))
         for start in range(0, len(block), step):
-            weights = block[start : start + step, place]
+            weights = block[start : start + step, passage]
             a, b = (_mid_ranks(weights, *levels) for levels in columns)
-            found.append(_weighted_pearson(weights, a, b))
-    return np.concatenate(found)
+            values.append(_weighted_pearson(weights, a, b))
+    return np.concatenate(values)
 
 
 def kendall_draws(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.intp]) -> Floats:
-    """Kendall's τ-b in each draw: pairs in order less pairs out of order, over the geometric mean of the pairs that
-    each column tells apart.
+    """Kendall's τ-b in each draw: pairs in the same order minus pairs in the opposite order, over the geometric
+    mean of the numbers of pairs that are not tied in each column.
     """
     if draws.passages > _LARGEST_TABLE:
         return _kendall_by_sorting(x, y, draws, rows)
     order = np.argsort(draws.passage_index[rows], kind="stable")
     present, starts = np.unique(draws.passage_index[rows][order], return_index=True)
     both, of_x, of_y = _pair_tables(_levels(x)[0][order], _levels(y)[0][order], starts)
-    found = []
+    values = []
     for block in draws.blocks():
         weights = block[:, present]
         joint, left, right = (np.einsum("rg,rg->r", weights @ table, weights) for table in (both, of_x, of_y))
         with np.errstate(invalid="ignore", divide="ignore"):
-            found.append(np.where((left > 0) & (right > 0), joint / np.sqrt(left * right), np.nan))
-    return np.clip(np.concatenate(found), -1, 1)
+            values.append(np.where((left > 0) & (right > 0), joint / np.sqrt(left * right), np.nan))
+    return np.clip(np.concatenate(values), -1, 1)
 
 
 def _kendall_by_sorting(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.intp]) -> Floats:
     from scipy.stats import kendalltau
 
-    place = draws.passage_index[rows]
+    passage = draws.passage_index[rows]
     values = []
     for block in draws.blocks():
         for weights in block:
-            times = weights[place].astype(int)
+            times = weights[passage].astype(int)
             values.append(kendalltau(np.repeat(x, times), np.repeat(y, times)).statistic)
     return np.array(values)
 
@@ -90,16 +90,16 @@ def _kendall_by_sorting(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray
 def _pair_tables(x: NDArray[np.intp], y: NDArray[np.intp], starts: NDArray[np.intp]) -> tuple[Floats, Floats, Floats]:
     """For each two passages the sums over pairs of their questions of sign·sign, |sign of x| and |sign of y|."""
     n, count = len(x), len(starts)
-    place = np.repeat(np.arange(count), np.diff([*starts, n]))
+    passage = np.repeat(np.arange(count), np.diff([*starts, n]))
     both, of_x, of_y = (np.zeros((count, count)) for _ in range(3))
-    for start in range(0, n, step := max(1, _AT_ONCE // n)):
+    for start in range(0, n, step := max(1, _NUMBERS_AT_ONCE // n)):
         part = slice(start, start + step)
         a = np.sign(x[part, None] - x).astype(np.int8)
         b = np.sign(y[part, None] - y).astype(np.int8)
-        here, first = np.unique(place[part], return_index=True)
+        passages, first = np.unique(passage[part], return_index=True)
         for table, product in ((both, a * b), (of_x, np.abs(a)), (of_y, np.abs(b))):
             columns = np.add.reduceat(product, starts, axis=1, dtype=np.int32)
-            table[here] += np.add.reduceat(columns, first, axis=0)
+            table[passages] += np.add.reduceat(columns, first, axis=0)
     return both, of_x, of_y
 
 
@@ -109,7 +109,7 @@ def _pair_tables(x: NDArray[np.intp], y: NDArray[np.intp], starts: NDArray[np.in
 def row_correlations(x: Floats, y: Floats) -> Mapping[str, Floats]:
     """Each of `COEFFICIENTS` between the rows of `x` and `y` (draws, systems); NaN where a row is constant."""
     ranks = [_ranks_of_rows(values) for values in (x, y)]
-    signs = [np.sign(_told_apart(values[:, :, None] - values[:, None, :], values)) for values in (x, y)]
+    signs = [np.sign(_without_rounding(values[:, :, None] - values[:, None, :], values)) for values in (x, y)]
     joint, left, right = (np.einsum("rij,rij->r", a, b) for a, b in (signs, signs[:1] * 2, signs[1:] * 2))
     ones = np.ones_like(x)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -119,11 +119,11 @@ def row_correlations(x: Floats, y: Floats) -> Mapping[str, Floats]:
 
 def _ranks_of_rows(values: Floats) -> Floats:
     """Mid-ranks within each row."""
-    below = np.sign(_told_apart(values[:, :, None] - values[:, None, :], values))
+    below = np.sign(_without_rounding(values[:, :, None] - values[:, None, :], values))
     return np.asarray((below.sum(axis=2) + values.shape[1] + 1) / 2)
 
 
-def _told_apart(differences: Floats, values: Floats) -> Floats:
+def _without_rounding(differences: Floats, values: Floats) -> Floats:
     """Differences of means, 0 where rounding alone made them."""
     scale = np.abs(values).max(axis=1)[:, None, None]
     return np.where(np.abs(differences) <= 1e-12 * scale, 0.0, differences)
@@ -133,18 +133,18 @@ def _told_apart(differences: Floats, values: Floats) -> Floats:
 
 
 def _standardised(x: Floats) -> Floats:
-    x = x / np.abs(x).max()  # squares of very large or small numbers are none
+    x = x / np.abs(x).max()  # squares of very large or small numbers would not be finite
     return np.asarray((x - x.mean()) / x.std())
 
 
 def _levels(x: Floats) -> tuple[NDArray[np.intp], int]:
-    """The place of each value among the distinct ones, and how many there are."""
+    """The index of each value among the distinct ones in order, and how many there are."""
     distinct, level = np.unique(x, return_inverse=True)
     return level.reshape(-1), len(distinct)
 
 
 def _mid_ranks(weights: Floats, level: NDArray[np.intp], count: int) -> Floats:
-    """The mid-rank of every row in each draw (draws, n), where row i stands `weights[:, i]` times."""
+    """The mid-rank of every row in each draw (draws, n), where row i occurs `weights[:, i]` times."""
     order = np.argsort(level, kind="stable")
     starts = np.searchsorted(level[order], np.arange(count))
     times = np.add.reduceat(weights[:, order], starts, axis=1)
@@ -166,7 +166,7 @@ def _from_moments(n: Floats, x: Floats, y: Floats, xx: Floats, yy: Floats, xy: F
 
 
 def _ratio(joint: Floats, left: Floats, right: Floats, smallest: Floats) -> Floats:
-    """The correlation; NaN where a spread is no more than `smallest`, which rounding makes of equal numbers."""
+    """The correlation; NaN where a spread is at most `smallest`, which is rounding of equal numbers."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = np.where((left > smallest) & (right > smallest), joint / np.sqrt(left * right), np.nan)
-    return np.clip(found, -1, 1)
+        values = np.where((left > smallest) & (right > smallest), joint / np.sqrt(left * right), np.nan)
+    return np.clip(values, -1, 1)

@@ -10,49 +10,49 @@ RANKED_BY = "kendall"
 Rows = Sequence[Mapping[str, Any]]
 
 
-def judgement_tables(found: Mapping[str, Rows], criteria: Sequence[str]) -> list[Table]:
+def judgement_tables(tables: Mapping[str, Rows], criteria: Sequence[str]) -> list[Table]:
     """For each criterion a table of metrics, best first; then agreement, types and redundancy."""
-    tables = [Table(criterion, _metrics(found, criterion), _note(found, criterion)) for criterion in criteria]
-    if rows := _agreement(found["agreement"]):
-        tables.append(Table("Agreement between raters", rows, "1: perfect, 0: what chance gives."))
+    shown = [Table(criterion, _metrics(tables, criterion), _note(tables, criterion)) for criterion in criteria]
+    if rows := _agreement(tables["agreement"]):
+        shown.append(Table("Agreement between raters", rows, "1: perfect, 0: what chance gives."))
     for criterion in criteria:
-        if rows := _by_type(found["by_type"], criterion):
-            note = "Spearman's ρ at question level; the number of questions stands beside the type."
-            tables.append(Table(f"{criterion}, by type of question", rows, note))
+        if rows := _by_type(tables["by_type"], criterion):
+            note = "Spearman's ρ at question level; the number of questions is after the type."
+            shown.append(Table(f"{criterion}, by type of question", rows, note))
     for criterion in criteria:
-        if rows := _redundancy(found["redundancy"], criterion):
-            note = _redundancy_note(found, criterion)
-            tables.append(Table(f"{criterion}, which metrics add to each other", rows, note))
-    return tables
+        if rows := _redundancy(tables["redundancy"], criterion):
+            note = _redundancy_note(tables, criterion)
+            shown.append(Table(f"{criterion}, which metrics add to each other", rows, note))
+    return shown
 
 
-def _metrics(found: Mapping[str, Rows], criterion: str) -> list[dict[str, str]]:
+def _metrics(tables: Mapping[str, Rows], criterion: str) -> list[dict[str, str]]:
     values = {
         (row["metric"], row["level"], row["coefficient"]): row
-        for row in found["correlations"]
+        for row in tables["correlations"]
         if row["criterion"] == criterion
     }
     best = {
-        (row["level"], row["coefficient"]): row["metrics"] for row in found["best"] if row["criterion"] == criterion
+        (row["level"], row["coefficient"]): row["metrics"] for row in tables["best"] if row["criterion"] == criterion
     }
-    beaten = _beaten(found["differences"], criterion)
-    matched = {row["metric"]: row for row in found["win_loss"] if row["criterion"] == criterion}
-    classed = {row["metric"]: row for row in found["auc"] if row["criterion"] == criterion}
+    worse = _worse(tables["differences"], criterion)
+    pairs_of = {row["metric"]: row for row in tables["win_loss"] if row["criterion"] == criterion}
+    areas = {row["metric"]: row for row in tables["auc"] if row["criterion"] == criterion}
     names = list(dict.fromkeys(metric for metric, _, _ in values))
-    names.sort(key=lambda name: -_or_worst(values[name, "question", RANKED_BY]["value"]))
+    names.sort(key=lambda name: -_or_lowest(values[name, "question", RANKED_BY]["value"]))
     rows = []
     for name in names:
         row = {"metric": name}
         for level, mark in (("question", ""), ("system", " of systems")):
             for coefficient, symbol in SYMBOLS.items():
-                one = values.get((name, level, coefficient))
-                if one is not None:
+                value = values.get((name, level, coefficient))
+                if value is not None:
                     star = " *" if name in best.get((level, coefficient), ()) else ""
-                    row[symbol + mark] = estimate_text(one) + star
-        row["better than"] = str(beaten[name]) if name in beaten else NONE
-        if classed:
-            row["AUC"] = estimate_text(classed[name])
-        pairs = matched[name]
+                    row[symbol + mark] = estimate_text(value) + star
+        row["better than"] = str(worse[name]) if name in worse else NONE
+        if areas:
+            row["AUC"] = estimate_text(areas[name])
+        pairs = pairs_of[name]
         if pairs["pairs"]:
             row["pairs alike"] = estimate_text(pairs)
             row["tied"] = f"{pairs['ties']:.3f}"
@@ -61,11 +61,11 @@ def _metrics(found: Mapping[str, Rows], criterion: str) -> list[dict[str, str]]:
     return rows
 
 
-def _or_worst(value: float | None) -> float:
+def _or_lowest(value: float | None) -> float:
     return -2.0 if value is None else value
 
 
-def _beaten(differences: Rows, criterion: str) -> dict[str, int]:
+def _worse(differences: Rows, criterion: str) -> dict[str, int]:
     """How many metrics each tested one is better than, by τ-b at question level, after correction."""
     counts: dict[str, int] = {}
     for row in differences:
@@ -76,12 +76,12 @@ def _beaten(differences: Rows, criterion: str) -> dict[str, int]:
     return counts
 
 
-def _note(found: Mapping[str, Rows], criterion: str) -> str:
-    pairs = max((row["pairs"] for row in found["win_loss"] if row["criterion"] == criterion), default=0)
+def _note(tables: Mapping[str, Rows], criterion: str) -> str:
+    pairs = max((row["pairs"] for row in tables["win_loss"] if row["criterion"] == criterion), default=0)
     undefined = sorted(
         {
             f"{row['metric']} at {row['level']} level: {row['why']}"
-            for row in found["correlations"]
+            for row in tables["correlations"]
             if row["criterion"] == criterion and row["value"] is None
         }
     )
@@ -91,19 +91,19 @@ def _note(found: Mapping[str, Rows], criterion: str) -> str:
         "after Holm's correction over the tests against the best). better than: the number of metrics whose τ-b is "
         "significantly lower (Holm's correction over all pairs)."
     )
-    if any(row["level"] == "system" for row in found["correlations"] if row["criterion"] == criterion):
+    if any(row["level"] == "system" for row in tables["correlations"] if row["criterion"] == criterion):
         note += (
-            " of systems: intervals draw passages; the systems are held fixed: they say nothing about other systems."
+            " of systems: intervals draw passages; the systems are held fixed: intervals say nothing about other systems."
         )
     if pairs:
         note += (
-            f" pairs alike: of up to {pairs:,} pairs about one item that people rate differently, the share "
-            "ordered alike, ties counted half."
+            f" pairs alike: of up to {pairs:,} pairs about one item that people rate differently, the "
+            "fraction ordered alike, ties counted half."
         )
     if undefined:
-        note += f" {NONE}: not defined ({_some(undefined)})."
-    if untested := _not_tested(found["best"], criterion):
-        note += f" Not tested against the best, and so without *: {_some(untested)}."
+        note += f" {NONE}: not defined ({_first_few(undefined)})."
+    if untested := _not_tested(tables["best"], criterion):
+        note += f" Not tested against the best, and so without *: {_first_few(untested)}."
     return note
 
 
@@ -116,46 +116,45 @@ def _not_tested(best: Rows, criterion: str) -> list[str]:
     return [f"{name} ({', '.join(columns[name])})" for name in columns]
 
 
-def _some(texts: Sequence[str]) -> str:
+def _first_few(texts: Sequence[str]) -> str:
     return "; ".join(texts[:6]) + ("; …" if len(texts) > 6 else "")
 
 
 def _agreement(rows: Rows) -> list[dict[str, str]]:
     by_criterion: dict[str, dict[str, str]] = {}
+    questions: dict[str, int] = {}
     for row in rows:
-        own = by_criterion.setdefault(row["criterion"], {"criterion": row["criterion"]})
-        own[row["statistic"]] = estimate_text(row)
-        own["raters"], own["questions"] = (
-            str(row["raters"]),
-            f"{max(row['n'], int(own.get('questions', '0').replace(',', ''))):,}",
-        )
+        line = by_criterion.setdefault(row["criterion"], {"criterion": row["criterion"]})
+        line[row["statistic"]] = estimate_text(row)
+        questions[row["criterion"]] = max(row["n"], questions.get(row["criterion"], 0))
+        line |= {"raters": str(row["raters"]), "questions": f"{questions[row['criterion']]:,}"}
     return list(by_criterion.values())
 
 
 def _by_type(rows: Rows, criterion: str) -> list[dict[str, str]]:
-    own = [row for row in rows if row["criterion"] == criterion and row["coefficient"] == "spearman"]
+    correlated = [row for row in rows if row["criterion"] == criterion and row["coefficient"] == "spearman"]
     sizes: dict[str, int] = {}
-    for row in own:
+    for row in correlated:
         sizes[row["type"]] = max(sizes.get(row["type"], 0), row["n"])
     shown = [
         kind
         for kind in sorted(sizes, key=lambda kind: -sizes[kind])
-        if any(row["type"] == kind and row["value"] is not None for row in own)
+        if any(row["type"] == kind and row["value"] is not None for row in correlated)
     ]
     by_metric: dict[str, dict[str, str]] = {}
     for kind in shown:
-        for row in own:
+        for row in correlated:
             if row["type"] == kind:
                 line = by_metric.setdefault(row["metric"], {"metric": row["metric"]})
                 line[f"{kind} ({sizes[kind]})"] = estimate_text(row, 2)
     return list(by_metric.values())
 
 
-def _redundancy_note(found: Mapping[str, Rows], criterion: str) -> str:
-    used = next(row for row in found["redundancy"] if row["criterion"] == criterion)
-    left_out = [row for row in found["redundancy_left_out"] if row["criterion"] == criterion]
+def _redundancy_note(tables: Mapping[str, Rows], criterion: str) -> str:
+    used = next(row for row in tables["redundancy"] if row["criterion"] == criterion)
+    left_out = [row for row in tables["redundancy_left_out"] if row["criterion"] == criterion]
     note = (
-        "Linear regression of the rating; at each step the metric joins that lowers the error on unseen passages "
+        "Linear regression of the rating; each step adds the metric that lowers the error on unseen passages "
         f"most. R² fitted: on the questions of the fit. On {used['n']:,} of {used['of']:,} rated questions: those "
         f"for which all {used['candidates']:,} metrics compared have a score."
     )

@@ -5,10 +5,10 @@
      "metrics": {name: value}, "type": …}
 
 `question` is required, and `human` or `ratings`: without `human` the mean of the ratings counts. `item` is what
-systems are compared on (the same passage and answer; these where it is missing), `group` is what bootstraps draw (the
+systems are compared on (by default the same passage and answer), `group` is what bootstraps draw (by default the
 passage). `system` is a name, or a list where systems asked the same question. `metrics` are values that the data's
 authors give. `type` is one of `rl_qg.text.question_types.TYPES`, that of the question asked; without it the words of
-`question` tell. Any of these may be null.
+`question` decide. Any of these may be null.
 """
 
 import sys
@@ -28,7 +28,7 @@ LARGEST = sys.float_info.max
 
 @dataclass(frozen=True)
 class Judgement:
-    """One question and what people said of it."""
+    """One question and its human ratings."""
 
     row: MetricRow
     systems: tuple[str, ...]
@@ -48,21 +48,21 @@ def read_judgements(path: Path) -> list[Judgement]:
     """
     if not path.is_file():
         raise InputError(f"human={path}: no such file; give JSON lines of rated questions")
-    found = [_judgement(where, record) for where, _, record in json_line_rows(path)]
-    if not found:
+    judgements = [_judgement(where, record) for where, _, record in json_line_rows(path)]
+    if not judgements:
         raise InputError(f"{path}: holds no question; check the file")
-    return found
+    return judgements
 
 
 def criteria_of(judgements: Sequence[Judgement], wanted: Sequence[str] | None = None) -> list[str]:
     """The criteria that people rated, in the file's order, or those of them that are wanted."""
-    there = list(dict.fromkeys(name for judgement in judgements for name in judgement.human))
+    rated = list(dict.fromkeys(name for judgement in judgements for name in judgement.human))
     for name in wanted or ():
-        if name not in there:
-            raise InputError(f"criteria: nobody rated {name!r}; the file has {', '.join(there) or 'no rating'}")
-    if not there:
+        if name not in rated:
+            raise InputError(f"criteria: nobody rated {name!r}; the file has {', '.join(rated) or 'no rating'}")
+    if not rated:
         raise InputError("no question has a rating: give each a field human or ratings")
-    return list(wanted) if wanted else there
+    return list(wanted) if wanted else rated
 
 
 def _judgement(where: str, record: Any) -> Judgement:
@@ -73,9 +73,9 @@ def _judgement(where: str, record: Any) -> Judgement:
     ratings = {name: _ratings(where, name, given) for name, given in _mapping(where, record, "ratings").items()}
     human = {name: _number(where, f"human.{name}", given) for name, given in _mapping(where, record, "human").items()}
     for name, given in ratings.items():
-        rated = [value for value in given if value is not None]
-        if human.get(name) is None and rated:
-            human[name] = sum(rated) / len(rated)
+        values = [value for value in given if value is not None]
+        if human.get(name) is None and values:
+            human[name] = sum(values) / len(values)
     metrics = {name: _number(where, f"metrics.{name}", v) for name, v in _mapping(where, record, "metrics").items()}
     group = _name(where, record, "group")
     item = _name(where, record, "item")

@@ -1,6 +1,6 @@
 """The same question in other words: supplied pairs, a supplied model, or rules for English.
 
-Rules change few words and never the meaning; people change more. Where it matters, supply pairs or a model.
+Rules change few words and keep the meaning; people change more. Where that matters, supply pairs or a model.
 """
 
 import random
@@ -21,7 +21,7 @@ _AUXILIARY = r"(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|
 _MOTION = (
     r"\b(?:from|to|at|for|come|fle[ew]|flee|fly|go|head|lead|migrate|move|relocate|retreat|sail|sen[dt]|travel)\b"
 )
-# Behind each phrase what must follow for it to ask what its other forms ask
+# Each phrase with what must follow for its alternatives to ask the same
 _ALTERNATIVES = (
     (rf"how many(?: of)?(?! (?:of\b|{_AUXILIARY}|more\b|fewer\b))(?= )", ("what number of",)),
     (rf"how much(?: of)?(?! (?:of\b|{_AUXILIARY}|\w+er\b|more\b|less\b|too\b))(?= )", ("what amount of",)),
@@ -36,7 +36,7 @@ _ALTERNATIVES = (
     (rf"why(?= {_AUXILIARY})", ("for what reason",)),
     (r"how often(?= )", ("how frequently",)),
 )
-# Only what can stand for the other wherever it does, and in one direction where the other one has more meanings
+# Only words that can replace the other everywhere; in one direction where the other has more meanings
 _BOTH_WAYS = "usually/normally bought/purchased nearly/almost biggest/largest"
 _ONE_WAY = (
     "begin/start begins/starts began/started constructed/built movie/film movies/films kids/children entire/whole "
@@ -59,7 +59,7 @@ _NEGATED = {"is": "isn't", "are": "aren't", "was": "wasn't", "were": "weren't", 
     **{"do": "don't", "could": "couldn't", "would": "wouldn't", "has": "hasn't", "had": "hadn't"}
 }
 _NAME_OF = re.compile(r"what (is|was|are|were) the names? of (.+?)\s*\?", re.IGNORECASE)
-_WHEN_BEHIND = re.compile(
+_FINAL_YEAR = re.compile(
     r"(.+?) ((?:in|during|since|by|before|after) (?:the )?(?:[A-Z][a-z]+ )?\d{4}(?:s|'s)?)\s*\?", re.IGNORECASE
 )
 _ATTACHED = frozenset(
@@ -81,7 +81,7 @@ def by_rules(question: str, chance: random.Random) -> tuple[str, list[str]] | No
         ("name", _called),
         ("order", _fronted),
         ("cleft", _cleft),
-        ("question word", _asked_otherwise),
+        ("question word", _other_question_word),
         ("contraction", _contracted),
         ("synonym", _synonym),
     ):
@@ -100,40 +100,38 @@ def _called(text: str, _: random.Random) -> str:
 
 def _fronted(text: str, _: random.Random) -> str:
     """A year at the end put first, where it can only belong to the verb."""
-    match = _WHEN_BEHIND.fullmatch(text.strip())
+    match = _FINAL_YEAR.fullmatch(text.strip())
     if match is None:
         return text
-    said = match[1].split()
-    low = [word.casefold().strip(",") for word in said]
+    tokens = match[1].split()
+    low = [word.casefold().strip(",") for word in tokens]
     last, before = low[-1], low[-2] if len(low) > 1 else ""
     participle = last.endswith("ed") or last in VERBS
     if (
         low[0] not in CLOSED - PREPOSITIONS - _BE
-        or (said[0].isupper() and len(said[0]) > 1)
+        or (tokens[0].isupper() and len(tokens[0]) > 1)
         or last in CLOSED | _ATTACHED
         or last[-1:].isdigit()
-        or said[-1].endswith(",")
+        or tokens[-1].endswith(",")
         or (participle and before not in _BE)
         or _CLAUSE & set(low[2:])
     ):
         return text
-    first = match[1] if said[0] == "I" else match[1][:1].lower() + match[1][1:]
+    first = match[1] if tokens[0] == "I" else match[1][:1].lower() + match[1][1:]
     return f"{_capital(match[2])}, {first}?" if text.strip()[0].isupper() else f"{match[2]} , {first} ?"
 
 
 def _cleft(text: str, _: random.Random) -> str:
     """`Who wrote it?` becomes `Who was it that wrote it?`."""
-    said = text.split()
-    if len(said) < 3 or said[0].casefold() not in ("who", "what") or subject_verb(said) != 1 or not _is_ed(said[1]):
+    tokens = text.split()
+    if len(tokens) < 3 or tokens[0].casefold() not in ("who", "what"):
         return text
-    return " ".join([said[0], "was it that", *said[1:]])
+    if subject_verb(tokens) != 1 or not (is_past(tokens[1]) or tokens[1].endswith("ed")):
+        return text
+    return " ".join([tokens[0], "was it that", *tokens[1:]])
 
 
-def _is_ed(word: str) -> bool:
-    return is_past(word) or word.endswith("ed")
-
-
-def _asked_otherwise(text: str, chance: random.Random) -> str:
+def _other_question_word(text: str, chance: random.Random) -> str:
     for pattern, others in _ALTERNATIVES:
         match = re.match(rf"(?:.*, )?({pattern})", text, re.IGNORECASE)
         if match:
@@ -196,8 +194,8 @@ def read_pairs(path: Path) -> dict[str, str]:
 def by_model(
     model: str, prefix: str, questions: Sequence[str], *, batch_size: int = 16, max_new_tokens: int = 64
 ) -> Iterator[str]:
-    """What a seq2seq model makes of each question by beam search with four beams. Raises `InputError` where it cannot
-    be loaded.
+    """The paraphrase of each question by a seq2seq model, by beam search with four beams. Raises `InputError` for a
+    model that cannot be loaded.
     """
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer

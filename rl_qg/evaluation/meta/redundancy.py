@@ -1,7 +1,7 @@
-"""Which metric says something that the others do not? Forward selection for a linear regression of the rating.
+"""Which metrics add information to each other: forward selection for a linear regression of the rating.
 
-At each step the metric joins that lowers the squared error on passages which the regression has not seen. The error of
-the chosen set is that of a choice among many, and so a little too good.
+Each step adds the metric that lowers the squared error on passages which the regression has not seen the most. The
+set is chosen by that error, which is therefore slightly too low.
 """
 
 from collections.abc import Sequence
@@ -14,33 +14,35 @@ from rl_qg.data.examples import seeded_rank
 
 
 def folds_of(groups: Sequence[str], folds: int, seed: int) -> list[int]:
-    """The fold of each question: passages in a seeded order, dealt round; at most as many folds as passages."""
+    """The fold of each question: passages in a seeded order, assigned in turn; at most as many folds as passages."""
     names = sorted(dict.fromkeys(groups), key=lambda name: seeded_rank(seed, name))
-    fold = {name: place % folds for place, name in enumerate(names)}
+    fold = {name: number % folds for number, name in enumerate(names)}
     return [fold[group] for group in groups]
 
 
 def forward_selection(
     table: Floats, ratings: Floats, names: Sequence[str], fold: Sequence[int], steps: int
 ) -> list[dict[str, Any]]:
-    """One row for each step: the metric that joins, `mse` and `r2` on held-out passages, `r2_fitted` on those fitted.
+    """One row for each step: the metric added, `mse` and `r2` on held-out passages, `r2_fitted` on those of the fit.
 
-    `r2` is 1 - mse / the error of the training folds' mean rating; it is below 0 for what predicts worse than that.
+    `r2` is 1 - mse / the error of the training folds' mean rating; it is below 0 for predictions worse than that mean.
 
     Args:
         table: scores (questions, metrics), finite.
         ratings: (questions,).
         names: of the metrics.
         fold: of each question, from `folds_of`.
-        steps: how many metrics join at most.
+        steps: how many metrics are added at most.
     """
     spread = table.std(axis=0)
-    usable = [place for place in range(len(names)) if spread[place] > 1e-12 * max(1.0, np.abs(table[:, place]).max())]
+    usable = [
+        column for column in range(len(names)) if spread[column] > 1e-12 * max(1.0, np.abs(table[:, column]).max())
+    ]
     scaled = (table - table.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     problem = _Regression(scaled, ratings, np.asarray(fold))
     base, chosen, rows = problem.error([]), list[int](), list[dict[str, Any]]()
     while usable and len(chosen) < steps and base > 0:
-        best = min(usable, key=lambda place: problem.error([*chosen, place]))
+        best = min(usable, key=lambda column: problem.error([*chosen, column]))
         usable.remove(best)
         chosen.append(best)
         error = problem.error(chosen)
@@ -62,34 +64,34 @@ class _Regression:
 
     def __init__(self, table: Floats, ratings: Floats, fold: np.ndarray) -> None:
         columns = np.column_stack([np.ones(len(ratings)), table, ratings])
-        parts = [columns[fold == place] for place in np.unique(fold)]
+        parts = [columns[fold == number] for number in np.unique(fold)]
         self.products = [part.T @ part for part in parts]
         self.total = np.sum(self.products, axis=0)
         self.n = len(ratings)
 
     def error(self, chosen: Sequence[int]) -> float:
         """Mean squared error on held-out folds, each predicted from the others."""
-        places = self._places(chosen)
+        columns = self._columns(chosen)
         squares = 0.0
         for product in self.products:
-            own, whole = product[np.ix_(places, places)], self.total[np.ix_(places, places)]
-            squares += _squared_error(own, _weights(whole - own))
+            held_out, total = product[np.ix_(columns, columns)], self.total[np.ix_(columns, columns)]
+            squares += _squared_error(held_out, _weights(total - held_out))
         return squares / self.n
 
     def fitted(self, chosen: Sequence[int]) -> float:
         """R² of the regression on the questions that it was fitted to."""
-        places = self._places(chosen)
-        whole = self.total[np.ix_(places, places)]
+        columns = self._columns(chosen)
+        whole = self.total[np.ix_(columns, columns)]
         spread = whole[-1, -1] - whole[0, -1] ** 2 / self.n
         return float(1 - _squared_error(whole, _weights(whole)) / spread)
 
-    def _places(self, chosen: Sequence[int]) -> list[int]:
+    def _columns(self, chosen: Sequence[int]) -> list[int]:
         """Columns of the intercept, the chosen metrics and the rating."""
-        return [0, *(place + 1 for place in chosen), len(self.total) - 1]
+        return [0, *(number + 1 for number in chosen), len(self.total) - 1]
 
 
 def _weights(products: Floats) -> Floats:
-    """Coefficients of intercept and metrics, the smallest ones where metrics say the same."""
+    """Coefficients of intercept and metrics, the smallest ones where metrics are linearly dependent."""
     return np.asarray(np.linalg.lstsq(products[:-1, :-1], products[:-1, -1], rcond=1e-10)[0])
 
 

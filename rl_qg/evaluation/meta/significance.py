@@ -1,4 +1,4 @@
-"""Is one metric nearer to people than another? Tests of dependent correlations, all pairs, Holm's correction.
+"""Whether one metric agrees with people more than another: tests of dependent correlations, Holm's correction.
 
 Sources: Williams, "The comparison of regression variables", 1959, as given by Steiger, "Tests for comparing elements
 of a correlation matrix", Psychological Bulletin 1980, and used for metrics by Graham and Baldwin, "Testing for
@@ -20,25 +20,25 @@ def williams(r12: float, r13: float, r23: float, n: int) -> tuple[float, float] 
     common, are equal". None where it does not exist: n ≤ 3, or 2 and 3 correlate perfectly.
 
     Variable 1 is the human rating, 2 and 3 are metrics. The test takes the n rows as independent and normal; questions
-    about one passage are not independent, so at question level its p-values are too small and the bootstrap's count.
+    about one passage are not independent, so at question level its p-values are too small; use those of the bootstrap.
     """
     from scipy.stats import t as student
 
     if n <= 3 or not all(map(math.isfinite, (r12, r13, r23))):
         return None
     determinant = 1 - r12**2 - r13**2 - r23**2 + 2 * r12 * r13 * r23
-    beneath = 2 * determinant * (n - 1) / (n - 3) + (r12 + r13) ** 2 / 4 * (1 - r23) ** 3
-    if beneath <= 1e-15 or 1 - r23 <= 1e-12:
+    denominator = 2 * determinant * (n - 1) / (n - 3) + (r12 + r13) ** 2 / 4 * (1 - r23) ** 3
+    if denominator <= 1e-15 or 1 - r23 <= 1e-12:
         return None
-    value = (r12 - r13) * math.sqrt((n - 1) * (1 + r23) / beneath)
+    value = (r12 - r13) * math.sqrt((n - 1) * (1 + r23) / denominator)
     return value, float(2 * student.sf(abs(value), n - 3))
 
 
 @dataclass(frozen=True)
 class Pair:
     """Two metrics on the same questions: their coefficients (1 + resamples,) in the data and in every draw, of n
-    questions or systems about so many passages; `between`: Pearson's r of the two, for Williams' test, where the
-    coefficients are such that it is about them.
+    questions or systems about so many passages; `between`: Pearson's r of the two for Williams' test,
+    which is about Pearson's r only.
     """
 
     metric: str
@@ -54,7 +54,7 @@ def pair_rows(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
     """One row for every two metrics: the difference of their coefficients with its interval and p-values; a pair that
     cannot be tested has none.
 
-    Each p has a corrected one beside it (`p_holm`, `williams_p_holm`), over all pairs of this call.
+    Each p has a corrected one with it (`p_holm`, `williams_p_holm`), over all pairs of this call.
     """
     rows: list[dict[str, Any]] = []
     for pair in pairs:
@@ -78,15 +78,15 @@ def not_worse_than_the_best(
 ) -> tuple[list[str], list[str]]:
     """The best metric and those whose difference from it is not significant; and those not tested against it.
 
-    Holm's correction is over the tests against the best alone: with each metric more, all pairs grow by as many as
-    there are, and their correction would in time call everything as good as the best.
+    Holm's correction is over the tests against the best alone: the number of all pairs grows with the square of the
+    number of metrics, and their correction would in the end find nothing worse than the best.
     """
     if not values:
         return [], []
     best = max(values, key=lambda name: values[name])
-    found = {frozenset((row["metric"], row["against"])): row["p"] for row in rows}
+    p_of = {frozenset((row["metric"], row["against"])): row["p"] for row in rows}
     others = [name for name in values if name != best]
-    tested = {name: p for name in others if (p := found.get(frozenset((name, best)))) is not None}
+    tested = {name: p for name in others if (p := p_of.get(frozenset((name, best)))) is not None}
     corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
     alike = [name for name in values if name == best or corrected.get(name, 0) >= level]
     return alike, [name for name in others if name not in tested]
@@ -102,5 +102,5 @@ def pearson_between(x: Floats, y: Floats) -> float:
     """Pearson's r of two columns; NaN where one is constant."""
     if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return math.nan
-    x, y = (column / np.abs(column).max() for column in (x, y))  # squares of very large numbers are none
+    x, y = (column / np.abs(column).max() for column in (x, y))  # squares of very large numbers are not finite
     return float(np.corrcoef(x, y)[0, 1])

@@ -88,13 +88,13 @@ def test_constant_ratings_are_null_with_a_reason(tmp_path: Path) -> None:
     assert "all ratings are equal" in (tmp_path / "out" / "correlate.html").read_text(encoding="utf-8")
 
 
-def test_a_metric_that_is_better_when_lower_is_turned_round(tmp_path: Path) -> None:
+def test_a_metric_that_is_better_when_lower_has_its_sign_reversed(tmp_path: Path) -> None:
     class Errors(Words):
         higher_is_better = False
 
     record = run(tmp_path, metrics={"errors": Errors(-1)})
     value = pick(record["correlations"], criterion="good", level="question", metric="errors", coefficient="pearson")
-    assert value["value"] > 0.5 and "turned round" in record["signatures"]["errors"]
+    assert value["value"] > 0.5 and "sign reversed" in record["signatures"]["errors"]
 
 
 def test_two_ratings_are_classes_and_missing_ones_are_counted(tmp_path: Path) -> None:
