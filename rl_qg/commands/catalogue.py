@@ -48,7 +48,7 @@ COMMANDS = {
         "rl-qg train reward=qascore data.train=train.json data.validation=dev.json model.path=./my-t5 output_dir=RUN",
         (
             *("output_dir", "seed", "stages", "algorithm", "accept_changed_data", "data", "model", "miniature"),
-            *("reward_models", "training", "ce", "scst"),
+            *("peft", "reward_models", "training", "ce", "scst"),
         ),
         "training_commands",
     ),
