@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import T5Config, T5ForConditionalGeneration
+from transformers import T5ForConditionalGeneration
 
-from rl_qg.training.encoder_sharing import encoded_once
+from rl_qg.training.encoder_sharing import share_encoder_pass
+from tests.tiny_models import tiny
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = str(ROOT / "experiments" / "scaling")
@@ -21,11 +22,12 @@ sys.path.remove(SCRIPTS)
 
 
 def test_operations_of_an_update_are_those_that_torch_counts() -> None:
-    config = T5Config(vocab_size=50, d_model=8, d_kv=6, num_heads=3, d_ff=20, num_layers=2, num_decoder_layers=3)
+    shape = {"d_kv": 6, "d_ff": 20, "num_decoder_layers": 3}
+    model = tiny(T5ForConditionalGeneration, 50, hidden=8, layers=2, heads=3, **shape).train()
     sizes = cost_model.Architecture(8, 18, 20, 2, 3, 50, 0)
-    model, work = T5ForConditionalGeneration(config).train(), cost_model.Work(rows=2, context=11, question=5)
+    work = cost_model.Work(rows=2, context=11, question=5)
     of_row = torch.tensor([0, 0, 1, 1])
-    with FlopCounterMode(display=False) as counter, encoded_once(model, torch.ones(2, 11), of_row):
+    with FlopCounterMode(display=False) as counter, share_encoder_pass(model, torch.ones(2, 11), of_row):
         logits = model(
             input_ids=torch.ones(2, 11, dtype=torch.long),
             attention_mask=torch.ones(4, 11),

@@ -33,7 +33,7 @@ sys.path += [str(HERE), str(HERE.parent / "speed")]
 
 from step import metric  # noqa: E402  (the reward of the measured step, at its published size)
 
-from rl_qg.training.encoder_sharing import encoded_once  # noqa: E402
+from rl_qg.training.encoder_sharing import share_encoder_pass  # noqa: E402
 
 
 def bart(width: int, layers: int, vocabulary: int = 50_266, **options: Any) -> BartConfig:
@@ -100,7 +100,7 @@ def loss(model: nn.Module, rows: int, context: int, question: int, per_context: 
     of_row = torch.arange(rows).repeat_interleave(per_context)
     mask = torch.ones(rows, context, dtype=torch.long)
     cast = torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None)
-    with cast, encoded_once(model, mask, of_row):
+    with cast, share_encoder_pass(model, mask, of_row):
         logits = model(**inputs).logits
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), inputs["decoder_input_ids"].flatten())
 

@@ -125,7 +125,7 @@ class StepTimes(TrainerCallback):
     ) -> None:
         row = {"step": _now() - self._start}
         for part in ("rollout", "reward"):
-            total = self.trainer.measured._seconds[part]
+            total = self.trainer.step_metrics._seconds[part]
             row[part], self._seen[part] = total - self._seen[part], total
         row["update"] = row["step"] - row["rollout"] - row["reward"]
         self.rows.append(row)
@@ -140,7 +140,7 @@ def _now() -> float:
 def ours(args: argparse.Namespace, reward: QRelScore, folder: Path) -> dict[str, dict[str, float]]:
     """Median seconds of a step and its parts in the first epoch (without its first step) and in the second."""
     times, steps = StepTimes(), args.steps + 1
-    reward.forget()
+    reward.reset_cache()
     trainer = SelfCriticalTrainer(
         model=generator(args.size),
         args=SelfCriticalConfig(

@@ -146,7 +146,7 @@ def check_dataset_name(repository: str | None) -> None:
         validate_repo_id(repository)
     except HFValidationError:
         raise InputError(
-            f"augment.hub_dataset={repository}: not a valid name of a Hub repository; write it as me/name"
+            f"augment.hub_dataset={repository}: not a name of a Hub repository; write it as me/name"
         ) from None
 
 

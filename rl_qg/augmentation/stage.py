@@ -39,7 +39,7 @@ from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import check_unchanged, file_hash
 from rl_qg.runtime.json_files import write_json
-from rl_qg.runtime.output_reports import check_apart, check_report, report_path, reported
+from rl_qg.runtime.output_reports import check_distinct_files, check_report, report_path, report_value
 from rl_qg.runtime.processes import from_main
 from rl_qg.settings import AugmentSettings
 
@@ -101,7 +101,7 @@ def check_questions(questions: Path, output: Path, *, accept_changed_data: bool)
     Raises:
         InputError: it has changed and `accept_changed_data` is false, or the report has no hash of it.
     """
-    recorded = reported(output, "inputs", "questions", "sha256")
+    recorded = report_value(output, "inputs", "questions", "sha256")
     if not isinstance(recorded, str):
         raise InputError(f"{report_path(output)}: does not say what {output.name} was made from; delete both")
     name = str(questions)
@@ -110,7 +110,7 @@ def check_questions(questions: Path, output: Path, *, accept_changed_data: bool)
 
 def check_inputs(output: Path, read: Iterable[str | Path]) -> None:
     """Raise `InputError` if the output, its report or its card would overwrite a file that is read."""
-    check_apart([output, report_path(output), card_path(output)], read)
+    check_distinct_files([output, report_path(output), card_path(output)], read)
 
 
 def funnel_table(report: dict[str, Any]) -> str:

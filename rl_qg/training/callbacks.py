@@ -1,6 +1,4 @@
-"""What keeps a run healthy: failed rewards set apart, updates that are not finite left out, β held to its target, an
-end when a held-out measure no longer improves.
-"""
+"""Callbacks of training: failed rewards, updates that are not finite, adaptive β, and early stopping."""
 
 import logging
 import math
@@ -16,7 +14,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 
 from rl_qg.data.examples import QAExample
-from rl_qg.evaluation.reward_scorer import Verdict
+from rl_qg.evaluation.reward_scorer import ScoredBatch
 from rl_qg.evaluation.text_measures import improves
 from rl_qg.runtime.errors import LocalError
 from rl_qg.runtime.json_files import append_json_line
@@ -27,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class FailedRewards:
-    """Writes every question whose reward failed to `samples.jsonl`, then goes on without it or ends the run.
+    """Writes every question whose reward failed to `samples.jsonl`, then skips it or ends the run.
 
     Args:
         path: `samples.jsonl` of the run.
@@ -37,17 +35,17 @@ class FailedRewards:
     def __init__(self, path: Path, policy: str) -> None:
         self.path = path
         self.policy = policy
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
-    def settle(self, step: int, examples: Sequence[QAExample], questions: Sequence[str], verdict: Verdict) -> None:
-        """Look through the verdict on one rollout of update `step`.
+    def handle(self, step: int, examples: Sequence[QAExample], questions: Sequence[str], batch: ScoredBatch) -> None:
+        """Handle the failed rewards of one rollout in update `step`.
 
         Raises:
             LocalError: a reward failed and the policy is `stop`.
         """
         failed = [
             (example.id, text, fault)
-            for example, text, fault in zip(examples, questions, verdict.faults, strict=True)
+            for example, text, fault in zip(examples, questions, batch.faults, strict=True)
             if fault is not None
         ]
         for key, text, fault in failed:
@@ -55,75 +53,75 @@ class FailedRewards:
                 self.path, {"step": step, "id": key, "sample": text, "reward_sample": None, "fault": fault}
             )
         for key, text, fault in failed:
-            what = f"step {step}, example {key}: no reward for {text!r}: {fault}"
+            message = f"step {step}, example {key}: no reward for {text!r}: {fault}"
             if self.policy == "stop":
-                raise LocalError(f"{what}; mend the reward, or skip such rows with scst.on_bad_reward=skip")
-            if fault not in self._said:  # those that repeat are counted, not told again
-                self._said.add(fault)
-                log.warning("%s; the row is skipped, see rewards_failed in metrics.jsonl", what)
+                raise LocalError(f"{message}; correct the reward, or skip such rows with scst.on_bad_reward=skip")
+            if fault not in self._logged:  # repeated ones are only counted
+                self._logged.add(fault)
+                log.warning("%s; the row is skipped, see rewards_failed in metrics.jsonl", message)
 
 
 class FiniteUpdates(TrainerCallback, ExportableState):
-    """Leaves out an update whose gradient is not finite, and counts it: one such step would end every weight.
+    """Skips and counts updates whose gradient is not finite: one such update would make all weights NaN.
 
-    fp16 and DeepSpeed have their own; there gradients are not visible here and nothing is done.
+    fp16 and DeepSpeed have this themselves; their gradients are not visible in a callback.
     """
 
     def __init__(self) -> None:
         self.skipped = 0
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """What a checkpoint stores."""
         return {"args": {}, "attributes": {"skipped": self.skipped}}
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Go on counting where the checkpoint stood."""
+        """Continue the count of the checkpoint."""
         stored = stored_state(state, self)
         self.skipped = stored["attributes"]["skipped"] if stored else 0
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Drop the gradients, which the optimiser takes for nothing to do."""
+        """Delete gradients that are not finite; the optimiser then skips these parameters."""
         if args.fp16:
             return
         gradients = [value.grad for value in kwargs["model"].parameters() if value.grad is not None]
         if gradients and not math.isfinite(float(gather(torch.nn.utils.get_total_norm(gradients)))):
             kwargs["optimizer"].zero_grad(set_to_none=True)
             self.skipped += 1
-            log.warning("step %d: the gradient is not finite; this update is left out", state.global_step + 1)
+            log.warning("step %d: the gradient is not finite; this update is skipped", state.global_step + 1)
 
 
 def stored_state(state: TrainerState, callback: TrainerCallback) -> dict[str, Any] | None:
-    """What the checkpoint that a run resumes from keeps of a callback; None for a run from the start."""
-    kept: Any = state.stateful_callbacks
-    return kept.get(type(callback).__name__) if state.global_step and isinstance(kept, dict) else None
+    """The state of a callback in the checkpoint from which a run resumes; None for a run from the start."""
+    stored: Any = state.stateful_callbacks
+    return stored.get(type(callback).__name__) if state.global_step and isinstance(stored, dict) else None
 
 
 class KLCoefficient(TrainerCallback, ExportableState):
-    """β: fixed, or adapted after each update so that the divergence comes to a target (kept in checkpoints)."""
+    """β: fixed, or adapted after each update so that the divergence approaches a target (stored in checkpoints)."""
 
     def __init__(self, value: float, target: float | None) -> None:
         self.value = value
         self.target = target
-        self._sums = [0.0, 0.0]  # of the update under way: divergence, tokens
+        self._sums = [0.0, 0.0]  # of the current update: divergence, tokens
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """What a checkpoint stores."""
         return {"args": {"value": self.value, "target": self.target}, "attributes": {}}
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Go on with the value of the checkpoint that the run resumes from."""
+        """Continue with the value of the checkpoint."""
         stored = stored_state(state, self)
         if self.target is not None and stored:
             self.value = stored["args"]["value"]
 
     def add(self, divergence: Tensor, tokens: Tensor) -> None:
-        """Take in the summed divergence of a batch, in nats, and the number of its tokens."""
+        """Add the summed divergence of a batch, in nats, and the number of its tokens."""
         if self.target is None:
             return
         self._sums[0] += float(divergence)
@@ -142,15 +140,15 @@ class KLCoefficient(TrainerCallback, ExportableState):
 
 
 class HeldOutStopping(TrainerCallback):
-    """Ends a stage when a held-out measure has not improved for some evaluations.
+    """Ends a stage when a held-out measure has not improved for `patience` evaluations.
 
-    Everything is read from the trainer's log history, which checkpoints keep, so a resumed run counts on.
+    It reads only the trainer's log history, which checkpoints store, so a resumed run continues the count.
 
     Args:
         measure: such as `bleu4` (see `rl_qg.evaluation.text_measures`).
         patience: evaluations without improvement.
-        boundary: gives the step at which the stage began.
-        keep: called when the measure is at its best, to keep the model.
+        boundary: returns the step at which the stage started.
+        keep: called when the measure reaches a new best value, to save the model.
     """
 
     def __init__(
@@ -161,7 +159,7 @@ class HeldOutStopping(TrainerCallback):
         boundary: Callable[[], int] = lambda: 0,
         keep: Callable[[], None] = lambda: None,
     ) -> None:
-        improves(measure, 1.0, 0.0)  # an unknown name fails now, not at the first evaluation
+        improves(measure, 1.0, 0.0)  # raises for an unknown name now, not at the first evaluation
         self.measure = measure
         self.patience = patience
         self.boundary = boundary
@@ -170,7 +168,7 @@ class HeldOutStopping(TrainerCallback):
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Keep the model, or count an evaluation without improvement."""
+        """Save the model, or count an evaluation without improvement."""
         lines = lines_with(self.measure, state.log_history, self.boundary())
         if not lines:
             return
@@ -180,11 +178,11 @@ class HeldOutStopping(TrainerCallback):
         elif waited >= self.patience:
             log.info("%s has not improved for %d evaluations: the stage ends here", self.measure, waited)
             control.should_training_stop = True
-            control.should_save = False  # a resumed run begins before this step and stops here too
+            control.should_save = False  # a resumed run starts before this step and stops at it too
 
 
 def lines_with(measure: str, history: Sequence[Mapping[str, Any]], boundary: int) -> list[Mapping[str, Any]]:
-    """The evaluations of the self-critical stage that have a measure, from the one at its start on."""
+    """The evaluations of the self-critical stage that have a measure, including the one at its start."""
     return [line for line in history if f"eval_{measure}" in line and line["step"] >= max(1, boundary)]
 
 

@@ -8,33 +8,33 @@ from torch import Tensor, nn
 
 
 @contextmanager
-def encoded_once(model: nn.Module, mask: Tensor, context: Tensor) -> Iterator[None]:
+def share_encoder_pass(model: nn.Module, mask: Tensor, context: Tensor) -> Iterator[None]:
     """Within the block, `model` encodes each context once and decodes one row for each entry of `context`.
 
-    It is called with b contexts (`input_ids`), and with `attention_mask` and `decoder_input_ids` of n rows. Both
-    happen in one call of the outermost module: DDP, ZeRO-3 and FSDP see a whole forward pass, which they rely on, and
-    mixed precision holds for all of it.
+    Call the model with b contexts (`input_ids`), and with `attention_mask` and `decoder_input_ids` of n rows. It stays
+    one call of the outermost module: DDP, ZeRO-3 and FSDP rely on a complete forward pass, and mixed precision
+    applies to all of it.
 
     Args:
-        model: the bare encoder-decoder.
-        mask: (b, s), the contexts' attention mask.
+        model: the encoder-decoder, without the wrappers of accelerate.
+        mask: (b, s), the attention mask of the contexts.
         context: (n,), the context of each row.
     """
     if len(context) == len(mask):
         yield
         return
 
-    def once(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def with_context_mask(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return args, {**kwargs, "attention_mask": mask}
 
-    def for_each_row(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+    def one_state_for_each_row(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         output["last_hidden_state"] = output["last_hidden_state"][context]
         return output
 
     encoder: nn.Module = model.get_encoder()  # type: ignore[operator]
     hooks = [
-        encoder.register_forward_pre_hook(once, with_kwargs=True),
-        encoder.register_forward_hook(for_each_row),
+        encoder.register_forward_pre_hook(with_context_mask, with_kwargs=True),
+        encoder.register_forward_hook(one_state_for_each_row),
     ]
     try:
         yield

@@ -13,7 +13,6 @@ from rl_qg.generation.logprobs import _wide, token_logprobs
 from rl_qg.settings.training import BASELINES, SCHEDULES
 
 # --- likelihoods
-# ---------------------------------------------------------------------------------------------------------
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
@@ -25,30 +24,30 @@ def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.
     logprobs = token_logprobs(logits, labels.masked_fill(~real, 0))
     losses = -logprobs
     if label_smoothing:
-        chosen = _wide(logits.gather(-1, labels.masked_fill(~real, 0).unsqueeze(-1)).squeeze(-1))
-        evenly = (chosen - logprobs) - logits.mean(-1, dtype=chosen.dtype)  # log of the normaliser − mean logit
-        losses = (1 - label_smoothing) * losses + label_smoothing * evenly
+        label_logits = _wide(logits.gather(-1, labels.masked_fill(~real, 0).unsqueeze(-1)).squeeze(-1))
+        # log of the normaliser − mean logit: the loss of a uniform target
+        uniform = (label_logits - logprobs) - logits.mean(-1, dtype=label_logits.dtype)
+        losses = (1 - label_smoothing) * losses + label_smoothing * uniform
     return (losses * real).sum(-1)
 
 
 # --- learning by reward
-# --------------------------------------------------------------------------------------------------
 
 
 def advantages(rewards: Tensor, baseline: str, greedy: Tensor | None = None) -> Tensor:
-    """What each sample is worth above its baseline: rewards (b, k), greedy rewards (b,) -> (b, k).
+    """The advantage of each sample over its baseline: rewards (b, k), greedy rewards (b,) -> (b, k).
 
     - greedy: r − r(ŷ) with ŷ the greedy question (SCST: Rennie et al. 2017, eq. 7; QRelScore paper, eq. 14). Unbiased.
     - leave_one_out: r_i − mean of the other k − 1 samples of the context (Kool et al. 2019). Unbiased; needs k > 1.
-    - mean: r_i − mean of all k samples. The sample's own reward is in it, which shrinks the gradient by 1 − 1/k.
-    - none: r itself (REINFORCE). Unbiased, with the variance of the rewards' level.
+    - mean: r_i − mean of all k samples, r_i included, which scales the gradient by 1 − 1/k.
+    - none: r itself (REINFORCE). Unbiased, with a variance that grows with the mean reward.
 
-    A reward that is not finite is left out of every baseline, and its own advantage is 0.
+    A reward that is not finite is left out of every baseline, and its advantage is 0.
     """
     usable = torch.isfinite(rewards)
     rewards = rewards.masked_fill(~usable, 0.0)
     if baseline == "greedy":
-        assert greedy is not None, "baseline=greedy compares with greedy rewards"
+        assert greedy is not None, "baseline=greedy needs greedy rewards"
         usable = usable & torch.isfinite(greedy).unsqueeze(-1)
         level = torch.nan_to_num(greedy, nan=0.0, posinf=0.0, neginf=0.0).unsqueeze(-1)
     elif baseline == "leave_one_out":
@@ -65,11 +64,10 @@ def advantages(rewards: Tensor, baseline: str, greedy: Tensor | None = None) -> 
 
 
 def shaped(advantage: Tensor, *, scale: float = 1.0, normalise: bool = False, clip: float | None = None) -> Tensor:
-    """Advantages as the loss uses them: scaled, divided by their root mean square, cut to [−clip, clip]; in that
-    order.
+    """Advantages for the loss: scaled, then divided by their root mean square, then clipped to [−clip, clip].
 
-    Normalisation keeps the sign (no mean is subtracted: that would be another baseline). The root mean square is that
-    of the batch, over the samples with an advantage.
+    Normalisation subtracts no mean (that would be another baseline), so signs are kept. The root mean square is over
+    the samples of the batch whose advantage is not 0.
     """
     advantage = scale * advantage
     if normalise:
@@ -90,7 +88,7 @@ def kl_from_samples(logprobs: Tensor, reference: Tensor) -> Tensor:
     """KL(policy ‖ reference) at each sampled token from its two log-probabilities, (…, t) -> (…, t): the estimator k3
     of Schulman (2020), e^d − d − 1 with d = log q − log p. Never negative, unbiased in value over samples of p.
 
-    As a loss its expected gradient is that of the forward divergence, Σ_v q log(q / p): it pulls to the same place.
+    As a loss its expected gradient is that of the forward divergence Σ_v q log(q / p), which has the same minimum.
     """
     difference = reference - logprobs
     return difference.exp() - difference - 1
@@ -103,7 +101,6 @@ def kl_over_vocabulary(logits: Tensor, reference: Tensor) -> Tensor:
 
 
 # --- schedules: functions of the step alone, so that a resumed run continues them
-# ----------------------------------------
 
 
 def scst_weight(
@@ -111,33 +108,33 @@ def scst_weight(
 ) -> float:
     """λ of eq. 15 in the update that completes `step` (from 1): 0 up to `boundary`, then by `schedule` to `maximum`.
 
-    linear reaches it at `total` (the paper), cosine too, on half a wave; warmup after that share of the stage;
-    constant at once.
+    linear (the paper) and cosine (half a period) reach the maximum at `total`, warmup after the fraction `warmup` of
+    the stage, constant at once.
     """
     if step <= boundary:
         return 0.0
     done = min(1.0, (step - boundary) / (total - boundary))
     if schedule == "linear":
-        share = done
+        fraction = done
     elif schedule == "cosine":
-        share = (1 - math.cos(math.pi * done)) / 2
+        fraction = (1 - math.cos(math.pi * done)) / 2
     elif schedule == "warmup":
-        share = min(1.0, done / warmup) if warmup else 1.0
+        fraction = min(1.0, done / warmup) if warmup else 1.0
     elif schedule == "constant":
-        share = 1.0
+        fraction = 1.0
     else:
         raise ValueError(f"schedule={schedule} is not one of {', '.join(SCHEDULES)}")
-    return maximum * share
+    return maximum * fraction
 
 
-def restarting_rate(step: int, boundary: int, total: int, *, warmup: tuple[float, float], second: float) -> float:
-    """Learning-rate factor: linear warm-up and decay in each of two stages, the second starting anew.
+def learning_rate_factor(step: int, boundary: int, total: int, *, warmup: tuple[float, float], second: float) -> float:
+    """Factor of the learning rate: linear warm-up and decay in each of two stages.
 
     Args:
         step: updates done.
         boundary: updates of the first stage.
         total: updates of both.
-        warmup: share of each stage spent warming up.
+        warmup: fraction of each stage that is warm-up.
         second: peak of the second stage relative to the first.
     """
     if step < boundary:
@@ -153,8 +150,9 @@ def _triangle(step: int, total: int, warmup: float) -> float:
 
 
 def adapted_coefficient(coefficient: float, divergence: float, target: float) -> float:
-    """β for the next update, so that the divergence comes to `target` (Ziegler et al. 2019, section 2.2): at most a
-    fiftieth up or down at a time.
+    """β for the next update, so that the divergence approaches `target` (Ziegler et al. 2019, section 2.2).
+
+    One update changes β by at most 2 %.
     """
     error = max(-0.2, min(0.2, divergence / target - 1))
     return coefficient * (1 + 0.1 * error)

@@ -1,4 +1,4 @@
-"""The policy as it stood when the self-critical stage began, for the divergence from it."""
+"""The policy at the start of the self-critical stage, for the divergence from it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,32 +14,37 @@ FILE = "reference.safetensors"
 
 
 class ReferencePolicy:
-    """A frozen copy of the parameters that training moves, run through the live model.
+    """A frozen copy of the trainable parameters, which is evaluated by swapping it into the model in training.
 
-    Under LoRA these are the adapters alone, so the reference costs no second copy of the weights; a fresh adapter
-    makes it the model with its adapters off.
+    With LoRA only the adapters are trainable, so there is no second copy of the weights; if the stage starts with new
+    adapters, the reference is the model without adapters.
     """
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self.weights = dict(weights)
 
     @classmethod
-    def of(cls, model: nn.Module) -> "ReferencePolicy":
-        """The policy as `model` stands now."""
-        trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
-        return cls({name: value.detach().clone() for name, value in trained.items()})
+    def copy_of(cls, model: nn.Module) -> "ReferencePolicy":
+        """A copy of the present parameters of `model`."""
+        trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
+        return cls({name: value.detach().clone() for name, value in trainable.items()})
 
     @classmethod
-    def at_the_boundary(cls, model: nn.Module, folder: Path, *, resumed: bool, write: bool) -> "ReferencePolicy":
-        """The policy that the stage began with: `model` as it stands, kept in the run folder by the process that may
-        `write`; for a run `resumed` inside the stage the one that was kept.
+    def at_stage_start(cls, model: nn.Module, folder: Path, *, resumed: bool, write: bool) -> "ReferencePolicy":
+        """The policy at the start of the stage.
+
+        Args:
+            model: at the start of the stage it is copied.
+            folder: the run folder, which stores the copy.
+            resumed: whether the run resumes inside the stage; then the stored copy is loaded.
+            write: whether this process stores the copy.
 
         Raises:
-            InputError: the run resumes and the file is gone.
+            InputError: the run resumes and the file does not exist.
         """
         path = folder / FILE
         if not resumed:
-            reference = cls.of(model)
+            reference = cls.copy_of(model)
             if write:
                 folder.mkdir(parents=True, exist_ok=True)
                 partial = path.with_suffix(".part")
@@ -55,12 +60,12 @@ class ReferencePolicy:
         return cls(load_file(path, device=str(device)))
 
     @contextmanager
-    def in_place_of(self, model: nn.Module) -> Iterator[None]:
-        """Within the block `model` is the reference policy, without gradient and dropout; behind it, what it was.
+    def swapped_into(self, model: nn.Module) -> Iterator[None]:
+        """Within the block `model` is the reference policy, without gradient and dropout.
 
-        The numbers change places, not the parameters, so weights that layers share stay shared and a loss that was
-        computed before can still be differentiated after. (`torch.func.functional_call` leaves the wrong weights
-        behind where two modules are one, as the embeddings of BART are.)
+        Only the data of the parameters is swapped, so tied weights stay tied, and a loss computed before the block can
+        be differentiated after it. (`torch.func.functional_call` restores wrong weights if two modules are the same
+        object, such as the embeddings of BART.)
         """
         training = model.training
         model.eval()
@@ -76,4 +81,4 @@ class ReferencePolicy:
         parameters = dict(model.named_parameters())
         for name, value in self.weights.items():
             self.weights[name], parameters[name].data = parameters[name].data, value
-        torch.clear_autocast_cache()  # it knows casts by their parameter, whose numbers are others now
+        torch.clear_autocast_cache()  # it caches casts by parameter, and their data has changed

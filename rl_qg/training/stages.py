@@ -26,7 +26,7 @@ from rl_qg.reports.hub import check_repository, finish_publishing, publish
 from rl_qg.runtime.checkpoints import last_checkpoint
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import write_json
-from rl_qg.runtime.preemption import train_until_told
+from rl_qg.runtime.preemption import train_until_preempted
 from rl_qg.runtime.processes import from_main, processes
 from rl_qg.runtime.progress import show_progress
 from rl_qg.runtime.run_folder import TRAINED
@@ -69,7 +69,7 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
         shutil.rmtree(folder / BEST, ignore_errors=True)  # left by a run that was killed before its first checkpoint
     # A run that starts with the self-critical stage is compared with the given model.
     trainer.args.eval_on_start = checkpoint is None and settings.stages == "scst"
-    train_until_told(trainer, checkpoint)
+    train_until_preempted(trainer, checkpoint)
     # 3. Save the final model, and the note that the run is complete.
     save_model_folder(trainer, final)
     if trainer.is_world_process_zero():

@@ -1,4 +1,4 @@
-"""What a trainer measures between two log lines: means over samples, seconds of each part, samples per second."""
+"""The metrics of training between two log lines: means over samples, seconds of each part, samples per second."""
 
 import time
 from collections import defaultdict
@@ -13,8 +13,8 @@ from torch import Tensor
 from rl_qg.generation.decoding import Rollout
 
 
-class Measurements:
-    """Sums since the last log line; the means are over the samples of all processes, not over processes."""
+class StepMetrics:
+    """Sums since the last log line. Means are over the samples of all processes, not over processes."""
 
     def __init__(self) -> None:
         self._sums: dict[str, list[Tensor | float]] = defaultdict(lambda: [0.0, 0.0])  # name -> total, weight
@@ -23,14 +23,14 @@ class Measurements:
         self._since = time.perf_counter()
 
     def add(self, **sums: tuple[Tensor | float, Tensor | float]) -> None:
-        """Add (total, weight) to the mean of that name."""
+        """Add (total, weight) to the mean of each name."""
         for name, (total, weight) in sums.items():
-            # Tensors stay where they are and are read when they are logged: no waiting for the device before.
+            # Tensors stay on their device and are read only when they are logged, so training does not wait for it.
             self._sums[name][0] += total.double() if isinstance(total, Tensor) else total
             self._sums[name][1] += weight.double() if isinstance(weight, Tensor) else weight
 
     def count(self, samples: int) -> None:
-        """Note that so many training samples went through an update."""
+        """Count training samples."""
         self._samples += samples
 
     @contextmanager
@@ -42,24 +42,24 @@ class Measurements:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the block (an evaluation) out of the rate."""
+        """Exclude the block (an evaluation) from the samples per second."""
         start = time.perf_counter()
         yield
         self._since += time.perf_counter() - start
 
     def collect(self, accelerator: Accelerator) -> dict[str, float]:
-        """Means, seconds and rate since the last call, which is the same on every process; then begin anew."""
-        sums = self._of_all(accelerator)
-        found = {name: total / weight if weight else float("nan") for name, (total, weight) in sums.items()}
+        """Return means, seconds and rate since the last call, and reset; the means are the same in every process."""
+        sums = self._global_sums(accelerator)
+        metrics = {name: total / weight if weight else float("nan") for name, (total, weight) in sums.items()}
         samples = float(accelerator.reduce(torch.tensor(float(self._samples), device=accelerator.device), "sum"))
-        found |= {f"seconds_{part}": seconds for part, seconds in self._seconds.items()}
-        found["samples_per_second"] = samples / max(1e-9, time.perf_counter() - self._since)
+        metrics |= {f"seconds_{part}": seconds for part, seconds in self._seconds.items()}
+        metrics["samples_per_second"] = samples / max(1e-9, time.perf_counter() - self._since)
         self.__init__()  # type: ignore[misc]
-        return found
+        return metrics
 
-    def fold(self, accelerator: Accelerator) -> None:
-        """Hand the sums of all processes to the main one, whose `sums` a checkpoint then keeps."""
-        sums = self._of_all(accelerator)
+    def gather_on_main(self, accelerator: Accelerator) -> None:
+        """Move the sums of all processes to the main one, whose `sums` a checkpoint stores."""
+        sums = self._global_sums(accelerator)
         self._sums.clear()
         if accelerator.is_main_process:
             self.sums = sums
@@ -73,25 +73,26 @@ class Measurements:
     def sums(self, values: Mapping[str, Sequence[float]]) -> None:
         self._sums.update({name: list(pair) for name, pair in values.items()})
 
-    def _of_all(self, accelerator: Accelerator) -> dict[str, list[float]]:
-        # A process whose rewards all failed has no parts to report: names are those of all processes.
-        names = sorted({name for mine in gather_object([list(self._sums)]) for name in mine})
+    def _global_sums(self, accelerator: Accelerator) -> dict[str, list[float]]:
+        # A process whose rewards all failed has fewer names than the others, so names are gathered too.
+        names = sorted({name for local in gather_object([list(self._sums)]) for name in local})
         values = [float(number) for name in names for number in self._sums[name]]
         reduced = accelerator.reduce(torch.tensor(values, dtype=torch.float64, device=accelerator.device), "sum")
         flat = reduced.tolist()
         return {name: [total, weight] for name, total, weight in zip(names, flat[::2], flat[1::2], strict=True)}
 
 
-def rollout_measures(rollout: Rollout, logprobs: Tensor) -> dict[str, tuple[Tensor, Tensor | int]]:
-    """Lengths in tokens, and the entropy of the policy at the sampled tokens, in nats: minus their mean
-    log-probability, which over samples has the entropy as its mean.
+def rollout_metrics(rollout: Rollout, logprobs: Tensor) -> dict[str, tuple[Tensor, Tensor | int]]:
+    """Totals and weights of lengths in tokens, and of the policy's entropy at the sampled tokens, in nats.
+
+    The entropy is estimated by minus the mean log-probability of the sampled tokens, which is unbiased over samples.
     """
     assert rollout.samples is not None
     mask = rollout.samples.mask
-    found: dict[str, tuple[Tensor, Tensor | int]] = {
+    metrics: dict[str, tuple[Tensor, Tensor | int]] = {
         "length_sample": (mask.sum(), len(mask)),
         "entropy": (-(logprobs * mask).sum(), mask.sum()),
     }
     if rollout.greedy is not None:
-        found["length_greedy"] = (rollout.greedy.mask.sum(), len(rollout.greedy.mask))
-    return found
+        metrics["length_greedy"] = (rollout.greedy.mask.sum(), len(rollout.greedy.mask))
+    return metrics

@@ -308,9 +308,7 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
         else:
             # After the end both are set equal: an infinite value there would remain NaN when it is masked later.
             reference_logprobs = token_logprobs(reference, samples.tokens)
-            kl = objectives.kl_from_samples(
-                logprobs, torch.where(samples.mask, reference_logprobs, logprobs.detach())
-            )
+            kl = objectives.kl_from_samples(logprobs, torch.where(samples.mask, reference_logprobs, logprobs.detach()))
         kl = kl * samples.mask
         total = (kl.detach().sum(), samples.mask.sum())
         self.kl_coefficient.add(*total)

@@ -1,11 +1,10 @@
-"""Train a causal question generator (GPT-2, Qwen, …) with TRL: SFT for the cross-entropy stage, RLOO or GRPO for the
-stage that learns by reward.
+"""Train a causal question generator (GPT-2, Qwen, …) with TRL: SFT for cross-entropy, RLOO or GRPO for reward.
 
     rl-qg train algorithm=rloo model.path=gpt2 reward=qrelscore data.train=train.json data.validation=dev.json
 
-The run folder holds what `rl_qg.training.stages` leaves: `ce/` and `scst/` (models; the second is named for the stage, whatever
-the algorithm), `metrics.jsonl`, `samples.jsonl`, `trained.json`; checkpoints and TensorBoard events are in
-`checkpoints/`. The same command after a kill resumes from the last checkpoint.
+The run folder contains the same files as after `rl_qg.training.stages`: the models `ce/` and `scst/` (the second name
+is that of the stage, whatever the algorithm), `metrics.jsonl`, `samples.jsonl`, `trained.json`. Checkpoints and
+TensorBoard events are in `checkpoints/`. If the command was killed, the same command resumes from the last checkpoint.
 """
 
 import importlib.util
@@ -23,7 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, take
-from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, signature_of
+from rl_qg.evaluation.reward_scorer import Reward, RewardScorer
 from rl_qg.generation.causal_prompts import CausalPromptEncoder
 from rl_qg.generation.loading import load_causal
 from rl_qg.generation.lora import check_lora, lora_config
@@ -32,7 +31,7 @@ from rl_qg.reports.hub import check_repository, finish_publishing, publish
 from rl_qg.runtime.checkpoints import last_checkpoint
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json, write_json
-from rl_qg.runtime.preemption import train_until_told
+from rl_qg.runtime.preemption import train_until_preempted
 from rl_qg.runtime.processes import from_main, processes
 from rl_qg.runtime.progress import show_progress
 from rl_qg.runtime.run_folder import TRAINED
@@ -40,8 +39,9 @@ from rl_qg.runtime.trackers import check_tracker
 from rl_qg.settings import Settings
 from rl_qg.training.callbacks import FailedRewards, HeldOutStopping
 from rl_qg.training.eval_metrics import HeldOutQuestions
-from rl_qg.training.step_metrics import Measurements
-from rl_qg.training.trainer_files import put_in_place, save_whole
+from rl_qg.training.stages import reward_signatures
+from rl_qg.training.step_metrics import StepMetrics
+from rl_qg.training.trainer_files import StageFiles, replace_folder, save_model_folder
 from rl_qg.training.trl_config import check_algorithm, cross_entropy_arguments, reward_arguments
 
 ALGORITHMS = ("rloo", "grpo")
@@ -52,25 +52,23 @@ def train_causal(settings: Settings, splits: Splits, reward: Reward | None, held
     """Run the stages that `settings.stages` names; return the folder of the last stage's model.
 
     Raises:
-        InputError: TRL is not installed, the model is no causal one, or a setting has no meaning for the algorithm.
+        InputError: TRL is not installed, the model is not causal, or a setting has no meaning for the algorithm.
     """
     folder = Path(settings.output_dir)
     final = folder / ("ce" if settings.stages == "ce" else "scst")
     if (folder / TRAINED).exists():
-        log.info("train: %s is there already", final)
+        log.info("train: %s is complete already", final)
         from_main(processes(settings.training.use_cpu), lambda: finish_publishing(folder, settings.training.hub_model))
         return final
     _check(settings, splits)
     steps = 0
-    with _quiet():
+    with _no_library_warnings():
         if settings.stages != "scst":
             steps = CausalStage("ce", settings, splits, reward, held_out).run()
         if settings.stages != "ce":
             steps = CausalStage("scst", settings, splits, reward, held_out, first_step=steps).run()
     if PartialState(cpu=settings.training.use_cpu).is_main_process:
-        judges = (("reward", reward), ("held_out", held_out))
-        signatures = {name: signature_of(metric) for name, metric in judges if metric is not None}
-        write_json(folder / TRAINED, {"model": final.name, "steps": steps, **signatures})
+        write_json(folder / TRAINED, {"model": final.name, "steps": steps, **reward_signatures(reward, held_out)})
         publish(folder, settings.training.hub_model)
     return final
 
@@ -89,14 +87,14 @@ def _check(settings: Settings, splits: Splits) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep to ourselves what TRL's code and imports say to its makers, not to its users."""
-    before = logging.root.manager.disable
+def _no_library_warnings() -> Iterator[None]:
+    """Hide the warnings of TRL's imports and code that are meant for its developers."""
+    level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        import rl_qg.training.trl_trainers  # noqa: F401 (imports DeepSpeed where it is installed, which announces itself)
+        import rl_qg.training.trl_trainers  # noqa: F401 (imports DeepSpeed if it is installed, which logs a message)
     finally:
-        logging.disable(before)
+        logging.disable(level)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.filterwarnings("ignore", module="peft")
@@ -104,7 +102,7 @@ def _quiet() -> Iterator[None]:
 
 
 class CausalStage:
-    """One stage: its trainer, its checkpoints in `checkpoints/<name>/`, its model in `<name>/`."""
+    """One stage, `ce` or `scst`: its checkpoints are in `checkpoints/<name>/`, its model in `<name>/`."""
 
     def __init__(
         self,
@@ -119,24 +117,24 @@ class CausalStage:
         self.name, self.settings, self.splits = name, settings, splits
         self.reward, self.held_out, self.first_step = reward, held_out, first_step
         self.folder = Path(settings.output_dir)
-        self.work = self.folder / "checkpoints" / name
-        self.done = self.work / "done.json"
+        self.checkpoints = self.folder / "checkpoints" / name
+        self.done = self.checkpoints / "done.json"
         self.state = PartialState(cpu=settings.training.use_cpu)
 
     def run(self) -> int:
-        """Train, or find it done; return the step of the run that the stage ends with."""
+        """Train, unless the stage is complete; return the step of the run with which the stage ends."""
         if self.done.exists():
             return read_json(self.done)["step"]
         trainer = self._trainer()
         both = self.settings.stages == "both"
         show_progress(trainer, f"train ({self.name}, {self.settings.algorithm})" if both else f"train ({self.name})")
-        train_until_told(trainer, from_main(self.state, lambda: last_checkpoint(self.work)))
+        train_until_preempted(trainer, from_main(self.state, lambda: last_checkpoint(self.checkpoints)))
         step = self.first_step + trainer.state.global_step
-        save_whole(trainer, self.folder / self.name)
-        best = self.work / "best"
+        save_model_folder(trainer, self.folder / self.name)
+        best = self.checkpoints / "best"
         if trainer.is_world_process_zero():
-            if best.exists():  # of `scst.stop_on`; it stays until the stage is complete, so a kill loses nothing
-                put_in_place(best, self.folder / self.name)
+            if best.exists():  # by `scst.stop_on`; deleted when the stage is complete, so a kill loses nothing
+                replace_folder(best, self.folder / self.name)
             write_json(self.done, {"step": step})
             shutil.rmtree(best, ignore_errors=True)
         trainer.accelerator.wait_for_everyone()
@@ -146,22 +144,22 @@ class CausalStage:
     def _trainer(self) -> Any:
         settings, by_reward = self.settings, self.name == "scst"
         set_seed(settings.seed)
-        model, tokenizer, prompt = self._start()
+        model, tokenizer, prompt = self._load_model()
         encoder = CausalPromptEncoder(tokenizer, prompt)
-        slice_ = take(self.splits.validation, settings.training.eval_samples, settings.data.seed)
+        validation = take(self.splits.validation, settings.training.eval_samples, settings.data.seed)
         if self.first_step == 0:
             self._report_cuts(encoder)
         build = self._reward_trainer if by_reward else self._cross_entropy_trainer
-        return build(model, encoder, slice_)
+        return build(model, encoder, validation)
 
-    def _start(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Prompt]:
+    def _load_model(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Prompt]:
         settings = self.settings
         continues = self.name == "scst" and settings.stages == "both"
         model, tokenizer = load_causal(str(self.folder / "ce") if continues else settings.model.path)
         rows = model.get_input_embeddings().weight.shape[0]
         add_highlight(tokenizer, model)
         if self.name == "scst" and model.get_input_embeddings().weight.shape[0] > rows:
-            start = self.work / "start"  # TRL loads the reference policy itself, from where the model says it is
+            start = self.checkpoints / "start"  # TRL loads the reference policy itself, from the model's path
             if self.state.is_main_process:
                 model.save_pretrained(start)
             self.state.wait_for_everyone()
@@ -173,76 +171,93 @@ class CausalStage:
         if limit is not None and longest > limit:
             raise InputError(
                 f"model.path={settings.model.path}: reads {limit} tokens, and model.max_source_length with the "
-                f"longest question comes to {longest}; lower model.max_source_length"
+                f"longest question needs {longest}; lower model.max_source_length"
             )
         prefix = "" if settings.model.prefix is None else settings.model.prefix
         lengths = settings.model.max_source_length, settings.model.max_target_length
         return model, tokenizer, Prompt(prefix, *lengths, separator=default_separator(model))
 
     def _cross_entropy_trainer(
-        self, model: PreTrainedModel, encoder: CausalPromptEncoder, slice_: Sequence[QAExample]
+        self, model: PreTrainedModel, encoder: CausalPromptEncoder, validation: Sequence[QAExample]
     ) -> Any:
         from datasets import Dataset
         from trl import SFTConfig
 
-        from rl_qg.training.trl_trainers import CrossEntropyTrainer, StageFiles
+        from rl_qg.training.trl_trainers import CrossEntropyTrainer
 
         gold, patience = self.splits.gold, self.settings.ce.early_stopping_patience
-        stops = [HeldOutStopping("loss", patience)] if patience and self.settings.stages == "ce" else []
+        stopping = [HeldOutStopping("loss", patience)] if patience and self.settings.stages == "ce" else []
         trainer = CrossEntropyTrainer(
             model=model,
-            args=SFTConfig(**cross_entropy_arguments(self.settings, str(self.work))),
+            args=SFTConfig(**cross_entropy_arguments(self.settings, str(self.checkpoints))),
             train_dataset=Dataset.from_dict({"row": range(len(gold))}),
-            eval_dataset=Dataset.from_dict({"row": range(len(slice_))}),
-            data_collator=_Rows(encoder, gold),
+            eval_dataset=Dataset.from_dict({"row": range(len(validation))}),
+            data_collator=_RowCollator(encoder, gold),
             processing_class=encoder.tokenizer,
-            callbacks=stops,
+            callbacks=stopping,
             peft_config=self._adapters(model, encoder.tokenizer),
         )
-        questions = None if self.reward is None else HeldOutQuestions(RewardScorer(self.reward), self.held_out)
-        files = StageFiles(self.folder, "ce")
-        longest = self.settings.scst.max_new_tokens
-        trainer.watch(encoder, slice_, questions, Measurements(), files, max_new_tokens=longest)
+        trainer.set_up_evaluation(
+            encoder,
+            validation,
+            None if self.reward is None else HeldOutQuestions(RewardScorer(self.reward), self.held_out),
+            StepMetrics(),
+            StageFiles(self.folder, "ce"),
+            max_new_tokens=self.settings.scst.max_new_tokens,
+        )
         return trainer
 
     def _reward_trainer(
-        self, model: PreTrainedModel, encoder: CausalPromptEncoder, slice_: Sequence[QAExample]
+        self, model: PreTrainedModel, encoder: CausalPromptEncoder, validation: Sequence[QAExample]
     ) -> Any:
         from datasets import Dataset
         from trl import GRPOConfig, RLOOConfig
 
         from rl_qg.training.trl_reward import RewardFunction
-        from rl_qg.training.trl_trainers import GroupRelativeTrainer, LeaveOneOutTrainer, StageFiles
+        from rl_qg.training.trl_trainers import GroupRelativeTrainer, LeaveOneOutTrainer
 
         assert self.reward is not None
-        gold, scst, measured = self.splits.gold, self.settings.scst, Measurements()
-        failed = FailedRewards(self.folder / "samples.jsonl", scst.on_bad_reward)
-        reward_function = RewardFunction(self.reward, gold, failed, measured, first_step=self.first_step)
-        leaves_out = self.settings.algorithm == "rloo"
-        config, kind = (RLOOConfig, LeaveOneOutTrainer) if leaves_out else (GRPOConfig, GroupRelativeTrainer)
-        arguments = config(**reward_arguments(self.settings, str(self.work)))
-        self._report_left_out(len(gold), arguments.generation_batch_size // arguments.num_generations)
-        trainer = kind(
+        # 1. The reward, as TRL calls it.
+        gold, scst, step_metrics = self.splits.gold, self.settings.scst, StepMetrics()
+        failed_rewards = FailedRewards(self.folder / "samples.jsonl", scst.on_bad_reward)
+        reward_function = RewardFunction(self.reward, gold, failed_rewards, step_metrics, first_step=self.first_step)
+        # 2. The trainer of the algorithm.
+        is_rloo = self.settings.algorithm == "rloo"
+        config, trainer_class = (RLOOConfig, LeaveOneOutTrainer) if is_rloo else (GRPOConfig, GroupRelativeTrainer)
+        arguments = config(**reward_arguments(self.settings, str(self.checkpoints)))
+        self._check_update_size(len(gold), arguments.generation_batch_size // arguments.num_generations)
+        trainer = trainer_class(
             model=model,
             args=arguments,
             reward_funcs=reward_function,
             train_dataset=Dataset.from_dict({"prompt": encoder.texts(gold), "row": range(len(gold))}),
-            eval_dataset=Dataset.from_dict({"prompt": [""] * len(slice_), "row": range(len(slice_))}),
+            eval_dataset=Dataset.from_dict({"prompt": [""] * len(validation), "row": range(len(validation))}),
             processing_class=encoder.tokenizer,
             peft_config=self._adapters(model, encoder.tokenizer),
         )
-        before = self.settings.ce.epochs if self.first_step else 0.0
-        files = StageFiles(self.folder, "scst", first_step=self.first_step, first_epoch=before, reward_function=reward_function)
-        questions, longest = HeldOutQuestions(reward_function.scorer, self.held_out), scst.max_new_tokens
-        trainer.watch(
-            encoder, slice_, questions, measured, files,
-            max_new_tokens=longest, reward_function=reward_function, watch_kl=scst.watch_kl,
-        )  # fmt: skip
+        # 3. Evaluation, logs and early stopping, as in self-critical training.
+        first_epoch = self.settings.ce.epochs if self.first_step else 0.0
+        trainer.set_up_evaluation(
+            encoder,
+            validation,
+            HeldOutQuestions(reward_function.scorer, self.held_out),
+            step_metrics,
+            StageFiles(
+                self.folder,
+                "scst",
+                first_step=self.first_step,
+                first_epoch=first_epoch,
+                reward_function=reward_function,
+            ),
+            max_new_tokens=scst.max_new_tokens,
+            reward_function=reward_function,
+            watch_kl=scst.watch_kl,
+        )
         if scst.stop_on is not None:
-            keep = self.work / "best"
+            best = self.checkpoints / "best"
             trainer.add_callback(
                 HeldOutStopping(
-                    scst.stop_on, scst.patience, boundary=lambda: 0, keep=lambda: save_whole(trainer, keep)
+                    scst.stop_on, scst.patience, boundary=lambda: 0, keep=lambda: save_model_folder(trainer, best)
                 )
             )
         return trainer
@@ -253,25 +268,27 @@ class CausalStage:
         return lora_config(self.settings.peft, model, [tokenizer.convert_tokens_to_ids(HIGHLIGHT)])
 
     def _report_cuts(self, encoder: CausalPromptEncoder) -> None:
-        """Say how many contexts had to be windowed, and keep the count for the run record."""
+        """Log how many contexts had to be cut, and store the count for the run record."""
         if self.state.is_main_process:
             cuts = encoder.count_cuts(self.splits.gold)
             write_json(self.folder / "windows.json", cuts)
             log.info("inputs: %s", json.dumps(cuts))
 
-    def _report_left_out(self, examples: int, contexts: int) -> None:
-        """TRL takes whole updates only: what is left at the end of a pass waits for another pass."""
+    def _check_update_size(self, examples: int, contexts: int) -> None:
+        """Check that there are enough examples for one update; log how many a partial update would have."""
         if examples < contexts:
             raise InputError(
                 f"training.batch_size: an update of algorithm={self.settings.algorithm} takes {contexts} contexts, "
                 f"and there are {examples}; lower training.batch_size"
             )
         if examples % contexts:
-            log.info("each pass leaves out %d of %d examples, others each time", examples % contexts, examples)
+            log.info(
+                "each epoch leaves out %d of %d examples, different ones each time", examples % contexts, examples
+            )
 
 
-class _Rows:
-    """Collates rows of the data set, which only say which example they are."""
+class _RowCollator:
+    """Collates rows of the data set, whose column `row` is the index of an example."""
 
     def __init__(self, encoder: CausalPromptEncoder, examples: Sequence[QAExample]) -> None:
         self.encoder = encoder

@@ -1,7 +1,7 @@
 """TRL's trainers for causal generators: SFT for cross-entropy, RLOO and GRPO for learning by reward.
 
-The algorithms are TRL's, untouched. Ours are the evaluation (the same measures of the same greedy questions as in
-self-critical training), the names in the logs, the files, and silence: no telemetry, no tables, no cards of TRL's own.
+The algorithms are those of TRL, unchanged. Added are the evaluation (the same measures of the same greedy questions as
+in self-critical training), the names in the logs, and the files. TRL's telemetry, tables and model cards are off.
 """
 
 import inspect
@@ -21,47 +21,48 @@ from rl_qg.data.examples import QAExample
 from rl_qg.generation.causal_prompts import CausalPromptEncoder, positions_of
 from rl_qg.generation.generator import CausalDecoder
 from rl_qg.runtime.checkpoints import CompleteCheckpoints
-from rl_qg.runtime.json_files import append_json_line, cut_json_lines
 from rl_qg.runtime.sharded_weights import WholeModel
 from rl_qg.training import objectives
 from rl_qg.training.callbacks import FiniteUpdates
 from rl_qg.training.eval_metrics import HeldOutQuestions
 from rl_qg.training.reference_policy import ReferencePolicy
-from rl_qg.training.step_metrics import Measurements
+from rl_qg.training.step_metrics import StepMetrics
+from rl_qg.training.trainer_files import StageFiles
 from rl_qg.training.trl_reward import RewardFunction
 
-SAMPLES_LOGGED = 4
-OURS = {
+RENAMED = {  # TRL's name of a metric -> its name in self-critical training
     "kl": "kl",
     "entropy": "entropy",
     "rewards/reward/std": "reward_std",
     "completions/mean_length": "length_sample",
 }
-PLAIN = {"loss", "grad_norm", "learning_rate", "epoch", "mean_token_accuracy", "frac_reward_zero_std"}
+KEPT = {"loss", "grad_norm", "learning_rate", "epoch", "mean_token_accuracy", "frac_reward_zero_std"}
 TOTALS = {"train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos"}
 
-# TRL prints whole passages when a reward is None, which `FailedRewards` reports.
+# TRL prints whole passages when a reward is None; `FailedRewards` reports that already.
 logging.getLogger("trl").setLevel(logging.ERROR)
 
 
-class OurLog(Trainer):
-    """Stands behind TRL's trainer, where its log comes out: gives what means the same our names, adds ours, drops the
-    rest.
+class LogTranslation(Trainer):
+    """Comes after TRL's trainer in the bases, so that its `log` receives what TRL logs. It renames metrics as in
+    self-critical training, adds the step metrics, and drops the rest.
     """
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """One line for callbacks and trackers."""
-        kept = {name: value for name, value in logs.items() if name in PLAIN | TOTALS or name.startswith("eval_")}
-        kept |= {ours: logs[theirs] for theirs, ours in OURS.items() if logs.get(theirs) is not None}
+        """Write one line for callbacks and trackers."""
+        line = {name: value for name, value in logs.items() if name in KEPT | TOTALS or name.startswith("eval_")}
+        line |= {name: logs[trl_name] for trl_name, name in RENAMED.items() if logs.get(trl_name) is not None}
         if "loss" in logs:
-            kept |= self.watched()
+            line |= self.collect_metrics()
         logs.clear()
-        logs.update(kept)
+        logs.update(line)
         super().log(logs, start_time)
 
 
-class Watched:
-    """What stands before TRL's trainer. Call `watch` before training."""
+class GeneratorEvaluation:
+    """Comes before TRL's trainer in the bases: replaces its evaluation by that of self-critical training, and adds
+    files and metrics. Call `set_up_evaluation` before training.
+    """
 
     model: Any
     args: Any
@@ -73,68 +74,68 @@ class Watched:
     compute_loss_context_manager: Any
     whole_model: Any
 
-    def watch(
+    def set_up_evaluation(
         self,
         encoder: CausalPromptEncoder,
         examples: Sequence[QAExample],
-        questions: HeldOutQuestions | None,
-        measured: Measurements,
-        files: "StageFiles",
+        held_out_questions: HeldOutQuestions | None,
+        step_metrics: StepMetrics,
+        files: StageFiles,
         *,
         max_new_tokens: int,
         reward_function: RewardFunction | None = None,
         watch_kl: bool = False,
     ) -> None:
-        """Say what evaluations look at, and where logs go.
+        """Set what evaluations measure, and where logs are written.
 
         Args:
             encoder: builds the prompts.
-            examples: the validation slice.
-            questions: judges its greedy questions; None for cross-entropy alone.
-            measured: collects what is measured between two log lines.
+            examples: the validation sample.
+            held_out_questions: measures its greedy questions; None for cross-entropy alone.
+            step_metrics: collects metrics between two log lines.
             files: writes the lines.
-            max_new_tokens: longest greedy question.
-            reward_function: whose rollouts go to `samples.jsonl`.
-            watch_kl: whether evaluations report the divergence from the model that the stage began with.
+            max_new_tokens: length limit of greedy questions.
+            reward_function: its rollouts are written to `samples.jsonl`.
+            watch_kl: report the divergence from the model at the start of the stage.
         """
-        self.encoder, self.examples, self.questions = encoder, list(examples), questions
-        self.measured, self.max_new_tokens, self.watch_kl = measured, max_new_tokens, watch_kl
+        self.encoder, self.examples, self.held_out_questions = encoder, list(examples), held_out_questions
+        self.step_metrics, self.max_new_tokens, self.watch_kl = step_metrics, max_new_tokens, watch_kl
         self.reward_function = reward_function
-        self.finite = FiniteUpdates()
+        self.finite_updates = FiniteUpdates()
         self.reference: ReferencePolicy | None = None
-        for callback in (files, self.finite, _Beginning(self)):
+        for callback in (files, self.finite_updates, _KeepReference(self)):
             self.add_callback(callback)
         for model in (self.model, getattr(self, "ref_model", None)):
             if model is not None:
-                count_positions_from_the_text(self.accelerator.unwrap_model(model))
+                add_position_ids(self.accelerator.unwrap_model(model))
         head = self.accelerator.unwrap_model(self.model).get_output_embeddings()
-        if not hasattr(head, "bias"):  # peft's wrapper of a head that is tied to the embeddings; TRL asks for one
+        if not hasattr(head, "bias"):  # peft's wrapper of a head tied to the embeddings has none, and TRL reads it
             head.register_parameter("bias", None)
 
     def _send_telemetry(self) -> None:
-        """TRL would tell its makers about this run."""
+        """Send nothing: TRL would report this run to its developers."""
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """TRL would write a card into every checkpoint; `rl_qg.reports.model_card` writes ours."""
+        """Write nothing: TRL would add a card to every checkpoint; `rl_qg.reports.model_card` writes one."""
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        """TRL's, counted."""
-        self.measured.count(self.args.per_device_train_batch_size // getattr(self, "num_generations", 1))
+        """TRL's step; the samples are counted."""
+        self.step_metrics.count(self.args.per_device_train_batch_size // getattr(self, "num_generations", 1))
         return super().training_step(*args, **kwargs)  # type: ignore[misc]
 
-    def watched(self) -> dict[str, float]:
-        """What was measured since the last line."""
-        found = self.measured.collect(self.accelerator)
+    def collect_metrics(self) -> dict[str, float]:
+        """The metrics since the last log line."""
+        metrics = self.step_metrics.collect(self.accelerator)
         if self.reward_function is not None:
-            found |= {"kl_coefficient": self.args.beta, "updates_skipped": float(self.finite.skipped)}
-        return found
+            metrics |= {"kl_coefficient": self.args.beta, "updates_skipped": float(self.finite_updates.skipped)}
+        return metrics
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """The library's; rewards forget what they remember, since a resumed run has judged nothing yet."""
-        if self.questions is not None:
-            self.questions.forget()
+        """The library's, after clearing the caches of the rewards: those of a resumed run are empty."""
+        if self.held_out_questions is not None:
+            self.held_out_questions.reset_cache()
         if self.reward_function is not None:
-            self.reward_function.judge.forget()
+            self.reward_function.scorer.reset_cache()
         super()._save_checkpoint(model, trial)  # type: ignore[misc]
 
     # --- evaluation
@@ -149,7 +150,7 @@ class Watched:
         training = self.model.training
         self.model.eval()
         try:
-            with self.measured.paused():
+            with self.step_metrics.paused():
                 metrics = {f"{metric_key_prefix}_{name}": value for name, value in self._measures().items()}
             self.log(metrics)  # type: ignore[attr-defined]
         finally:
@@ -160,20 +161,20 @@ class Watched:
     @torch.no_grad()
     def _measures(self) -> dict[str, float]:
         rank, processes = self.accelerator.process_index, self.accelerator.num_processes
-        share = self.examples[rank::processes] or self.examples[:1]  # counted by id, so once
+        examples = self.examples[rank::processes] or self.examples[:1]  # repeated ones are removed by id below
         size = self.args.per_device_eval_batch_size
-        batches = [share[start : start + size] for start in range(0, len(share), size)]
-        self.callback_handler.eval_dataloader = batches  # where a progress bar asks for their number
+        batches = [examples[start : start + size] for start in range(0, len(examples), size)]
+        self.callback_handler.eval_dataloader = batches  # a progress bar reads their number from it
         losses: dict[str, float] = {}
         with self.whole_model() as policy, self.compute_loss_context_manager():
             for batch in batches:
                 losses |= self._losses(policy, batch)
-                if self.questions is not None:
-                    self._ask(policy, batch, self.questions)
+                if self.held_out_questions is not None:
+                    self._add_greedy_questions(policy, batch, self.held_out_questions)
                 self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
         values = dict(gather_object(list(losses.items()))).values()
-        found = {"loss": sum(values) / len(values)}
-        return found | (self.questions.collect() if self.questions is not None else {})
+        measures = {"loss": sum(values) / len(values)}
+        return measures | (self.held_out_questions.collect() if self.held_out_questions is not None else {})
 
     def _losses(self, policy: Any, examples: Sequence[QAExample]) -> dict[str, float]:
         """Cross-entropy in nats per token of each gold question, by id."""
@@ -183,8 +184,10 @@ class Watched:
         losses = objectives.cross_entropy(logits, labels) / labels.ne(-100).sum(-1)
         return dict(zip((example.id for example in examples), losses.tolist(), strict=True))
 
-    def _ask(self, policy: Any, examples: Sequence[QAExample], questions: HeldOutQuestions) -> None:
-        """Hand the greedy questions of a batch to `questions`."""
+    def _add_greedy_questions(
+        self, policy: Any, examples: Sequence[QAExample], held_out_questions: HeldOutQuestions
+    ) -> None:
+        """Generate the greedy questions of a batch and add them to `held_out_questions`."""
         tokenizer = self.encoder.tokenizer
         decoder = CausalDecoder(policy, tokenizer, self.encoder.prompt)
         batch = self._on_device(self.encoder.batch(examples))
@@ -193,37 +196,37 @@ class Watched:
         mask = ends.cumsum(-1) - ends.int() == 0
         divergence = None
         if self.reference is not None:
-            with self.reference.in_place_of(policy):
+            with self.reference.swapped_into(policy):
                 reference = decoder.logits(batch, tokens)
             divergence = objectives.kl_over_vocabulary(decoder.logits(batch, tokens), reference)
         texts = [text.strip() for text in tokenizer.batch_decode(tokens, skip_special_tokens=True)]
-        questions.add(examples, texts, mask, divergence)
+        held_out_questions.add(examples, texts, mask, divergence)
 
     def _on_device(self, batch: dict[str, Any]) -> dict[str, Tensor]:
         return {name: value.to(self.args.device) for name, value in batch.items() if isinstance(value, Tensor)}
 
 
-class CrossEntropyTrainer(Watched, WholeModel, CompleteCheckpoints, SFTTrainer, OurLog):
+class CrossEntropyTrainer(GeneratorEvaluation, WholeModel, CompleteCheckpoints, SFTTrainer, LogTranslation):
     """SFT: loss on question and end token only."""
 
 
-class LeaveOneOutTrainer(Watched, WholeModel, CompleteCheckpoints, RLOOTrainer, OurLog):
-    """RLOO: each sample against the mean of its siblings."""
+class LeaveOneOutTrainer(GeneratorEvaluation, WholeModel, CompleteCheckpoints, RLOOTrainer, LogTranslation):
+    """RLOO: each sample against the mean of the other samples of its context."""
 
-    def _get_train_sampler(self, dataset: Any = None) -> "OrderOfEpoch":
-        return OrderOfEpoch(super()._get_train_sampler(dataset), self.args.seed)
-
-
-class GroupRelativeTrainer(Watched, WholeModel, CompleteCheckpoints, GRPOTrainer, OurLog):
-    """GRPO: each sample against the mean of its group, over the group's spread."""
-
-    def _get_train_sampler(self, dataset: Any = None) -> "OrderOfEpoch":
-        return OrderOfEpoch(super()._get_train_sampler(dataset), self.args.seed)
+    def _get_train_sampler(self, dataset: Any = None) -> "EpochSeededSampler":
+        return EpochSeededSampler(super()._get_train_sampler(dataset), self.args.seed)
 
 
-class OrderOfEpoch(Sampler[int]):
-    """TRL's sampler, whose order is here a function of seed and epoch: left alone, a run that resumes in the second
-    epoch takes the order of the first.
+class GroupRelativeTrainer(GeneratorEvaluation, WholeModel, CompleteCheckpoints, GRPOTrainer, LogTranslation):
+    """GRPO: each sample against the mean of its group, divided by the standard deviation of the group."""
+
+    def _get_train_sampler(self, dataset: Any = None) -> "EpochSeededSampler":
+        return EpochSeededSampler(super()._get_train_sampler(dataset), self.args.seed)
+
+
+class EpochSeededSampler(Sampler[int]):
+    """TRL's sampler with an order that depends only on seed and epoch. Without this, a run that resumes in the second
+    epoch would use the order of the first.
     """
 
     def __init__(self, sampler: Any, seed: int) -> None:
@@ -231,7 +234,7 @@ class OrderOfEpoch(Sampler[int]):
         self.seed = seed
 
     def set_epoch(self, epoch: int) -> None:
-        """Called before each pass over the data."""
+        """Called before each epoch."""
         self.sampler.generator.manual_seed(self.seed + epoch)
 
     def __iter__(self) -> Iterator[int]:
@@ -241,101 +244,41 @@ class OrderOfEpoch(Sampler[int]):
         return len(self.sampler)
 
 
-def count_positions_from_the_text(model: torch.nn.Module) -> None:
-    """Give a model that is called with padding and no positions those of the text alone.
+def add_position_ids(model: torch.nn.Module) -> None:
+    """Make a model that is called with padding and without positions count positions from the first token.
 
-    TRL pads prompts on the left and passes no positions. Models with absolute positions (GPT-2, OPT's kin) would then
-    read, and learn, a shorter prompt of a batch at other positions than those it was generated from.
+    TRL pads prompts on the left and passes no positions. Models with absolute positions (GPT-2, OPT) would then learn
+    the shorter prompts of a batch at other positions than those at which they generated.
     """
     if "position_ids" not in inspect.signature(model.forward).parameters:
         return
 
     def add_positions(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         mask, ids = kwargs.get("attention_mask"), kwargs.get("input_ids")
-        alone = kwargs.get("position_ids") is None and kwargs.get("past_key_values") is None
-        if alone and mask is not None and ids is not None and mask.shape == ids.shape:
+        is_missing = kwargs.get("position_ids") is None and kwargs.get("past_key_values") is None
+        if is_missing and mask is not None and ids is not None and mask.shape == ids.shape:
             kwargs["position_ids"] = positions_of(mask)
         return args, kwargs
 
     model.register_forward_pre_hook(add_positions, with_kwargs=True)
 
 
-class _Beginning(TrainerCallback):
-    """Notes the policy that the stage begins with, where evaluations report the divergence from it."""
+class _KeepReference(TrainerCallback):
+    """Copies the policy at the start of the stage, if evaluations report the divergence from it."""
 
-    def __init__(self, trainer: Watched) -> None:
+    def __init__(self, trainer: GeneratorEvaluation) -> None:
         self.trainer = trainer
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """After the checkpoint, if there is one, has been read."""
+        """Called after the checkpoint has been loaded, if there is one."""
         trainer = self.trainer
         if trainer.watch_kl:
             with trainer.whole_model() as policy:
-                trainer.reference = ReferencePolicy.at_the_boundary(
+                trainer.reference = ReferencePolicy.at_stage_start(
                     policy,
                     Path(args.output_dir),
                     resumed=state.global_step > 0,
                     write=state.is_world_process_zero,
                 )
-
-
-class StageFiles(TrainerCallback):
-    """`metrics.jsonl` and `samples.jsonl` of the run, whose steps and epochs go on from stage to stage.
-
-    Args:
-        folder: the run folder.
-        stage: `ce` or `scst`, whatever the algorithm is.
-        first_step, first_epoch: what the stage before came to.
-        reward_function: whose newest rollout goes to `samples.jsonl`.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        stage: str,
-        *,
-        first_step: int = 0,
-        first_epoch: float = 0.0,
-        reward_function: RewardFunction | None = None,
-    ) -> None:
-        self.folder = folder
-        self.stage = stage
-        self.first_step = first_step
-        self.first_epoch = first_epoch
-        self.reward_function = reward_function
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Forget the lines behind the checkpoint that this run resumes from: they will be written again."""
-        if state.is_world_process_zero:
-            for name in ("metrics.jsonl", "samples.jsonl"):
-                cut_json_lines(self.folder / name, (self.first_step + state.global_step) or -1)
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """A log line before each checkpoint: what TRL has summed up since the last one would be lost by a resume."""
-        control.should_log |= control.should_save
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """One line for each logged step and each evaluation."""
-        if not state.is_world_process_zero or logs is None or not logs.keys() & {"loss", "eval_loss"}:
-            return
-        step, epoch = self.first_step + state.global_step, self.first_epoch + (state.epoch or 0.0)
-        line = {"step": step, "epoch": None, "stage": self.stage, **logs} | {"epoch": round(epoch, 4)}
-        if "loss" in logs:
-            line |= {"loss_ce" if self.stage == "ce" else "loss_scst": logs["loss"]}
-            rows = [] if self.reward_function is None else self.reward_function.rollout[:SAMPLES_LOGGED]
-            for row in rows:
-                append_json_line(self.folder / "samples.jsonl", {"step": step, **row})
-        append_json_line(self.folder / "metrics.jsonl", line)

@@ -101,7 +101,7 @@ def test_an_unreachable_hub_is_one_warning_and_loses_nothing(tmp_path: Path, cap
 
 def test_an_invalid_repository_name_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
-        InputError, match=r"augment\.hub_dataset=a/b/c: not a valid name of a Hub repository; write it as me/"
+        InputError, match=r"augment\.hub_dataset=a/b/c: not a name of a Hub repository; write it as me/"
     ):
         run(tmp_path, "a.parquet", hub_dataset="a/b/c")
     assert not (tmp_path / "a.parquet").exists()

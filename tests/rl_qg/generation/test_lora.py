@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForSeq2SeqLM, GPT2LMHeadModel
 
 from rl_qg.generation.generator import QuestionGenerator
 from rl_qg.generation.lora import add_lora, check_lora, has_lora, lora_config, merge_lora
@@ -19,8 +19,8 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.settings import PeftSettings
 from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.trainer import SelfCriticalTrainer
-from tests.rl_qg.training.test_trainer import WORDS, data, lines, pair_of_berts, trainer
-from tests.tiny_models import tiny_bart, tiny_t5, word_tokenizer
+from tests.rl_qg.training.test_trainer import WORDS, data, lines, trainer
+from tests.tiny_models import tiny, tiny_bart, tiny_pair, tiny_t5, word_tokenizer
 
 pytest.importorskip("peft")
 LORA = PeftSettings("lora", r=4, alpha=8, dropout=0.1)
@@ -61,7 +61,7 @@ def trained_names(model: Any) -> set[str]:
 
 @pytest.mark.parametrize(
     ("build", "layers"),
-    [(tiny_bart, {"q_proj", "v_proj"}), (tiny_t5, {"q", "v"}), (pair_of_berts, {"query", "value"})],
+    [(tiny_bart, {"q_proj", "v_proj"}), (tiny_t5, {"q", "v"}), (tiny_pair, {"query", "value"})],
 )
 def test_query_and_value_projections_and_the_new_row_are_trained(build: Callable[..., Any], layers: set[str]) -> None:
     model = adapted(build)
@@ -77,7 +77,7 @@ def test_layers_by_name_and_causal_models() -> None:
     assert lora_config(PeftSettings("lora", target_modules=["fc1"]), model).target_modules == {"fc1"}
     with pytest.raises(InputError, match=r"this bart model has no layer c_attn; it has fc1, fc2, k_proj"):
         lora_config(PeftSettings("lora", target_modules=["c_attn"]), model)
-    gpt2 = lora_config(LORA, GPT2LMHeadModel(GPT2Config(vocab_size=9, n_positions=8, n_embd=8, n_layer=1, n_head=1)))
+    gpt2 = lora_config(LORA, tiny(GPT2LMHeadModel, 9))
     assert (gpt2.task_type, gpt2.target_modules, gpt2.fan_in_fan_out) == ("CAUSAL_LM", {"c_attn"}, True)
 
 
@@ -94,7 +94,7 @@ def test_without_peft_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatc
         check_lora(LORA)
 
 
-@pytest.mark.parametrize("build", [tiny_bart, tiny_t5, pair_of_berts])
+@pytest.mark.parametrize("build", [tiny_bart, tiny_t5, tiny_pair])
 def test_the_merged_model_is_the_adapted_one(tmp_path: Path, build: Callable[..., Any]) -> None:
     model = stirred(adapted(build))
     subject = trainer(tmp_path, model=model)
@@ -133,9 +133,9 @@ def test_both_stages_train_adapters_and_save_whole_models(tmp_path: Path, build:
 
 def test_the_whole_model_needs_no_peft(tmp_path: Path) -> None:
     subject = trainer(tmp_path, model=adapted(), scst_epochs=0)
-    from rl_qg.training.trainer_files import save_whole
+    from rl_qg.training.trainer_files import save_model_folder
 
-    save_whole(subject, tmp_path / "whole")
+    save_model_folder(subject, tmp_path / "whole")
     code = (
         "import sys; sys.modules['peft'] = None\n"
         "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer\n"
@@ -154,7 +154,7 @@ def test_an_export_does_not_disturb_training(tmp_path: Path, monkeypatch: pytest
     found = []
     for name in ("with", "without"):
         if name == "without":
-            monkeypatch.setattr("rl_qg.training.trainer_files.save_whole", lambda *args: None)
+            monkeypatch.setattr("rl_qg.training.trainer_files.save_model_folder", lambda *args: None)
         model = adapted()
         trainer(tmp_path / name, model=model).train()
         assert (tmp_path / name / "ce").exists() == (name == "with")
@@ -196,7 +196,7 @@ def test_the_reference_policy_of_a_fresh_adapter_is_the_model_without_it(tmp_pat
     model = adapted().eval()
     subject = trainer(tmp_path, model=model)
     inputs = batch(subject)
-    reference = ReferencePolicy.of(model)
+    reference = ReferencePolicy.copy_of(model)
     assert sum(value.numel() for value in reference.weights.values()) < 0.2 * sum(
         value.numel() for value in model.parameters()
     )
@@ -205,7 +205,7 @@ def test_the_reference_policy_of_a_fresh_adapter_is_the_model_without_it(tmp_pat
         moved = model(**inputs).logits
         with model.disable_adapter():
             off = model(**inputs).logits
-        with reference.in_place_of(model):
+        with reference.swapped_into(model):
             torch.testing.assert_close(model(**inputs).logits, off, atol=1e-5, rtol=1e-5)
         assert model(**inputs).logits.equal(moved)
     assert (moved - off).abs().max() > 1e-2

@@ -1,4 +1,4 @@
-"""Weights spread over two processes by FSDP, against a model that is whole."""
+"""Weights sharded over two processes by FSDP, compared with a model that is not sharded."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from rl_qg.runtime.sharded_weights import WholeWeights, gather
-from rl_qg.training.encoder_sharing import encoded_once
+from rl_qg.training.encoder_sharing import share_encoder_pass
 from tests.processes import together
 from tests.tiny_models import tiny_bart, tiny_t5
 
@@ -21,7 +21,7 @@ def batch() -> dict[str, torch.Tensor]:
 def loss_of(bare: torch.nn.Module, model: torch.nn.Module) -> torch.Tensor:
     """The sum of squared logits of two rows for each of three contexts."""
     given, context = batch(), torch.tensor([0, 0, 1, 1, 2, 2])
-    with encoded_once(bare, given["mask"], context):
+    with share_encoder_pass(bare, given["mask"], context):
         return (
             model(
                 input_ids=given["input_ids"],
@@ -43,7 +43,7 @@ def worker() -> None:
             for layer in getattr(part, "layers", getattr(part, "block", [])):
                 fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh)
-        for _ in range(2):  # as they were loaded, and behind an update
+        for _ in range(2):  # as loaded, and after an update
             with whole.of(model) as policy:
                 for (name, value), expected in zip(policy.named_parameters(), plain.parameters(), strict=True):
                     torch.testing.assert_close(value.data, expected.data, msg=lambda text, n=name: f"{n}: {text}")
@@ -65,7 +65,7 @@ def test_a_sharded_model_is_gathered_once_and_updated_like_a_whole_one() -> None
     together(worker)
 
 
-def test_without_shards_it_is_a_copy() -> None:
+def test_the_whole_weights_of_a_model_without_shards_are_a_copy() -> None:
     model = tiny_bart(20, seed=1)
     whole = WholeWeights(model)
     with whole.of(model) as policy:
@@ -75,7 +75,7 @@ def test_without_shards_it_is_a_copy() -> None:
 
 
 @pytest.mark.parametrize("build", BUILDERS)
-def test_one_encoding_serves_several_rows(build) -> None:
+def test_several_rows_share_one_pass_of_the_encoder(build) -> None:
     model = build(20, seed=1)
     given, context = batch(), torch.tensor([0, 0, 1, 1, 2, 2])
     repeated = model(

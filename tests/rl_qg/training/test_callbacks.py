@@ -53,7 +53,7 @@ def test_a_failed_reward_is_written_down_counted_and_kept_from_the_weights(tmp_p
 @pytest.mark.parametrize("how", ["nan", "raise"])
 def test_a_run_may_stop_at_a_failed_reward(tmp_path: Path, how: str) -> None:
     subject = trainer(tmp_path, ce_epochs=0, scst_epochs=2, reward=Failing(how), on_bad_reward="stop")
-    with pytest.raises(InputError, match=r"step 2, example e\d+: no reward for '.*': .*mend the reward, or skip"):
+    with pytest.raises(InputError, match=r"step 2, example e\d+: no reward for '.*': .*correct the reward, or skip"):
         subject.train()
     assert any("fault" in row for row in lines(tmp_path / "samples.jsonl"))  # the text is not lost with the run
 
@@ -108,7 +108,7 @@ def test_an_update_whose_gradient_is_not_finite_is_left_out(tmp_path: Path) -> N
     assert any(not seen[2][name].equal(seen[1][name]) for name in seen[0])
     assert all(torch.isfinite(value).all() for value in seen[-1].values())
     assert [line["updates_skipped"] for line in lines(tmp_path / "metrics.jsonl")] == [0, 1, 1, 1]
-    assert subject.state.stateful_callbacks is not None and subject.finite.state()["attributes"] == {"skipped": 1}
+    assert subject.state.stateful_callbacks is not None and subject.finite_updates.state()["attributes"] == {"skipped": 1}
 
 
 @pytest.mark.parametrize(("target", "up"), [(1e-9, True), (50.0, False)])
@@ -129,7 +129,7 @@ def test_the_coefficient_is_adapted_and_survives_a_resume(tmp_path: Path, target
     cut.train()
     again = trainer(tmp_path / "cut", model=tiny_bart(25, seed=7), **options)
     again.train(resume_from_checkpoint=str(tmp_path / "cut" / "checkpoint-5"))
-    assert again.beta.value == whole.beta.value
+    assert again.kl_coefficient.value == whole.kl_coefficient.value
     first, second = state_of(whole), state_of(again)
     assert all(first[name].equal(second[name]) for name in first)
 
@@ -165,9 +165,9 @@ def test_the_stage_ends_when_a_held_out_measure_no_longer_improves_and_the_best_
         stop_on="bleu4",
         patience=2,
     )
-    assert subject.questions is not None
-    collect = subject.questions.collect
-    subject.questions.collect = lambda: {**collect(), "bleu4": next(script)}  # type: ignore[method-assign]
+    assert subject.held_out_questions is not None
+    collect = subject.held_out_questions.collect
+    subject.held_out_questions.collect = lambda: {**collect(), "bleu4": next(script)}  # type: ignore[method-assign]
     kept: dict[int, Any] = {}
 
     class Watch(TrainerCallback):
@@ -193,9 +193,9 @@ def test_a_stage_that_ended_early_ends_there_again_after_a_kill(tmp_path: Path) 
     ends = []
     for resume in (False, True):
         subject = trainer(tmp_path, **options)
-        assert subject.questions is not None
-        collect = subject.questions.collect
-        subject.questions.collect = lambda s=subject, c=collect: {**c(), "bleu4": values[s.state.global_step]}  # type: ignore[method-assign, misc]
+        assert subject.held_out_questions is not None
+        collect = subject.held_out_questions.collect
+        subject.held_out_questions.collect = lambda s=subject, c=collect: {**c(), "bleu4": values[s.state.global_step]}  # type: ignore[method-assign, misc]
         last = max(tmp_path.glob("checkpoint-*"), key=lambda path: int(path.name[11:])) if resume else None
         subject.train(resume_from_checkpoint=last and str(last))
         ends.append(subject.state.global_step)

@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from transformers import BartForConditionalGeneration
 
 from rl_qg.data.examples import QAExample
-from rl_qg.training.trainer_files import save_whole
+from rl_qg.training.trainer_files import save_model_folder
 from tests.processes import accelerate_environment
 from tests.processes import together as run_together
 from tests.questions import example
@@ -111,7 +111,7 @@ def run(folder: Path, batch: int, accumulation: int, count: int = 16) -> Path:
             {key: value.clone() for key, value in subject.model.state_dict().items()}, folder / "start.safetensors"
         )
     subject.train()
-    save_whole(subject, folder / "final")
+    save_model_folder(subject, folder / "final")
     return folder
 
 

@@ -15,8 +15,8 @@ from rl_qg.training.objectives import (
     cross_entropy,
     kl_from_samples,
     kl_over_vocabulary,
+    learning_rate_factor,
     policy_gradient,
-    restarting_rate,
     scst_weight,
     shaped,
 )
@@ -201,11 +201,11 @@ def test_the_coefficient_moves_towards_its_target_by_at_most_a_fiftieth() -> Non
 
 
 def test_learning_rate_starts_anew_at_the_boundary_and_stays_between_0_and_each_peak() -> None:
-    rates = [restarting_rate(s, 10, 30, warmup=(0.2, 0.25), second=0.5) for s in range(30)]
+    rates = [learning_rate_factor(s, 10, 30, warmup=(0.2, 0.25), second=0.5) for s in range(30)]
     first, second = rates[:10], rates[10:]
     assert max(first) == first[2] == 1.0
     assert max(second) == second[5] == 0.5
     assert first[-1] < first[5]
     assert second[0] < second[4]  # warming up again
     assert all(rate > 0 for rate in rates)
-    assert restarting_rate(30, 10, 30, warmup=(0.2, 0.25), second=0.5) == 0.0
+    assert learning_rate_factor(30, 10, 30, warmup=(0.2, 0.25), second=0.5) == 0.0

@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 
 from rl_qg.runtime.checkpoints import last_checkpoint
 from rl_qg.runtime.errors import Terminated
-from rl_qg.runtime.preemption import train_until_told
+from rl_qg.runtime.preemption import train_until_preempted
 from rl_qg.training.callbacks import HeldOutStopping
 from rl_qg.training.trainer import SelfCriticalTrainer
 from tests.rl_qg.training.test_trainer import WordReward, data, lines, trainer
@@ -89,7 +89,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, logging_step
 def test_sigterm_saves_the_update_under_way_and_the_run_goes_on_from_it(tmp_path: Path, at: int) -> None:
     options = {"save_strategy": "steps", "save_steps": 3, "train_dataset": data(32), "logging_steps": 4}
     whole = trainer(tmp_path / "whole", model=tiny_bart(25, seed=1, dropout=0.1), **options)
-    train_until_told(whole, None)
+    train_until_preempted(whole, None)
     told = trainer(tmp_path / "told", model=tiny_bart(25, seed=1, dropout=0.1), **options)
     update = told.training_step
 
@@ -101,12 +101,12 @@ def test_sigterm_saves_the_update_under_way_and_the_run_goes_on_from_it(tmp_path
     told.training_step = step  # type: ignore[method-assign]
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Terminated) as end:
-        train_until_told(told, None)
+        train_until_preempted(told, None)
     assert end.value.code == 143 and signal.getsignal(signal.SIGTERM) is before
     checkpoint = last_checkpoint(tmp_path / "told")
     assert checkpoint == str(tmp_path / "told" / f"checkpoint-{at + 1}")
     again = trainer(tmp_path / "told", model=tiny_bart(25, seed=9, dropout=0.1), **options)
-    train_until_told(again, checkpoint)
+    train_until_preempted(again, checkpoint)
     assert_equal_runs(whole, again)
 
 

@@ -68,7 +68,7 @@ def test_every_setting_of_the_stage_reaches_the_trainer(tmp_path: Path, start: s
         assert getattr(arguments, elsewhere.get(field.name, field.name)) == getattr(chosen, field.name), field.name
     assert arguments.activation_checkpointing
     known = {field.name for field in fields(SelfCriticalConfig)}
-    assert known >= stage.RULES
+    assert known >= stage.TRAINER_OPTIONS
 
 
 def test_adapters_multiply_both_rates(tmp_path: Path, start: str) -> None:
@@ -104,7 +104,7 @@ def test_a_tracker_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: py
     with pytest.raises(InputError, match=r"report_to=excel is not one of tensorboard, wandb, trackio, none"):
         check_training(chosen)
     chosen.training.report_to, chosen.training.hub_model = "none", "me/bart qg"
-    with pytest.raises(InputError, match=r"training.hub_model=me/bart qg: no name of a Hub repository"):
+    with pytest.raises(InputError, match=r"training.hub_model=me/bart qg: not a name of a Hub repository"):
         check_training(chosen)
 
 

@@ -13,7 +13,7 @@ from rl_qg.generation import decoding as rollout
 from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.trainer import SelfCriticalConfig, SelfCriticalTrainer
 from tests.questions import example
-from tests.tiny_models import tiny_bart, tiny_t5, word_tokenizer
+from tests.tiny_models import tiny, tiny_bart, tiny_pair, tiny_t5, word_tokenizer
 
 WORDS = " ".join(f"w{k}" for k in range(20))
 
@@ -125,7 +125,7 @@ def test_loss_and_gradient_are_the_equation_worked_out_slowly(
     )
     subject.state.max_steps, subject.state.global_step = 4, 1
     reference = build(26, seed=2)  # with <hl>
-    subject.reference = ReferencePolicy.of(reference)
+    subject.reference = ReferencePolicy.copy_of(reference)
     rollouts: list[Any] = []
     original = subject._roll_out
     subject._roll_out = lambda *a, **k: rollouts.append(original(*a, **k)) or rollouts[-1]  # type: ignore[method-assign, func-returns-value]
@@ -351,43 +351,20 @@ def test_a_reward_of_the_wrong_length_is_refused(tmp_path: Path) -> None:
         trainer(tmp_path, ce_epochs=0, reward=Short()).train()
 
 
-def pair_of_berts(vocab_size: int, **_: Any) -> Any:
-    from transformers import BertConfig, BertLMHeadModel, BertModel, EncoderDecoderModel
+def tiny_mbart(vocab_size: int) -> Any:
+    from transformers import MBartForConditionalGeneration
 
-    sizes = {
-        "vocab_size": vocab_size,
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "max_position_embeddings": 64,
-    }
-    torch.manual_seed(0)
-    decoder = BertLMHeadModel(BertConfig(**sizes, is_decoder=True, add_cross_attention=True))
-    return EncoderDecoderModel(encoder=BertModel(BertConfig(**sizes)), decoder=decoder)
+    return tiny(MBartForConditionalGeneration, vocab_size, decoder_start_token_id=2)
 
 
-def tiny_mbart(vocab_size: int, **_: Any) -> Any:
-    from transformers import MBartConfig, MBartForConditionalGeneration
+def tiny_mt5(vocab_size: int) -> Any:
+    from transformers import MT5ForConditionalGeneration
 
-    torch.manual_seed(0)
-    sizes = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    config = MBartConfig(vocab_size=vocab_size, d_model=16, encoder_ffn_dim=32, decoder_ffn_dim=32, **sizes)
-    config.decoder_start_token_id = 2
-    return MBartForConditionalGeneration(config)
+    special = {"decoder_start_token_id": 1, "pad_token_id": 1, "eos_token_id": 2}
+    return tiny(MT5ForConditionalGeneration, vocab_size, spread=1.0, **special)
 
 
-def tiny_mt5(vocab_size: int, **_: Any) -> Any:
-    from transformers import MT5Config, MT5ForConditionalGeneration
-
-    torch.manual_seed(0)
-    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
-    return MT5ForConditionalGeneration(
-        MT5Config(vocab_size=vocab_size, **sizes, decoder_start_token_id=1, pad_token_id=1, eos_token_id=2)
-    )
-
-
-@pytest.mark.parametrize("build", [pair_of_berts, tiny_mbart, tiny_mt5])
+@pytest.mark.parametrize("build", [tiny_pair, tiny_mbart, tiny_mt5])
 def test_any_seq2seq_model_trains_saves_and_generates(tmp_path: Path, build: Any) -> None:
     """Through both stages from a folder, as the command does; every parameter that gets a gradient moves."""
     from rl_qg.generation.generator import QuestionGenerator

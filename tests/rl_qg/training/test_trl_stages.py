@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2LMHeadModel
 
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits
@@ -22,7 +22,7 @@ from rl_qg.settings import CESettings, ModelSettings, PeftSettings, SCSTSettings
 from rl_qg.training.trl_config import check_algorithm
 from rl_qg.training.trl_stages import train_causal
 from tests.questions import example
-from tests.tiny_models import tiny_bart, word_tokenizer
+from tests.tiny_models import save, tiny, tiny_bart, word_tokenizer
 
 pytest.importorskip("trl")
 
@@ -37,13 +37,9 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> str:
 def tiny_gpt2(folder: Path, *, dropout: float = 0.0, seed: int = 0) -> str:
     tokenizer = word_tokenizer(WORDS, template="$A")
     tokenizer.pad_token = None  # as GPT-2's
-    torch.manual_seed(seed)
-    sizes: dict[str, Any] = {"n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 64, "initializer_range": 0.2}
-    drops = {"resid_pdrop": dropout, "embd_pdrop": dropout, "attn_pdrop": dropout}
-    config = GPT2Config(vocab_size=len(tokenizer), eos_token_id=2, bos_token_id=0, **sizes, **drops)
-    GPT2LMHeadModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    special = {"bos_token_id": 0, "eos_token_id": 2}
+    model = tiny(GPT2LMHeadModel, len(tokenizer), hidden=32, spread=0.2, dropout=dropout, seed=seed, **special)
+    return save(folder, tokenizer, model)
 
 
 def data(count: int) -> list[QAExample]:
