@@ -5,10 +5,10 @@
     rl-qg evaluate 'predictions={question: q.txt, references: r.txt}' metrics=[bleu4] output=DIR
 
 A file may have any form that `rl-qg score` reads; a mapping whose names are all columns is one input of text files.
-`references` names files of human questions, to be joined by id, or by passage and answer (`judging.gold_questions`).
-Several files about the same passages, answers and references, row by row, are compared by paired tests. Writes
-`evaluate.json`, `.txt`, `.html` and CSV (`tables/`); scores are kept in `scores/`, so that a command that was killed
-goes on.
+`references` names files of human questions, to be joined by id, or by passage and answer
+(`rl_qg.evaluation.references`). Several files about the same passages, answers and references, row by row, are
+compared by paired tests. Writes `evaluate.json`, `.txt`, `.html` and CSV (`tables/`); scores are kept in `scores/`, so
+that a command that was killed goes on.
 """
 
 import logging
@@ -61,12 +61,12 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         else None
     )
     read = {name: _rows(source, gold) for name, source in sources.items()}
-    rows = {name: own for name, (own, _) in read.items()}
-    for own in rows.values():
+    rows = {name: rows_of_file for name, (rows_of_file, _) in read.items()}
+    for rows_of_file in rows.values():
         for label, metric in metrics.items():
-            check_rows(label, metric, own, "add it (human questions: references=train.json)")
+            check_rows(label, metric, rows_of_file, "add it (human questions: references=train.json)")
     sets = passage_sets(rows, gold) if settings.sets else None
-    files = [_scored(name, own, metrics, settings, folder) for name, own in rows.items()]
+    files = [_scored(name, rows_of_file, metrics, settings, folder) for name, rows_of_file in rows.items()]
     corpus = {label: metric.corpus for label, metric in metrics.items() if _has_corpus_form(metric)}  # type: ignore[attr-defined]
     scores = [row for file in files for row in score_rows(file, corpus, settings.lengths, settings.language)]
     why = not_alike(files)
@@ -92,7 +92,7 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         if sets is None
         else set_record(sets, metrics, folder / "sets", resamples=settings.resamples, seed=settings.seed)
     )
-    shown = signatures | {f"sets, {label}": one for label, one in record.get("set_signatures", {}).items()}
+    shown = signatures | {f"sets, {label}": text for label, text in record.get("set_signatures", {}).items()}
     page = Page("evaluate", " · ".join(rows), _facts(record), _tables(record), shown)
     write_results(
         folder, "evaluate", record, page, {name: record.get(name, []) for name in ("scores", "tests", "sets")}
@@ -119,13 +119,13 @@ def _named(predictions: Any, columns: Set[str]) -> dict[str, Any]:
 
 
 def _rows(source: QuestionTable, gold: GoldQuestions | None) -> tuple[list[MetricRow], dict[str, Any]]:
-    """Every row of a file, and how many were joined by what to the questions of `gold`, if any; equal passages are
-    held once.
+    """Every row of a file, and how many were joined to the questions of `gold` in which way; equal passages are kept
+    once.
     """
-    once: dict[str, str] = {}
+    contexts: dict[str, str] = {}
     rows: list[MetricRow] = []
     joined: Counter[str] = Counter()
-    alone = ""
+    unjoined = ""
     for row in tqdm(source, desc="read", unit="row", leave=False, delay=2):
         question, context, references = (source.value(row, name) for name in ("question", "context", "references"))
         if question is None:
@@ -133,18 +133,18 @@ def _rows(source: QuestionTable, gold: GoldQuestions | None) -> tuple[list[Metri
                 f"{row.where}: field {source.columns['question']!r} is missing or no text; the row has "
                 f"{', '.join(map(repr, row.fields))} (columns.question=… names another field)"
             )
-        held = None if context is None else once.setdefault(context, context)
+        kept = None if context is None else contexts.setdefault(context, context)
         answer = source.value(row, "answer")
         if gold is not None:
-            references, how = gold.find(row.fields.get("id"), held, answer)
+            references, how = gold.find(row.fields.get("id"), kept, answer)
             joined[how] += 1
-            alone = alone or ("" if references else row.where)
-        rows.append(MetricRow(row.where, question, held, answer, None if references is None else tuple(references)))
+            unjoined = unjoined or ("" if references else row.where)
+        rows.append(MetricRow(row.where, question, kept, answer, None if references is None else tuple(references)))
     if not rows:
         raise InputError(f"{source}: holds no question; check the file")
-    if alone:
+    if unjoined:
         raise InputError(
-            f"{alone}: no question in {gold} is about its passage and answer ({joined['']:,} of {len(rows):,} rows "
+            f"{unjoined}: no question in {gold} is about its passage and answer ({joined['']:,} of {len(rows):,} rows "
             "have none there); give the file they were made from, or leave references= and what needs it out"
         )
     return rows, {"references_by": dict(joined)} if joined else {}
@@ -154,17 +154,17 @@ def _scored(
     name: str, rows: Sequence[MetricRow], metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path
 ) -> Predictions:
     scores, counts = {}, {}
-    place = folder / "scores" / quote(name, safe="")
+    scores_folder = folder / "scores" / quote(name, safe="")
     for label, metric in metrics.items():
         known = None
         if _has_corpus_form(metric):
-            given: Any = metric
-            asked, gold = [row.question for row in rows], [row.references for row in rows]
-            counts[label] = np.asarray(given.statistics(asked, gold), dtype=np.float64)
-            if hasattr(metric, "sentence"):  # from the same counts: nothing is cut into words twice
-                known = np.asarray(given.sentence(counts[label])).tolist()
-        found = scores_of(label, metric, rows, place, batch_size=settings.batch_size, known=known)
-        scores[label] = np.array([np.nan if value is None else value for value in found])
+            corpus_metric: Any = metric
+            questions, references = [row.question for row in rows], [row.references for row in rows]
+            counts[label] = np.asarray(corpus_metric.statistics(questions, references), dtype=np.float64)
+            if hasattr(metric, "sentence"):  # from the same counts: words are split once
+                known = np.asarray(corpus_metric.sentence(counts[label])).tolist()
+        values = scores_of(label, metric, rows, scores_folder, batch_size=settings.batch_size, known=known)
+        scores[label] = np.array([np.nan if value is None else value for value in values])
     draws = PassageDraws(passage_groups(rows), resamples=settings.resamples, seed=settings.seed)
     return Predictions(name, rows, scores, counts, draws)
 
@@ -179,7 +179,7 @@ def _has_corpus_form(metric: Reward) -> bool:
 def _facts(record: Mapping[str, Any]) -> list[str]:
     settings = record["settings"]
     facts = [
-        f"{name}: {count['questions']:,} questions on {count['passages']:,} passages{_found_by(count)}."
+        f"{name}: {count['questions']:,} questions on {count['passages']:,} passages{_joined_by(count)}."
         for name, count in record["counts"].items()
     ]
     facts.append(
@@ -197,9 +197,9 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
     return facts
 
 
-def _found_by(count: Mapping[str, Any]) -> str:
-    found = ", ".join(f"{number:,} by {how}" for how, number in count.get("references_by", {}).items())
-    return f"; references joined: {found}" if found else ""
+def _joined_by(count: Mapping[str, Any]) -> str:
+    joined = ", ".join(f"{number:,} by {how}" for how, number in count.get("references_by", {}).items())
+    return f"; references joined: {joined}" if joined else ""
 
 
 def _tables(record: Mapping[str, Any]) -> list[Table]:
@@ -219,10 +219,10 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
     several = len(record["counts"]) > 1
     for by, title in (("type", "By type of question"), ("length", "By length of the question")):
         for name in record["counts"]:
-            own = [row for row in record["scores"] if row["by"] == by and row["predictions"] == name]
-            if not own:  # types, in a language without them
+            rows = [row for row in record["scores"] if row["by"] == by and row["predictions"] == name]
+            if not rows:  # types, in a language without them
                 continue
-            tables.append(Table(f"{title}, {name}" if several else title, _by_kind(own)))
+            tables.append(Table(f"{title}, {name}" if several else title, _by_kind(rows)))
     return tables
 
 
@@ -239,13 +239,13 @@ def _set_note(record: Mapping[str, Any]) -> str:
     counts = record["set_counts"]
     note = (
         f"All questions about a passage against all its references, paired one to one (Multi-M), then the mean over "
-        f"{counts['passages']:,} passages; {counts['left_out']:,} more have references and no question here. "
+        f"{counts['passages']:,} passages; {counts['left_out']:,} more have references and no question in any file. "
         "precision, recall: the pairs' scores over the number of questions, of references; averaged: each question "
         "against all references at once."
     )
-    silent = [f"{name} asks nothing about {count:,}" for name, count in counts["without_questions"].items() if count]
+    without = [f"{name} asks nothing about {count:,}" for name, count in counts["without_questions"].items() if count]
     left_out = [f"{label} left out: {why}" for label, why in record["not_in_sets"].items()]
-    return note + "".join(f" {said}." for said in [*silent, *left_out])
+    return note + "".join(f" {sentence}." for sentence in [*without, *left_out])
 
 
 def _by_kind(rows: Rows) -> list[dict[str, str]]:

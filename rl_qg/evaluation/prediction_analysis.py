@@ -29,31 +29,31 @@ class Predictions:
     draws: PassageDraws
 
     def slices(self, lengths: Sequence[int], language: str) -> dict[tuple[str, str], np.ndarray]:
-        """Which questions are of each kind: all, by type where the language has types, and by words (`lengths`: where
-        a new class begins).
+        """Which questions are of each kind: all, by type where the language has types, and by number of words
+        (`lengths`: the first length of each further class).
         """
         types = np.array([question_type(row.question, language) for row in self.rows])
         sizes = np.array([word_count(row.question) for row in self.rows])
-        found = {(ALL, ""): np.ones(len(self.rows), dtype=bool)}
+        masks = {(ALL, ""): np.ones(len(self.rows), dtype=bool)}
         if language.casefold() in LANGUAGES:
-            found |= {("type", kind): types == kind for kind in TYPES}
+            masks |= {("type", kind): types == kind for kind in TYPES}
         bounds = [0, *lengths]
         for low, high in zip(bounds, [*lengths, None], strict=True):
             within = (sizes >= low) & (sizes < (high or np.inf))
-            found["length", f"{low}-{high - 1} words" if high else f"{low} words or more"] = within
-        return {key: mask for key, mask in found.items() if mask.any()}
+            masks["length", f"{low}-{high - 1} words" if high else f"{low} words or more"] = within
+        return {key: mask for key, mask in masks.items() if mask.any()}
 
     @cached_property
     def items(self) -> list[tuple[Any, ...]]:
-        """What each question was asked about."""
+        """The passage, answer and references of each question."""
         return [(row.context, row.answer, row.references) for row in self.rows]
 
 
 def passage_groups(rows: Sequence[MetricRow]) -> list[str]:
-    """What a bootstrap draws: the passage; without one the references, or the question itself."""
+    """What a bootstrap draws: the passage of each row; without one its references, or the row itself."""
     return [
-        passage_hash(row.context) if row.context is not None else repr(row.references or (place, row.question))
-        for place, row in enumerate(rows)
+        passage_hash(row.context) if row.context is not None else repr(row.references or (number, row.question))
+        for number, row in enumerate(rows)
     ]
 
 
@@ -74,13 +74,13 @@ def score_rows(predictions: Predictions, corpus: Mapping[str, Any], lengths: Seq
         if metric in corpus:
             draws[metric, CORPUS] = _corpus_draws(predictions, metric, corpus[metric], masks)
     rows: Rows = []
-    for place, ((by, kind), mask) in enumerate(slices.items()):
+    for number, ((by, kind), mask) in enumerate(slices.items()):
         for (metric, form), values in draws.items():
-            there = mask & np.isfinite(predictions.scores[metric]) if form == MEAN else mask
-            n, missing = int(there.sum()), int(mask.sum() - there.sum())
-            passages = predictions.draws.passages_of(there)
-            found = estimate(values[place], n, passages=passages, why="no question with a score").to_dict()
-            row = {"predictions": predictions.name, "by": by, "kind": kind, "metric": metric, "form": form, **found}
+            used = mask & np.isfinite(predictions.scores[metric]) if form == MEAN else mask
+            n, missing = int(used.sum()), int(mask.sum() - used.sum())
+            passages = predictions.draws.passages_of(used)
+            cells = estimate(values[number], n, passages=passages, why="no question with a score").to_dict()
+            row = {"predictions": predictions.name, "by": by, "kind": kind, "metric": metric, "form": form, **cells}
             rows.append(row | ({"without_score": missing} if missing else {}))
     return rows
 
@@ -90,9 +90,9 @@ def not_alike(files: Sequence[Predictions]) -> str | None:
     for first, second in combinations(files, 2):
         if len(first.rows) != len(second.rows):
             return f"{first.name} has {len(first.rows):,} questions and {second.name} {len(second.rows):,}"
-        for a, b, one, other in zip(first.items, second.items, first.rows, second.rows, strict=True):
-            if a != b:
-                return f"{one.where} and {other.where} are about different passages, answers or references"
+        for item, other_item, row, other_row in zip(first.items, second.items, first.rows, second.rows, strict=True):
+            if item != other_item:
+                return f"{row.where} and {other_row.where} are about different passages, answers or references"
     return None
 
 
@@ -103,14 +103,14 @@ def test_rows(files: Sequence[Predictions], corpus: Mapping[str, Any], direction
     rows: Rows = []
     for first, second in combinations(files, 2):
         for metric in first.scores:
-            there = np.isfinite(first.scores[metric]) & np.isfinite(second.scores[metric])
-            every = np.ones(len(there), dtype=bool)
+            both = np.isfinite(first.scores[metric]) & np.isfinite(second.scores[metric])
+            every = np.ones(len(both), dtype=bool)
             forms = {
-                MEAN: (there, [_mean_draws(one.draws, one.scores[metric], [there])[0] for one in (first, second)])
+                MEAN: (both, [_mean_draws(file.draws, file.scores[metric], [both])[0] for file in (first, second)])
             }
             if metric in corpus:
                 score = corpus[metric]
-                forms[CORPUS] = (every, [_corpus_draws(one, metric, score, [every])[0] for one in (first, second)])
+                forms[CORPUS] = (every, [_corpus_draws(file, metric, score, [every])[0] for file in (first, second)])
             for form, (used, values) in forms.items():
                 gap, passages = difference(*values), first.draws.passages_of(used)
                 row: dict[str, Any] = {"metric": metric, "form": form}
@@ -119,9 +119,9 @@ def test_rows(files: Sequence[Predictions], corpus: Mapping[str, Any], direction
                 rows.append({**row, "p": difference_p(gap, passages)})
     tested = [row for row in rows if row["p"] is not None]
     for row, corrected in zip(tested, holm([row["p"] for row in tested]), strict=True):
-        ahead = row["value"] * direction[row["metric"]] > 0
-        winner = row["predictions"] if ahead else row["against"]
-        row |= {"p_holm": corrected, "family": len(tested), "better": winner if corrected < 0.05 else None}
+        is_better = row["value"] * direction[row["metric"]] > 0
+        better = row["predictions"] if is_better else row["against"]
+        row |= {"p_holm": corrected, "family": len(tested), "better": better if corrected < 0.05 else None}
     return rows
 
 
@@ -135,12 +135,12 @@ def _mean_draws(draws: PassageDraws, scores: Floats, masks: Sequence[np.ndarray]
 
 def _corpus_draws(predictions: Predictions, metric: str, score: Any, masks: Sequence[np.ndarray]) -> list[Floats]:
     """The score of the counts summed over each mask, in each draw."""
-    found = _sums(predictions.draws, predictions.counts[metric], masks)
-    return [np.asarray(score(sums), dtype=np.float64) for sums in found]
+    sums_of_masks = _sums(predictions.draws, predictions.counts[metric], masks)
+    return [np.asarray(score(sums), dtype=np.float64) for sums in sums_of_masks]
 
 
 def _sums(draws: PassageDraws, table: Floats, masks: Sequence[np.ndarray]) -> list[Floats]:
     """For each mask the sums of its rows of `table` (questions, k) in each draw, from one pass over the draws."""
     rows = [np.flatnonzero(mask) for mask in masks]
-    stacked = np.hstack([draws.by_passage(table[own], own) for own in rows])
+    stacked = np.hstack([draws.by_passage(table[index], index) for index in rows])
     return np.split(draws.sums_of_passages(stacked), len(masks), axis=1)

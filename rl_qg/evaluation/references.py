@@ -1,8 +1,8 @@
 """Human questions as the references of generated ones: joined by id, or by passage and answer.
 
-`rl-qg generate` writes the id of the example that a question was made for, so the question that people asked there is
+`rl-qg generate` writes the id of the example that a question was made for, so the human question of that example is
 its reference. Questions from elsewhere, or about answers that `rl-qg answers` chose, have other ids: their references
-are all that people asked about the same passage and answer.
+are all human questions about the same passage and answer.
 """
 
 from collections import defaultdict
@@ -20,8 +20,8 @@ BY_ID, BY_ANSWER = "id", "passage and answer"
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A question that people asked, about which passage, and its answers."""
+class _HumanQuestion:
+    """A human question, its passage and its answers."""
 
     question: str
     passage: str
@@ -36,8 +36,8 @@ class GoldQuestions:
     """The questions of some sources, each a file in a form that `data.train` takes, or a Hub data set.
 
     Questions that the passage does not answer (SQuAD 2) are left out. An id joins where the record's passage and
-    answer are the row's, as far as the row has them: a file without ids has numbers in their place, which another file
-    of its name has too. An id of several records joins nothing.
+    answer are the row's, as far as the row has them: where a file has no ids they are numbers, which another file of
+    the same name has too. An id of several records joins nothing.
 
     Args:
         sources: a path or name, or a list of them, as `data.train` takes them.
@@ -51,7 +51,7 @@ class GoldQuestions:
         self.sources = list(sources) if isinstance(sources, list | tuple) else [sources]
         if not self.sources or not all(isinstance(source, str) and source for source in self.sources):
             raise InputError(f"references={sources!r}: give a file, such as references=train.json, or a list of files")
-        self._by_id: defaultdict[str, set[_Asked]] = defaultdict(set)
+        self._by_id: defaultdict[str, set[_HumanQuestion]] = defaultdict(set)
         self._by_answer: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
         self._by_passage: defaultdict[str, dict[str, None]] = defaultdict(dict)
         for source in self.sources:
@@ -68,14 +68,14 @@ class GoldQuestions:
             if not question or record.impossible:
                 continue
             passage, answers = passage_hash(record.context), frozenset(text.strip() for text, _ in record.answers)
-            self._by_id[record.id].add(_Asked(question, passage, answers))
+            self._by_id[record.id].add(_HumanQuestion(question, passage, answers))
             self._by_passage[passage][question] = None
             for answer in answers:
                 self._by_answer[passage, answer][question] = None
 
     @property
     def passages(self) -> int:
-        """How many passages people asked about."""
+        """The number of passages with human questions."""
         return len(self._by_passage)
 
     def hashes(self) -> dict[str, str]:
@@ -84,15 +84,15 @@ class GoldQuestions:
         return {source: file_hash(Path(source).expanduser()) for source in files}
 
     def of_passage(self, context: str) -> tuple[str, ...]:
-        """All that people asked about a passage."""
+        """All human questions about a passage."""
         return tuple(self._by_passage.get(passage_hash(context), ()))
 
     def find(self, example_id: object, context: str | None, answer: str | None) -> tuple[tuple[str, ...], str]:
-        """The references of a question and how they were found: `BY_ID`, `BY_ANSWER`, or none at all and ""."""
+        """The references of a question and how they were joined: `BY_ID`, `BY_ANSWER`, or no references and ""."""
         passage = None if context is None else passage_hash(context)
         answer = (answer or "").strip()
-        same = self._by_id.get("" if example_id is None else str(example_id), set())
-        if len(same) == 1 and (asked := next(iter(same))).is_about(passage, answer):
-            return (asked.question,), BY_ID
-        found = self._by_answer.get((passage, answer)) if passage and answer else None
-        return (tuple(found), BY_ANSWER) if found else ((), "")
+        same_id = self._by_id.get("" if example_id is None else str(example_id), set())
+        if len(same_id) == 1 and (human := next(iter(same_id))).is_about(passage, answer):
+            return (human.question,), BY_ID
+        questions = self._by_answer.get((passage, answer)) if passage and answer else None
+        return (tuple(questions), BY_ANSWER) if questions else ((), "")

@@ -1,4 +1,4 @@
-"""Results as people read them: tables as text and as one HTML page, beside the same numbers as JSON and CSV."""
+"""Results for people: tables as text and as one HTML page, with the same numbers as JSON and CSV."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Table:
-    """A table as text: each row has a text for each column; `note` says what to know when reading it."""
+    """A table as text: each row has a text for each column; `note` explains how to read it."""
 
     title: str
     rows: Sequence[Mapping[str, str]]
@@ -27,7 +27,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Page:
-    """What a command found, for people."""
+    """The results of a command, for people."""
 
     command: str
     title: str
@@ -56,7 +56,7 @@ def write_results(
 
 
 def check_folder(output: str, example: str) -> Path:
-    """The folder for results, made if it is not there; raise `InputError` before the work where it cannot be."""
+    """The folder for results, made if it is not there; raise `InputError` before any work where it cannot be made."""
     if not output:
         raise InputError(f"output has no value; name a folder, such as output={example}")
     folder = Path(output)
@@ -84,18 +84,20 @@ def text_table(rows: Sequence[Mapping[str, str]]) -> str:
         [_line(cell).replace("|", "\\|") for cell in cells]
         for cells in (columns, *([row.get(column, "") for column in columns] for row in rows))
     ]
-    narrowest = (1 + bool(place) for place in range(len(columns)))  # room for the rule's hyphen, and its colon
-    widths = [max(least, *(len(line[place]) for line in lines)) for place, least in enumerate(narrowest)]
+    narrowest = (1 + bool(column) for column in range(len(columns)))  # room for the rule's hyphen, and its colon
+    widths = [max(least, *(len(line[column]) for line in lines)) for column, least in enumerate(narrowest)]
 
     def line_of(cells: Sequence[str]) -> str:
         padded = [
-            cell.ljust(width) if not place else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+            cell.ljust(width) if not column else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
         ]
         return "| " + " | ".join(padded) + " |"
 
     rule = (
-        "| " + " | ".join("-" * (width - bool(place)) + ":" * bool(place) for place, width in enumerate(widths)) + " |"
+        "| "
+        + " | ".join("-" * (width - bool(column)) + ":" * bool(column) for column, width in enumerate(widths))
+        + " |"
     )
     return "\n".join([line_of(lines[0]), rule, *map(line_of, lines[1:])])
 
@@ -111,17 +113,17 @@ def as_html(page: Page) -> str:
     return environment.get_template("result_template.html").render(page=page)
 
 
-def estimate_text(found: Row, digits: int = 3, *, signed: bool = False) -> str:
+def estimate_text(statistic: Row, digits: int = 3, *, signed: bool = False) -> str:
     """A value with its interval; a dash where it is not defined."""
-    if found.get("value") is None:
+    if statistic.get("value") is None:
         return NONE
     form = f"{'+' if signed else ''}.{digits}f"
-    text = f"{found['value']:{form}}"
-    if found.get("low") is not None:
-        text += f" [{found['low']:{form}}, {found['high']:{form}}]"
+    text = f"{statistic['value']:{form}}"
+    if statistic.get("low") is not None:
+        text += f" [{statistic['low']:{form}}, {statistic['high']:{form}}]"
     return text.replace("-", MINUS)
 
 
 def p_text(p: float | None) -> str:
-    """A p-value; those that are too small for four decimals as such."""
+    """A p-value with four decimals; smaller ones as `<0.0001`."""
     return NONE if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}"

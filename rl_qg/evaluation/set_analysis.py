@@ -1,4 +1,4 @@
-"""Whole sets of questions: what a file asks about each passage against all that people asked about it.
+"""Sets of questions: all questions of a file about a passage against all human questions about it.
 
 Multi-M for every metric M that compares a question with references, Self-BLEU, and the difference in number
 (`rewards.question_sets`), as means over passages with intervals.
@@ -37,8 +37,8 @@ Questions = list[list[str]]
 
 @dataclass(frozen=True)
 class PassageSets:
-    """For each passage, in one order: its text, what people asked, and what each file asks (nothing, where only
-    another file asks about it); and how many passages that people asked about no file does.
+    """For each passage, in the same order: its text, the human questions, and the questions of each file (none where
+    only another file asks about it); and the number of passages with human questions that no file asks about.
     """
 
     contexts: list[str]
@@ -48,37 +48,37 @@ class PassageSets:
 
     def counts(self) -> dict[str, Any]:
         """Of passages: all in the sets, those that a file does not ask about, and those that no file does."""
-        silent = {name: sum(not own for own in asked) for name, asked in self.predictions.items()}
-        return {"passages": len(self.contexts), "without_questions": silent, "left_out": self.left_out}
+        without = {name: sum(not questions for questions in sets) for name, sets in self.predictions.items()}
+        return {"passages": len(self.contexts), "without_questions": without, "left_out": self.left_out}
 
 
 def passage_sets(files: Mapping[str, Sequence[MetricRow]], gold: GoldQuestions | None) -> PassageSets:
     """The sets of every passage that some file asks about.
 
-    With `gold` the references are all that people asked there about the passage, else those of its rows.
+    With `gold` the references are all its questions about the passage, else those of the rows.
 
     Raises:
         InputError: a row without a passage, or a passage without references.
     """
     first: dict[str, MetricRow] = {}
-    asked: dict[str, dict[str, list[str]]] = {name: {} for name in files}
-    known: dict[str, dict[str, None]] = {}
+    questions: dict[str, dict[str, list[str]]] = {name: {} for name in files}
+    references: dict[str, dict[str, None]] = {}
     for name, rows in files.items():
         for row in rows:
             if row.context is None:
                 raise InputError(f"{row.where}: no 'context', and sets=true takes questions together by it")
             passage = passage_hash(row.context)
             first.setdefault(passage, row)
-            asked[name].setdefault(passage, []).append(row.question)
-            people = row.references or () if gold is None else gold.of_passage(row.context)
-            known.setdefault(passage, {}).update(dict.fromkeys(people))
+            questions[name].setdefault(passage, []).append(row.question)
+            human = row.references or () if gold is None else gold.of_passage(row.context)
+            references.setdefault(passage, {}).update(dict.fromkeys(human))
     for passage, row in first.items():
-        if not known[passage]:
+        if not references[passage]:
             raise InputError(f"{row.where}: no references, and sets=true compares with them; give references=")
-    predictions = {name: [own.get(passage, []) for passage in first] for name, own in asked.items()}
+    predictions = {name: [sets.get(passage, []) for passage in first] for name, sets in questions.items()}
     contexts = [row.context or "" for row in first.values()]
     left_out = 0 if gold is None else gold.passages - len(first)
-    return PassageSets(contexts, [list(known[passage]) for passage in first], predictions, left_out)
+    return PassageSets(contexts, [list(references[passage]) for passage in first], predictions, left_out)
 
 
 def set_record(
@@ -88,7 +88,7 @@ def set_record(
     `not_in_sets`, why metrics are left out.
 
     The parts of Multi-M are precision, recall, their F1, and the score against all references at once (`averaged`).
-    Scores below 0, as embeddings may have them, count as 0, as a pair that is left out does. Those of each passage are
+    Scores below 0, as embeddings may have them, count as 0, like pairs that are left out. Those of each passage are
     kept in `folder`, so that a command that was killed goes on.
     """
     draws = PassageDraws(range(len(sets.contexts)), resamples=resamples, seed=seed)
@@ -98,41 +98,43 @@ def set_record(
     for label, metric in metrics.items():
         try:
             multi = _multi(metric)
-            found = {
-                name: _scores(multi, sets, asked, folder / quote(name, safe="") / f"{label}.jsonl")
-                for name, asked in sets.predictions.items()
+            scores_by_file = {
+                name: _scores(multi, sets, questions, folder / quote(name, safe="") / f"{label}.jsonl")
+                for name, questions in sets.predictions.items()
             }
         except MetricInputError as error:
             left_out[label] = str(error)
             continue
         signatures[label] = multi.signature
-        for name, scores in found.items():
+        for name, scores in scores_by_file.items():
             rows += _means(name, label, dict(zip(PARTS, zip(*scores, strict=True), strict=True)), draws)
-    for name, asked in sets.predictions.items():
-        rows += _means(name, SELF_BLEU, {"mean": self_bleu(asked)}, draws)
-        rows += _means(name, MISSING, {"mean": cardinality_difference(asked, sets.references)}, draws)
+    for name, questions in sets.predictions.items():
+        rows += _means(name, SELF_BLEU, {"mean": self_bleu(questions)}, draws)
+        rows += _means(name, MISSING, {"mean": cardinality_difference(questions, sets.references)}, draws)
     return {"sets": rows, "set_counts": sets.counts(), "set_signatures": signatures, "not_in_sets": left_out}
 
 
 def _multi(metric: Any) -> Multi:
     if not isinstance(metric, Metric):
-        raise MetricInputError("it is no rewards.Metric, which says what it needs and between which bounds it is")
+        raise MetricInputError(
+            "it is no rewards.Metric, which names the columns it needs and the bounds of its scores"
+        )
     if "answers" in metric.needs:
         raise MetricInputError("it needs an answer, and the questions of a set have several")
     return Multi(metric, clip=metric.bounds[0] < 0)
 
 
-def _scores(multi: Multi, sets: PassageSets, asked: Questions, path: Path) -> list[list[float]]:
+def _scores(multi: Multi, sets: PassageSets, questions: Questions, path: Path) -> list[list[float]]:
     """The parts of each passage."""
-    texts = texts_hash(zip(asked, sets.references, sets.contexts, strict=True))
-    head = {"signature": multi.signature, "passages": len(asked), "texts": texts}
+    texts = texts_hash(zip(questions, sets.references, sets.contexts, strict=True))
+    note = {"signature": multi.signature, "passages": len(questions), "texts": texts}
 
-    def block(start: int, end: int) -> list[list[float]]:
+    def batch(start: int, end: int) -> list[list[float]]:
         multi.metric.reset_cache()
-        found = multi.score(asked[start:end], sets.references[start:end], sets.contexts[start:end])
-        return [list(parts) for parts in zip(*(getattr(found, part) for part in PARTS), strict=True)]
+        scores = multi.score(questions[start:end], sets.references[start:end], sets.contexts[start:end])
+        return [list(parts) for parts in zip(*(getattr(scores, part) for part in PARTS), strict=True)]
 
-    return kept_scores(path, head, len(asked), block, batch_size=PASSAGES_AT_ONCE, unit="passage")
+    return kept_scores(path, note, len(questions), batch, batch_size=PASSAGES_AT_ONCE, unit="passage")
 
 
 def _means(name: str, label: str, columns: Mapping[str, Sequence[float]], draws: PassageDraws) -> Rows:
@@ -140,7 +142,7 @@ def _means(name: str, label: str, columns: Mapping[str, Sequence[float]], draws:
     return [
         {
             **{"predictions": name, "metric": label, "part": part},
-            **estimate(sums[:, place], draws.passages, passages=draws.passages).to_dict(),
+            **estimate(sums[:, column], draws.passages, passages=draws.passages).to_dict(),
         }
-        for place, part in enumerate(columns)
+        for column, part in enumerate(columns)
     ]

@@ -93,7 +93,8 @@ def _note(tables: Mapping[str, Rows], criterion: str) -> str:
     )
     if any(row["level"] == "system" for row in tables["correlations"] if row["criterion"] == criterion):
         note += (
-            " of systems: intervals draw passages; the systems are held fixed: intervals say nothing about other systems."
+            " of systems: intervals draw passages; the systems are held fixed: intervals do not extend to other "
+            "systems."
         )
     if pairs:
         note += (
