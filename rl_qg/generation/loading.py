@@ -16,7 +16,7 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.processes import load_whole
+from rl_qg.runtime.processes import load_unsharded
 
 
 def load_generator(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -90,7 +90,7 @@ def _config_and_tokenizer(path: str) -> tuple[PreTrainedConfig, PreTrainedTokeni
 
 
 def _weights(auto_class: Any, path: str, config: PreTrainedConfig) -> PreTrainedModel:
-    load_whole()
+    load_unsharded()
     try:
         return auto_class.from_pretrained(path, config=config, use_safetensors=True, dtype=torch.float32)
     except ValueError:

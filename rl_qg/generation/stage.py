@@ -9,6 +9,7 @@ the file at its last whole batch and continues.
 """
 
 import hashlib
+import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -31,6 +32,7 @@ from rl_qg.runtime.resumable_lines import NO_SOURCES, Position, ResumableLines, 
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.settings import GenerateSettings
 
+log = logging.getLogger(__name__)
 WINDOW = 4096  # examples that are held in memory and sorted together
 
 
@@ -72,6 +74,7 @@ def generate(
     prepare = partial(_prepare, lines, examples, count, model_path, settings, seed, sources, accept_changed_data)
     position = from_main(state, prepare)
     if position.rows == len(examples):
+        log.info("generate: %d of %d passages are in %s already", position.rows, len(examples), output)
         return position.rows * count
     dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
     rows = count * settings.batch_size

@@ -33,7 +33,7 @@ from rl_qg.readers.token_classifier import (
     train_token_classifier,
 )
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.processes import load_whole
+from rl_qg.runtime.processes import load_unsharded
 from rl_qg.settings import TrainKPQASettings
 from rl_qg.text.spans import sentences
 
@@ -239,7 +239,7 @@ def _checked(
 
 def _scores(folder: Path, items: KeyphraseItems, device: torch.device) -> dict[str, Any]:
     """Precision, recall and F1 of the sentences' tokens, weighted by the saved model as the metrics weight them."""
-    load_whole()
+    load_unsharded()
     weigh = KeyphraseWeights(FrozenModel(folder, "tagger", device=device, dtype="float32"), batch_size=64)
     both = predicted = marked = total = 0
     for begin in range(0, len(items), EXAMPLES_AT_ONCE):

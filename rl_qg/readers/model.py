@@ -28,7 +28,7 @@ from rl_qg.readers.encoders import GOOD_ENCODERS, loading
 from rl_qg.readers.features import WindowCollator, Windows
 from rl_qg.runtime.checkpoints import CompleteCheckpoints
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.processes import load_whole
+from rl_qg.runtime.processes import load_unsharded
 from rl_qg.runtime.sharded_weights import WholeModel
 
 log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ def load_model(path: str) -> PreTrainedModel:
 
     Raises `InputError` when there is no such model or its weights cannot be read (safetensors only).
     """
-    load_whole()
+    load_unsharded()
     with loading(path, "qa.model.path", "reader") as name, _quiet():
         model, info = AutoModelForQuestionAnswering.from_pretrained(
             name, num_labels=2, use_safetensors=True, dtype=torch.float32, output_loading_info=True

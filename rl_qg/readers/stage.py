@@ -27,7 +27,7 @@ from rl_qg.readers.squad_scores import score_predictions
 from rl_qg.runtime.checkpoints import last_checkpoint
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json, write_json
-from rl_qg.runtime.preemption import train_until_told
+from rl_qg.runtime.preemption import train_until_preempted
 from rl_qg.runtime.processes import from_main
 from rl_qg.runtime.progress import show_progress
 from rl_qg.settings import QASettings
@@ -233,7 +233,7 @@ def _trained(job: _Job, seed: int, features: _Features) -> QATrainer:
         train_dataset=features.train,
     )
     show_progress(trainer, f"reader on {job.output_dir.name} data, seed {seed}")
-    train_until_told(trainer, from_main(job.processes, lambda: last_checkpoint(job.folder(seed))))
+    train_until_preempted(trainer, from_main(job.processes, lambda: last_checkpoint(job.folder(seed))))
     return trainer
 
 

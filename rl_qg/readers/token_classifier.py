@@ -29,8 +29,8 @@ from rl_qg.readers.encoders import GOOD_ENCODERS, fine_tuning_arguments, loading
 from rl_qg.runtime.checkpoints import CompleteCheckpoints, last_checkpoint
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json, write_json
-from rl_qg.runtime.preemption import train_until_told
-from rl_qg.runtime.processes import from_main, load_whole
+from rl_qg.runtime.preemption import train_until_preempted
+from rl_qg.runtime.processes import from_main, load_unsharded
 from rl_qg.runtime.progress import show_progress
 from rl_qg.runtime.sharded_weights import WholeModel
 from rl_qg.settings import TrainAnswersSettings, TrainKPQASettings
@@ -92,7 +92,7 @@ def longest_window(path: str, tokenizer: PreTrainedTokenizerBase) -> int:
 
 def load_model(path: str, labels: Sequence[str], seed: int) -> PreTrainedModel:
     """An encoder with a head for `labels`; a head that the checkpoint lacks is initialised from `seed`."""
-    load_whole()
+    load_unsharded()
     transformers.set_seed(seed)
     names = dict(enumerate(labels))
     return AutoModelForTokenClassification.from_pretrained(
@@ -126,7 +126,7 @@ def train_token_classifier(
         processing_class=tokenizer,
     )
     show_progress(trainer, title)
-    train_until_told(trainer, from_main(PartialState(cpu=use_cpu), lambda: last_checkpoint(output_dir)))
+    train_until_preempted(trainer, from_main(PartialState(cpu=use_cpu), lambda: last_checkpoint(output_dir)))
     return trainer
 
 

@@ -1,6 +1,6 @@
-"""Checkpoints that can be trusted: complete or not there, and the last good one is never deleted.
+"""Complete checkpoints: incomplete ones are recognised, and the last complete one is never deleted.
 
-A checkpoint is complete when it holds `complete.json`, which is written last and lists every file with its size.
+A checkpoint is complete if it holds `complete.json`, which is written last and lists every file with its size.
 """
 
 import json
@@ -25,30 +25,30 @@ log = logging.getLogger(__name__)
 
 
 class CompleteCheckpoints(Trainer):
-    """Stands before a trainer: seals each checkpoint behind the last process's last file, and only then deletes older
-    ones (`save_total_limit`).
+    """Mixin of trainers, named before the trainer class: marks each checkpoint as complete after the last file of the
+    last process, and only then deletes older ones (`save_total_limit`).
     """
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         if self.is_world_process_zero():
-            shutil.rmtree(folder, ignore_errors=True)  # what a kill left of an earlier attempt
+            shutil.rmtree(folder, ignore_errors=True)  # may be incomplete after a kill
         self.accelerator.wait_for_everyone()
-        with _room_for(folder):
+        with _disk_full_as_one_line(folder):
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()
             if self.is_world_process_zero():
-                seal(folder)
+                mark_complete(folder)
         self._delete_old()
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """As the library's."""
-        self._limit, self.args.save_total_limit = self.args.save_total_limit, None  # deleting is ours alone
+        """As in the library."""
+        self._limit, self.args.save_total_limit = self.args.save_total_limit, None  # only this class deletes
         try:
             result = super().train(*args, **kwargs)
         finally:
             self.args.save_total_limit = self._limit
-        self._delete_old()  # a kill may have come while the last ones were deleted
+        self._delete_old()  # a kill may have interrupted the last deletion
         return result
 
     def _delete_old(self) -> None:
@@ -57,14 +57,14 @@ class CompleteCheckpoints(Trainer):
             delete_all_but(Path(self.args.output_dir), self._limit, best=None if best is None else Path(best))
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        """As the library's, which takes one update more when it resumes from the very last one within an epoch."""
+        """As in the library, which would make one more update when it resumes from the last one within an epoch."""
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
             return
         super()._run_epoch(*args, **kwargs)
 
     def _load_best_model(self) -> None:
-        """As the library's; a best checkpoint that is damaged is named, and the last model taken."""
+        """As in the library; if the best checkpoint is damaged, a warning names it and the last model is kept."""
         fault = fault_of(Path(self.state.best_model_checkpoint))
         if fault is not None:
             log.warning("%s; the best model is lost, the last one is kept", fault)
@@ -72,8 +72,8 @@ class CompleteCheckpoints(Trainer):
         super()._load_best_model()
 
 
-def seal(folder: Path) -> None:
-    """Bring every file below `folder` to the disk, then write the manifest."""
+def mark_complete(folder: Path) -> None:
+    """Bring every file in `folder` to the disk, then write the manifest."""
     sizes = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         with path.open("rb") as stream:
@@ -83,7 +83,7 @@ def seal(folder: Path) -> None:
 
 
 def fault_of(folder: Path) -> str | None:
-    """What is wrong with a sealed checkpoint; None for nothing."""
+    """The fault of a checkpoint with a manifest; None if it is complete."""
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -92,34 +92,34 @@ def fault_of(folder: Path) -> str | None:
         path = folder / name
         if not path.is_file():
             return f"{path}: is missing"
-        if (found := path.stat().st_size) != size:
-            return f"{path}: has {found:,} bytes instead of {size:,}"
+        if (actual := path.stat().st_size) != size:
+            return f"{path}: has {actual:,} bytes instead of {size:,}"
     return None
 
 
 def last_checkpoint(folder: Path) -> str | None:
-    """The newest complete checkpoint below `folder`; a warning names what is wrong with a newer one."""
+    """The newest complete checkpoint in `folder`; a warning names the fault of each newer one."""
     for checkpoint in _newest_first(folder):
         if not (checkpoint / MANIFEST).exists():
-            log.warning("%s: is not complete (it has no %s) and is left out", checkpoint, MANIFEST)
+            log.warning("%s: is not complete (it has no %s) and is ignored", checkpoint, MANIFEST)
             continue
         fault = fault_of(checkpoint)
         if fault is None:
-            log.info("going on from %s", checkpoint)
+            log.info("continuing from %s", checkpoint)
             return str(checkpoint)
-        log.warning("%s; this checkpoint is left out, an earlier one is tried", fault)
+        log.warning("%s; this checkpoint is ignored, an earlier one is tried", fault)
     return None
 
 
 def delete_all_but(folder: Path, limit: int, *, best: Path | None) -> None:
-    """Delete checkpoints, the oldest first, until `limit` complete ones are left; `best` stays in any case. Incomplete
-    ones that are older than the newest complete one go too.
+    """Delete checkpoints, the oldest first, until `limit` complete ones are left; `best` is always kept. Incomplete
+    ones that are older than the newest complete one are deleted too.
     """
     complete = [path for path in _newest_first(folder) if (path / MANIFEST).exists() and fault_of(path) is None]
     kept = {path.name for path in complete[:limit]} | ({best.name} if best is not None else set())
     for checkpoint in _newest_first(folder):
         if complete and checkpoint.name not in kept and _step(checkpoint) < _step(complete[0]):
-            # The manifest first: a kill in between must not leave half a checkpoint sealed.
+            # The manifest first: a kill in between must not leave a partial checkpoint marked as complete.
             (checkpoint / MANIFEST).unlink(missing_ok=True)
             shutil.rmtree(checkpoint, ignore_errors=True)
 
@@ -133,8 +133,8 @@ def _step(checkpoint: Path) -> int:
 
 
 @contextmanager
-def _room_for(folder: Path) -> Iterator[None]:
-    """Turn a full disk into one line, and remove what was written of the checkpoint."""
+def _disk_full_as_one_line(folder: Path) -> Iterator[None]:
+    """Report a full disk in one line, and remove the partial checkpoint."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -143,5 +143,5 @@ def _room_for(folder: Path) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
         raise LocalError(
             f"{folder}: the disk is full ({getattr(error, 'strerror', None) or 'no space left'}); earlier checkpoints "
-            "are whole: free some space, and the same command goes on from the last of them"
+            "are complete: free some space, and the same command continues from the last of them"
         ) from None

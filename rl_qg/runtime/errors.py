@@ -1,4 +1,4 @@
-"""How a command ends when it cannot go on: the one error a user is meant to read, and the order to stop."""
+"""Errors that end a command: bad input, and the signal to stop."""
 
 import signal
 
@@ -12,11 +12,14 @@ class InputError(ValueError):
 
 
 class LocalError(InputError):
-    """What only the process that raises it knows of; the others end by its end. Other errors are those of all."""
+    """An error that only one of several processes knows. The launcher then ends the other processes.
+
+    Any other `InputError` is raised in every process.
+    """
 
 
 class Terminated(SystemExit):
-    """SIGTERM came. Blocks are left and half-written files removed; the exit code is that of the signal, 143."""
+    """Raised on SIGTERM, so that `finally` blocks run and partial files are removed. The exit code is 143."""
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)

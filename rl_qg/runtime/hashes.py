@@ -1,4 +1,4 @@
-"""SHA-256 of files, and whether what an output was begun with has changed."""
+"""SHA-256 of files, and whether the data of an unfinished output have changed."""
 
 import hashlib
 import logging
@@ -17,19 +17,27 @@ def file_hash(path: Path) -> str:
 
 
 def check_unchanged(noted: Mapping[str, str], now: Mapping[str, str], output: Path, *, accept: bool) -> bool:
-    """Compare what `output` was begun with and what it is to go on with, SHA-256 by source; return whether a source
-    has changed. Nothing is said of a source that was not noted.
+    """Compare the SHA-256 of each source when `output` was begun (`noted`) and `now`.
+
+    Args:
+        noted: SHA-256 by source; a source that is missing here is not compared.
+        now: SHA-256 by source.
+        output: for the error message.
+        accept: whether the user accepts changed sources.
+
+    Returns:
+        Whether a source has changed, which the user accepts.
 
     Raises:
-        InputError: it has, and the user has not said that this is known.
+        InputError: a source has changed.
     """
     changed = [name for name, value in now.items() if noted.get(name, value) != value]
     for name in changed:
-        what = f"{name}: has changed since {output} was begun"
+        fault = f"{name}: has changed since {output} was begun"
         if not accept:
             raise InputError(
-                f"{what} (SHA-256 {noted[name][:8]}, now {now[name][:8]}); put the old file back, name another "
-                "output, or go on all the same with accept_changed_data=true"
+                f"{fault} (SHA-256 {noted[name][:8]}, now {now[name][:8]}); put the old file back, name another "
+                "output, or continue with the new one by accept_changed_data=true"
             )
-        log.warning("%s (accept_changed_data=true)", what)
+        log.warning("%s (accept_changed_data=true)", fault)
     return bool(changed)

@@ -1,4 +1,4 @@
-"""The report that stands beside an output: `augmented.json` has `augmented.report.json`, with its name and hash."""
+"""The report beside an output: that of `augmented.json` is `augmented.report.json`, with its name and hash."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,27 +9,27 @@ from rl_qg.runtime.json_files import read_json
 
 
 def report_path(output: Path) -> Path:
-    """Where the report of `augmented.json` stands: `augmented.report.json` beside it."""
+    """The path of an output's report: `augmented.report.json` for `augmented.json`."""
     return output.with_name(f"{output.stem}.report.json")
 
 
-def reported(output: Path, *keys: str) -> Any:
-    """What the report of an output says under these keys, one inside the other; None where it says nothing.
+def report_value(output: Path, *keys: str) -> Any:
+    """The value in the report of an output under nested keys; None if there is none.
 
     Raises:
-        InputError: the report is no JSON.
+        InputError: the report is not JSON.
     """
     path = report_path(output)
-    found = read_json(path) if path.exists() else None
+    value = read_json(path) if path.exists() else None
     for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def check_report(output: Path) -> None:
-    """Raise `InputError` where the report is that of another file, which has the same name but for its ending."""
-    named = reported(output, "output", "path")
-    other = output.with_name((Path(named).name if isinstance(named, str) else "") or output.name)
+    """Raise `InputError` if the report belongs to another file, whose name differs only in its ending."""
+    name = report_value(output, "output", "path")
+    other = output.with_name((Path(name).name if isinstance(name, str) else "") or output.name)
     if other != output and other.exists():
         raise InputError(
             f"output={output}: {report_path(output).name} beside it is the report of {other.name}; give a name that "
@@ -37,8 +37,8 @@ def check_report(output: Path) -> None:
         )
 
 
-def check_apart(written: Iterable[Path], read: Iterable[str | Path]) -> None:
-    """Raise `InputError` where a file that is to be written is one that is read."""
+def check_distinct_files(written: Iterable[Path], read: Iterable[str | Path]) -> None:
+    """Raise `InputError` if a file to be written is also one to be read."""
     targets = list(written)
     for source in (Path(name).expanduser() for name in read):
         for target in targets:

@@ -1,4 +1,4 @@
-"""SIGTERM during training (a cluster takes its machine back): a checkpoint, then the end."""
+"""SIGTERM during training, as when a cluster preempts a job: save a checkpoint and stop."""
 
 import logging
 import signal
@@ -9,62 +9,62 @@ from accelerate import PartialState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from rl_qg.runtime.errors import Terminated
-from rl_qg.runtime.processes import PATIENCE
+from rl_qg.runtime.processes import TIMEOUT
 
 log = logging.getLogger(__name__)
 
 
 class Preemption(TrainerCallback):
-    """Saves a checkpoint behind the update under way when any process gets SIGTERM, and ends training there."""
+    """Saves a checkpoint after the current update when any process gets SIGTERM, and ends training."""
 
     def __init__(self) -> None:
-        self.asked = False
-        self.agreed = False
-        self._before: Any = None
+        self.signalled = False
+        self.stopping = False
+        self._earlier_handler: Any = None
         self._group: Any = None
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Listen from now on."""
-        self._before = signal.signal(signal.SIGTERM, self._ask)
+        """Install the signal handler."""
+        self._earlier_handler = signal.signal(signal.SIGTERM, self._on_signal)
         if PartialState().num_processes > 1:
-            # On the host: an accelerator would have to finish its work before the answer is there.
-            self._group = torch.distributed.new_group(backend="gloo", timeout=PATIENCE)
+            # Over the host: on an accelerator the exchange would wait for its queued work.
+            self._group = torch.distributed.new_group(backend="gloo", timeout=TIMEOUT)
 
-    def _ask(self, number: int, frame: object) -> None:
-        self.asked = True
+    def _on_signal(self, number: int, frame: object) -> None:
+        self.signalled = True
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """All processes stop behind the same update, whichever heard first."""
-        asked = torch.tensor(int(self.asked))
+        """Stop all processes after the same update, whichever got the signal first."""
+        signalled = torch.tensor(int(self.signalled))
         if self._group is not None:
-            torch.distributed.all_reduce(asked, torch.distributed.ReduceOp.MAX, group=self._group)
-        if asked:
-            self.agreed = True
+            torch.distributed.all_reduce(signalled, torch.distributed.ReduceOp.MAX, group=self._group)
+        if signalled:
+            self.stopping = True
             control.should_save = control.should_training_stop = True
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Listen no longer."""
-        signal.signal(signal.SIGTERM, self._before)
+        """Restore the earlier signal handler."""
+        signal.signal(signal.SIGTERM, self._earlier_handler)
 
 
-def train_until_told(trainer: Any, checkpoint: str | None) -> None:
+def train_until_preempted(trainer: Any, checkpoint: str | None) -> None:
     """Train from `checkpoint` (None: from the start) to the end.
 
     Raises:
-        Terminated: SIGTERM came; there is a checkpoint of the last update.
+        Terminated: SIGTERM came; the last update has a checkpoint.
     """
     preemption = Preemption()
-    trainer.callback_handler.callbacks.insert(0, preemption)  # the others see that a checkpoint is wanted
+    trainer.callback_handler.callbacks.insert(0, preemption)  # before the others, which must see `should_save`
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.remove_callback(preemption)
-    if preemption.asked or preemption.agreed:  # the signal may have come behind the last update
+    if preemption.signalled or preemption.stopping:  # the signal may have come after the last update
         log.info(
-            "stopped at step %d of %d; the same command goes on", trainer.state.global_step, trainer.state.max_steps
+            "stopped at step %d of %d; the same command continues", trainer.state.global_step, trainer.state.max_steps
         )
         raise Terminated

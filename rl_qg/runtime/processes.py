@@ -1,4 +1,4 @@
-"""The processes of a run: what they must agree on, and how they end."""
+"""The processes of a run: how they start, share results and end."""
 
 import logging
 import os
@@ -15,9 +15,9 @@ from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.trackers import finish_trackers
 
-# How long processes wait for one that works alone (a filter over millions of rows, an evaluation). A process that died
-# ends the others at once by its closed connection, or by the launcher; nobody waits this long for it.
-PATIENCE = timedelta(hours=2)
+# How long processes wait for one that works alone (a filter over millions of rows, an evaluation). If a process dies,
+# the closed connection or the launcher ends the others at once.
+TIMEOUT = timedelta(hours=2)
 Value = TypeVar("Value")
 log = logging.getLogger(__name__)
 
@@ -26,38 +26,38 @@ def processes(use_cpu: bool) -> PartialState:
     """The processes of this run.
 
     Raises:
-        InputError: the launcher started several, but they do not see each other.
+        InputError: the launcher started several processes that are not connected.
     """
     first = not torch.distributed.is_initialized()
-    _meet_again()
-    state = PartialState(cpu=use_cpu, timeout=PATIENCE)
+    _rejoin()
+    state = PartialState(cpu=use_cpu, timeout=TIMEOUT)
     if first and use_cpu and os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
-        log.warning("FSDP: on CPU accelerate makes plain data parallelism of it; nothing is sharded")
+        log.warning("FSDP: on CPU accelerate uses plain data parallelism; nothing is sharded")
     launched = int(os.environ.get("WORLD_SIZE", "1"))
     if state.num_processes != launched:
         raise InputError(
-            f"{launched} processes were started, but each sees {state.num_processes}, and all would do the same work; "
+            f"{launched} processes were started, but each sees {state.num_processes}, so all would do the same work; "
             "on a machine without accelerators set training.use_cpu=true"
         )
     return state
 
 
-def _meet_again() -> None:
-    """Join the processes of a restarted attempt under keys of its own.
+def _rejoin() -> None:
+    """Connect the processes of a restarted attempt under new keys.
 
-    The launcher's store still holds those of the attempt that failed, and with them half of the restarts hang
-    (measured with torch 2.13 and gloo: 6 of 11; with this none of 12).
+    The launcher's store still holds the keys of the failed attempt, and with them half of the restarts hang (measured
+    with torch 2.13 and gloo: 6 of 11; with new keys none of 12).
     """
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     if attempt == "0" or torch.distributed.is_initialized():
         return
     store, rank, size = next(torch.distributed.rendezvous("env://"))
     keys = torch.distributed.PrefixStore(f"attempt-{attempt}", store)
-    torch.distributed.init_process_group(store=keys, rank=rank, world_size=size, timeout=PATIENCE)
+    torch.distributed.init_process_group(store=keys, rank=rank, world_size=size, timeout=TIMEOUT)
 
 
 def from_main(state: PartialState, function: Callable[[], Value]) -> Value:
-    """What `function` returns in the main process, which alone calls it, for every process.
+    """Call `function` in the main process only and return its result in every process.
 
     Raises:
         InputError: in every process, when `function` raises it.
@@ -77,24 +77,24 @@ def from_main(state: PartialState, function: Callable[[], Value]) -> Value:
     return value  # type: ignore[return-value]
 
 
-def load_whole() -> None:
-    """Make `from_pretrained` load whole weights from here on.
+def load_unsharded() -> None:
+    """Make `from_pretrained` load whole weights from now on.
 
-    Once there are training arguments for ZeRO-3, transformers spreads every model that is loaded over the processes:
-    rewards and generators too, which nobody gathers. What is trained is spread when its trainer starts.
+    Once training arguments for ZeRO-3 exist, transformers shards every model that is loaded, also rewards and
+    generators, whose weights are never gathered. The trained model is sharded when its trainer starts.
     """
     unset_hf_deepspeed_config()
 
 
-def leave(code: int) -> None:
-    """End this process. Returns only when it is alone, so that the interpreter ends as usual.
+def exit_process(code: int) -> None:
+    """End this process. A single process returns instead, and the interpreter ends as usual.
 
-    With several processes the interpreter's shutdown sometimes aborts (gloo's threads, measured in one of twelve
-    complete runs), which a launcher takes for a failed run.
+    With several processes the shutdown of the interpreter sometimes aborts (threads of gloo; measured in one of twelve
+    complete runs), and the launcher would report a failed run.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         if code == 0:
-            torch.distributed.barrier()  # nobody leaves while another still talks to it
+            torch.distributed.barrier()  # no process ends while another still communicates with it
         finish_trackers()
         logging.shutdown()
         sys.stdout.flush()

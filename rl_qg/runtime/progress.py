@@ -1,4 +1,4 @@
-"""Live progress of training: one bar with rate, ETA and the numbers one watches, instead of a dictionary per line."""
+"""Progress of training: one bar with speed, remaining time and the most important metrics."""
 
 from typing import Any
 
@@ -18,14 +18,14 @@ SHOWN = {
 
 
 class TrainingBar(TrainerCallback):
-    """A bar over all updates; a resumed run starts where it stood. `position` is its screen line."""
+    """A bar over all updates; a resumed run starts at its step. `position` is the line on the screen."""
 
     def __init__(self, title: str, *, position: int = 0) -> None:
         self.title = title
         self.position = position
         self.bar: tqdm | None = None
         self.shown: dict[str, str] = {}
-        self.inner: tqdm | None = None  # an evaluation or prediction under way
+        self.inner: tqdm | None = None  # bar of a running evaluation or prediction
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -39,7 +39,7 @@ class TrainingBar(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Move on by one update."""
+        """Advance by one update."""
         if self.bar is not None:
             self.bar.update()
 
@@ -51,7 +51,7 @@ class TrainingBar(TrainerCallback):
         logs: dict[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Show the newest values."""
+        """Show the latest values."""
         if self.bar is not None and logs:
             self.shown |= {SHOWN[name]: f"{value:.3g}" for name, value in logs.items() if name in SHOWN}
             self.bar.set_postfix(self.shown, refresh=False)
@@ -59,7 +59,7 @@ class TrainingBar(TrainerCallback):
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Move the bar of an evaluation or prediction, opened at its first batch."""
+        """Advance the bar of an evaluation or prediction, which is opened at the first batch."""
         if state.is_world_process_zero:
             if self.inner is None:
                 batches = len(kwargs["eval_dataloader"])
@@ -79,13 +79,13 @@ class TrainingBar(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Leave the finished bar on the screen."""
+        """Close the bar, which stays on the screen."""
         if self.bar is not None:
             self.bar.close()
 
 
 def show_progress(trainer: Any, title: str, *, position: int = 0) -> None:
-    """Replace the library's bar or printer by ours."""
+    """Replace the progress bar or printer of the library by `TrainingBar`."""
     for library in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(library)
     trainer.add_callback(TrainingBar(title, position=position))

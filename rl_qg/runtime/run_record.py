@@ -1,4 +1,4 @@
-"""What a run was: command, code, versions, hardware, data. It stands beside the results: no number is alone."""
+"""The record of a run beside its results: command, code, versions, hardware and data."""
 
 import os
 import platform
@@ -36,11 +36,11 @@ def run_record(
     Args:
         settings: the resolved settings; only their hash is kept, `config.yaml` holds them.
         command: the command line (`sys.argv`). Values of keys such as `hub_token=` or `--password`, and logins inside
-            URLs, are replaced by `***`. Nothing else of the environment is read but `WORLD_SIZE`.
+            URLs, are replaced by `***`. Of the environment only `WORLD_SIZE` is read.
         seed: the seed of the run.
         data: source name to SHA-256.
-        leakage: the outcome of the leakage check (see `rl_qg.data.splits`).
-        extra: further fields, such as the reward's signature; they may not replace those above (`ValueError`).
+        leakage: the result of the leakage check (see `rl_qg.data.splits`).
+        extra: further fields, such as the reward's signature; a name of the fields above raises `ValueError`.
     """
     record = {
         "command": _without_secrets(command),
@@ -59,7 +59,7 @@ def run_record(
 
 
 def write_run_record(folder: Path, record: Mapping[str, Any]) -> Path:
-    """Write `run.json`; a record that stands there already (a resumed run) stays, in short, under `earlier`."""
+    """Write `run.json`; the record of an interrupted run is kept in short form under `earlier`."""
     path = folder / FILE
     earlier = []
     if path.exists():
@@ -70,12 +70,11 @@ def write_run_record(folder: Path, record: Mapping[str, Any]) -> Path:
 
 
 def check_continuation(folder: Path, hashes: Mapping[str, str], *, accept: bool, trained: bool) -> None:
-    """Compare the data of a run that goes on with those it began with; until it is `trained`, the number of processes
-    too.
+    """Compare the data of a continued run, and until it is `trained` the number of processes, with those of its start.
 
     Raises:
-        InputError: a source is not what it was, and the user has not said that this is known; or there are more or
-            fewer processes, with which updates, stage boundary and schedules would be others.
+        InputError: a source has changed, unless `accept`; the number of processes has changed, with which updates,
+            stage boundary and schedules would differ.
     """
     if not (folder / FILE).exists():
         return
@@ -83,7 +82,7 @@ def check_continuation(folder: Path, hashes: Mapping[str, str], *, accept: bool,
     begun, size = record.get("hardware", {}).get("world_size"), int(os.environ.get("WORLD_SIZE", "1"))
     if begun not in (None, size) and not trained:
         raise InputError(
-            f"{folder}: was begun with {begun} processes, and these are {size}: its updates would be others; start "
+            f"{folder}: was begun with {begun} processes, and these are {size}: its updates would differ; start "
             f"{begun} again, or name another output_dir"
         )
     check_unchanged(record.get("data", {}), hashes, folder, accept=accept)
@@ -92,8 +91,7 @@ def check_continuation(folder: Path, hashes: Mapping[str, str], *, accept: bool,
 def git_state(source: Path) -> dict[str, Any]:
     """Return the `commit` that tracks the file `source`, and whether the work tree is `dirty`; None outside git.
 
-    An installed copy that merely lies inside somebody's repository (a virtual environment) is not tracked there, and
-    so has no commit.
+    An installed copy inside another repository (in a virtual environment) is not tracked there, so it has no commit.
     """
 
     def git(*arguments: str) -> str | None:
@@ -110,7 +108,7 @@ def git_state(source: Path) -> dict[str, Any]:
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of the packages that move numbers, as far as they are installed."""
+    """Versions of the installed packages that results depend on."""
     versions = {}
     for name in PACKAGES:
         try:

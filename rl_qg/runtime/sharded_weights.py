@@ -1,4 +1,4 @@
-"""Whole weights of a model whose parameters ZeRO-3 or FSDP spread over the processes."""
+"""Whole weights of a model whose parameters are sharded over the processes by ZeRO-3 or FSDP."""
 
 import copy
 import shutil
@@ -19,7 +19,7 @@ WRAPPER = "_checkpoint_wrapped_module."  # put into names by FSDP's activation c
 
 
 class WholeModel(Trainer):
-    """Stands before a trainer: gives out its model with whole weights."""
+    """Mixin of trainers, named before the trainer class: gives access to the model with whole weights."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -28,19 +28,19 @@ class WholeModel(Trainer):
         self._whole: WholeWeights | None = None
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """As the library's, which shards the model at the start."""
+        """As in the library, which shards the model at the start."""
         if self._whole is None and (self.is_fsdp_enabled or is_deepspeed_zero3_enabled()):
             self._whole = WholeWeights(self.model)
         return super().train(*args, **kwargs)
 
     def whole_model(self) -> AbstractContextManager[Any]:
-        """The bare model, for as long as the block lasts with whole weights. Every process must come here."""
+        """A context manager that gives the unwrapped model with whole weights. Every process must call this."""
         bare = self.accelerator.unwrap_model(self.model_wrapped)
         return nullcontext(bare) if self._whole is None else self._whole.of(bare)
 
     def save_whole(self, folder: Path) -> None:
-        """Put model and tokenizer into `folder`, `config.json` last: with it the model is whole. Every process must
-        come here.
+        """Save model and tokenizer in `folder`, `config.json` last: a folder with it is complete. Every process must
+        call this.
         """
         partial = folder / "model.part"
         with self.whole_model() as model:
@@ -55,28 +55,28 @@ class WholeModel(Trainer):
 
 
 class WholeWeights:
-    """A plain copy of a model, into which its weights are gathered when they are needed whole.
+    """A plain copy of a model, into which the whole weights are gathered when they are needed.
 
-    A rollout takes a forward pass per token, and on the sharded model each would gather every layer; it also has its
-    own length on every process, and a process that ends early would leave the others waiting. On the copy it talks to
-    nobody. Between uses the copy holds no weights.
+    A rollout needs a forward pass per token, and on the sharded model each pass would gather every layer. Its length
+    also differs between processes, and those that are longer would wait for the others forever. On the copy a rollout
+    needs no communication. Between uses the copy holds no weights.
 
     Args:
         model: before it is sharded.
 
     Raises:
-        InputError: `model` is sharded already.
+        InputError: `model` is already sharded.
     """
 
     def __init__(self, model: nn.Module) -> None:
         if any(hasattr(value, "ds_id") for value in model.parameters()):
-            raise InputError("ZeRO-3 has sharded the model already: load it before the training arguments are made")
+            raise InputError("ZeRO-3 has already sharded the model: load it before the training arguments are created")
         self._copy = copy.deepcopy(model).cpu()
         self._release()
 
     @contextmanager
     def of(self, model: nn.Module) -> Iterator[Any]:
-        """Within the block, the copy with the weights that `model` has now. Every process must come here."""
+        """Within the block, the copy with the present weights of `model`. Every process must call this."""
         whole = dict(self._copy.named_parameters())
         device = None
         for name, value in model.named_parameters():
@@ -97,7 +97,7 @@ class WholeWeights:
 
 
 def gather(value: Tensor) -> Tensor:
-    """A copy of the whole of one parameter; every process must call this for the same one."""
+    """A copy of one whole parameter; every process must call this for the same parameter."""
     if isinstance(value, DTensor):
         return value.full_tensor().detach().clone()
     if hasattr(value, "ds_id"):

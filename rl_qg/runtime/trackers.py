@@ -1,4 +1,4 @@
-"""Where metrics are shown: TensorBoard by default, W&B or trackio by `training.report_to`."""
+"""Trackers of metrics: TensorBoard by default, W&B or trackio by `training.report_to`."""
 
 import importlib.util
 import os
@@ -11,17 +11,17 @@ PROJECT = "rl-qg"
 
 
 def finish_trackers() -> None:
-    """Tell the trackers in use that the run is over, where the process ends in a way that they cannot see."""
+    """Close the trackers in use; needed where the process ends without the shutdown of the interpreter."""
     for name in ("wandb", "trackio"):
         if name in sys.modules:
             sys.modules[name].finish()
 
 
 def check_tracker(name: str) -> None:
-    """Find out before anything is loaded that a tracker is unknown or not installed; for W&B, name the project.
+    """Check, before anything is loaded, that a tracker is known and installed; for W&B, set the project.
 
     Raises:
-        InputError: with what to install.
+        InputError: it is not; the message says what to install.
     """
     if name == "none":
         return
@@ -30,6 +30,6 @@ def check_tracker(name: str) -> None:
     if importlib.util.find_spec(name) is None:
         raise InputError(
             f"training.report_to={name}: {name} is not installed; install it: pip install {name}, "
-            "or go without: training.report_to=none"
+            "or use none: training.report_to=none"
         )
     os.environ.setdefault("WANDB_PROJECT", PROJECT)  # the library has no argument for it

@@ -54,7 +54,7 @@ TRAINING = (
 GENERATION = ("generate.max_new_tokens=24", "generate.batch_size=4", "generate.num_samples=3", "generate.top_p=0.9")
 AUGMENTATION = ("augment.num_samples=40", "augment.filters.length.min_words=3")
 READER = (f"qa.model.path={MODELS}/distilbert", "qa.max_steps=8", "qa.save_steps=2", "qa.seeds=[0,1]")
-CHECKPOINT = r"going on from \S*?(checkpoint-\d+)"
+CHECKPOINT = r"continuing from \S*?(checkpoint-\d+)"
 
 STAGES = {
     stage.name: stage

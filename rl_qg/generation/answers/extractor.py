@@ -22,7 +22,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.readers.token_classifier import IGNORED, TokenLabelCollator, load_tokenizer, longest_window
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
-from rl_qg.runtime.processes import load_whole
+from rl_qg.runtime.processes import load_unsharded
 from rl_qg.text.spans import Span, settle
 
 LABELS = ("O", "B", "I")
@@ -123,7 +123,7 @@ class ExtractorAnswers:
                 f"answers.extractor={path}: its labels are not {', '.join(LABELS)}; give a folder of rl-qg "
                 "train-answers"
             )
-        load_whole()
+        load_unsharded()
         model = AutoModelForTokenClassification.from_pretrained(folder, use_safetensors=True, dtype=torch.float32)
         self._model = model.to(device).eval()
         longest = longest_window(str(folder), self._tokenizer)

@@ -24,7 +24,7 @@ from rl_qg.generation.answers.rules import VERSION, rule_spans
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 from rl_qg.runtime.json_files import read_json, write_json
-from rl_qg.runtime.output_reports import check_report, report_path, reported
+from rl_qg.runtime.output_reports import check_report, report_path, report_value
 from rl_qg.runtime.parallel_writer import cannot_write
 from rl_qg.runtime.processes import from_main
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, json_line
@@ -161,7 +161,7 @@ def _prepare(
 
 def _is_complete(output: Path) -> bool:
     """Whether the report, which is written last, is that of this file."""
-    return bool(reported(output, "output", "sha256") == file_hash(output))
+    return bool(report_value(output, "output", "sha256") == file_hash(output))
 
 
 def _is_about(passage: Passage, _: int, line: bytes) -> bool:

@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer, BertConfig, BertModel, DistilBertConfig, DistilBertModel
+from transformers import AutoTokenizer, BertModel, DistilBertModel
 
 from rewards import KPQA, MetricInputError
 from rl_qg.commands.cli import run_command
@@ -26,6 +25,7 @@ from rl_qg.runtime.errors import InputError, Terminated
 from rl_qg.runtime.preemption import Preemption
 from rl_qg.settings import QAModelSettings, TrainKPQASettings
 from tests.questions import example
+from tests.tiny_models import save, tiny
 from tests.toy_reader import FILLER, KINDS, toy_tokenizer
 
 SENTENCES = "Ida Koll built it. The mill stands on the Esk!  It burned in 1204, they say."
@@ -125,25 +125,11 @@ def toy(count: int, seed: int) -> list[QAExample]:
 def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A BERT (with segments) and a DistilBERT (without)."""
     root, tokenizer = tmp_path_factory.mktemp("encoders"), toy_tokenizer()
-    torch.manual_seed(0)
     models = {
-        "bert": BertModel(
-            BertConfig(
-                vocab_size=len(tokenizer), hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
-                intermediate_size=96, max_position_embeddings=64, initializer_range=0.1,
-                hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-            )
-        ),
-        "distilbert": DistilBertModel(
-            DistilBertConfig(
-                vocab_size=len(tokenizer), dim=16, n_layers=1, n_heads=2, hidden_dim=32, max_position_embeddings=64
-            )
-        ),
-    }  # fmt: skip
-    for name, model in models.items():
-        model.save_pretrained(root / name)
-        tokenizer.save_pretrained(root / name)
-    return {name: root / name for name in models}
+        "bert": tiny(BertModel, len(tokenizer), hidden=48, layers=2, heads=4, spread=0.1),
+        "distilbert": tiny(DistilBertModel, len(tokenizer), spread=0.02),
+    }
+    return {name: Path(save(root / name, tokenizer, model)) for name, model in models.items()}
 
 
 def settings(encoder: Path, **changes: object) -> TrainKPQASettings:
@@ -216,7 +202,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(
     original = Preemption.on_step_end
 
     def stop(self: Preemption, args: object, state: object, control: object, **kwargs: object) -> None:
-        self.asked = state.global_step == 3  # type: ignore[attr-defined]
+        self.signalled = state.global_step == 3  # type: ignore[attr-defined]
         original(self, args, state, control, **kwargs)  # type: ignore[arg-type]
 
     def train(name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""A checkpoint is whole or it is not taken, and the last whole one is never deleted."""
+"""Only complete checkpoints are used, and the last complete one is never deleted."""
 
 import errno
 import json
@@ -8,18 +8,18 @@ import pytest
 import torch
 
 from rl_qg.runtime import checkpoints
-from rl_qg.runtime.checkpoints import MANIFEST, delete_all_but, last_checkpoint, seal
+from rl_qg.runtime.checkpoints import MANIFEST, delete_all_but, last_checkpoint, mark_complete
 from rl_qg.runtime.errors import InputError
 from tests.rl_qg.training.test_trainer import data, trainer
 
 
-def checkpoint(folder: Path, step: int, *, sealed: bool = True) -> Path:
+def checkpoint(folder: Path, step: int, *, complete: bool = True) -> Path:
     path = folder / f"checkpoint-{step}"
     (path / "global_step").mkdir(parents=True)
     (path / "model.safetensors").write_bytes(b"w" * 1000)
     (path / "global_step" / "shard.pt").write_bytes(b"s" * 50)
-    if sealed:
-        seal(path)
+    if complete:
+        mark_complete(path)
     return path
 
 
@@ -27,15 +27,17 @@ def names(folder: Path) -> list[str]:
     return sorted((path.name for path in folder.glob("checkpoint-*")), key=lambda name: int(name.split("-")[1]))
 
 
-def test_the_newest_whole_checkpoint_is_taken(tmp_path: Path) -> None:
+def test_the_newest_complete_checkpoint_is_used(tmp_path: Path) -> None:
     assert last_checkpoint(tmp_path) is None
-    for step, sealed in ((2, True), (10, True), (12, False)):
-        checkpoint(tmp_path, step, sealed=sealed)
+    for step, complete in ((2, True), (10, True), (12, False)):
+        checkpoint(tmp_path, step, complete=complete)
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "global_step/shard.pt"])
-def test_a_truncated_or_missing_file_is_named_and_the_one_before_taken(tmp_path: Path, name: str, caplog) -> None:
+def test_a_truncated_or_missing_file_is_named_and_the_checkpoint_before_is_used(
+    tmp_path: Path, name: str, caplog
+) -> None:
     checkpoint(tmp_path, 2)
     broken = checkpoint(tmp_path, 4) / name
     size = broken.stat().st_size
@@ -47,31 +49,31 @@ def test_a_truncated_or_missing_file_is_named_and_the_one_before_taken(tmp_path:
     assert f"{broken}: is missing" in caplog.text
 
 
-def test_a_torn_manifest_is_no_manifest(tmp_path: Path) -> None:
+def test_a_checkpoint_with_a_truncated_manifest_is_not_complete(tmp_path: Path) -> None:
     (checkpoint(tmp_path, 2) / MANIFEST).write_text('{"files": {')
     assert last_checkpoint(tmp_path) is None
 
 
-def test_only_older_ones_than_enough_whole_ones_are_deleted(tmp_path: Path) -> None:
-    for step, sealed in ((2, True), (4, True), (6, False), (8, True), (10, True), (12, False)):
-        checkpoint(tmp_path, step, sealed=sealed)
+def test_only_checkpoints_older_than_the_limit_of_complete_ones_are_deleted(tmp_path: Path) -> None:
+    for step, complete in ((2, True), (4, True), (6, False), (8, True), (10, True), (12, False)):
+        checkpoint(tmp_path, step, complete=complete)
     delete_all_but(tmp_path, 2, best=tmp_path / "checkpoint-2")
     assert names(tmp_path) == ["checkpoint-2", "checkpoint-8", "checkpoint-10", "checkpoint-12"]
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
 
 
-def test_nothing_is_deleted_where_nothing_is_whole(tmp_path: Path) -> None:
+def test_nothing_is_deleted_without_a_complete_checkpoint(tmp_path: Path) -> None:
     for step in (2, 4):
-        checkpoint(tmp_path, step, sealed=False)
+        checkpoint(tmp_path, step, complete=False)
     delete_all_but(tmp_path, 1, best=None)
     assert names(tmp_path) == ["checkpoint-2", "checkpoint-4"]
 
 
-def test_the_only_good_checkpoint_outlives_one_that_is_never_finished(tmp_path: Path, monkeypatch) -> None:
+def test_the_only_complete_checkpoint_is_kept_when_the_next_is_interrupted(tmp_path: Path, monkeypatch) -> None:
     subject = trainer(
         tmp_path, train_dataset=data(8), max_steps=6, save_strategy="steps", save_steps=2, save_total_limit=1
     )
-    real, calls = checkpoints.seal, []
+    real, calls = checkpoints.mark_complete, []
 
     def killed_at_the_second(folder: Path) -> None:
         calls.append(folder.name)
@@ -79,7 +81,7 @@ def test_the_only_good_checkpoint_outlives_one_that_is_never_finished(tmp_path: 
             raise KeyboardInterrupt
         real(folder)
 
-    monkeypatch.setattr(checkpoints, "seal", killed_at_the_second)
+    monkeypatch.setattr(checkpoints, "mark_complete", killed_at_the_second)
     with pytest.raises(KeyboardInterrupt):
         subject.train()
     assert calls == ["checkpoint-2", "checkpoint-4"]
@@ -89,7 +91,7 @@ def test_the_only_good_checkpoint_outlives_one_that_is_never_finished(tmp_path: 
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("unexpected pos 64")]
 )
-def test_a_full_disk_is_one_line_and_leaves_no_half_checkpoint(tmp_path: Path, monkeypatch, error) -> None:
+def test_a_full_disk_is_one_line_and_leaves_no_partial_checkpoint(tmp_path: Path, monkeypatch, error) -> None:
     subject = trainer(tmp_path, train_dataset=data(8), max_steps=4, save_strategy="steps", save_steps=2)
     save = torch.save
 
@@ -99,7 +101,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_checkpoint(tmp_path: Path, m
         save(value, target, *args, **kwargs)
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(InputError, match=r"checkpoint-4: the disk is full.*the same command goes on"):
+    with pytest.raises(InputError, match=r"checkpoint-4: the disk is full.*the same command continues"):
         subject.train()
     assert names(tmp_path) == ["checkpoint-2"]
     assert subject.args.save_total_limit is None or subject.args.save_total_limit > 0

@@ -1,3 +1,5 @@
+"""The run record says what ran on what, without secrets, and a continued run is compared with it."""
+
 import json
 import os
 import subprocess
@@ -16,22 +18,22 @@ def record(**changes):
     return run_record({"output_dir": "runs/a"}, **{**values, **changes})
 
 
-def test_the_record_says_what_ran_on_what():
-    found = record(extra={"examples": {"gold": 3}})
-    assert found["seed"] == 7
-    assert found["data"] == {"train.json": "ab" * 32}
-    assert found["leakage"] == {"shared": 0}
-    assert found["examples"] == {"gold": 3}
-    assert found["versions"]["torch"] == metadata.version("torch")
-    assert found["versions"]["transformers"] == metadata.version("transformers")
-    assert found["hardware"]["cpu_count"] == os.cpu_count()
-    assert found["hardware"]["memory_gib"] > 0
-    assert len(found["hardware"]["accelerators"]) == torch.cuda.device_count()
-    assert datetime.fromisoformat(found["started"]).tzinfo is not None
-    assert json.loads(json.dumps(found)) == found
+def test_the_record_holds_command_versions_hardware_and_data():
+    result = record(extra={"examples": {"gold": 3}})
+    assert result["seed"] == 7
+    assert result["data"] == {"train.json": "ab" * 32}
+    assert result["leakage"] == {"shared": 0}
+    assert result["examples"] == {"gold": 3}
+    assert result["versions"]["torch"] == metadata.version("torch")
+    assert result["versions"]["transformers"] == metadata.version("transformers")
+    assert result["hardware"]["cpu_count"] == os.cpu_count()
+    assert result["hardware"]["memory_gib"] > 0
+    assert len(result["hardware"]["accelerators"]) == torch.cuda.device_count()
+    assert datetime.fromisoformat(result["started"]).tzinfo is not None
+    assert json.loads(json.dumps(result)) == result
 
 
-def test_the_settings_hash_follows_the_settings_and_not_their_order():
+def test_the_settings_hash_depends_on_the_settings_but_not_on_their_order():
     def of(settings):
         return run_record(settings, command=[], seed=0, data={}, leakage={})["settings_sha256"]
 
@@ -96,7 +98,7 @@ def test_the_commit_and_whether_files_differ_from_it(repository):
     assert git_state(folder / "code.py")["dirty"] is True
 
 
-def test_code_that_merely_lies_inside_a_repository_has_no_commit(repository):
+def test_code_in_a_repository_that_does_not_track_it_has_no_commit(repository):
     folder, _ = repository
     (folder / "installed.py").write_text("x = 1\n")
     assert git_state(folder / "installed.py") == {"commit": None, "dirty": None}
@@ -113,19 +115,19 @@ def test_without_git_there_is_no_commit(repository, monkeypatch):
     assert git_state(repository[0] / "code.py") == {"commit": None, "dirty": None}
 
 
-def test_a_resumed_run_keeps_what_came_before(tmp_path):
+def test_a_resumed_run_keeps_the_earlier_commands(tmp_path):
     path = write_run_record(tmp_path, record(command=["first"]))
     assert path == tmp_path / "run.json"
     assert "earlier" not in json.loads(path.read_text())
     write_run_record(tmp_path, record(command=["second"]))
     write_run_record(tmp_path, record(command=["third"]))
-    found = json.loads(path.read_text())
-    assert found["command"] == ["third"]
-    assert [part["command"] for part in found["earlier"]] == [["first"], ["second"]]
+    result = json.loads(path.read_text())
+    assert result["command"] == ["third"]
+    assert [part["command"] for part in result["earlier"]] == [["first"], ["second"]]
 
 
-def test_changed_data_are_refused_unless_told(tmp_path, caplog):
-    check_continuation(tmp_path, {"train.json": "cd" * 32}, accept=False, trained=False)  # nothing was begun
+def test_changed_data_are_refused_unless_accepted(tmp_path, caplog):
+    check_continuation(tmp_path, {"train.json": "cd" * 32}, accept=False, trained=False)  # there is no run yet
     write_run_record(tmp_path, record())
     check_continuation(tmp_path, {"train.json": "ab" * 32}, accept=False, trained=False)
     changed = rf"train.json: has changed since {tmp_path} was begun \(SHA-256 abababab, now cdcdcdcd\)"
@@ -135,7 +137,7 @@ def test_changed_data_are_refused_unless_told(tmp_path, caplog):
     assert "has changed" in caplog.text
 
 
-def test_another_number_of_processes_is_another_run_until_it_is_trained(tmp_path, monkeypatch):
+def test_another_number_of_processes_is_refused_until_the_run_is_trained(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     write_run_record(tmp_path, record())
     check_continuation(tmp_path, {}, accept=False, trained=False)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import BertModel
 
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.generation.answers.extractor import (
@@ -30,7 +31,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.preemption import Preemption
 from rl_qg.settings import QAModelSettings, TrainAnswersSettings
 from tests.questions import example
-from tests.tiny_models import word_tokenizer
+from tests.tiny_models import save, tiny, word_tokenizer
 
 FILLER = "the saw and near a ran to was very".split()
 ANSWERS = ["fox", "old horse", "deep green sea", "paris"]
@@ -142,24 +143,10 @@ def toy(count: int, seed: int) -> list[QAExample]:
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from transformers import BertConfig, BertModel
-
-    folder = tmp_path_factory.mktemp("encoder")
-    torch.manual_seed(0)
     tokenizer = word_tokenizer(WORDS)
     tokenizer.model_max_length = 32
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=32,
-        initializer_range=0.2,
-    )
-    BertModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    model = tiny(BertModel, len(tokenizer), hidden=32, positions=32, spread=0.2)
+    return Path(save(tmp_path_factory.mktemp("encoder"), tokenizer, model))
 
 
 def settings(encoder: Path, **changes: object) -> TrainAnswersSettings:
@@ -204,7 +191,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(
     original = Preemption.on_step_end
 
     def stop(self: Preemption, args: object, state: object, control: object, **kwargs: object) -> None:
-        self.asked = state.global_step == 7  # type: ignore[attr-defined]
+        self.signalled = state.global_step == 7  # type: ignore[attr-defined]
         original(self, args, state, control, **kwargs)  # type: ignore[arg-type]
 
     train, validation = toy(40, 1), toy(20, 2)
