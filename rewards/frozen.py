@@ -17,12 +17,13 @@ from rewards.packed import can_pack, pack, unpack
 from rewards.signature import model_identity
 
 LOGITS_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 26}
-"""Vocabulary logits held at a time, which bounds memory for any vocabulary and batch. On a CPU more is slower: fresh
-memory has to be fetched for every larger block (measured: 16 MiB a third faster than 64)."""
+"""Vocabulary logits computed at a time; bounds memory for any vocabulary and batch. On a CPU more is slower, since
+each larger block needs newly allocated memory (measured: 16 MiB a third faster than 64).
+"""
 
 NUMBERS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Tokens times hidden size in one forward pass. On a CPU a pass of about a thousand tokens at BERT's size is the
-fastest, however many rows it has; on a GPU the bound only keeps very long texts within memory."""
+fastest, however many rows it has; on a GPU the bound only limits the memory of very long texts."""
 
 _KINDS: dict[str, tuple[Any, Any, str]] = {
     "encoder": (transformers.AutoModel, transformers.MODEL_FOR_MASKED_LM_MAPPING, "a BERT-like encoder"),
@@ -52,7 +53,7 @@ _FOLDER_PARTS = {
     "safetensors weights": ["*.safetensors"],
     "tokenizer": ["tokenizer.json", "vocab.*", "*.model"],
 }
-"""What a local folder must hold: without tokenizer files the library makes up an empty tokenizer."""
+"""What a local folder must contain: without tokenizer files the library creates an empty tokenizer."""
 
 
 class FrozenModel:
@@ -64,10 +65,10 @@ class FrozenModel:
         device: where to run; None takes that of `loading_on`, else the current GPU if there is one, else the CPU.
         dtype: name of a torch floating-point type.
 
-    `device` is where the model runs: where its inputs go and its outputs are.
+    `device` is where the model runs and where its inputs and outputs are.
 
     Raises:
-        MetricInputError: nothing there, a model of another kind, weights missing, or an unknown dtype.
+        MetricInputError: no such model, a model of another kind, missing weights, or an unknown dtype.
     """
 
     def __init__(self, name: str | Path, kind: str, *, device: str | torch.device | None, dtype: str) -> None:
@@ -78,47 +79,49 @@ class FrozenModel:
         self.model: Any = _load_model(self.name, kind, config=config, dtype=_torch_dtype(dtype), **options)
         self.device: torch.device
         self._dispatched = False
-        self._place(device if device is not None else _default_device())
+        self._put(device if device is not None else _default_device())
 
     def to(self, device: str | torch.device) -> None:
-        """Move the model, unless it runs there already.
+        """Move the model, unless it is there already.
 
         Raises:
-            MetricInputError: `dispatch` has spread its weights over devices.
+            MetricInputError: `dispatch` has distributed its weights over devices.
         """
         if torch.device(device) == self.device:
             return
         if self._dispatched:
-            raise MetricInputError(f"{self.name!r} is spread over devices and cannot move; build the metric again")
-        self._place(device)
+            raise MetricInputError(
+                f"{self.name!r} is distributed over devices and cannot move; build the metric again"
+            )
+        self._put(device)
 
     def plain(self) -> nn.Module:
-        """The model with its layers as the library made them, not packed for the CPU."""
+        """Return the model with the library's own layers, not packed for the CPU."""
         unpack(self.model)
-        self.model.tie_weights(recompute_mapping=False)  # packing gave the head a copy of the embeddings
+        self.model.tie_weights(recompute_mapping=False)  # packing copied the embeddings for the head
         return self.model
 
-    def dispatch(self, device: str | torch.device, spread: Callable[[nn.Module], object]) -> None:
+    def dispatch(self, device: str | torch.device, distribute: Callable[[nn.Module], object]) -> None:
         """Run on ``device`` with weights that need not all be there.
 
-        ``spread`` gets the plain model, puts its weights where they are to stay, and sees to it that a layer finds
-        its own on ``device`` when it runs.
+        ``distribute`` receives the plain model, moves its weights to their devices, and ensures that a layer's weights
+        are on ``device`` when it runs.
         """
-        spread(self.plain())
+        distribute(self.plain())
         self.device = torch.device(device)
         self._dispatched = True
 
-    def _place(self, device: str | torch.device) -> None:
-        """Put the model somewhere; on a CPU its linear layers take oneDNN's layout."""
+    def _put(self, device: str | torch.device) -> None:
+        """Move the model; on a CPU its linear layers get oneDNN's layout."""
         self.plain().to(device)
         self.device = self.model.device
         if self.device.type == "cpu" and can_pack(self.model):
             pack(self.model)
-            _let_go_of_the_file(self.model)
+            _copy_unpacked_weights(self.model)
 
     @property
     def tokens_at_once(self) -> int:
-        """How many tokens one forward pass takes at most (one row if that is longer)."""
+        """Largest number of tokens in one forward pass (one row if that is longer)."""
         width = getattr(self.model.config, "hidden_size", None) or 768
         return max(1, NUMBERS_AT_ONCE.get(self.device.type, 1 << 24) // int(width))
 
@@ -133,13 +136,13 @@ class FrozenModel:
         limit = int(getattr(self.model.config, "max_position_embeddings", 0) or self.tokenizer.model_max_length)
         for module_name, module in self.model.named_modules():
             if module_name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-                return limit - module.padding_idx - 1  # RoBERTa: the rows up to the padding index are never used
+                return limit - module.padding_idx - 1  # RoBERTa: rows up to the padding index are unused
         return limit
 
     def states(self, **inputs: Any) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """Run a language model; return hidden states [rows, length, width] and the head that makes logits of them.
+        """Run a language model; return hidden states [rows, length, width] and the head that turns them into logits.
 
-        Where the logits are more than a module's output (Gemma's are capped), the states are the logits themselves.
+        Where the logits are not the output of a module (Gemma's are capped), the states are the logits themselves.
         """
         if self._head is None:
             return self.model(**inputs).logits, lambda logits: logits
@@ -147,7 +150,7 @@ class FrozenModel:
 
     @cached_property
     def _head(self) -> str | None:
-        """Name of the module that alone makes logits of hidden states, found by trying."""
+        """Name of the module that turns hidden states into logits, found by running it; None if there is none."""
         probe = torch.arange(4, device=self.device)[None]
         with torch.inference_mode():
             wanted, hidden = self.model(probe).logits, self.model.base_model(probe)[0]
@@ -168,11 +171,11 @@ class FrozenModel:
         if not distinct:
             return []
         encoded = self.tokenizer(distinct, add_special_tokens=False, return_attention_mask=False, verbose=False)
-        found = dict(zip(distinct, encoded["input_ids"], strict=True))
-        return [found[text] for text in texts]
+        ids = dict(zip(distinct, encoded["input_ids"], strict=True))
+        return [ids[text] for text in texts]
 
     def pad(self, rows: Sequence[Sequence[int]], value: int = 0) -> tuple[Tensor, Tensor]:
-        """Return ids [rows, longest] filled up with ``value`` on the right, and the lengths [rows]."""
+        """Return ids [rows, longest] padded with ``value`` on the right, and the lengths [rows]."""
         longest = max(map(len, rows))
         ids = torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows], device=self.device)
         return ids, torch.tensor([len(row) for row in rows], device=self.device)
@@ -180,7 +183,7 @@ class FrozenModel:
 
 @contextmanager
 def loading_on(device: str | torch.device) -> Iterator[None]:
-    """Load the models that are built inside, and whose metric names no device, on this one."""
+    """Load models that are built inside, of metrics that name no device, on this one."""
     before = _device.set(torch.device(device))
     try:
         yield
@@ -222,7 +225,7 @@ def causal_logprobs(
 ) -> list[Tensor]:
     """Return, per row, log p(token | tokens before it) for the tokens from ``start`` on (float64, on the CPU).
 
-    Rows must begin with a token that is not scored. Padding stands on the right, where causal attention ignores it.
+    Rows must begin with a token that is not scored. Padding is on the right, where causal attention ignores it.
     """
     scores: list[Tensor] = [torch.empty(0)] * len(rows)
     for batch in batches_by_length([len(row) for row in rows], batch_size, lm.tokens_at_once):
@@ -239,8 +242,10 @@ def causal_logprobs(
     return scores
 
 
-def _let_go_of_the_file(model: Any) -> None:
-    """Copy what `pack` left: loaded weights are views into their file, and one of them keeps all of it in memory."""
+def _copy_unpacked_weights(model: Any) -> None:
+    """Copy the weights that `pack` did not: loaded weights are views of their file, and a single one keeps the whole
+    file in memory.
+    """
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()
     for module in model.modules():
@@ -271,7 +276,7 @@ def _load_config(name: str, kind: str) -> Any:
     config = _load("configuration", name, transformers.AutoConfig.from_pretrained)
     wrong = type(config) not in mapping or (kind != "seq2seq" and config.is_encoder_decoder)
     if wrong or (kind == "causal" and type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING):
-        raise MetricInputError(f"{name!r} holds a model of type {config.model_type!r}; {what} is needed here")
+        raise MetricInputError(f"{name!r} holds a model of type {config.model_type!r}; {what} is needed")
     return config
 
 
@@ -292,12 +297,12 @@ def _load_model(name: str, kind: str, **options: Any) -> Any:
         )
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing:
-        raise MetricInputError(f"{name!r} lacks the weights {missing[0]!r} (of {len(missing)}); {what} is needed here")
+        raise MetricInputError(f"{name!r} lacks the weights {missing[0]!r} (of {len(missing)}); {what} is needed")
     return model.eval().requires_grad_(False)
 
 
 def _load(part: str, name: str, loader: Callable[..., Any], **options: Any) -> Any:
-    """Call a ``from_pretrained`` and turn what it raises for a bad name or folder into one line."""
+    """Call a ``from_pretrained``; its errors for a bad name or folder become one line."""
     try:
         return loader(name, **options)
     except (OSError, ValueError, KeyError) as error:

@@ -1,9 +1,9 @@
 """Linear layers in oneDNN's own layout, for frozen models on a CPU.
 
 PyTorch multiplies float32 matrices with MKL, which on AMD processors reaches less than half of what oneDNN, shipped
-with the same PyTorch, does with weights laid out for it once (measured: 200 against 455 GFLOP/s on two cores of an
-EPYC with AVX-512; `experiments/speed`). A frozen model's weights never change, so the layout is worth having. Values
-differ from the usual ones by rounding alone.
+with the same PyTorch, does with weights in its own layout (measured: 200 against 455 GFLOP/s on two cores of an
+EPYC with AVX-512; `experiments/speed`). A frozen model's weights never change, so they are converted once. Values
+differ from the usual ones by rounding only.
 """
 
 from typing import Any
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from transformers.activations import NewGELUActivation
 from transformers.pytorch_utils import Conv1D
 
-# Rows are filled up to a multiple of it. oneDNN keeps what it compiles for each number of rows, for good: without this
-# memory grows by 20 MB with every 1,000 questions (measured with miniatures, QRelScore).
+# Rows are padded to a multiple of it. oneDNN never drops the code that it compiles for each number of rows: without
+# padding, memory grows by 20 MB with every 1,000 questions (measured with miniatures, QRelScore).
 STEP = 64
 
 
@@ -29,7 +29,7 @@ class PackedLinear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, transposed: bool = False) -> None:
         super().__init__()
-        # Not a buffer: Module.to() does not know the layout. Models read `weight.dtype`, so the name stays.
+        # Not a buffer: Module.to() does not know the layout. Models read `weight.dtype`, so the name must be `weight`.
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), None)
         self.bias = None if bias is None else bias.detach().clone()
         self.transposed = transposed
@@ -38,13 +38,13 @@ class PackedLinear(nn.Module):
         """Return ``x @ weight.T + bias``."""
         rows = x.reshape(-1, x.shape[-1])
         count = len(rows)
-        if filling := -count % STEP:
-            rows = nn.functional.pad(rows, (0, 0, 0, filling))
+        if padding := -count % STEP:
+            rows = nn.functional.pad(rows, (0, 0, 0, padding))
         product = torch.ops.mkldnn._linear_pointwise(rows, self.weight, self.bias, "none", [], "")
         return product[:count].view(*x.shape[:-1], product.shape[-1])
 
     def unpacked(self) -> nn.Module:
-        """Return the plain layer this one was made from."""
+        """Return the plain layer that this one was built from."""
         weight = self.weight.to_dense()
         if self.transposed:
             layer: nn.Module = Conv1D(weight.shape[0], weight.shape[1])
@@ -65,7 +65,7 @@ class PackedLinear(nn.Module):
 
 
 def can_pack(model: nn.Module) -> bool:
-    """Whether this PyTorch, and the type of this model's numbers, have the layout."""
+    """Return whether this PyTorch has the layout for the type of the model's numbers."""
     available = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     dtype = next(model.parameters()).dtype
     return available and (
@@ -74,7 +74,7 @@ def can_pack(model: nn.Module) -> bool:
 
 
 def pack(model: nn.Module) -> None:
-    """Replace the linear layers of a frozen model on the CPU by packed ones, one by one, so memory does not double."""
+    """Replace the linear layers of a frozen model on the CPU by packed ones, one at a time to save memory."""
     child: Any
     for name, child in list(model.named_children()):
         if type(child) is nn.Linear:
@@ -82,13 +82,15 @@ def pack(model: nn.Module) -> None:
         elif type(child) is Conv1D:
             setattr(model, name, PackedLinear(child.weight.t(), child.bias, transposed=True))
         elif type(child) is NewGELUActivation:
-            setattr(model, name, nn.GELU(approximate="tanh"))  # the same function in one pass over memory, not eight
+            setattr(
+                model, name, nn.GELU(approximate="tanh")
+            )  # the same function, with one pass over memory instead of eight
         else:
             pack(child)
 
 
 def unpack(model: nn.Module) -> None:
-    """Undo `pack`, before the model moves to another device."""
+    """Reverse `pack`, before the model moves to another device."""
     for name, child in list(model.named_children()):
         if isinstance(child, PackedLinear):
             setattr(model, name, child.unpacked())

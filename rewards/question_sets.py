@@ -1,16 +1,16 @@
-"""Sets of questions: what a system asked about a document against what people asked about it.
+"""Sets of questions: those that a system asked about a document, compared with those that people asked.
 
     scores = match_sets(load("coco_bleu4"), predictions=[[...], ...], references=[[...], ...])
     scores.mean()                                   # {"precision": ..., "recall": ..., "f1": ..., "averaged": ...}
 
-For systems that are given a document and no answer. A question is good if it is like *some* reference, and a set is
-good if it covers the references without asking the same twice; so predictions and references are paired one to one.
+For systems that are given a document and no answer. A question is good if it resembles *some* reference, and a
+set is good if it covers the references without repetition; so predictions and references are paired one to one.
 Source: Ray Chowdhury, Mahata, Caragea, "On the Evaluation of Answer-Agnostic Paragraph-level Multi-Question
-Generation", 2022 (arXiv 2203.04464), and its released code JRC1995/QuestionGenerationPub (Multi-BLEU and so on), of
-which golden numbers are in the tests. Of the two kinds of score in that code ``f1`` is the conservative one: a
-reference counts once, while ``averaged``, as usual for single questions, counts it as often as it is asked.
+Generation", 2022 (arXiv 2203.04464), and its released code JRC1995/QuestionGenerationPub (Multi-BLEU and so on), whose
+numbers the tests reproduce. Of the two kinds of score in that code ``f1`` is the conservative one: a reference counts
+once, while ``averaged``, as usual for single questions, counts it for every prediction.
 
-These are judgements of whole sets, not rewards of single questions.
+These are scores of whole sets, not rewards of single questions.
 """
 
 import math
@@ -57,26 +57,26 @@ class SetScores:
 class Multi:
     """Multi-M: any reference-based metric M for sets of questions, by optimal one-to-one assignment.
 
-    For each document, M of every prediction with every reference; the min(m, n) pairs with the largest total S
-    (`scipy.optimize.linear_sum_assignment`); precision S/m, recall S/n, F. Neither the order of the predictions nor
+    For each document, M of every prediction with every reference; then the min(m, n) pairs with the largest total
+    S (`scipy.optimize.linear_sum_assignment`); precision S/m, recall S/n, F. Neither the order of the predictions nor
     that of the references matters.
 
-    Empty sets: no predictions or no references, all values 0; neither, all 1 (nothing to ask, nothing asked).
-    Predictions that say the same are one: exact copies, and texts with the same words after tokenising.
+    Empty sets: without predictions or without references all values are 0; without both, all are 1. Equal predictions
+    count as one: exact copies, and texts with the same words after tokenising.
 
-    Differences from the released code: there a repetition in other case or punctuation makes one *arbitrary*
-    prediction fall out (10 to 40 of 2,429 documents; file means move by a few 1e-4), here the repetition itself. An
-    empty set is scored as a set with one odd word there: ``placeholder`` does that. Scores are rounded to 5 decimals
-    before the assignment there: ``decimals=5`` does that.
+    Differences from the released code: there a repetition in other case or punctuation removes one *arbitrary*
+    prediction (10 to 40 of 2,429 documents; file means change by a few 1e-4), here it removes the repetition. There an
+    empty set is scored as a set with one unusual word: ``placeholder`` does that. There scores are rounded to 5
+    decimals before the assignment: ``decimals=5`` does that.
 
     Args:
-        metric: higher is better, compared with references, no score below 0 (a pair that is left out counts as 0)
-            unless ``clip``.
-        tokenize: any of `rewards.words.tokenizer`; says which predictions are the same.
-        placeholder: what an empty set of predictions consists of; None leaves it empty.
-        decimals: to which the scores are rounded for the choice of pairs, not for their sum; None does not round.
-        clip: count scores below 0 as 0, in pairs and in ``averaged``, for metrics that have some: MoverScore, rescaled
-            BERTScore. A log-likelihood, of which nothing would be left, is refused all the same.
+        metric: one that compares with references, is better when higher, and has no score below 0 (a pair that is left
+            out counts as 0) unless ``clip``.
+        tokenize: any of `rewards.words.tokenizer`; decides which predictions are equal.
+        placeholder: the only question of an empty set of predictions; None leaves it empty.
+        decimals: number of decimals of the scores in the choice of pairs, not in their sum; None does not round.
+        clip: count scores below 0 as 0, in pairs and in ``averaged``, for metrics with such scores: MoverScore,
+            rescaled BERTScore. A log-likelihood, which would always be 0, still raises.
 
     Raises:
         MetricInputError: a metric of another kind, or scipy is missing.
@@ -92,9 +92,7 @@ class Multi:
         clip: bool = False,
     ) -> None:
         if "references" not in metric.needs:
-            raise MetricInputError(
-                f"multi: {metric.name} has no use for references, so no pair is better than another"
-            )
+            raise MetricInputError(f"multi: {metric.name} does not use references, so no pair is better than another")
         low, high = metric.bounds
         if not metric.higher_is_better or high <= 0:
             raise MetricInputError(
@@ -112,7 +110,7 @@ class Multi:
     def signature(self) -> str:
         """One line that identifies the numbers."""
         choices = {
-            **_sameness(self.tokenize),
+            **_equality_choices(self.tokenize),
             "empty": _emptiness(self.placeholder),
             "decimals": "all" if self.decimals is None else self.decimals,
             **({"clip": 0} if self.clip else {}),
@@ -141,14 +139,14 @@ class Multi:
         """
         _check_sets(predictions, references)
         self._check_texts(len(predictions), {"contexts": contexts, "answers": answers})
-        asked = distinct(predictions, tokenize=self.tokenize, placeholder=self.placeholder)
-        documents = [at for at, group in enumerate(asked) if group and len(references[at])]
-        whole = [(at, text, list(references[at])) for at in documents for text in asked[at]]
+        questions = distinct(predictions, tokenize=self.tokenize, placeholder=self.placeholder)
+        documents = [at for at, group in enumerate(questions) if group and len(references[at])]
+        whole = [(at, text, list(references[at])) for at in documents for text in questions[at]]
         pairs = [(at, text, [gold]) for at, text, group in whole for gold in group]
         values = iter(self._scores(whole, contexts, answers))
         entries = iter(self._scores(pairs, contexts, answers))
         rows: list[tuple[float, float, float, float]] = []
-        for group, gold in zip(asked, references, strict=True):
+        for group, gold in zip(questions, references, strict=True):
             if not group or not gold:
                 rows.append((0.0,) * 4 if group or gold else (1.0,) * 4)
                 continue
@@ -161,9 +159,9 @@ class Multi:
         precisions, recalls, f1s, means = ([row[at] for row in rows] for at in range(4))
         return SetScores(precisions, recalls, f1s, means, self.signature)
 
-    def _check_texts(self, documents: int, given: Mapping[str, Sequence[str] | None]) -> None:
+    def _check_texts(self, documents: int, columns: Mapping[str, Sequence[str] | None]) -> None:
         """Raise for a column that the metric needs and that is not one text for each document."""
-        for name, column in given.items():
+        for name, column in columns.items():
             if name not in self.metric.needs:
                 continue
             if column is None:
@@ -184,12 +182,12 @@ class Multi:
         contexts: Sequence[str] | None,
         answers: Sequence[str] | None,
     ) -> list[float]:
-        given: dict[str, list[str]] = {}
+        needed: dict[str, list[str]] = {}
         for name, column in (("contexts", contexts), ("answers", answers)):
             if name in self.metric.needs and column is not None:
-                given[name] = [column[at] for at, _, _ in rows]
+                needed[name] = [column[at] for at, _, _ in rows]
         scores = self.metric.score(
-            [text for _, text, _ in rows], references=[gold for _, _, gold in rows], **given
+            [text for _, text, _ in rows], references=[gold for _, _, gold in rows], **needed
         ).scores
         if self.clip:
             return [max(score, 0.0) for score in scores]
@@ -201,67 +199,74 @@ class Multi:
 def match_sets(
     metric: Metric, predictions: Sets, references: Sets, contexts: Sequence[str] | None = None
 ) -> SetScores:
-    """Return Multi-M of each document, with the choices of `Multi` as they stand."""
+    """Return Multi-M of each document, with the default options of `Multi`."""
     return Multi(metric).score(predictions, references, contexts)
 
 
 def distinct(sets: Sets, *, tokenize: str = "ptb", placeholder: str | None = None) -> list[list[str]]:
-    """Return each set with one question for each that has the same words: the first one in the order of characters.
+    """Return each set without equal questions: of those with the same words the first in the order of characters
+    stays.
 
-    An empty set becomes ``[placeholder]`` where there is one.
+    An empty set becomes ``[placeholder]`` if one is given.
     """
     _check("predictions", sets)
-    cut: Callable[[str], object] = tokenizer(tokenize)
-    found = []
+    split: Callable[[str], object] = tokenizer(tokenize)
+    sets_of_distinct = []
     for group in sets:
         first: dict[object, str] = {}
         for text in group:
-            first[cut(text)] = min(text, first.get(cut(text), text))
-        found.append(list(first.values()) or ([] if placeholder is None else [placeholder]))
-    return found
+            first[split(text)] = min(text, first.get(split(text), text))
+        sets_of_distinct.append(list(first.values()) or ([] if placeholder is None else [placeholder]))
+    return sets_of_distinct
 
 
 def self_bleu(predictions: Sets, order: int = 2, *, tokenize: str = "ptb") -> list[float]:
-    """Return Self-BLEU of each set: the mean BLEU of its questions against the others. Lower is more varied.
+    """Return Self-BLEU of each set: the mean BLEU of its questions against its other questions. Lower is more
+    varied.
 
     Source: Zhu et al., "Texygen: A Benchmarking Platform for Text Generation Models", SIGIR 2018. BLEU is the
     captioning scripts'. Repetitions count once; a set of fewer than two questions has 0.
     """
-    asked = distinct(predictions, tokenize=tokenize)
+    questions = distinct(predictions, tokenize=tokenize)
     rows = [
-        (text, [*group[:at], *group[at + 1 :]]) for group in asked if len(group) > 1 for at, text in enumerate(group)
+        (text, [*group[:at], *group[at + 1 :]])
+        for group in questions
+        if len(group) > 1
+        for at, text in enumerate(group)
     ]
     metric = Bleu(order, "coco", tokenize=tokenize)
     scores = iter(metric.score([text for text, _ in rows], references=[others for _, others in rows]).scores)
-    return [math.fsum(next(scores) for _ in group) / len(group) if len(group) > 1 else 0.0 for group in asked]
+    return [math.fsum(next(scores) for _ in group) / len(group) if len(group) > 1 else 0.0 for group in questions]
 
 
 def self_bleu_signature(order: int = 2, *, tokenize: str = "ptb") -> str:
     """Return one line that identifies the numbers of `self_bleu` with these choices."""
-    choices = {**_sameness(tokenize), "metric": Bleu(order, "coco", tokenize=tokenize).signature}
+    choices = {**_equality_choices(tokenize), "metric": Bleu(order, "coco", tokenize=tokenize).signature}
     return "|".join(["self_bleu", *(f"{key}:{value}" for key, value in choices.items())])
 
 
 def cardinality_difference(
     predictions: Sets, references: Sets, *, tokenize: str = "ptb", placeholder: str | None = None
 ) -> list[int]:
-    """Return, for each document, how many references there are more than predictions; repetitions count once.
+    """Return, for each document, the number of references minus that of predictions; repetitions count once.
 
     Raises:
         MetricInputError: lists of unequal length, or something other than texts in them.
     """
     _check_sets(predictions, references)
-    asked = distinct(predictions, tokenize=tokenize, placeholder=placeholder)
-    return [len(gold) - len(group) for group, gold in zip(asked, references, strict=True)]
+    questions = distinct(predictions, tokenize=tokenize, placeholder=placeholder)
+    return [len(gold) - len(group) for group, gold in zip(questions, references, strict=True)]
 
 
 def cardinality_signature(*, tokenize: str = "ptb", placeholder: str | None = None) -> str:
     """Return one line that identifies the numbers of `cardinality_difference` with these choices."""
-    return format_signature("cardinality_difference", {**_sameness(tokenize), "empty": _emptiness(placeholder)})
+    return format_signature(
+        "cardinality_difference", {**_equality_choices(tokenize), "empty": _emptiness(placeholder)}
+    )
 
 
-def _sameness(tokenize: str) -> dict[str, object]:
-    """Return what says which questions are the same, for signatures."""
+def _equality_choices(tokenize: str) -> dict[str, object]:
+    """Return the choices that decide which questions are equal, for signatures."""
     return {"same": tokenize, **libraries(tokenize)}
 
 

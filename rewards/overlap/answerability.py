@@ -1,4 +1,4 @@
-"""Answerability and the Q-metrics: which of a question's words match, weighed by what the words are for.
+"""Answerability and the Q-metrics: which of a question's words match, weighted by the role of the words.
 
 Source: Nema and Khapra, "Towards a Better Metric for Evaluating Question Generation Systems", EMNLP 2018, equations 1
 to 4; code PrekshaNema25/Answerability-Metric.
@@ -40,17 +40,16 @@ WEIGHTS: dict[str, tuple[dict[str, float], float]] = {
     "squad": ({"content": 0.36, "entity": 0.41, "type": 0.20, "function": 0.03}, 0.66),
     "readme": ({"content": 0.1, "entity": 0.6, "type": 0.2, "function": 0.1}, 0.7),
 }
-"""Weights of the classes, and delta. ``squad``: learned from people's judgements on SQuAD, the ones that others use
-(JRC1995/QuestionGenerationPub has them as constants). ``readme``: the example of the released code's README, in use
-where that command was copied. The paper learned others for WikiMovies and VQA; its table was not at hand, and the
-released code has no numbers for them: give them as a mapping."""
-
+"""Weights of the classes, and delta. ``squad``: learned from human judgements on SQuAD, and used by later work
+(JRC1995/QuestionGenerationPub has them as constants). ``readme``: the example of the released code's README, used
+where that command was copied. The paper learned other weights for WikiMovies and VQA, which the released code does
+not contain: give them as a mapping."""
 
 FEWEST = 3
-"""Content words and entities of a question below which its share of words in the context counts less."""
+"""Number of content words and entities below which the fraction of words in the context is scaled down."""
 
 MANY = 20
-"""Distinct questions from which on a call can tell that they are not English."""
+"""Distinct questions that a call needs to detect that they are not English."""
 
 
 class Answerability(Metric):
@@ -62,37 +61,40 @@ class Answerability(Metric):
     around (the captioning scripts', with both brevity penalties), ``F = 2 P R / (P + R)``, 1 where neither has such
     words and 0 where P + R = 0. The score is the weighted sum of the four F.
 
-    Several references: the one with the best score (as in JRC1995/QuestionGenerationPub; the released code has one).
+    Several references: the one with the best score is used (as in JRC1995/QuestionGenerationPub; the released code has
+    one).
 
-    ``against="context"`` (reference-free, ours): the context is the reference. A question need not say what the whole
-    passage says, so recall and brevity are left out:
+    ``against="context"`` (reference-free, an addition): the context is the reference. A question need not repeat the
+    whole passage, so recall and brevity are left out:
 
     - A text that does not ask (`rewards.overlap.word_classes.asks`: no question word, and no "is", "did", ... in
       front) scores 0 everywhere, the empty one too.
-    - ``content`` and ``entity``: the share of the class's distinct words that are anywhere in the context. A question
-      may do without one of them, which then has the other's value; where both together have fewer than three words,
-      the value is that share of three (19 of 20 questions of SQuAD have three), so that one right word is not all.
-    - ``type``: 1 if there is a question word, since a passage cannot tell which; ``function``: the share, 0 if none.
+    - ``content`` and ``entity``: the fraction of the class's distinct words that are in the context. If a question has
+      words of one of the two classes only, the other class gets the same value; where both together have fewer than
+      three words, the value is that fraction of three (19 of 20 questions of SQuAD have three), so that one correct
+      word is not enough.
+    - ``type``: 1 if there is a question word, since a passage cannot show which; ``function``: the fraction, 0 if
+      none.
 
-    It shows whether a question speaks of what the passage speaks of; not that it can be answered, fits the answer or
-    is well formed. A copied sentence is nearly perfect with "what" in front, and "what" with a name and a noun of the
-    passage is worth nearly as much as a human question (docs/explanation/metrics.md has the table): as a reward it
-    needs a partner that punishes copying and broken language.
+    It shows whether a question is about the passage; not that it can be answered, fits the answer or is well formed. A
+    copied sentence is nearly perfect with "what" in front, and "what" with a name and a noun of the passage is worth
+    nearly as much as a human question (docs/explanation/metrics.md has the table): as a reward it must be combined
+    with one that penalises copying and broken language.
 
     Differences from the released code: PTB words by regular expressions instead of Java (`rewards.words.ptb`; given
     the same words, equal to 1e-9). An empty question raises there and scores 0 here, as does one without any letter or
-    digit ("?"), whatever the reference: its missing classes would agree with those that the reference does without,
-    0.10 to 0.13 on average (SQuAD, XQuAD). The paper counts named entities by a tagger, the code by capital letters;
-    so does this. As there, a sign between spaces is sorted as a content word and then is no PTB word: a question
-    without other content words, "Who is it ?", scores 0.64 against itself ("Who wrote it ?" scores 1).
+    digit ("?"), whatever the reference: its missing classes would agree with those that the reference lacks too, 0.10
+    to 0.13 on average (SQuAD, XQuAD). The paper finds named entities by a tagger, the code by capital letters,
+    and so does this class. As there, a sign between spaces is classified as a content word and then is not a PTB word:
+    a question without other content words, "Who is it ?", scores 0.64 against itself ("Who wrote it ?" scores 1).
 
     ``matching="set"`` is the variant of JRC1995/QuestionGenerationPub: with tp the candidate's words that occur in the
     reference's, ``P = tp / candidate words`` and ``R = tp / reference words``; a repeated word can push R, and so the
     score, above 1. That code lower-cases and then restores case with a true-caser before it sorts words into classes;
-    here texts keep the case they come with.
+    here the case of texts is not changed.
 
     The lists of words are English (``words:en`` in the signature); in other languages all words are content or
-    entities. Where most questions of a call look like no English ones, a line in the log says so, once.
+    entities. Where most questions of a call do not look English, this is logged once.
 
     Parts: the value of each class.
 
@@ -149,25 +151,25 @@ class Answerability(Metric):
     def compute(self, inputs: Inputs) -> MetricResult:
         """Return the score and the four classes' values of each question."""
         self._check_language(inputs.questions)
-        found = self._classes(inputs)
-        found[[is_empty(text) for text in inputs.questions]] = 0.0
-        parts = {name: found[:, at].tolist() for at, name in enumerate(CLASSES)}
-        return MetricResult(self._sum(found).tolist(), parts)
+        values = self._classes(inputs)
+        values[[is_empty(text) for text in inputs.questions]] = 0.0
+        parts = {name: values[:, column].tolist() for column, name in enumerate(CLASSES)}
+        return MetricResult(self._sum(values).tolist(), parts)
 
     def _check_language(self, questions: Sequence[str]) -> None:
-        """Log, once, that most of many questions are not in the language of the lists."""
-        asked = {text for text in questions if not is_empty(text)}
-        if self._warned or len(asked) < MANY:
+        """Log once that most of many questions are not in the language of the lists."""
+        distinct = {text for text in questions if not is_empty(text)}
+        if self._warned or len(distinct) < MANY:
             return
-        others = sum(not looks_english(text) for text in asked)
-        if 2 * others > len(asked):
+        foreign = sum(not looks_english(text) for text in distinct)
+        if 2 * foreign > len(distinct):
             self._warned = True
             logger.warning(
                 "%s: %d of %d questions have no English question word and hardly a function word; its lists of words "
                 "are English, and in other languages every word counts as a content word or an entity (logged once)",
                 self.name,
-                others,
-                len(asked),
+                foreign,
+                len(distinct),
             )
 
     def _sum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -176,8 +178,8 @@ class Answerability(Metric):
     def _classes(self, inputs: Inputs) -> NDArray[np.float64]:
         """Return the value of each class, [rows, 4], against the context or the best reference."""
         if self.against == "context":
-            shares = [self._shares(*row) for row in zip(inputs.questions, inputs.contexts, strict=True)]
-            return np.array(shares)
+            pairs = zip(inputs.questions, inputs.contexts, strict=True)
+            return np.array([self._fractions_in_context(*pair) for pair in pairs])
         row = np.repeat(np.arange(len(inputs.questions)), [len(group) for group in inputs.references])
         candidates = [self._class_words(inputs.questions[at]) for at in row]
         references = [self._class_words(text) for group in inputs.references for text in group]
@@ -194,13 +196,13 @@ class Answerability(Metric):
     def _class_words(self, text: str) -> tuple[Words | None, ...]:
         return class_words(text, self.data_type, self.tokenize)
 
-    def _shares(self, question: str, context: str) -> list[float]:
+    def _fractions_in_context(self, question: str, context: str) -> list[float]:
         """Return the value of each class against the context."""
         if not asks(question):
             return [0.0] * len(CLASSES)
-        there = {word.lower() for word in tokenizer(self.tokenize)(context)}
-        words = [{word.lower() for word in found or ()} for found in self._class_words(question)]
-        content, entity, _, function = (len(found & there) / len(found) if found else None for found in words)
+        available = {word.lower() for word in tokenizer(self.tokenize)(context)}
+        words = [{word.lower() for word in group or ()} for group in self._class_words(question)]
+        content, entity, _, function = (len(group & available) / len(group) if group else None for group in words)
         enough = min(1.0, (len(words[0]) + len(words[1])) / FEWEST)
         return [
             enough * (content if content is not None else entity or 0.0),
@@ -216,7 +218,7 @@ class Answerability(Metric):
                 raise MetricInputError(f"{self.name}: weights {given!r} do not exist; use {known} or a mapping")
             return WEIGHTS[given][0]
         if not isinstance(given, Mapping):
-            raise MetricInputError(f"{self.name}: weights {given!r:.40} are no mapping of {', '.join(CLASSES)}")
+            raise MetricInputError(f"{self.name}: weights {given!r:.40} are not a mapping of {', '.join(CLASSES)}")
         if unknown := sorted(map(str, given.keys() - set(CLASSES))):
             raise MetricInputError(f"{self.name}: weights have no class {unknown[0]!r}; classes: {', '.join(CLASSES)}")
         weights = {name: number(self.name, f"weights.{name}", given.get(name, 0.0), low=0, high=1) for name in CLASSES}
@@ -232,9 +234,9 @@ class QMetric(Answerability):
 
     Source: Nema and Khapra 2018, equation 4. The n-gram metric is that of the captioning scripts (`Bleu` and `RougeL`
     with ``variant="coco"``) or `Meteor`, on the whole question; with several references it uses all of them.
-    (Q-NIST, which the released code reads from a file made elsewhere, is left out.) Everything that `Answerability`
-    says holds here, 0 for an empty question included; against the context the n-gram metric, too, leaves out recall
-    and brevity (BLEU's precisions, ROUGE-L's precision, METEOR with alpha = 0).
+    (Q-NIST, which the released code reads from a file of another program, is left out.) Everything documented for
+    `Answerability` applies, 0 for an empty question included; against the context the n-gram metric, too, leaves out
+    recall and brevity (BLEU's precisions, ROUGE-L's precision, METEOR with alpha = 0).
 
     Parts: the value of each class, ``answerability`` and ``ngram``.
 
@@ -275,35 +277,38 @@ class QMetric(Answerability):
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
-        own = super().choices()
-        inner = {f"ngram.{key}": value for key, value in self._ngram.choices().items() if key not in own}
+        inherited = super().choices()
+        inner = {f"ngram.{key}": value for key, value in self._ngram.choices().items() if key not in inherited}
         case = {"ngram.case": "lower"} if self.matching == "set" else {}
-        return {"ngram": self.ngram, "delta": self.delta, **own, **inner, **case}
+        return {"ngram": self.ngram, "delta": self.delta, **inherited, **inner, **case}
 
     def compute(self, inputs: Inputs) -> MetricResult:
         """Return the score and its parts of each question."""
-        found = super().compute(inputs)
+        answerability = super().compute(inputs)
         gold = inputs.references
         if self.against == "context":
             gold = [(context,) for context in inputs.contexts]
-        asked = inputs.questions
+        questions = inputs.questions
         if self.matching == "set":  # that code compares whole questions in lower case
-            asked, gold = [text.lower() for text in asked], [tuple(text.lower() for text in group) for group in gold]
-        result = self._ngram.compute(replace(inputs, questions=asked, references=gold))
+            questions, gold = (
+                [text.lower() for text in questions],
+                [tuple(text.lower() for text in group) for group in gold],
+            )
+        result = self._ngram.compute(replace(inputs, questions=questions, references=gold))
         ngram = result.scores
         if self.against == "context" and "precision" in result.parts:
             ngram = result.parts["precision"]
         ngram = [0.0 if is_empty(text) else value for text, value in zip(inputs.questions, ngram, strict=True)]
-        pairs = zip(found.scores, ngram, strict=True)
-        scores = [self.delta * answerability + (1 - self.delta) * overlap for answerability, overlap in pairs]
-        return MetricResult(scores, {**found.parts, "answerability": found.scores, "ngram": ngram})
+        pairs = zip(answerability.scores, ngram, strict=True)
+        scores = [self.delta * first + (1 - self.delta) * second for first, second in pairs]
+        return MetricResult(scores, {**answerability.parts, "answerability": answerability.scores, "ngram": ngram})
 
 
 def _bleu_agreement(candidates: list[Words | None], references: list[Words | None]) -> NDArray[np.float64]:
     """Return F of BLEU-1 in both directions for each pair of word lists; None is a class without words."""
-    found = ngram_overlap([words or () for words in candidates], [[words or ()] for words in references], 1)
-    length, reference = found.lengths.astype(float), found.closest.astype(float)
-    matches = found.matches.astype(float)
+    overlap = ngram_overlap([words or () for words in candidates], [[words or ()] for words in references], 1)
+    length, reference = overlap.lengths.astype(float), overlap.closest.astype(float)
+    matches = overlap.matches.astype(float)
     precision = coco_bleu(length, reference, matches, length[:, None])
     recall = coco_bleu(reference, length, matches, reference[:, None])
     neither = [given is None and gold is None for given, gold in zip(candidates, references, strict=True)]
@@ -311,11 +316,11 @@ def _bleu_agreement(candidates: list[Words | None], references: list[Words | Non
 
 
 def _set_agreement(candidates: list[Words | None], references: list[Words | None]) -> NDArray[np.float64]:
-    """Return F of both lists' shares of common words, counted in the candidate only, in lower case."""
+    """Return F of the fractions of common words of both lists, counted in the candidate only, in lower case."""
     rows = []
     for given, gold in zip(candidates, references, strict=True):
-        there = {word.lower() for word in gold or ()}
-        common = sum(word.lower() in there for word in given or ())
+        available = {word.lower() for word in gold or ()}
+        common = sum(word.lower() in available for word in given or ())
         rows.append((common / max(len(given or ()), 1), common / max(len(gold or ()), 1), not given and not gold))
     precision, recall, neither = (np.array(column) for column in zip(*rows, strict=True))
     return _harmonic(precision, recall, neither)
@@ -325,5 +330,5 @@ def _harmonic(
     precision: NDArray[np.float64], recall: NDArray[np.float64], neither: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     total = precision + recall
-    found = np.where(total > 0, 2 * precision * recall / np.where(total > 0, total, 1.0), 0.0)
-    return np.where(neither, 1.0, found)
+    f = np.where(total > 0, 2 * precision * recall / np.where(total > 0, total, 1.0), 0.0)
+    return np.where(neither, 1.0, f)

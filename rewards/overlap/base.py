@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 class OverlapMetric(Metric):
-    """A metric of texts cut into words and compared with references."""
+    """A metric of texts split into words and compared with references."""
 
     needs = frozenset({"references"})
     bounds = (0.0, 1.0)
@@ -87,9 +87,9 @@ def each_reference(
     sizes = [len(group) for group in references]
     pairs = list(chain.from_iterable(references))
     repeated = [text for text, size in zip(candidates, sizes, strict=True) for _ in range(size)]
-    found = ngram_overlap(repeated, [[text] for text in pairs], order)
-    reference = np.maximum(found.closest[:, None] - np.arange(order), 0)
-    return found, np.cumsum([0, *sizes[:-1]]), reference
+    overlap = ngram_overlap(repeated, [[text] for text in pairs], order)
+    reference = np.maximum(overlap.closest[:, None] - np.arange(order), 0)
+    return overlap, np.cumsum([0, *sizes[:-1]]), reference
 
 
 def best_of_groups(scores: Floats, starts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -25,22 +25,22 @@ class Bleu(CorpusMetric):
     Source: Papineni, Roukos, Ward, Zhu, "BLEU: a Method for Automatic Evaluation of Machine Translation", ACL 2002,
     section 2.3. With p_n = matches / candidate n-grams, c the candidate's and r the closest reference's length:
     ``exp(min(0, 1 - r/c)) * (p_1 ... p_order) ** (1/order)``. BLEU is a corpus score; for one question p_n is often 0,
-    and programs differ in what they do then. ``variant`` says which:
+    and programs differ in how they smooth it. ``variant`` selects one:
 
     - ``"sacrebleu"``: sacreBLEU's sentence score (Post 2018), over 100. The k-th order without match counts as
       ``1 / (2**k * n-grams)``, orders longer than the candidate are left out, no match at all is 0. The corpus score
       is sacreBLEU's: as above, but no order is left out.
-    - ``"coco"``: the captioning scripts (Chen et al. 2015) behind most published numbers of question generation. Every
-      p_n is ``(matches + 1e-15) / (n-grams + 1e-9)`` and so never 0: without a 4-gram in common BLEU-4 is of order
-      1e-4, and of a question shorter than ``order`` words it is nearly 0 even where it equals the reference.
+    - ``"coco"``: the captioning scripts (Chen et al. 2015) used for most published numbers of question generation.
+      Every p_n is ``(matches + 1e-15) / (n-grams + 1e-9)`` and so never 0: without a 4-gram in common BLEU-4 is of
+      order 1e-4, and of a question shorter than ``order`` words it is nearly 0 even if it equals the reference.
     - ``"nltk"``: `sentence_bleu` with smoothing method 1 (0 matches count as 0.1), on words between single spaces,
       case kept, as QGEval's authors compute it.
 
     Several references: an n-gram counts at most as often as in the reference that has it most often; r is the length
     of the closest one, the shorter on ties.
 
-    Differences from the programs: none in the scores (tests compare to 1e-12); counting is our own, in blocks, because
-    sacreBLEU takes about ten times as long for single questions.
+    Differences from the programs: none in the scores (tests compare to 1e-12); counting is done in blocks here,
+    because sacreBLEU takes about ten times as long for single questions.
 
     Args:
         order: longest n-gram, 1 to 9.
@@ -91,9 +91,9 @@ class Bleu(CorpusMetric):
 
     def _counts(self, inputs: Inputs) -> Floats:
         """Candidate length, reference length, matches and n-grams of each order: [rows, 2 + 2 * order]."""
-        found = ngram_overlap(*self._rows(inputs), self.order)
-        candidate = np.maximum(found.candidate, 1) if self.variant == "nltk" else found.candidate
-        return np.column_stack([found.lengths, found.closest, found.matches, candidate]).astype(float)
+        overlap = ngram_overlap(*self._rows(inputs), self.order)
+        candidate = np.maximum(overlap.candidate, 1) if self.variant == "nltk" else overlap.candidate
+        return np.column_stack([overlap.lengths, overlap.closest, overlap.matches, candidate]).astype(float)
 
     def _formula(self, counts: Floats, *, corpus: bool) -> Floats:
         length = counts[..., 0]
@@ -118,9 +118,9 @@ def _sacrebleu(
 ) -> Floats:
     halvings = np.cumsum((matches == 0) & (ngrams > 0), axis=-1)
     precision = np.where(matches > 0, matches, 0.5**halvings) / ngrams
-    there = ngrams > 0
-    orders = there.sum(-1) if effective_order else matches.shape[-1]
-    logs = np.where(there, np.log(precision), 0.0 if effective_order else -np.inf)
+    present = ngrams > 0
+    orders = present.sum(-1) if effective_order else matches.shape[-1]
+    logs = np.where(present, np.log(precision), 0.0 if effective_order else -np.inf)
     score = _brevity(length, reference) * np.exp(logs.sum(-1) / np.maximum(orders, 1))
     return np.where(matches.any(-1), score, 0.0)
 

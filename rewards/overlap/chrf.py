@@ -14,7 +14,8 @@ class Chrf(CorpusMetric):
 
     Source: Popović, "chrF: character n-gram F-score for automatic MT evaluation", WMT 2015, equation 1; as sacreBLEU's
     (over 100): precision and recall are means over the orders that both texts have, and F of the means is taken.
-    It treats all scripts alike. Several references: the one with the best score. The corpus score is sacreBLEU's.
+    It treats all scripts in the same way. Several references: the one with the best score. The corpus score is
+    sacreBLEU's.
 
     Args:
         char_order: longest n-gram of characters.
@@ -49,17 +50,17 @@ class Chrf(CorpusMetric):
 
     def _counts(self, inputs: Inputs) -> Floats:
         """Candidate n-grams, reference n-grams and matches of each order, for the best reference: [rows, 3 * n]."""
-        found, starts, reference = each_reference(*self._rows(inputs), self.char_order)
-        candidate = np.where(reference > 0, found.candidate, 0)
-        pairs = np.concatenate([candidate, reference, found.matches], axis=1).astype(float)
+        overlap, starts, reference = each_reference(*self._rows(inputs), self.char_order)
+        candidate = np.where(reference > 0, overlap.candidate, 0)
+        pairs = np.concatenate([candidate, reference, overlap.matches], axis=1).astype(float)
         return pairs[best_of_groups(self._formula(pairs, corpus=False), starts)]
 
     def _formula(self, counts: Floats, *, corpus: bool) -> Floats:
         candidate, reference, matches = np.split(counts, 3, axis=-1)
-        there = (candidate > 0) & (reference > 0)
-        orders = np.maximum(there.sum(-1), 1)
-        precision = np.where(there, matches / np.maximum(candidate, 1), 0.0).sum(-1) / orders
-        recall = np.where(there, matches / np.maximum(reference, 1), 0.0).sum(-1) / orders
+        present = (candidate > 0) & (reference > 0)
+        orders = np.maximum(present.sum(-1), 1)
+        precision = np.where(present, matches / np.maximum(candidate, 1), 0.0).sum(-1) / orders
+        recall = np.where(present, matches / np.maximum(reference, 1), 0.0).sum(-1) / orders
         return _f_score(precision, recall, self.beta)
 
     def _width(self) -> int:
@@ -68,5 +69,7 @@ class Chrf(CorpusMetric):
 
 def _f_score(precision: Floats, recall: Floats, beta: float) -> Floats:
     """Return (1 + beta^2) P R / (beta^2 P + R), and 0 where both are 0."""
-    below = beta**2 * precision + recall
-    return np.where(below > 0, (1 + beta**2) * precision * recall / np.where(below > 0, below, 1.0), 0.0)
+    denominator = beta**2 * precision + recall
+    return np.where(
+        denominator > 0, (1 + beta**2) * precision * recall / np.where(denominator > 0, denominator, 1.0), 0.0
+    )

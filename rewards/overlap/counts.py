@@ -1,7 +1,7 @@
-"""Counting what candidates and references share, for many rows at once.
+"""Counts of what candidates and references share, for many rows at once.
 
-N-grams get numbers, so that a block of rows is counted by a few sorts of integer arrays instead of a dictionary per
-text. Every distinct text is counted once, however many rows it belongs to.
+N-grams get numbers, so that a few sorts of integer arrays count a block of rows, instead of a dictionary per text.
+Every distinct text is counted once, however many rows it belongs to.
 """
 
 from collections.abc import Hashable, Sequence
@@ -18,19 +18,19 @@ Counts = NDArray[np.int64]
 LARGEST = 1 << 62
 """Bound on the numbers of n-grams."""
 
-KEPT_MASKS = 1 << 13
-"""How many references `lcs_length` remembers."""
+CACHED_MASKS = 1 << 13
+"""How many references `lcs_length` caches."""
 
-KEPT_WORDS = 256
-"""Words of the longest one of them: its table has an integer of a bit a word for each distinct word."""
+CACHED_WORDS = 256
+"""Words of the longest cached reference: its table has, for each distinct word, an integer of one bit per word."""
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """What rows have in common with their references, for n = 1 .. order."""
+    """What rows share with their references, for n = 1 .. order."""
 
     matches: Counts
-    """N-grams of the candidate that are in a reference, [rows, order]; each counts at most as often as in the
+    """N-grams of the candidate that are in a reference, [rows, order]; each is counted at most as often as in the
     reference that has it most often (Papineni et al. 2002)."""
     candidate: Counts
     """N-grams of the candidate, [rows, order]."""
@@ -49,22 +49,29 @@ def ngram_overlap(candidates: Sequence[Tokens], references: Sequence[Sequence[To
         order: largest n.
     """
     number: dict[Tokens, int] = {}
-    own = np.array([number.setdefault(text, len(number)) for text in candidates], dtype=np.int64)
-    given = np.array([number.setdefault(text, len(number)) for group in references for text in group], dtype=np.int64)
+    candidate_ids = np.array([number.setdefault(text, len(number)) for text in candidates], dtype=np.int64)
+    reference_ids = np.array(
+        [number.setdefault(text, len(number)) for group in references for text in group], dtype=np.int64
+    )
     sizes = [len(group) for group in references]
-    rows = np.arange(len(own))
-    row_of_given = np.repeat(rows, sizes)
+    rows = np.arange(len(candidate_ids))
+    row_of_reference = np.repeat(rows, sizes)
     lengths = np.array([len(text) for text in number], dtype=np.int64)
-    matches = np.zeros((len(own), order), dtype=np.int64)
-    for n, table in enumerate(_tables(list(number), lengths, order, len(own))):
-        keys, most = _largest(*table.of(given, row_of_given))
-        wanted, counts = table.of(own, rows)
-        at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+    matches = np.zeros((len(candidate_ids), order), dtype=np.int64)
+    for n, table in enumerate(_tables(list(number), lengths, order, len(candidate_ids))):
+        keys, most = _largest(*table.of(reference_ids, row_of_reference))
+        wanted, counts = table.of(candidate_ids, rows)
+        index = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
         if len(keys):
-            shared = np.where(keys[at] == wanted, np.minimum(most[at], counts), 0)
-            matches[:, n] = np.bincount(wanted // table.ngrams, weights=shared, minlength=len(own))
-    candidate = np.maximum(lengths[own][:, None] - np.arange(order), 0)
-    return Overlap(matches, candidate, lengths[own], _closest(lengths[own], lengths[given], row_of_given))
+            shared = np.where(keys[index] == wanted, np.minimum(most[index], counts), 0)
+            matches[:, n] = np.bincount(wanted // table.ngrams, weights=shared, minlength=len(candidate_ids))
+    candidate = np.maximum(lengths[candidate_ids][:, None] - np.arange(order), 0)
+    return Overlap(
+        matches,
+        candidate,
+        lengths[candidate_ids],
+        _closest(lengths[candidate_ids], lengths[reference_ids], row_of_reference),
+    )
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ class _Table:
     numbers: Counts
     counts: Counts
     ngrams: int
-    """How many different ones there are."""
+    """How many distinct ones there are."""
 
     def of(self, texts: Counts, rows: Counts) -> tuple[Counts, Counts]:
         """Return ``row * ngrams + n-gram`` and the count, of each n-gram of each (text, row)."""
@@ -88,38 +95,38 @@ class _Table:
 def _tables(texts: Sequence[Tokens], lengths: Counts, order: int, rows: int) -> list[_Table]:
     """Return the table of each n = 1 .. order.
 
-    An n-gram's number is made of that of its first n-1 tokens and that of the last one. Before such numbers, times the
-    number of texts or rows, would no longer fit into an integer, they are dealt out anew.
+    An n-gram's number is computed from those of its first n-1 tokens and of its last one. Before such numbers, times
+    the number of texts or rows, exceed an integer, they are renumbered.
     """
     room = LARGEST // max(len(texts), rows, 1)
     tokens, words = _token_numbers(texts)
     text = np.repeat(np.arange(len(texts)), lengths)
-    last = np.repeat(np.cumsum(lengths), lengths)  # one behind the last token of the text
+    last = np.repeat(np.cumsum(lengths), lengths)  # one past the last token of the text
     position = np.arange(len(tokens))
-    ngram, found, tables = tokens, words, []
+    ngram, distinct_ngrams, tables = tokens, words, []
     for n in range(1, order + 1):
         if n > 1:
             whole = position + n <= last
             position, ngram, last, text = position[whole], ngram[whole], last[whole], text[whole]
-            if found * words > room:
+            if distinct_ngrams * words > room:
                 distinct, ngram = np.unique(ngram, return_inverse=True)
-                found = max(len(distinct), 1)
-            ngram, found = ngram * words + tokens[position + n - 1], found * words
-        keys, counts = np.unique(text * found + ngram, return_counts=True)
-        starts = np.searchsorted(keys, np.arange(len(texts) + 1) * found)
-        tables.append(_Table(starts, keys % found, counts, found))
+                distinct_ngrams = max(len(distinct), 1)
+            ngram, distinct_ngrams = ngram * words + tokens[position + n - 1], distinct_ngrams * words
+        keys, counts = np.unique(text * distinct_ngrams + ngram, return_counts=True)
+        starts = np.searchsorted(keys, np.arange(len(texts) + 1) * distinct_ngrams)
+        tables.append(_Table(starts, keys % distinct_ngrams, counts, distinct_ngrams))
     return tables
 
 
 def _token_numbers(texts: Sequence[Tokens]) -> tuple[Counts, int]:
-    """Return a number for each token of all texts, one text after the other, and how many numbers there are."""
-    if all(isinstance(text, str) for text in texts):  # characters: no need to look at them one by one
+    """Return a number for each token of all texts in order, and how many distinct numbers there are."""
+    if all(isinstance(text, str) for text in texts):  # characters: no loop over them is needed
         codes = np.frombuffer("".join(map(str, texts)).encode("utf-32-le"), dtype=np.uint32)
         distinct, numbers = np.unique(codes, return_inverse=True)
         return numbers.astype(np.int64), max(len(distinct), 1)
     word: dict[Hashable, int] = {}
-    found = [word.setdefault(token, len(word)) for token in chain.from_iterable(texts)]
-    return np.array(found, dtype=np.int64), max(len(word), 1)
+    token_ids = [word.setdefault(token, len(word)) for token in chain.from_iterable(texts)]
+    return np.array(token_ids, dtype=np.int64), max(len(word), 1)
 
 
 def _largest(keys: Counts, counts: Counts) -> tuple[Counts, Counts]:
@@ -141,25 +148,25 @@ def lcs_length(first: Tokens, second: Tokens) -> int:
     """Return the length of the longest common subsequence, by bit-parallel dynamic programming.
 
     Source: Hyyrö, "Bit-parallel LCS-length computation revisited", 2004. One addition and a few logical operations on
-    integers of ``len(first)`` bits for each token of ``second``; the table of ``first`` is remembered unless it is
-    long; then the table of the shorter of the two is made.
+    integers of ``len(first)`` bits for each token of ``second``; the table of ``first`` is cached unless it is long;
+    then the table of the shorter of the two is built.
     """
-    if len(first) > KEPT_WORDS and len(second) < len(first):
+    if len(first) > CACHED_WORDS and len(second) < len(first):
         first, second = second, first
-    places = (_places if len(first) <= KEPT_WORDS else _places.__wrapped__)(first)
-    everywhere = (1 << len(first)) - 1
-    free = everywhere  # a 1 at i: extending the prefix of length i by its last token gains nothing
+    positions = (_positions if len(first) <= CACHED_WORDS else _positions.__wrapped__)(first)
+    every_bit = (1 << len(first)) - 1
+    free = every_bit  # a 1 at i: extending the prefix of length i by its last token gains nothing
     for token in second:
-        if token in places:
-            met = free & places[token]
-            free = ((free + met) | (free - met)) & everywhere
+        if token in positions:
+            met = free & positions[token]
+            free = ((free + met) | (free - met)) & every_bit
     return len(first) - free.bit_count()
 
 
-@lru_cache(KEPT_MASKS)
-def _places(text: Tokens) -> dict[Hashable, int]:
-    """Where each token stands, as the bits of an integer."""
-    places: dict[Hashable, int] = {}
+@lru_cache(CACHED_MASKS)
+def _positions(text: Tokens) -> dict[Hashable, int]:
+    """The positions of each token, as the bits of an integer."""
+    positions: dict[Hashable, int] = {}
     for at, token in enumerate(text):
-        places[token] = places.get(token, 0) | 1 << at
-    return places
+        positions[token] = positions.get(token, 0) | 1 << at
+    return positions

@@ -19,8 +19,8 @@ class Gleu(CorpusMetric):
     text scores 0. Not the GLEU of grammatical correction.
 
     The corpus score sums both counts, as nltk's `corpus_gleu`. It differs where a question and the first of several
-    references are both empty: nltk passes over that reference and counts the n-grams of the next one as missed, here
-    the pair adds nothing.
+    references are both empty: nltk skips that reference and counts the n-grams of the next one as missed; here the
+    pair adds nothing.
 
     Args:
         tokenize: any of `rewards.words.tokenizer`.
@@ -38,9 +38,9 @@ class Gleu(CorpusMetric):
 
     def _counts(self, inputs: Inputs) -> Floats:
         """Matches and the larger number of n-grams, for the best reference: [rows, 2]."""
-        found, starts, reference = each_reference(*self._rows(inputs), GLEU_ORDER)
-        most = np.maximum(found.candidate.sum(1), reference.sum(1))
-        pairs = np.column_stack([found.matches.sum(1), most]).astype(float)
+        overlap, starts, reference = each_reference(*self._rows(inputs), GLEU_ORDER)
+        most = np.maximum(overlap.candidate.sum(1), reference.sum(1))
+        pairs = np.column_stack([overlap.matches.sum(1), most]).astype(float)
         return pairs[best_of_groups(self._formula(pairs, corpus=False), starts)]
 
     def _formula(self, counts: Floats, *, corpus: bool) -> Floats:

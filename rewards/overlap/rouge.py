@@ -18,7 +18,7 @@ class RougeL(OverlapMetric):
 
     - ``"rouge_score"``: the package rouge-score: beta = 1. Several references: the best F. Its own tokeniser drops
       every letter but a-z (a Chinese question scores 0, "Beyoncé" becomes "beyonc"); ``words`` is the same on ASCII
-      and keeps the rest. For the package's very numbers: ``tokenize="rouge_score"``.
+      and keeps the rest. For exactly the package's numbers: ``tokenize="rouge_score"``.
     - ``"coco"``: the captioning scripts: beta = 1.2, on ``ptb`` words. Several references: the largest precision and
       the largest recall, possibly of different references. (The scripts compare two empty texts to 1; here it is 0.)
 
@@ -66,13 +66,13 @@ class RougeL(OverlapMetric):
         }
 
     def _words(self, text: str) -> Sequence[str]:
-        found = super()._words(text)
-        return stemmed(found) if self.stem else found
+        text_words = super()._words(text)
+        return stemmed(text_words) if self.stem else text_words
 
     def compute(self, inputs: Inputs) -> MetricResult:
         """Return the score, precision and recall of each question."""
-        found = [self._row(*row) for row in zip(*self._rows(inputs), strict=True)]
-        scores, precision, recall = (list(column) for column in zip(*found, strict=True))
+        rows = [self._row(*row) for row in zip(*self._rows(inputs), strict=True)]
+        scores, precision, recall = (list(column) for column in zip(*rows, strict=True))
         return MetricResult(scores, {"precision": precision, "recall": recall})
 
     def _row(self, candidate: Sequence[str], references: list[Sequence[str]]) -> tuple[float, float, float]:
@@ -85,5 +85,5 @@ class RougeL(OverlapMetric):
         return max((self._f(*pair), *pair) for pair in pairs)
 
     def _f(self, precision: float, recall: float) -> float:
-        below = self.beta**2 * precision + recall
-        return (1 + self.beta**2) * precision * recall / below if below else 0.0
+        denominator = self.beta**2 * precision + recall
+        return (1 + self.beta**2) * precision * recall / denominator if denominator else 0.0

@@ -1,4 +1,4 @@
-"""The four kinds of words of an English question that answerability looks at.
+"""The four classes of words of an English question that answerability compares.
 
 Source: Nema and Khapra 2018, section 4, as their released code sorts them: by white space, capital letters and lists.
 """
@@ -10,7 +10,7 @@ DATA_TYPES = ("squad", "wikimovies")
 
 _LOWER_QUESTION_WORDS = ("what", "which", "why", "who", "whom", "whose", "where", "when", "how")
 QUESTION_WORDS = frozenset([*_LOWER_QUESTION_WORDS, *(word.capitalize() for word in _LOWER_QUESTION_WORDS)])
-"""All lower-case or capitalised; "WHAT" is none."""
+"""Lower-case or capitalised; "WHAT" is not one."""
 
 FUNCTION_WORDS = frozenset(
     """
@@ -22,7 +22,7 @@ FUNCTION_WORDS = frozenset(
     will with you your yours yourself yourselves
     """.split()
 )
-"""A common list of 127 English stop words less the eight question words in it."""
+"""A common list of 127 English stop words without its eight question words."""
 
 _OPENING_VERBS = frozenset(
     "am are is was were do does did has have had can could may might must shall should will would".split()
@@ -41,65 +41,66 @@ RELATION_WORDS = (
     "appear",
     "cast",
 )
-"""What the content words of WikiMovies' questions contain; "appear" is listed twice, so such a word counts twice."""
+"""Parts of the content words of WikiMovies' questions; "appear" is listed twice, so such a word counts twice."""
 
 
 @cached_by_text
 def class_words(question: str, data_type: str, tokenize: str) -> tuple[Words | None, ...]:
-    """Return the words of each of `CLASSES`, cut once more by a tokeniser; None where a class has no word at all."""
-    cut = tokenizer(tokenize)
-    return tuple(cut(" ".join(found)) if found else None for found in sort_words(question, data_type))
+    """Return the words of each of `CLASSES`, split again by a tokeniser; None where a class has no word."""
+    split = tokenizer(tokenize)
+    return tuple(split(" ".join(group)) if group else None for group in sort_words(question, data_type))
 
 
 def has_question_word(text: str) -> bool:
-    """Whether one of the question words is anywhere in a text, "what?" and "WHO" included."""
+    """Return whether a text contains a question word, "what?" and "WHO" included."""
     return not set(_LOWER_QUESTION_WORDS).isdisjoint(ptb(text))
 
 
 def asks(text: str) -> bool:
-    """Whether a text has a question word, or opens with a verb as yes-no questions do ("Is ...", "Did ...")."""
+    """Return whether a text has a question word, or opens with a verb as yes-no questions do ("Is ...", "Did ...")."""
     return has_question_word(text) or not _OPENING_VERBS.isdisjoint(ptb(text)[:1])
 
 
 def is_empty(text: str) -> bool:
-    """Whether a text has no letter and no digit of any script, and so no word."""
+    """Return whether a text has no letter and no digit of any script, hence no word."""
     return not any(map(str.isalnum, text))
 
 
 def looks_english(text: str) -> bool:
-    """Whether a text has a question word or two of the function words.
+    """Return whether a text has a question word or at least two function words.
 
     All but 0.3 % of English questions do (SQuAD, XQuAD), and at most 6 % of those in German, Spanish, French, Russian,
-    Arabic, Chinese and Japanese. One function word tells less: "in", "am" and "was" are German too, "a" and "no"
-    Spanish.
+    Arabic, Chinese and Japanese. One function word is weaker evidence: "in", "am" and "was" are German too, "a" and
+    "no" Spanish.
     """
     return has_question_word(text) or len(FUNCTION_WORDS.intersection(ptb(text))) > 1
 
 
 def sort_words(question: str, data_type: str = "squad") -> tuple[list[str], list[str], list[str], list[str]]:
-    """Return the words of each of `CLASSES` as they stand between white space.
+    """Return the words of each of `CLASSES` as they are between white space.
 
-    - type: question words wherever they are; what follows "what" and "which" belongs to them.
-    - entity: words that begin with a capital letter, but for a question word at the very beginning. So "In" or "Is" at
-      the beginning is one.
-    - content: words that are not of the type (by value), do not begin with a capital letter and are no function words
-      as they stand ("it?" and "was," are content). For ``wikimovies``: words that contain one of `RELATION_WORDS`.
+    - type: question words wherever they are; the word after "what" and "which" belongs to them.
+    - entity: words that begin with a capital letter, except a question word at the very beginning. So "In" or "Is"
+      at the beginning is one.
+    - content: words that are not of the type (by value), do not begin with a capital letter and are not function words
+      with their punctuation ("it?" and "was," are content). For ``wikimovies``: words that contain one of
+      `RELATION_WORDS`.
     - function: words of a fixed list, compared in lower case.
 
     A word may fall into several classes, or into none.
     """
-    found = question.split()
+    words = question.split()
     kind: list[str] = []
-    for at, word in enumerate(found):
+    for index, word in enumerate(words):
         if word in QUESTION_WORDS:
-            kind += found[at : at + 2] if word.lower() in ("what", "which") else [word]
-    behind = found[1:] if found and found[0].lower() in _LOWER_QUESTION_WORDS else found
-    entity = [word for word in behind if word[0].isupper()]
+            kind += words[index : index + 2] if word.lower() in ("what", "which") else [word]
+    begins_with_question_word = bool(words) and words[0].lower() in _LOWER_QUESTION_WORDS
+    entity = [word for word in words[begins_with_question_word:] if word[0].isupper()]
     if data_type == "wikimovies":
-        content = [word for word in found for part in RELATION_WORDS if part in word]
+        content = [word for word in words for part in RELATION_WORDS if part in word]
     else:
         of_type = set(kind)
         content = [
-            word for word in found if word not in of_type and not word[0].isupper() and word not in FUNCTION_WORDS
+            word for word in words if word not in of_type and not word[0].isupper() and word not in FUNCTION_WORDS
         ]
-    return content, entity, kind, [word.lower() for word in found if word.lower() in FUNCTION_WORDS]
+    return content, entity, kind, [word.lower() for word in words if word.lower() in FUNCTION_WORDS]

@@ -281,7 +281,7 @@ def test_bounds_where_little_is_known():
         ({"a": None}, "part 'a' is None"),
         ({"a": Table}, "part 'a' is <class"),
         ({"a": {"metric": 3}}, "part 'a': 3 is not a metric object"),
-        ({"a": {"metric": "fractions.Fraction"}}, "part 'a': .*no metric object"),
+        ({"a": {"metric": "fractions.Fraction"}}, "part 'a': .*not a metric object"),
         ({"a": {}}, "part 'a': unknown metric 'a'; known are qrelscore"),
         ({"a": table(colum=1)}, "part 'a': .*unexpected keyword argument 'colum'"),
         ({"a": {"metric": Table(), "column": 1}}, "part 'a': column cannot be set on a metric that is built"),

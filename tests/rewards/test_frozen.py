@@ -40,7 +40,7 @@ def test_the_plain_model_has_one_matrix_for_embeddings_and_head_again(folders):
 
 def test_models_load_on_the_device_that_is_named_outside(folders, monkeypatch):
     asked = []
-    monkeypatch.setattr(FrozenModel, "_place", lambda self, device: asked.append(device))
+    monkeypatch.setattr(FrozenModel, "_put", lambda self, device: asked.append(device))
     with loading_on("meta"):
         FrozenModel(folders["gpt2"], "causal", device=None, dtype="float32")
         FrozenModel(folders["gpt2"], "causal", device="cpu", dtype="float32")

@@ -198,7 +198,7 @@ def test_contexts_go_to_metrics_that_need_them():
         (lambda: match_sets(Passages({}), [["a"]], [["a"]], "x"), "multi: contexts is 'x'; give a list of one text"),
         (lambda: match_sets(Passages({}), [["a"]], [["a"]], [None]), r"multi: contexts is \[None\]"),
         (lambda: match_sets(Looked({("a", "b"): -1.0}), [["a"]], [["b"]]), "looked scores -1 for a pair, .*clip=True"),
-        (lambda: Multi(load("answerability", against="context")), "answerability has no use for references"),
+        (lambda: Multi(load("answerability", against="context")), "answerability does not use references"),
     ],
 )
 def test_bad_input_is_one_line(act, message):

@@ -238,7 +238,7 @@ def test_load_and_what_is_refused(folders, tmp_path):
         ({"idf": "/no/such.txt"}, "idf='/no/such.txt' cannot be read"),
         ({"idf": str(tmp_path / "empty.txt")}, "idf has no text"),
         ({"rescale": str(tmp_path / "table.tsv")}, "no baselines of layer 2"),
-        ({"rescale": 1.0}, "no cosine below 1"),
+        ({"rescale": 1.0}, "is not a cosine below 1"),
         ({"rescale": [0.5]}, r"rescale \[0.5\] is out of range; give a number"),
         ({"rescale": tmp_path / "table.tsv"}, "no baselines of layer 2"),
         ({"idf": [1, 2]}, r"idf=\[1, 2\] is not a list of texts"),

@@ -252,7 +252,7 @@ def test_signatures_differ():
         ({"ngram": "bleu5"}, "ngram 'bleu5' does not exist"),
         ({"delta": 2}, "delta 2 is out of range"),
         ({"delta": "x"}, "delta 'x' is out of range"),
-        ({"weights": [0.5, 0.5]}, r"weights \[0.5, 0.5\] are no mapping of content"),
+        ({"weights": [0.5, 0.5]}, r"weights \[0.5, 0.5\] are not a mapping of content"),
         ({"weights": {"content": "x"}}, "weights.content 'x' is out of range; give a number from 0 to 1"),
         ({"weights": {"content": float("nan")}}, "weights.content nan is out of range"),
     ],

@@ -162,9 +162,9 @@ def test_longest_common_subsequence_of_long_texts_keeps_nothing(sizes):
     """Tables of more than 256 words are not remembered, on whichever side the long text stands."""
     draw = np.random.default_rng(0)
     first, second = (tuple(draw.integers(0, 9, size).tolist()) for size in sizes)
-    kept = counts._places.cache_info().currsize
+    kept = counts._positions.cache_info().currsize
     assert lcs_length(first, second) == slow_lcs(first, second)
-    assert counts._places.cache_info().currsize == kept + (min(sizes) <= 256)
+    assert counts._positions.cache_info().currsize == kept + (min(sizes) <= 256)
 
 
 WORDS = st.lists(st.sampled_from("abc"), max_size=8).map(tuple)

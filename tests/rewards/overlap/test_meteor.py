@@ -87,7 +87,7 @@ def test_a_missing_or_broken_wordnet(monkeypatch, dictionary):
     with pytest.raises(MetricInputError, match=r"nltk finds no WordNet; python -m nltk\.downloader wordnet"):
         load("meteor", synonyms="wordnet")
     raising(FileNotFoundError("index.sense"))
-    with pytest.raises(MetricInputError, match=r"WordNet is not whole: index\.sense"):
+    with pytest.raises(MetricInputError, match=r"WordNet is incomplete: index\.sense"):
         load("meteor")
 
 

@@ -131,8 +131,8 @@ def test_a_bert_fills_in_answers_too(folders, rows):
         ("roberta", {"variant": "x"}, "variant 'x' does not exist"),
         ("roberta", {"variant": "official", "unit": "word"}, "unit 'word' does not exist for variant 'official'"),
         ("bert", {"unit": "word"}, "do not mark spaces"),
-        ("gpt2", {}, "a masked language model is needed here"),
-        ("bart", {}, "a masked language model is needed here"),
+        ("gpt2", {}, "a masked language model is needed"),
+        ("bart", {}, "a masked language model is needed"),
     ],
 )
 def test_wrong_choices(folders, model, options, message):

@@ -355,9 +355,9 @@ def test_other_encoders_and_half_precision(folders, rows):
         ({"power": "two"}, "power 'two' is not a number"),
         ({"baselines": "released", "variant": "paper"}, "belong to variant='official' unchanged"),
         ({"baselines": {"lrm": 1.2}}, "baselines: lrm=1.2 is neither"),
-        ({"encoder": "gpt2"}, "a BERT-like encoder is needed here"),
-        ({"encoder": "bart"}, "a BERT-like encoder is needed here"),
-        ({"decoder": "bert"}, "a GPT-2-like decoder is needed here"),
+        ({"encoder": "gpt2"}, "a BERT-like encoder is needed"),
+        ({"encoder": "bart"}, "a BERT-like encoder is needed"),
+        ({"decoder": "bert"}, "a GPT-2-like decoder is needed"),
     ],
 )
 def test_wrong_choices(folders, options, message):

@@ -102,7 +102,7 @@ def test_a_model_whose_layers_wait_refuses_to_move(folders):  # noqa: F811
     metric = built("bartscore", folders)
     stream(frozen_models(metric), CPU, 0)
     assert metric.to("cpu") is metric
-    with pytest.raises(rewards.MetricInputError, match=r"bart' is spread over devices and cannot move"):
+    with pytest.raises(rewards.MetricInputError, match=r"bart' is distributed over devices and cannot move"):
         metric.to("meta")
 
 
