@@ -23,7 +23,7 @@ sys.path.remove(SCRIPTS)
 
 def test_operations_of_an_update_are_those_that_torch_counts() -> None:
     shape = {"d_kv": 6, "d_ff": 20, "num_decoder_layers": 3}
-    model = tiny(T5ForConditionalGeneration, 50, hidden=8, layers=2, heads=3, **shape).train()
+    model = tiny(T5ForConditionalGeneration, 50, hidden=8, layers=2, heads=3, dropout=0.1, **shape).train()
     sizes = cost_model.Architecture(8, 18, 20, 2, 3, 50, 0)
     work = cost_model.Work(rows=2, context=11, question=5)
     of_row = torch.tensor([0, 0, 1, 1])
