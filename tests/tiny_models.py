@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     BartForConditionalGeneration,
     BertLMHeadModel,
@@ -138,10 +138,12 @@ def tiny_t5(vocab_size: int, **sizes: Any) -> T5ForConditionalGeneration:
     return tiny(T5ForConditionalGeneration, vocab_size, **{"spread": 3.0, **special, **sizes})
 
 
-def pair_of_berts(vocab_size: int, **sizes: Any) -> EncoderDecoderModel:
-    """A BERT that encodes and one that decodes."""
-    decoder = tiny(BertLMHeadModel, vocab_size, is_decoder=True, add_cross_attention=True, **sizes)
-    return EncoderDecoderModel(encoder=tiny(BertModel, vocab_size, **sizes), decoder=decoder)
+def tiny_pair(vocab_size: int, decoder: type[PreTrainedModel] = BertLMHeadModel, **sizes: Any) -> EncoderDecoderModel:
+    """A BERT that encodes, and a model of another kind that decodes."""
+    return EncoderDecoderModel(
+        encoder=tiny(BertModel, vocab_size, **sizes),
+        decoder=tiny(decoder, vocab_size, is_decoder=True, add_cross_attention=True, **sizes),
+    ).eval()
 
 
 def save(folder: Path | str, tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> str:
@@ -172,11 +174,22 @@ def word_tokenizer(words: str, template: str = "<s> $A </s>") -> PreTrainedToken
 
 
 def piece_tokenizer(
-    vocabulary: Sequence[str] = (), text: Sequence[str] = (), *, size: int = 150, pairs: bool = True, **options: Any
+    vocabulary: Sequence[str] = (),
+    text: Sequence[str] = (),
+    *,
+    size: int = 150,
+    pairs: bool = True,
+    lowercase: bool = False,
+    **options: Any,
 ) -> PreTrainedTokenizerFast:
-    """Word pieces as BERT's: those of `vocabulary`, or `size` pieces learned from `text`; `[CLS]` and `[SEP]`."""
+    """Word pieces as BERT's: those of `vocabulary`, or `size` pieces learned from `text`.
+
+    With `pairs`, `[CLS]` and `[SEP]` are added to one text or two.
+    """
     known = {piece: index for index, piece in enumerate([*PIECE_SPECIALS, *vocabulary])} if vocabulary else None
     tokenizer = Tokenizer(models.WordPiece(known, unk_token="[UNK]"))
+    if lowercase:
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     if not vocabulary:

@@ -1,4 +1,4 @@
-"""Our beam search against `generate`: the same beams with the same log-probabilities, of many random small models."""
+"""The beam search finds the same beams with the same log-probabilities as `generate`, for many small random models."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,33 +7,20 @@ import pytest
 import torch
 from torch import Tensor
 from transformers import (
-    BartConfig,
     BartForConditionalGeneration,
-    BertConfig,
-    BlenderbotConfig,
+    BertLMHeadModel,
     BlenderbotForConditionalGeneration,
-    BlenderbotSmallConfig,
     BlenderbotSmallForConditionalGeneration,
-    EncoderDecoderConfig,
-    EncoderDecoderModel,
-    GPT2Config,
-    LEDConfig,
+    GPT2LMHeadModel,
     LEDForConditionalGeneration,
-    M2M100Config,
     M2M100ForConditionalGeneration,
-    MarianConfig,
     MarianMTModel,
-    MBartConfig,
     MBartForConditionalGeneration,
-    MT5Config,
     MT5ForConditionalGeneration,
-    PegasusConfig,
     PegasusForConditionalGeneration,
     PreTrainedModel,
-    RobertaConfig,
-    T5Config,
+    RobertaForCausalLM,
     T5ForConditionalGeneration,
-    UMT5Config,
     UMT5ForConditionalGeneration,
 )
 from transformers.modeling_outputs import BaseModelOutput
@@ -42,78 +29,47 @@ from rl_qg.generation import beam_search as module
 from rl_qg.generation.beam_search import DECODERS, FAMILIES, beam_search, share_passages
 from rl_qg.generation.decoding import SpecialTokens
 from rl_qg.generation.generator import beam_options
+from tests.tiny_models import tiny, tiny_pair
 
 VOCABULARY, START, PAD, END = 40, 0, 1, 2
 LENGTHS = (9, 3, 7, 1, 8)
 SPECIAL: dict[str, Any] = {"pad_token_id": PAD, "eos_token_id": END, "decoder_start_token_id": START}
-BART: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "d_model": 16,
-    "encoder_layers": 1,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 32,
-    "decoder_ffn_dim": 32,
-    "max_position_embeddings": 64,
-    "init_std": 0.4,
-    "forced_eos_token_id": None,
-    **SPECIAL,
+BART: dict[str, Any] = {"decoder_layers": 2, "spread": 0.4, "forced_eos_token_id": None, **SPECIAL}
+T5: dict[str, Any] = {"layers": 2, "spread": 1.5, **SPECIAL}
+KINDS: dict[str, tuple[type[PreTrainedModel], dict[str, Any]]] = {
+    "bart": (BartForConditionalGeneration, BART),
+    "blenderbot": (BlenderbotForConditionalGeneration, BART),
+    "blenderbot-small": (BlenderbotSmallForConditionalGeneration, BART),
+    "m2m_100": (M2M100ForConditionalGeneration, BART),
+    "marian": (MarianMTModel, BART),
+    "mbart": (MBartForConditionalGeneration, BART),
+    "mt5": (MT5ForConditionalGeneration, T5),
+    "pegasus": (PegasusForConditionalGeneration, BART),
+    "t5": (T5ForConditionalGeneration, T5),
+    "umt5": (UMT5ForConditionalGeneration, T5),
 }
-T5: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "d_model": 16,
-    "d_kv": 8,
-    "d_ff": 32,
-    "num_layers": 2,
-    "num_heads": 2,
-    "initializer_factor": 1.5,
-    **SPECIAL,
-}
-BERT: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "initializer_range": 0.4,
-    "max_position_embeddings": 64,
-    "pad_token_id": PAD,
-}
-GPT2: dict[str, Any] = {"vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}
-AS_DECODER = {"is_decoder": True, "add_cross_attention": True}
+DECODERS_OF_PAIRS = {"bert": BertLMHeadModel, "gpt2": GPT2LMHeadModel, "roberta": RobertaForCausalLM}
 
 
-def pair(decoder: Any) -> PreTrainedModel:
-    model = EncoderDecoderModel(EncoderDecoderConfig.from_encoder_decoder_configs(BertConfig(**BERT), decoder))
+def pair(decoder: type[PreTrainedModel], seed: int) -> PreTrainedModel:
+    model = tiny_pair(VOCABULARY, decoder, layers=2, spread=0.4, pad_token_id=PAD, seed=seed)
     for name, value in SPECIAL.items():
         setattr(model.generation_config, name, value)
     return model
 
 
-MODELS: dict[str, Callable[[], PreTrainedModel]] = {
-    "bart": lambda: BartForConditionalGeneration(BartConfig(**BART)),
-    "blenderbot": lambda: BlenderbotForConditionalGeneration(BlenderbotConfig(**BART)),
-    "blenderbot-small": lambda: BlenderbotSmallForConditionalGeneration(BlenderbotSmallConfig(**BART)),
-    "m2m_100": lambda: M2M100ForConditionalGeneration(M2M100Config(**BART)),
-    "marian": lambda: MarianMTModel(MarianConfig(**BART)),
-    "mbart": lambda: MBartForConditionalGeneration(MBartConfig(**BART)),
-    "mt5": lambda: MT5ForConditionalGeneration(MT5Config(**T5)),
-    "pegasus": lambda: PegasusForConditionalGeneration(PegasusConfig(**BART)),
-    "t5": lambda: T5ForConditionalGeneration(T5Config(**T5)),
-    "umt5": lambda: UMT5ForConditionalGeneration(UMT5Config(**T5)),
+MODELS: dict[str, Callable[[int], PreTrainedModel]] = {
+    name: lambda seed, kind=kind, sizes=sizes: tiny(kind, VOCABULARY, seed=seed, **sizes)
+    for name, (kind, sizes) in KINDS.items()
 }
-PAIRS: dict[str, Callable[[], PreTrainedModel]] = {
-    "bert": lambda: pair(BertConfig(**BERT, **AS_DECODER)),
-    "gpt2": lambda: pair(GPT2Config(**GPT2, initializer_range=0.4, **AS_DECODER)),
-    "roberta": lambda: pair(RobertaConfig(**BERT, **AS_DECODER)),
+PAIRS: dict[str, Callable[[int], PreTrainedModel]] = {
+    name: lambda seed, kind=kind: pair(kind, seed) for name, kind in DECODERS_OF_PAIRS.items()
 }
 
 
-def build(make: Callable[[], PreTrainedModel], seed: int, end: float) -> PreTrainedModel:
-    """A model with random weights, whose end token's logit is raised by `end`: questions end at different lengths."""
-    torch.manual_seed(seed)
-    model = make().eval()
+def build(make: Callable[[int], PreTrainedModel], seed: int, end: float) -> PreTrainedModel:
+    """A model with random weights. `end` is added to the logit of the end token, so questions differ in length."""
+    model = make(seed)
 
     def raised(_: Any, __: Any, output: Any) -> Any:
         output.logits[..., END] += end
@@ -154,7 +110,7 @@ def lengths(tokens: Tensor) -> list[int]:
 
 @pytest.mark.parametrize("name", [*MODELS, *PAIRS])
 def test_the_beams_are_those_of_generate(name: str) -> None:
-    """Nothing is left out for being a tie: the scores of these random models are further apart than rounding."""
+    """There are no ties: the scores of these random models differ by more than rounding errors."""
     make, seen = {**MODELS, **PAIRS}[name], set()
     for seed, (beams, longest, end) in enumerate([(8, 7, 1.0), (2, 12, 3.0), (5, 20, 2.0), (3, 1, 0.0), (4, 18, 3.5)]):
         model = build(make, seed, end)
@@ -165,35 +121,35 @@ def test_the_beams_are_those_of_generate(name: str) -> None:
         assert found.tokens.equal(tokens), (seed, beams, longest)
         torch.testing.assert_close(found.logprobs, logprobs, rtol=1e-5, atol=1e-4)
         seen |= set(lengths(tokens))
-    assert len(seen) > 4  # the searches ended early, late and not at all
+    assert len(seen) > 4  # some searches end early, some late, some at the maximum length
 
 
-def test_every_family_that_shares_passages_is_compared() -> None:
+def test_every_supported_model_family_is_compared() -> None:
     assert set(MODELS) == FAMILIES and set(PAIRS) == DECODERS
 
 
-@pytest.mark.parametrize("share", [0.0, 0.75, 1.0])
-def test_a_context_is_searched_as_if_it_were_alone(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whenever the contexts that are done leave the batch: never, now and then, at once."""
-    monkeypatch.setattr(module, "COMPACT_BELOW", share)
+@pytest.mark.parametrize("fraction", [0.0, 0.75, 1.0])
+def test_a_search_does_not_depend_on_the_other_contexts(fraction: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finished contexts leave the batch never, sometimes or at once."""
+    monkeypatch.setattr(module, "COMPACT_BELOW", fraction)
     model = build(MODELS["bart"], 0, 3.0)
     states, mask = encoded(model, 0)
     assert share_passages(model)
     sizes: list[int] = []
     model.register_forward_pre_hook(lambda _, __, given: sizes.append(len(given["attention_mask"])), with_kwargs=True)
     together = beam_search(model, states, mask, 4, 30)
-    assert (min(sizes) == len(LENGTHS)) == (share == 0)
+    assert (min(sizes) == len(LENGTHS)) == (fraction == 0)
     for row, length in enumerate(LENGTHS):
         alone = beam_search(model, states[row : row + 1, :length], mask[row : row + 1, :length], 4, 30)
-        own = slice(4 * row, 4 * row + 4)
+        rows = slice(4 * row, 4 * row + 4)
         width = alone.tokens.shape[1]
-        assert together.tokens[own, :width].equal(alone.tokens)
-        assert (together.tokens[own, width:] == PAD).all()
-        torch.testing.assert_close(together.logprobs[own], alone.logprobs, rtol=1e-5, atol=1e-5)
+        assert together.tokens[rows, :width].equal(alone.tokens)
+        assert (together.tokens[rows, width:] == PAD).all()
+        torch.testing.assert_close(together.logprobs[rows], alone.logprobs, rtol=1e-5, atol=1e-5)
 
 
-def test_passages_are_kept_once_and_tokens_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the decoder holds of a context grows neither with its beams nor with their moves."""
+def test_passages_are_stored_once_and_stored_tokens_are_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of the cross attention does not grow with the number of beams."""
     caches: list[Any] = []
     original = module.EncoderDecoderCache
 
@@ -213,13 +169,13 @@ def test_passages_are_kept_once_and_tokens_stay_where_they_are(monkeypatch: pyte
     assert all(written[-1][:, :, : keys.shape[2]].equal(keys) for keys in written)
 
 
-def test_log_probabilities_do_not_add_up_the_errors_of_a_log_softmax() -> None:
-    """One likely token among 30,000 rare ones: a float32 sum over them is rounded one way at every step."""
+def test_log_probabilities_do_not_accumulate_rounding_errors() -> None:
+    """One likely token among 30,000 rare ones: the float32 sum over them has the same rounding error at every step."""
     logits = torch.zeros(30_000)
     logits[7], logits[8] = 8.0, 4.0
     exact = logits.double().log_softmax(0)
     drift = (logits.log_softmax(0)[7] - exact[7]).abs()
-    assert 30 * drift > 1e-4  # else this test says nothing
+    assert 30 * drift > 1e-4  # otherwise this test would show nothing
     search = module._Search(1, 2, 30, SpecialTokens(START, END, PAD), logits.device)
     for rows in [1] + 29 * [2]:
         search.step(logits.repeat(rows, 1))
@@ -229,16 +185,14 @@ def test_log_probabilities_do_not_add_up_the_errors_of_a_log_softmax() -> None:
     assert found.tokens[0].tolist() == 30 * [7]
 
 
-def test_other_models_are_left_to_the_library() -> None:
-    sizes: dict[str, Any] = {"d_model": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    led = LEDForConditionalGeneration(LEDConfig(vocab_size=VOCABULARY, encoder_layers=1, decoder_layers=1, **sizes))
-    assert not share_passages(led)
-    eager = MODELS["bart"]()
+def test_models_that_are_not_supported_stay_unchanged() -> None:
+    assert not share_passages(tiny(LEDForConditionalGeneration, VOCABULARY))
+    eager = MODELS["bart"](0)
     eager.set_attn_implementation("eager")
     assert not share_passages(eager) and eager.config._attn_implementation == "eager"
 
 
-def test_what_else_the_model_does_stays_as_it_was() -> None:
+def test_generate_of_a_prepared_model_gives_the_same_results() -> None:
     model = build(MODELS["t5"], 0, 0.0)
     states, mask = encoded(model, 0)
     before = by_the_library(model, states, mask, 3, 8)

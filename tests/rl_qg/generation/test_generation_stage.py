@@ -24,7 +24,7 @@ from rl_qg.runtime.json_files import read_json, write_json
 from rl_qg.settings import GenerateSettings, Settings
 from tests.full_disk import room_for
 from tests.questions import example
-from tests.tiny_models import tiny_bart, tiny_t5, word_tokenizer
+from tests.tiny_models import tiny, tiny_bart, tiny_t5, word_tokenizer
 
 WORDS = " ".join(f"w{k}" for k in range(20))
 BEAMS = GenerateSettings(num_beams=3, max_new_tokens=6, batch_size=2)
@@ -345,10 +345,10 @@ def test_memory_holds_no_more_examples_than_a_window_and_a_round(
 def test_an_error_names_a_folder_without_a_seq2seq_model(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no model folder"):
         load_seq2seq(str(tmp_path))
-    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers import GPT2LMHeadModel
 
     tokenizer = word_tokenizer(WORDS)
-    GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=len(tokenizer))).save_pretrained(tmp_path)
+    tiny(GPT2LMHeadModel, len(tokenizer)).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(InputError, match="a gpt2 model is no seq2seq model"):
         load_seq2seq(str(tmp_path))

@@ -1,4 +1,4 @@
-"""A causal generator at inference behaves as an encoder-decoder does."""
+"""A causal generator at inference has the same behaviour as an encoder-decoder."""
 
 from collections import Counter
 from dataclasses import replace
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import scipy.stats
 import torch
-from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
+from transformers import BertForMaskedLM, GPT2LMHeadModel
 
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.decoding import DecodingRules, uniform_draws
@@ -15,7 +15,7 @@ from rl_qg.generation.generator import QuestionGenerator
 from rl_qg.generation.loading import load_causal, load_generator
 from rl_qg.runtime.errors import InputError
 from tests.questions import example
-from tests.tiny_models import tiny_bart, word_tokenizer
+from tests.tiny_models import tiny, tiny_bart, word_tokenizer
 
 WORDS = " ".join(f"w{k}" for k in range(20)) + " Question:"
 
@@ -25,11 +25,8 @@ def generator(tmp_path_factory: pytest.TempPathFactory) -> QuestionGenerator:
     folder = tmp_path_factory.mktemp("gpt2")
     tokenizer = word_tokenizer(WORDS, "$A")
     tokenizer.pad_token = None
-    torch.manual_seed(0)
-    config = GPT2Config(vocab_size=len(tokenizer), n_embd=16, n_layer=1, n_head=2, n_positions=64)
-    config.initializer_range = 0.5
-    model = GPT2LMHeadModel(config)
-    model.generation_config.no_repeat_ngram_size = 1  # a rule that a checkpoint may ship, which must not act here
+    model = tiny(GPT2LMHeadModel, len(tokenizer), spread=0.5)
+    model.generation_config.no_repeat_ngram_size = 1  # checkpoints may ship such rules; they must have no effect
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return QuestionGenerator(folder, device=torch.device("cpu"))
@@ -62,14 +59,16 @@ def slow_logprob(generator: QuestionGenerator, item: QAExample, tokens: list[int
     return sum(float(logits[len(ids) - 1 + at, token]) for at, token in enumerate(tokens))
 
 
-def test_greedy_in_a_batch_is_greedy_alone(generator: QuestionGenerator) -> None:
-    expected = [generator.tokenizer.decode(slow_greedy(generator, item, 6), skip_special_tokens=True) for item in data()]
+def test_greedy_questions_do_not_depend_on_the_batch(generator: QuestionGenerator) -> None:
+    expected = [
+        generator.tokenizer.decode(slow_greedy(generator, item, 6), skip_special_tokens=True) for item in data()
+    ]
     assert generator.greedy(data(), max_new_tokens=6) == [text.strip() for text in expected]
     assert any(expected)
 
 
 @pytest.mark.parametrize("top_p", [None, 1.0])
-def test_candidates_come_with_the_log_probability_of_their_tokens(
+def test_the_logprob_of_a_candidate_is_the_sum_over_its_tokens(
     generator: QuestionGenerator, top_p: float | None
 ) -> None:
     seen: list[torch.Tensor] = []
@@ -92,7 +91,7 @@ def questions(generator: QuestionGenerator, items: list[QAExample], count: int, 
     return [[candidate.question for candidate in group] for group in groups]
 
 
-def test_samples_are_those_of_the_example_and_the_seed(generator: QuestionGenerator) -> None:
+def test_samples_depend_on_the_example_and_the_seed_alone(generator: QuestionGenerator) -> None:
     together = questions(generator, data(), 5)
     assert together == [questions(generator, [item], 5)[0] for item in data()]
     assert together[::-1] == questions(generator, data()[::-1], 5)
@@ -106,7 +105,7 @@ def test_samples_are_those_of_the_example_and_the_seed(generator: QuestionGenera
 def slow_distribution(
     generator: QuestionGenerator, item: QAExample, top_p: float, temperature: float
 ) -> dict[int, float]:
-    """Probability of each first token: the most likely ones that together reach `top_p`."""
+    """Probability of each first token in the nucleus of `top_p`."""
     ids = prompt_ids(generator, item)
     chances = (generator.model(input_ids=torch.tensor([ids])).logits[0, -1] / temperature).softmax(-1).tolist()
     kept: dict[int, float] = {}
@@ -120,7 +119,7 @@ def slow_distribution(
 def test_samples_of_a_causal_model_have_its_distribution(
     generator: QuestionGenerator, top_p: float, temperature: float
 ) -> None:
-    """First tokens of 4,000 samples against probabilities worked out without `generate` (chi-square)."""
+    """First tokens of 4,000 samples against probabilities computed without `generate` (chi-square test)."""
     count, (item,) = 4000, data(1)
     draws = uniform_draws([item.id], count, 1, seed=0, step=0)
     rules = DecodingRules(1, top_p=top_p, temperature=temperature)
@@ -133,11 +132,11 @@ def test_samples_of_a_causal_model_have_its_distribution(
     wanted = [*(count * chance for chance in frequent.values()), count * (1 - sum(frequent.values()))]
     cells = [pair for pair in zip(observed, wanted, strict=True) if pair[1] > 1e-6]
     assert scipy.stats.chisquare(*zip(*cells, strict=True)).pvalue > 1e-3
-    other = slow_distribution(generator, item, 1.0, 0.7)  # the same test tells another distribution
+    other = slow_distribution(generator, item, 1.0, 0.7)  # the test detects another distribution
     assert scipy.stats.chisquare([seen[t] for t in other], [count * p for p in other.values()]).pvalue < 1e-6
 
 
-def test_the_class_is_chosen_by_the_config(generator: QuestionGenerator, tmp_path: Path) -> None:
+def test_the_kind_of_model_is_chosen_by_the_config(generator: QuestionGenerator, tmp_path: Path) -> None:
     tokenizer = word_tokenizer(WORDS)
     tokenizer.save_pretrained(tmp_path)
     tiny_bart(len(tokenizer)).save_pretrained(tmp_path)
@@ -146,15 +145,14 @@ def test_the_class_is_chosen_by_the_config(generator: QuestionGenerator, tmp_pat
     assert QuestionGenerator(tmp_path, device=torch.device("cpu")).encoder.prompt.separator == ""
 
 
-def test_a_model_that_only_fills_masks_or_never_ends_is_refused(tmp_path: Path) -> None:
+def test_masked_language_models_and_tokenizers_without_end_token_are_refused(tmp_path: Path) -> None:
     tokenizer = word_tokenizer(WORDS)
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
-    BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(tmp_path)
+    tiny(BertForMaskedLM, len(tokenizer)).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(InputError, match="a bert model is no causal model; name one such as gpt2"):
         load_causal(str(tmp_path))
     tokenizer.eos_token = None
-    GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=len(tokenizer))).save_pretrained(tmp_path)
+    tiny(GPT2LMHeadModel, len(tokenizer)).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(InputError, match="its tokenizer has no end token"):
         load_causal(str(tmp_path))

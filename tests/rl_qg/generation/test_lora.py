@@ -19,7 +19,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.settings import PeftSettings
 from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.trainer import SelfCriticalTrainer
-from tests.rl_qg.training.test_trainer import WORDS, data, lines, trainer
+from tests.rl_qg.training.word_task import WORDS, data, lines, trainer
 from tests.tiny_models import tiny, tiny_bart, tiny_pair, tiny_t5, word_tokenizer
 
 pytest.importorskip("peft")

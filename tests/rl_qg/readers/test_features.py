@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import processors
 from transformers import PreTrainedTokenizerFast
 
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.readers.features import WindowCollator, Windows, best_answers, encode
 from rl_qg.runtime.errors import InputError
+from tests.tiny_models import byte_tokenizer, piece_tokenizer
 
 TEXT = (
     "The red fox ran from Paris to Łódź in 1901 . Who saw it ? A café in 東京 sells 🦊🦊 soup for three coins , "
@@ -19,40 +20,22 @@ TEXT = (
 )
 
 
+# No emoji in the vocabularies: the reader has to point at unknown tokens too.
+KNOWN = [TEXT.replace("🦊", "")]
+
+
 def wordpiece(**options) -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    # No emoji in the vocabulary: the reader has to point at unknown tokens too.
-    known = TEXT.replace("🦊", "")
-    tokenizer.train_from_iterator(
-        [known], trainers.WordPieceTrainer(vocab_size=200, special_tokens=special, show_progress=False)
-    )
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names, **options)
+    return piece_tokenizer(text=KNOWN, size=200, lowercase=True, **options)
 
 
 def byte_level(**options) -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    special = ["<s>", "<pad>", "</s>"]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator([TEXT.replace("🦊", "")], trainer)
+    roles = {"cls_token": "<s>", "pad_token": "<pad>", "sep_token": "</s>"}
+    tokenizer = byte_tokenizer(KNOWN, roles, size=300, **options)
     # As RoBERTa's: the space before a word is part of its token but not of its offsets.
-    tokenizer.post_processor = processors.RobertaProcessing(
+    tokenizer.backend_tokenizer.post_processor = processors.RobertaProcessing(
         sep=("</s>", 2), cls_token=("<s>", 0), add_prefix_space=False
     )
-    names = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>"}
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names, **options)
+    return tokenizer
 
 
 TOKENIZERS = {"wordpiece": wordpiece, "byte_level": byte_level}
@@ -188,7 +171,7 @@ def test_a_window_without_room_for_a_question_is_refused(tokenizer) -> None:
         encode([example(TEXT, "fox")], tokenizer, max_length=24, doc_stride=23, token_types=False)
 
 
-def test_a_passage_that_no_token_is_left_of_gets_an_empty_answer() -> None:
+def test_a_passage_without_tokens_gets_an_empty_answer() -> None:
     item = QAExample("q", "t", "\u200d", "who ?", ())
     windows = one_window(item, wordpiece())
     logits = np.ones((1, windows.lengths[0]))
@@ -235,7 +218,7 @@ def slow_answers(windows, examples, start_logits, end_logits, *, n_best, max_ans
     """Every pair of every window, one after the other."""
     answers = {}
     for number, item in enumerate(examples):
-        found: list[tuple[float, str]] = []
+        candidates: list[tuple[float, str]] = []
         for window in range(len(windows)):
             if windows.examples[window] != number:
                 continue
@@ -248,8 +231,8 @@ def slow_answers(windows, examples, start_logits, end_logits, *, n_best, max_ans
                         base = windows.bounds[window]
                         span = slice(windows.offsets[base + start][0], windows.offsets[base + end][1])
                         score = start_logits[window][start] + end_logits[window][end]
-                        found.append((score, item.context[span]))
-        answers[item.id] = max(found, key=lambda pair: pair[0])[1] if found else ""
+                        candidates.append((score, item.context[span]))
+        answers[item.id] = max(candidates, key=lambda pair: pair[0])[1] if candidates else ""
     return answers
 
 
@@ -294,7 +277,7 @@ def test_the_sizes_of_chunks_do_not_matter(monkeypatch) -> None:
     assert whole[1] == sorted(whole[1]) and set(whole[1]) == set(range(8)) and len(whole[1]) > 8
 
 
-def test_spans_lie_in_the_passage_and_in_the_right_order() -> None:
+def test_spans_are_in_the_passage_and_in_the_right_order() -> None:
     item = example("red fox ran", "fox", "red fox ran")
     windows = one_window(item, wordpiece())
     first, last = windows.contexts[0]

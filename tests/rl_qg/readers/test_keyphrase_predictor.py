@@ -41,25 +41,25 @@ SENTENCES = "Ida Koll built it. The mill stands on the Esk!  It burned in 1204, 
     ],
 )
 def test_the_sentence_of_an_answer(answer: str, text: str) -> None:
-    found = answered_sentence(example(SENTENCES, answer, "?"))
-    assert found.text == text
-    assert found.text[found.start : found.end] == answer
+    evaluated = answered_sentence(example(SENTENCES, answer, "?"))
+    assert evaluated.text == text
+    assert evaluated.text[evaluated.start : evaluated.end] == answer
 
 
 WORDS = st.lists(st.sampled_from(["fox", "ran.", "The", "sea", "is", "blue!", "old", "horse", "?"]), min_size=1)
 
 
 @given(WORDS, st.data())
-def test_any_answer_stands_in_its_sentence(words: list[str], data: st.DataObject) -> None:
+def test_any_answer_is_in_its_sentence(words: list[str], data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(words) - 1))
     last = data.draw(st.integers(first, len(words) - 1))
     context, answer = " ".join(words), " ".join(words[first : last + 1])
     start = len(" ".join(words[:first])) + (first > 0)
-    found = answered_sentence(QAExample("x", "", context, "?", (Answer(answer, start),)))
-    assert found.text in context and found.text[found.start : found.end] == answer
+    evaluated = answered_sentence(QAExample("x", "", context, "?", (Answer(answer, start),)))
+    assert evaluated.text in context and evaluated.text[evaluated.start : evaluated.end] == answer
 
 
-def test_labels_worked_by_hand_and_what_is_left_out() -> None:
+def test_labels_by_hand_and_examples_left_out() -> None:
     tokenizer = toy_tokenizer()
     context = "the old horse saw paris"
     rows = [
@@ -69,7 +69,7 @@ def test_labels_worked_by_hand_and_what_is_left_out() -> None:
     ]
     items = KeyphraseItems(rows, tokenizer, max_length=7)
     assert (len(items), items.without_question, items.without_answer) == (1, 1, 1)
-    # [CLS] [SEP] the old horse saw [SEP]: the sentence keeps its four tokens, the question what room is left
+    # [CLS] [SEP] the old horse saw [SEP]: the sentence keeps its four tokens, the question gets the room that is left
     assert tokenizer.convert_ids_to_tokens(items[0]["input_ids"]) == "[CLS] [SEP] the old horse saw [SEP]".split()
     assert items[0]["labels"] == [IGNORED, IGNORED, OTHER, KEYPHRASE, KEYPHRASE, OTHER, IGNORED]
     assert items[0]["token_type_ids"] == [1, 0, 1, 1, 1, 1, 1]  # the released code's segments
@@ -81,7 +81,7 @@ def test_labels_worked_by_hand_and_what_is_left_out() -> None:
         OTHER,
         OTHER,
         IGNORED,
-    ]  # a ( a ) !: what touches it is not it
+    ]  # a ( a ) !: only the tokens of the answer
     whole = KeyphraseItems(rows, tokenizer, max_length=32)
     assert (len(whole), whole.without_answer) == (2, 0)
     tokens = tokenizer.convert_ids_to_tokens(whole[1]["input_ids"])
@@ -153,11 +153,11 @@ def trained(encoders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_it_learns_which_words_answer_the_question(trained: Path) -> None:
-    found = json.loads((trained / "kpqa_metrics.json").read_text())
-    assert found["f1"] > 0.9 and found["precision"] > 0.9 and found["recall"] > 0.9
-    tokens = found["tokens"]
-    assert found["f1"] == pytest.approx(2 * tokens["both"] / (tokens["keyphrase"] + tokens["predicted"]))
-    assert found["examples"]["validation"] == {"used": 40, "without_question": 0, "without_answer": 0}
+    evaluated = json.loads((trained / "kpqa_metrics.json").read_text())
+    assert evaluated["f1"] > 0.9 and evaluated["precision"] > 0.9 and evaluated["recall"] > 0.9
+    tokens = evaluated["tokens"]
+    assert evaluated["f1"] == pytest.approx(2 * tokens["both"] / (tokens["keyphrase"] + tokens["predicted"]))
+    assert evaluated["examples"]["validation"] == {"used": 40, "without_question": 0, "without_answer": 0}
     assert not list(trained.glob("checkpoint-*")) and not (trained / "model.part").exists()
 
 
@@ -180,10 +180,10 @@ def test_without_the_question_it_learns_what_answers_look_like(encoders: dict[st
         animals = [row for row in toy(300, 1) if "animal" in row.question]
         rows = [replace(row, question="" if at % 3 else question) for at, row in enumerate(animals)]
         alone = settings(encoders["bert"], max_steps=steps, question=False)
-        found = train_predictor(rows, rows[:40], settings=alone, output_dir=tmp_path / name, seed=3, use_cpu=True)
-        assert found["examples"]["train"] == {"used": len(rows), "without_question": 0, "without_answer": 0}
+        evaluated = train_predictor(rows, rows[:40], settings=alone, output_dir=tmp_path / name, seed=3, use_cpu=True)
+        assert evaluated["examples"]["train"] == {"used": len(rows), "without_question": 0, "without_answer": 0}
         if steps > 3:
-            assert found["f1"] > 0.9
+            assert evaluated["f1"] > 0.9
         return (tmp_path / name / "model.safetensors").read_bytes()
 
     assert train("one", "which animal ?", 3) == train("other", "where ?", 3)
@@ -223,7 +223,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(
     assert (tmp_path / "stopped" / "kpqa_metrics.json").read_text() == before
 
 
-def test_what_cannot_be_trained_is_one_line(encoders: dict[str, Path], tmp_path: Path) -> None:
+def test_unusable_examples_and_settings_are_one_line(encoders: dict[str, Path], tmp_path: Path) -> None:
     def fault(train: list[QAExample], **changes: object) -> str:
         with pytest.raises(InputError) as error:
             chosen = settings(encoders["bert"], **changes)
@@ -250,28 +250,28 @@ def test_the_command_trains_and_its_folder_is_a_reward(encoders: dict[str, Path]
     record = json.loads((tmp_path / "kpqa" / "run.json").read_text())
     assert len(record["data"]) == 2
     dev = toy(8, 2)  # a word a token, a sentence a passage: what the file counts can be counted by words
-    told = KPQA(str(tmp_path / "kpqa"), "bleu1").score(
+    metric = KPQA(str(tmp_path / "kpqa"), "bleu1").score(
         [row.context for row in dev], [row.question for row in dev], references=[["the"]] * len(dev)
     )
-    said = [[weight >= 0.5 for weight in weights] for weights in told.parts["weights"]]
+    weighted = [[weight >= 0.5 for weight in weights] for weights in metric.parts["weights"]]
     firsts = [len(row.context[: row.answers[0].start].split()) for row in dev]
-    meant = [
+    marked = [
         set(range(first, first + len(row.answers[0].text.split()))) for first, row in zip(firsts, dev, strict=True)
     ]
-    found = json.loads((tmp_path / "kpqa" / "kpqa_metrics.json").read_text())
-    both = sum(row[place] for row, places in zip(said, meant, strict=True) for place in places)
-    counts = {"all": sum(map(len, said)), "keyphrase": sum(map(len, meant)), "predicted": sum(map(sum, said))}
-    assert found["tokens"] == {**counts, "both": both}
+    evaluated = json.loads((tmp_path / "kpqa" / "kpqa_metrics.json").read_text())
+    both = sum(row[token] for row, indices in zip(weighted, marked, strict=True) for token in indices)
+    counts = {"all": sum(map(len, weighted)), "keyphrase": sum(map(len, marked)), "predicted": sum(map(sum, weighted))}
+    assert evaluated["tokens"] == {**counts, "both": both}
     assert counts["predicted"] not in (0, counts["keyphrase"])
-    assert found["precision"] == pytest.approx(both / counts["predicted"])
-    assert found["recall"] == pytest.approx(both / counts["keyphrase"])
+    assert evaluated["precision"] == pytest.approx(both / counts["predicted"])
+    assert evaluated["recall"] == pytest.approx(both / counts["keyphrase"])
     with pytest.raises(InputError, match="other settings"):
         run_command("train-kpqa", [*arguments, "learning_rate=1e-3"])
     with pytest.raises(InputError, match=r"other settings \(train_kpqa\.question: True -> False\)"):
         run_command("train-kpqa", [*arguments, "question=false"])
     run_command("train-kpqa", [*arguments, "question=false", f"output_dir={tmp_path / 'alone'}"])
-    said_of = {name: json.loads((tmp_path / name / "config.json").read_text()) for name in ("kpqa", "alone")}
-    assert {name: config["reads_question"] for name, config in said_of.items()} == {"kpqa": True, "alone": False}
+    configs = {name: json.loads((tmp_path / name / "config.json").read_text()) for name in ("kpqa", "alone")}
+    assert {name: config["reads_question"] for name, config in configs.items()} == {"kpqa": True, "alone": False}
     answers = [{"question": "the fox", "context": "which animal ?", "references": ["the old fox", "a fox"]}]
     (tmp_path / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in answers))
     scored = tmp_path / "scored.jsonl"

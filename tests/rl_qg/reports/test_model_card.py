@@ -23,7 +23,7 @@ from rl_qg.reports.model_card import final_model, is_on_hub, shown, write_model_
 from rl_qg.settings import PeftSettings, Settings
 from rl_qg.training import stages as stage
 from tests.questions import example
-from tests.rl_qg.training.test_trainer import WordReward, data
+from tests.rl_qg.training.word_task import WordReward, data
 from tests.tiny_models import tiny, tiny_bart, tiny_t5, word_tokenizer
 
 PASSAGE, ANSWER = "The old bridge was built by Paula Klein in 1874.", "Paula Klein"

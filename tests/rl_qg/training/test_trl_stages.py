@@ -1,4 +1,4 @@
-"""Causal generators: TRL learns what our rewards want, resumes, and refuses what it cannot do."""
+"""Causal generators trained by TRL: rewards are learned, runs resume, and settings without meaning are refused."""
 
 import importlib.util
 import json
@@ -36,14 +36,14 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def tiny_gpt2(folder: Path, *, dropout: float = 0.0, seed: int = 0) -> str:
     tokenizer = word_tokenizer(WORDS, template="$A")
-    tokenizer.pad_token = None  # as GPT-2's
+    tokenizer.pad_token = None  # like the tokenizer of GPT-2
     special = {"bos_token_id": 0, "eos_token_id": 2}
     model = tiny(GPT2LMHeadModel, len(tokenizer), hidden=32, spread=0.2, dropout=dropout, seed=seed, **special)
     return save(folder, tokenizer, model)
 
 
 def data(count: int) -> list[QAExample]:
-    """Two gold questions in three are `w1 w1`; passages differ in length."""
+    """Two thirds of the gold questions are `w1 w1`; passages differ in length."""
     return [
         example(
             " ".join(f"w{(k + j) % 20}" for j in range(3 + k % 6)),
@@ -56,7 +56,7 @@ def data(count: int) -> list[QAExample]:
 
 
 class WordReward:
-    """1 for every `w3` among the first two words, so the best question is known. Only `score`: no reward of TRL's."""
+    """1 for every `w3` among the first two words: the best question is `w3 w3`. It has only `score`."""
 
     def score(self, questions: Any, contexts: Any, *, answers: Any = None, references: Any = None) -> Any:
         assert len(questions) == len(contexts) == len(answers) == len(references)
@@ -96,7 +96,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("algorithm", ["rloo", "grpo"])
-def test_both_stages_leave_the_files_of_a_run(tmp_path: Path, start: str, algorithm: str) -> None:
+def test_both_stages_write_the_files_of_a_run(tmp_path: Path, start: str, algorithm: str) -> None:
     run = tmp_path / "run"
     chosen = settings(run, start, algorithm, kl_coefficient=0.01)
     assert train_causal(chosen, splits(), WordReward(), held_out=WordReward()) == run / "scst"
@@ -137,7 +137,7 @@ def test_a_reward_whose_best_question_is_known_is_learned(tmp_path: Path, start:
     assert all(text.split()[:2] == ["w3", "w3"] for text in policy.greedy(data(5), max_new_tokens=5))
 
 
-def test_cross_entropy_is_that_of_the_question_alone(tmp_path: Path, start: str) -> None:
+def test_cross_entropy_is_computed_on_the_question_only(tmp_path: Path, start: str) -> None:
     """The loss of the first update against plain forward passes, one example at a time."""
     chosen = replace(settings(tmp_path, start), stages="ce")
     chosen.training.batch_size = 4
@@ -157,7 +157,7 @@ def test_cross_entropy_is_that_of_the_question_alone(tmp_path: Path, start: str)
 
 
 class DiesAfter(WordReward):
-    """The process ends in the middle of a stage."""
+    """A reward that ends the process after a number of calls."""
 
     def __init__(self, calls: int) -> None:
         self.calls = calls
@@ -170,7 +170,7 @@ class DiesAfter(WordReward):
 
 
 @pytest.mark.parametrize("calls", [0, 9], ids=["in the first stage", "in the second epoch of the second"])
-def test_a_killed_run_ends_as_an_uninterrupted_one(tmp_path: Path, calls: int) -> None:
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, calls: int) -> None:
     path = tiny_gpt2(tmp_path / "start", dropout=0.1)
     weights, logged = [], []
     for name in ("whole", "killed"):
@@ -190,7 +190,7 @@ def test_a_killed_run_ends_as_an_uninterrupted_one(tmp_path: Path, calls: int) -
     assert logged[1] == logged[3]
 
 
-def test_a_finished_run_is_not_trained_again_and_one_stage_runs_alone(tmp_path: Path, start: str) -> None:
+def test_a_complete_run_is_not_trained_again_and_one_stage_runs_alone(tmp_path: Path, start: str) -> None:
     first = replace(settings(tmp_path / "ce", start), stages="ce")
     assert train_causal(first, splits(), None) == tmp_path / "ce" / "ce"
     assert train_causal(first, splits(), None) == tmp_path / "ce" / "ce"
@@ -211,8 +211,8 @@ def trainer(tmp_path: Path, start: str) -> Any:
     return CausalStage("scst", chosen, splits(), WordReward(), None)._trainer()
 
 
-def test_trl_scores_a_padded_prompt_as_it_was_generated_from(trainer: Any) -> None:
-    """GPT-2 counts positions; on the left of a batch stands padding."""
+def test_padding_does_not_change_the_positions_of_a_prompt(trainer: Any) -> None:
+    """GPT-2 has absolute positions, and batches are padded on the left."""
     model, encoder = trainer.model.eval(), trainer.encoder
     examples = data(6)
     batch = encoder.batch(examples)
@@ -229,24 +229,26 @@ def test_trl_scores_a_padded_prompt_as_it_was_generated_from(trainer: Any) -> No
             torch.testing.assert_close(found[row], expected, atol=1e-5, rtol=1e-5)
 
 
-def test_samples_come_from_the_policy_and_nobody_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TRL samples in training mode, so the second stage has no dropout; and it has no telemetry."""
+def test_dropout_and_telemetry_are_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRL samples in training mode, so with dropout the samples would not come from the policy."""
     import trl.trainer.base_trainer
 
     from rl_qg.training.trl_stages import CausalStage
 
-    told: list[Any] = []
+    sent: list[Any] = []
     monkeypatch.delenv("CI", raising=False)
-    monkeypatch.setattr(trl.trainer.base_trainer, "send_telemetry", lambda *args, **rest: told.append(rest))
+    monkeypatch.setattr(trl.trainer.base_trainer, "send_telemetry", lambda *args, **rest: sent.append(rest))
     chosen = replace(settings(tmp_path, tiny_gpt2(tmp_path / "start", dropout=0.5)), stages="scst")
     subject = CausalStage("scst", chosen, splits(), WordReward(), None)._trainer()
     ids = torch.arange(5, 15).unsqueeze(0)
     model = subject.model.train()
     assert torch.equal(model(input_ids=ids).logits, model(input_ids=ids).logits)
-    assert not told
+    assert not sent
 
 
-def test_what_fails_is_left_out_or_stops_the_run(tmp_path: Path, start: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_rewards_are_skipped_or_stop_the_run(
+    tmp_path: Path, start: str, caplog: pytest.LogCaptureFixture
+) -> None:
     class Partly(WordReward):
         def score(self, questions: Any, contexts: Any, **columns: Any) -> Any:
             if any("w1" in question for question in questions):
@@ -267,7 +269,7 @@ def test_what_fails_is_left_out_or_stops_the_run(tmp_path: Path, start: str, cap
         train_causal(stops, splits(8), Partly())
 
 
-def test_the_best_model_by_a_held_out_measure_is_kept(tmp_path: Path, start: str) -> None:
+def test_the_best_model_by_a_held_out_measure_is_saved(tmp_path: Path, start: str) -> None:
     chosen = replace(settings(tmp_path / "run", start, stop_on="loss", patience=1, epochs=50.0), stages="scst")
     chosen.training.eval_steps = 2
     train_causal(chosen, splits(8), WordReward())
@@ -281,14 +283,16 @@ def test_the_best_model_by_a_held_out_measure_is_kept(tmp_path: Path, start: str
 
 def mean_loss(policy: QuestionGenerator) -> float:
     """Cross-entropy per gold token, one plain forward pass each, averaged over the validation questions."""
-    found = []
+    losses = []
     for item in data(5):
         (source,), (target,) = policy.encoder.encode([item]), policy.encoder.targets([item])
         with torch.no_grad():
             logits = policy.model(input_ids=torch.tensor([source.ids + target])).logits[0].log_softmax(-1)
-        places = range(len(source.ids) - 1, len(source.ids) + len(target) - 1)
-        found.append(-sum(logits[at, token].item() for at, token in zip(places, target, strict=True)) / len(target))
-    return sum(found) / len(found)
+        positions = range(len(source.ids) - 1, len(source.ids) + len(target) - 1)
+        losses.append(
+            -sum(logits[at, token].item() for at, token in zip(positions, target, strict=True)) / len(target)
+        )
+    return sum(losses) / len(losses)
 
 
 @pytest.mark.parametrize(
@@ -309,14 +313,16 @@ def mean_loss(policy: QuestionGenerator) -> float:
         ("grpo", {"stop_on": "held_out"}, "there is no held-out reward"),
     ],
 )
-def test_settings_that_cannot_be_honoured_are_named(algorithm: str, scst: dict[str, Any], message: str) -> None:
+def test_settings_without_meaning_for_the_algorithm_are_named(
+    algorithm: str, scst: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InputError, match=message) as error:
         check_algorithm(settings(Path("run"), "x", algorithm, **scst))
     assert "\n" not in str(error.value)
     check_algorithm(settings(Path("run"), "x", "rloo", baseline="leave_one_out", normalise_advantage=True))
 
 
-def test_a_wrong_pair_of_model_and_algorithm_is_one_clear_line(tmp_path: Path, start: str) -> None:
+def test_a_model_of_the_wrong_kind_for_the_algorithm_is_an_error(tmp_path: Path, start: str) -> None:
     tokenizer = word_tokenizer(WORDS)
     tiny_bart(len(tokenizer)).save_pretrained(tmp_path / "bart")
     tokenizer.save_pretrained(tmp_path / "bart")

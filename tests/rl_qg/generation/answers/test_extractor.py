@@ -1,4 +1,4 @@
-"""The tagger of answers: its windows and labels, what is read from its probabilities, and training on a toy task."""
+"""The answer extractor: its windows and labels, the spans of its probabilities, and training on a toy task."""
 
 import json
 import random
@@ -24,8 +24,7 @@ from rl_qg.generation.answers.extractor import (
     tagged_spans,
     windows,
 )
-from rl_qg.generation.answers.extractor_stage import train_extractor
-from rl_qg.generation.answers.scores import score_proposals
+from rl_qg.generation.answers.extractor_stage import score_proposals, train_extractor
 from rl_qg.readers.token_classifier import IGNORED
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.preemption import Preemption
@@ -40,34 +39,34 @@ WORDS = " ".join([*FILLER, *ANSWERS])
 
 def one_window(text: str) -> TokenWindow:
     """A window of single words, between two special tokens."""
-    bounds, place = [(0, 0)], 0
+    bounds, position = [(0, 0)], 0
     for word in text.split():
-        start = text.index(word, place)
-        place = start + len(word)
-        bounds.append((start, place))
+        start = text.index(word, position)
+        position = start + len(word)
+        bounds.append((start, position))
     return TokenWindow(np.arange(len(bounds) + 1), np.array([*bounds, (0, 0)]), 0)
 
 
-def test_labels_begin_go_on_and_leave_special_tokens_out() -> None:
+def test_labels_mark_first_and_further_tokens_and_ignore_special_ones() -> None:
     window = one_window("the old horse saw paris")
     labels = labels_of(window, [(4, 13), (18, 23)])
     assert labels.tolist() == [IGNORED, OUTSIDE, BEGIN, INSIDE, OUTSIDE, BEGIN, IGNORED]
-    behind = TokenWindow(window.ids[2:], window.offsets[2:], 0)  # begins within the answer
-    cut = TokenWindow(behind.ids[1:], behind.offsets[1:], 0)
+    later = TokenWindow(window.ids[2:], window.offsets[2:], 0)  # begins within the answer
+    cut = TokenWindow(later.ids[1:], later.offsets[1:], 0)
     assert labels_of(cut, [(4, 13)]).tolist() == [INSIDE, OUTSIDE, OUTSIDE, IGNORED]
 
 
-def test_of_overlapping_human_answers_the_longest_stays() -> None:
+def test_of_overlapping_human_answers_the_longest_is_kept() -> None:
     text = "the old horse saw paris"
     rows = [example(text, "horse", "?", "a"), example(text, "old horse", "?", "b"), example(text, "paris", "?", "c")]
     assert human_spans(rows) == {text: [(4, 13), (18, 23)]}
 
 
 @given(st.lists(st.sampled_from([*FILLER, *ANSWERS]), min_size=1, max_size=30), st.integers(6, 12), st.integers(0, 3))
-def test_windows_hold_every_word_and_labels_are_read_back_as_the_spans(
+def test_windows_cover_every_word_and_labels_give_back_their_spans(
     pieces: list[str], max_length: int, doc_stride: int
 ) -> None:
-    """Probabilities that are certain of the labels give back the spans that the labels were made from."""
+    """With probability 1 for each label, the tagged spans are those that the labels were made from."""
     text, spans = "", []
     for piece in pieces:
         text += " " if text else ""
@@ -80,12 +79,12 @@ def test_windows_hold_every_word_and_labels_are_read_back_as_the_spans(
     assert {text[start:end] for start, end in seen} == set(text.split())
     parts = []
     for row in rows:
-        labels = np.where((found := labels_of(row, spans)) == IGNORED, OUTSIDE, found)
+        labels = np.where((all_labels := labels_of(row, spans)) == IGNORED, OUTSIDE, all_labels)
         parts.append((row, np.eye(3, dtype=np.float32)[labels]))
     assert [(span.start, span.end) for span in tagged_spans(text, parts, 0.5)] == spans
 
 
-def test_an_answer_goes_on_while_its_words_are_inside_half_as_often_as_it_begins() -> None:
+def test_an_answer_continues_while_I_is_at_least_half_of_its_B() -> None:
     text = "the old horse saw paris"
     table = np.zeros((7, 3), dtype=np.float32)
     table[2, BEGIN], table[3, INSIDE], table[4, INSIDE], table[5, BEGIN] = 0.2, 0.1, 0.09, 0.05
@@ -94,7 +93,7 @@ def test_an_answer_goes_on_while_its_words_are_inside_half_as_often_as_it_begins
     assert len(tagged_spans(text, [(one_window(text), table)], 0.05)) == 2
 
 
-def test_pieces_of_a_word_are_one_word_and_characters_of_a_script_without_spaces_several() -> None:
+def test_subwords_form_one_word_but_characters_of_a_script_without_spaces_do_not() -> None:
     def window(bounds: list[tuple[int, int]]) -> TokenWindow:
         return TokenWindow(np.arange(len(bounds)), np.array(bounds), 0)
 
@@ -106,7 +105,7 @@ def test_pieces_of_a_word_are_one_word_and_characters_of_a_script_without_spaces
     assert [(span.start, span.end) for span in tagged_spans(script, [(signs, table)], 0.5)] == [(0, 1)]
 
 
-def test_scores_against_numbers_worked_by_hand() -> None:
+def test_scores_equal_values_computed_by_hand() -> None:
     one, two = "the old horse saw paris", "a fox ran"
     rows = [
         example(one, "old horse", "?", "a"),
@@ -114,13 +113,13 @@ def test_scores_against_numbers_worked_by_hand() -> None:
         QAExample("c", "", two, "?", (Answer("fox", 2), Answer("a fox", 0))),
         example(two, "ran", "?", "d"),
     ]
-    found = score_proposals({one: ["The old horse.", "saw", "paris saw the"], two: ["a fox"]}, rows)
-    assert found["questions"] == 4 and found["passages"] == 2
-    assert found["spans_per_passage"] == 4 / 2
-    assert found["precision"] == 2 / 4  # old horse, fox
-    assert found["recall"] == 2 / 4
-    assert found["close_recall"] == 3 / 4  # paris: 2 * 1 / (2 + 1) of "paris saw"
-    assert found["distinct_recall"] == 2 / 4
+    scores = score_proposals({one: ["The old horse.", "saw", "paris saw the"], two: ["a fox"]}, rows)
+    assert scores["questions"] == 4 and scores["passages"] == 2
+    assert scores["spans_per_passage"] == 4 / 2
+    assert scores["precision"] == 2 / 4  # old horse, fox
+    assert scores["recall"] == 2 / 4
+    assert scores["close_recall"] == 3 / 4  # paris: 2 * 1 / (2 + 1) of "paris saw"
+    assert scores["distinct_recall"] == 2 / 4
     assert score_proposals({}, rows)["recall"] == 0
 
 
@@ -128,7 +127,7 @@ def test_scores_against_numbers_worked_by_hand() -> None:
 
 
 def toy(count: int, seed: int) -> list[QAExample]:
-    """Passages of filler with two answers in each, one a question."""
+    """Passages of filler words with two answers each, and one question for each answer."""
     rng, rows = random.Random(seed), []
     for number in range(count):
         chosen = rng.sample(ANSWERS, 2)
@@ -169,21 +168,21 @@ def trained(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_learns_which_spans_people_ask_about(trained: Path) -> None:
-    found = json.loads((trained / "answers_metrics.json").read_text())["proposals"]["10"]
-    assert found["recall"] > 0.9 and found["precision"] > 0.9
+def test_it_learns_which_spans_are_answers(trained: Path) -> None:
+    scores = json.loads((trained / "answers_metrics.json").read_text())["proposals"]["10"]
+    assert scores["recall"] > 0.9 and scores["precision"] > 0.9
     assert not list(trained.glob("checkpoint-*")) and not (trained / "model.part").exists()
     propose = ExtractorAnswers(str(trained), None, min_probability=0.1, device=torch.device("cpu"))
     contexts = ["the deep green sea was near paris", "a fox and the old horse ran", "the and a very"]
     together = propose(contexts)
     texts = [[text[span.start : span.end] for span in spans] for text, spans in zip(contexts, together, strict=True)]
     assert [sorted(found) for found in texts] == [["deep green sea", "paris"], ["fox", "old horse"], []]
-    apart = [propose([context])[0] for context in contexts]
-    for one, other in zip(together, apart, strict=True):
-        assert [(span.start, span.end) for span in one] == [(span.start, span.end) for span in other]
+    separate = [propose([context])[0] for context in contexts]
+    for first, second in zip(together, separate, strict=True):
+        assert [(span.start, span.end) for span in first] == [(span.start, span.end) for span in second]
 
 
-def test_a_stopped_training_goes_on_to_the_same_weights(
+def test_an_interrupted_training_continues_to_the_same_weights(
     encoder: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rl_qg.runtime.errors import Terminated
@@ -211,7 +210,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(
     assert (tmp_path / "answers_metrics.json").read_text() == before
 
 
-def test_what_cannot_be_trained_is_one_line(encoder: Path, tmp_path: Path) -> None:
+def test_invalid_data_and_settings_are_one_line(encoder: Path, tmp_path: Path) -> None:
     def fault(train: list[QAExample], **changes: object) -> str:
         with pytest.raises(InputError) as error:
             train_extractor(train, toy(2, 0), settings=settings(encoder, **changes), output_dir=tmp_path, seed=0)
