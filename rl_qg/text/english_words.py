@@ -1,5 +1,5 @@
-"""Closed classes of words that the rules of `rl_qg.generation.answers.rules` know: without a tagger they bound what may be an
-answer. English unless said otherwise, in lower case.
+"""Closed word classes of English for the rules of `rl_qg.generation.answers.rules`: without a tagger they bound what
+may be an answer. Lower case; English unless a comment says otherwise.
 """
 
 
@@ -35,7 +35,7 @@ ADVERBS = _words(
     "similarly sometimes soon specifically still subsequently then therefore thus today together too typically",
     "usually very well yes",
 )
-# Frequent verbs, whose forms no suffix gives away.
+# Frequent verbs whose forms no suffix reveals.
 VERBS = _words(
     "allow allows appear appears argue argues became become becomes began begin begins begun believe believes",
     "borne bring brings brought build builds built call calls came cause causes come comes consist consists",

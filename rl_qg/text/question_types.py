@@ -1,8 +1,9 @@
 """What a question asks for: who, what, when, where, why, how, how many, which, yes/no, or other.
 
-Rules over question words, from a table for each language. A question of a language without a table is `other`, and so
-is one without a question word ("Name the river."). A clause in front can mislead: "When the war ended, who won?" is
-`when`. A word with an apostrophe that the table has not counts as two: "d'où" holds "où", "who'd" is "who".
+Rules over question words, with a table for each language. A question of a language without a table is `other`, and so
+is one without a question word ("Name the river."). A clause at the beginning can mislead: "When the war ended, who
+won?" is `when`. A word with an apostrophe that is not in the table counts as two: "d'où" contains "où", "who'd" is
+"who".
 """
 
 import re
@@ -19,13 +20,13 @@ _TOKEN = re.compile(r"\w+(?:['’]\w+)?")
 
 @dataclass(frozen=True)
 class Language:
-    """How a language asks: `phrases` maps question words to types, `verbs` begin questions to be answered by yes or
-    no, and so does a verb that `turned` finds in front of its subject.
+    """How a language asks: `phrases` maps question words to types; `verbs` begin yes/no questions, and `inverted`
+    finds a verb before its subject, which does too.
     """
 
     phrases: Mapping[str, str]
     verbs: frozenset[str]
-    turned: re.Pattern[str] | None = None
+    inverted: re.Pattern[str] | None = None
 
     @cached_property
     def longest(self) -> int:
@@ -34,12 +35,12 @@ class Language:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """The words that the table has."""
+        """The words of the table."""
         return self.verbs.union(*(phrase.split() for phrase in self.phrases))
 
 
 def _phrases(table: Mapping[str, str]) -> dict[str, str]:
-    """`type -> phrases, phrases` turned round."""
+    """Return {phrase: type} from {type: "phrase, phrase"}."""
     return {phrase.strip().casefold(): kind for kind, phrases in table.items() for phrase in phrases.split(",")}
 
 
@@ -127,22 +128,26 @@ LANGUAGES |= {
 
 
 def language_fault(language: str) -> str:
-    """What is wrong with a language that questions are to be sorted by; "" where it has a table, or is `other`.
+    """Return why questions of a language cannot be sorted into types; "" where it has a table, or is `other`.
 
-    >>> language_fault("EN"), language_fault("english")
-    ('', 'english has no question words here: give one of en, de, fr, es, or other (all questions are of type other)')
+    >>> language_fault("EN")
+    ''
+    >>> language_fault("english")
+    'english has no table of question words: give one of en, de, fr, es, or other (all questions are of type other)'
     """
     if language.casefold() in (*LANGUAGES, OTHER):
         return ""
     known = ", ".join(LANGUAGES)
-    return f"{language} has no question words here: give one of {known}, or other (all questions are of type other)"
+    return (
+        f"{language} has no table of question words: give one of {known}, or other (all questions are of type other)"
+    )
 
 
 def question_type(question: str, language: str = "en") -> str:
     """Return one of `TYPES`; the case of the language's code does not matter.
 
-    A verb in front asks for yes or no. Otherwise the first question word in the sentence decides, and of those that
-    begin at the same word the longest: "how many" before "how". Without one, a verb behind a comma asks for yes or no.
+    A verb at the beginning asks for yes or no. Otherwise the first question word decides, and of phrases that begin at
+    the same word the longest: "how many" before "how". Without one, a verb after a comma asks for yes or no.
 
     >>> question_type("In what year did it end?"), question_type("Did it end?"), question_type("Name the river.")
     ('when', 'yes/no', 'other')
@@ -150,29 +155,29 @@ def question_type(question: str, language: str = "en") -> str:
     table = LANGUAGES.get(language.casefold())
     if table is None:
         return OTHER
-    clauses = [_split(asked_words(clause), table) for clause in question.split(",")]
-    found = [word for clause in clauses for word in clause]
-    if found and found[0] in table.verbs:
+    clauses = [_split(question_words(clause), table) for clause in question.split(",")]
+    words = [word for clause in clauses for word in clause]
+    if words and words[0] in table.verbs:
         return "yes/no"
-    for start in range(len(found)):
+    for start in range(len(words)):
         for length in range(table.longest, 0, -1):
-            kind = table.phrases.get(" ".join(found[start : start + length]))
+            kind = table.phrases.get(" ".join(words[start : start + length]))
             if kind is not None:
                 return kind
     begins = any(clause[0] in table.verbs for clause in clauses if clause)
-    turned = table.turned is not None and table.turned.search(_plain(question))
-    return "yes/no" if begins or turned else OTHER
+    inverted = table.inverted is not None and table.inverted.search(_plain(question))
+    return "yes/no" if begins or inverted else OTHER
 
 
 def asks(question: str, language: str) -> bool:
-    """Say whether a question has a question word, or begins with a verb that asks for yes or no; true of every
+    """Return whether a question has a question word, or begins with a verb that asks for yes or no; True for every
     question in a language without a table.
     """
     return language.casefold() not in LANGUAGES or question_type(question, language) != OTHER
 
 
-def asked_words(question: str) -> list[str]:
-    """The words of a question in lower case, apostrophes within them kept and made straight."""
+def question_words(question: str) -> list[str]:
+    """Return the words of a question in lower case, with apostrophes inside them as `'`."""
     return _TOKEN.findall(_plain(question))
 
 
@@ -180,6 +185,6 @@ def _plain(question: str) -> str:
     return unicodedata.normalize("NFKC", question).casefold().replace("’", "'")
 
 
-def _split(found: Sequence[str], table: Language) -> list[str]:
-    """The words, those with an apostrophe that the table has not taken apart."""
-    return [part for word in found for part in ([word] if word in table.words else word.split("'"))]
+def _split(words: Sequence[str], table: Language) -> list[str]:
+    """The words, split at the apostrophe where the table does not have them."""
+    return [part for word in words for part in ([word] if word in table.words else word.split("'"))]

@@ -1,7 +1,7 @@
-"""Spans of a passage that may be answers: where they are, and which of them stay.
+"""Spans of a passage that may be answers: their positions, and which of them are kept.
 
-Whoever proposes spans (rules, a parser, a trained extractor), the same is done with them: ends are trimmed as human
-answers are, spans that cross a sentence or overlap a better one go, and each text stays once.
+Spans from all sources (rules, a parser, a trained extractor) are treated alike: ends are trimmed as in human answers,
+spans that cross a sentence or overlap a better one are removed, and each text is kept once.
 """
 
 import re
@@ -14,12 +14,12 @@ from rewards.words import UNSPACED_LETTERS, combining_marks
 from rl_qg.text.english_words import ABBREVIATIONS
 
 MAX_WORDS = 10  # 97 % of the answers of SQuAD are not longer
-MAX_CHARACTERS = 120  # where words are not written apart
-MAX_SPACELESS = 20  # characters of such a script
+MAX_CHARACTERS = 120  # in scripts without spaces
+MAX_UNSPACED = 20  # characters of such a script
 
 _LETTERS = rf"(?:(?![{UNSPACED_LETTERS}])[^\W_][{combining_marks()}]*)+"  # and digits
 _TOKEN = re.compile(
-    rf"[{UNSPACED_LETTERS}]+"  # a run without spaces: rules look inside it
+    rf"[{UNSPACED_LETTERS}]+"  # a run of a script without spaces: rules search inside it
     r"|(?:[^\W\d_]\.){2,}"  # U.S.
     r"|\d+(?:[.,:/]\d+)*"  # 1,000.5 10:30
     rf"|{_LETTERS}(?:['’](?!s\b)(?!\d){_LETTERS})*(?:-{_LETTERS})*"  # O'Neill, so-called
@@ -33,7 +33,7 @@ _PAIRS = {")": "(", "]": "[", "}": "{", "）": "（", "】": "【"}
 
 @dataclass(frozen=True)
 class Span:
-    """Characters `start` to `end` (one past the last) of a passage; `kind` says what it is, a higher `score` is
+    """Characters `start` to `end` (one past the last) of a passage; `kind` is its type, a higher `score` is
     better.
     """
 
@@ -45,7 +45,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Token:
-    """A word, number or sign and its place."""
+    """A word, number or sign and its position."""
 
     text: str
     start: int
@@ -53,44 +53,44 @@ class Token:
 
 
 def tokens(text: str, start: int = 0, end: int | None = None) -> list[Token]:
-    """Words, numbers and signs of a part of a text; a script without spaces comes in runs."""
-    found = _TOKEN.finditer(text, start, len(text) if end is None else end)
-    return [Token(match.group(), match.start(), match.end()) for match in found]
+    """Return words, numbers and signs of a part of a text; a run of a script without spaces is one token."""
+    matches = _TOKEN.finditer(text, start, len(text) if end is None else end)
+    return [Token(match.group(), match.start(), match.end()) for match in matches]
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Start and end of each sentence: together they cover the text. Abbreviations and initials end none."""
+    """Return start and end of each sentence; they cover the text. Abbreviations and initials end no sentence."""
     ends = [match.end() for match in _END.finditer(text) if _ends(text, match)]
     bounds = sorted({0, *ends, len(text)})
     return list(pairwise(bounds))
 
 
 def sentence_texts(text: str) -> list[str]:
-    """The sentences of a text without white space around them; a blank text is one empty sentence."""
+    """Return the sentences of a text without white space around them; a blank text is one empty sentence."""
     return [part for start, end in sentences(text) if (part := text[start:end].strip())] or [""]
 
 
 def _ends(text: str, match: re.Match[str]) -> bool:
-    place = match.end()
-    while place < len(text) and text[place].isspace():  # a slice of the rest at each sentence would cost its square
-        place += 1
-    after = text[place : place + 1]
+    index = match.end()
+    while index < len(text) and text[index].isspace():  # slicing the rest at each sentence would take quadratic time
+        index += 1
+    after = text[index : index + 1]
     if match.group()[0] in ".!?…" and (after.islower() or after in tuple(",;")):
         return False
     if len(match.group().strip("\"'”’)]»")) > 1 or match.group()[0] != ".":
         return True
-    place = match.start()
-    while place and (text[place - 1].isalnum() or text[place - 1] in "._"):
-        place -= 1
-    before = text[place : match.start()]
+    index = match.start()
+    while index and (text[index - 1].isalnum() or text[index - 1] in "._"):
+        index -= 1
+    before = text[index : match.start()]
     single = len(before) == 1 and before.isupper()  # an initial: John F. Kennedy
     return not single and before.casefold() not in ABBREVIATIONS
 
 
 def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """The span without white space, punctuation and brackets at its ends, and without an article before it.
+    """Return the span without white space, punctuation and brackets at its ends, and without an article before it.
 
-    A bracket stays where its partner is inside; so does the full stop of an abbreviation (`U.S.`).
+    A bracket is kept if its partner is inside; so is the full stop of an abbreviation (`U.S.`).
     """
     while True:
         part = text[start:end]
@@ -98,8 +98,8 @@ def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
         right = len(part.rstrip(_EDGES))
         if re.fullmatch(r".*\b(?:[^\W\d_]\.){2,}", part[:end], re.DOTALL):
             right = len(part)
-        left += left < right and _is_loose(part[left:right], 0)
-        right -= left < right and _is_loose(part[left:right], -1)
+        left += left < right and _is_unpaired(part[left:right], 0)
+        right -= left < right and _is_unpaired(part[left:right], -1)
         if article := _LEADING.match(part, left, max(left, right)):
             left = article.end()
         if left >= right:
@@ -109,21 +109,21 @@ def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
         start, end = start + left, start + right
 
 
-def _is_loose(part: str, place: int) -> bool:
-    """Whether a bracket at an end of `part` has no partner in it, or one at the other end, around everything."""
-    sign = part[place]
+def _is_unpaired(part: str, end: int) -> bool:
+    """Return whether the bracket at an end (0 or -1) of `part` has no partner in it, or one around everything."""
+    sign = part[end]
     if sign in _PAIRS:
-        return place == 0 or _PAIRS[sign] not in part or part[0] == _PAIRS[sign]
+        return end == 0 or _PAIRS[sign] not in part or part[0] == _PAIRS[sign]
     if sign in _PAIRS.values():
         partner = next(close for close, opened in _PAIRS.items() if opened == sign)
-        return place == -1 or partner not in part or part[-1] == partner
+        return end == -1 or partner not in part or part[-1] == partner
     return False
 
 
-def settle(text: str, spans: Iterable[Span], limit: int | None) -> list[Span]:
-    """The usable ones of some proposed spans, trimmed, best first: at most `limit` (None: all).
+def select_spans(text: str, spans: Iterable[Span], limit: int | None) -> list[Span]:
+    """Return the usable ones of proposed spans, trimmed, best first: at most `limit` (None: all).
 
-    Of spans that overlap the one with the higher score stays, then the longer, then the earlier; of equal texts the
+    Of spans that overlap the one with the higher score is kept, then the longer, then the earlier; of equal texts the
     best one. The order is that of these comparisons, so it does not depend on the order of `spans`.
     """
     starts = [start for start, _ in sentences(text)]
@@ -148,6 +148,6 @@ def _is_answer(text: str, start: int, end: int, sentence_starts: Sequence[int]) 
     part = text[start:end]
     if not any(map(str.isalnum, part)) or len(part) > MAX_CHARACTERS or len(part.split()) > MAX_WORDS:
         return False
-    if len(re.findall(f"[{UNSPACED_LETTERS}]", part)) > MAX_SPACELESS:
+    if len(re.findall(f"[{UNSPACED_LETTERS}]", part)) > MAX_UNSPACED:
         return False
     return bisect_right(sentence_starts, start) == bisect_right(sentence_starts, end - 1)

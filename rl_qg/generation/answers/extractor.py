@@ -1,7 +1,7 @@
-"""Candidate answers from a trained model: each token begins an answer (B), goes on with one (I), or neither (O).
+"""Candidate answers from a trained model: each token begins an answer (B), continues one (I), or neither (O).
 
 Source of the task: Du and Cardie, "Harvesting Paragraph-Level Question-Answer Pairs from Wikipedia" (2018), who tag
-the answers of a passage before they ask about them.
+the answers of a passage before they generate questions.
 """
 
 from collections.abc import Sequence
@@ -23,17 +23,17 @@ from rl_qg.readers.token_classifier import IGNORED, TokenLabelCollator, load_tok
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 from rl_qg.runtime.processes import load_unsharded
-from rl_qg.text.spans import Span, settle
+from rl_qg.text.spans import Span, select_spans
 
 LABELS = ("O", "B", "I")
 OUTSIDE, BEGIN, INSIDE = range(3)
-CONTINUES = 0.5  # an answer goes on while a word is inside one at least so often as the answer begins
+CONTINUES = 0.5  # a word continues an answer if its I is at least this fraction of the answer's B
 
 
 @dataclass(frozen=True)
 class TokenWindow:
     """A part of a passage: `ids` (T,) with special tokens, `offsets` (T, 2) in characters of the passage, (0, 0) for
-    special tokens; `passage` is its number.
+    special tokens; `passage` is the index of the passage.
     """
 
     ids: NDArray[np.int64]
@@ -44,8 +44,8 @@ class TokenWindow:
 def windows(
     contexts: Sequence[str], tokenizer: PreTrainedTokenizerBase, *, max_length: int, doc_stride: int
 ) -> list[TokenWindow]:
-    """Tokenise each passage into one window or several of at most `max_length` tokens, special ones included;
-    neighbours share `doc_stride` tokens.
+    """Tokenise each passage into windows of at most `max_length` tokens, special tokens included; neighbouring windows
+    share `doc_stride` tokens.
     """
     encoded = tokenizer(
         list(contexts),
@@ -63,11 +63,11 @@ def windows(
 
 
 def labels_of(window: TokenWindow, spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """B, I and O of each token, (T,): B for the first that touches a span, in any window; special tokens are ignored.
+    """The label B, I or O of each token, (T,): B for the first token of a span; special tokens are ignored.
 
     Args:
-        window: of the passage.
-        spans: first and one past last character of each answer; they do not overlap.
+        window: a window of the passage.
+        spans: first character, and one past the last, of each answer; they do not overlap.
     """
     starts, ends = window.offsets[:, 0], window.offsets[:, 1]
     labels = np.where(starts < ends, OUTSIDE, IGNORED)
@@ -75,19 +75,19 @@ def labels_of(window: TokenWindow, spans: Sequence[tuple[int, int]]) -> NDArray[
         touching = np.flatnonzero((starts < end) & (ends > start) & (starts < ends))
         if touching.size:
             labels[touching] = INSIDE
-            if starts[touching[0]] <= start:  # else the window begins within the answer
+            if starts[touching[0]] <= start:  # otherwise the window begins within the answer
                 labels[touching[0]] = BEGIN
     return labels
 
 
 def human_spans(examples: Sequence[QAExample]) -> dict[str, list[tuple[int, int]]]:
-    """The spans of the first answers of each passage; of those that overlap the longest, then the earliest stays."""
-    found: dict[str, set[tuple[int, int]]] = {}
+    """The spans of the first answers of each passage; of overlapping ones the longest is kept, then the earliest."""
+    answers: dict[str, set[tuple[int, int]]] = {}
     for example in examples:
         answer = example.answers[0]
-        found.setdefault(example.context, set()).add((answer.start, answer.start + len(answer.text)))
+        answers.setdefault(example.context, set()).add((answer.start, answer.start + len(answer.text)))
     chosen = {}
-    for context, spans in found.items():
+    for context, spans in answers.items():
         kept: list[tuple[int, int]] = []
         for start, end in sorted(spans, key=lambda span: (span[0] - span[1], span[0])):
             if all(end <= other[0] or other[1] <= start for other in kept):
@@ -104,8 +104,8 @@ class ExtractorAnswers:
 
     Args:
         path: its folder.
-        limit: spans of a passage, at most (None: all).
-        min_probability: of the first word's beginning an answer; what is below is no proposal.
+        limit: maximum number of spans of a passage (None: all).
+        min_probability: spans are proposed if the probability of B of their first word is at least this.
         device: where the model runs.
 
     Raises:
@@ -140,34 +140,34 @@ class ExtractorAnswers:
         """For each passage its spans, best first."""
         rows = windows(contexts, self._tokenizer, **self._window)
         rows.sort(key=lambda row: len(row.ids))
-        found: list[list[tuple[TokenWindow, NDArray[np.float32]]]] = [[] for _ in contexts]
+        tagged: list[list[tuple[TokenWindow, NDArray[np.float32]]]] = [[] for _ in contexts]
         for begin in range(0, len(rows), len(contexts)):
             part = rows[begin : begin + len(contexts)]
             batch = TokenLabelCollator(self._tokenizer.pad_token_id)([{"input_ids": row.ids} for row in part])
             logits = self._model(**{name: value.to(self._model.device) for name, value in batch.items()}).logits
             for row, probabilities in zip(part, logits.float().softmax(-1).cpu().numpy(), strict=True):
-                found[row.passage].append((row, probabilities[: len(row.ids)]))
+                tagged[row.passage].append((row, probabilities[: len(row.ids)]))
         return [
-            settle(text, tagged_spans(text, parts, self._threshold), self._limit)
-            for text, parts in zip(contexts, found, strict=True)
+            select_spans(text, tagged_spans(text, parts, self._threshold), self._limit)
+            for text, parts in zip(contexts, tagged, strict=True)
         ]
 
 
 def tagged_spans(text: str, parts: Sequence[tuple[TokenWindow, NDArray[np.floating]]], threshold: float) -> list[Span]:
     """Spans of whole words from the probabilities (T, 3) of a passage's windows.
 
-    An answer begins at each word whose B is at least `threshold`, which is its score, and takes in the words behind it
-    while their I is at least half of that. Such shares hold for rare answers too, where O is always the likeliest:
-    people ask about a few of the spans that they might ask about. A token that stands in several windows counts in
-    the one where it is farther from the ends.
+    An answer begins at each word whose B is at least `threshold`; B is its score. The following words belong to it as
+    long as their I is at least half of its score. A fixed fraction also finds rare answers, for which O is always the
+    most likely label: people ask about a few of the spans that they could ask about. Of a token in several windows,
+    the probabilities of the window where it is farthest from the ends are used.
     """
     best: dict[tuple[int, int], tuple[int, NDArray[np.floating]]] = {}
     for window, probabilities in parts:
         last = len(window.ids) - 1
-        for place, (start, end) in enumerate(window.offsets.tolist()):
-            depth = min(place, last - place)
+        for index, (start, end) in enumerate(window.offsets.tolist()):
+            depth = min(index, last - index)
             if start < end and ((start, end) not in best or depth > best[start, end][0]):
-                best[start, end] = depth, probabilities[place]
+                best[start, end] = depth, probabilities[index]
     words: list[tuple[int, int, NDArray[np.floating]]] = []
     for (start, end), (_, probability) in sorted(best.items(), key=lambda item: item[0]):
         if words and start < words[-1][1] + 1 and not _is_apart(text, start, words[-1][1]):
@@ -175,10 +175,10 @@ def tagged_spans(text: str, parts: Sequence[tuple[TokenWindow, NDArray[np.floati
         else:
             words.append((start, end, probability))
     spans = []
-    for place, (start, end, probability) in enumerate(words):
+    for index, (start, end, probability) in enumerate(words):
         score = float(probability[BEGIN])
         if score >= threshold:
-            for _, following, inside in words[place + 1 :]:
+            for _, following, inside in words[index + 1 :]:
                 if inside[INSIDE] < CONTINUES * score:
                     break
                 end = following
@@ -187,14 +187,14 @@ def tagged_spans(text: str, parts: Sequence[tuple[TokenWindow, NDArray[np.floati
 
 
 def _is_apart(text: str, start: int, before: int) -> bool:
-    """Whether the token at `start` begins a word, the one in front of it ending at `before`."""
+    """Whether the token at `start` begins a word, given that the token before it ends at `before`."""
     if start < before:
         return False  # pieces of one character
     first, last = text[start], text[before - 1]
     joined = first.isalnum() and last.isalnum()
-    return not joined or any(_is_spaceless(sign) for sign in (first, last))
+    return not joined or any(_is_spaceless(character) for character in (first, last))
 
 
-def _is_spaceless(sign: str) -> bool:
+def _is_spaceless(character: str) -> bool:
     bounds = UNSPACED_LETTERS.replace("-", "")
-    return any(low <= sign <= high for low, high in zip(bounds[::2], bounds[1::2], strict=True))
+    return any(low <= character <= high for low, high in zip(bounds[::2], bounds[1::2], strict=True))

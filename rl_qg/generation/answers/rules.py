@@ -1,13 +1,13 @@
 """Candidate answers by rule, without a model: dates, numbers, names, acronyms, titles, noun chunks.
 
-What people ask about in SQuAD are, in this order of frequency, noun phrases, other entities, persons, numbers, dates
-and places (Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", 2016, table 2). Noun
-chunks are what stands between words of the closed classes, as in Rose et al., "Automatic Keyword Extraction from
-Individual Documents" (2010), where a determiner, preposition or verb comes before it; English alone has them. Dates,
-numbers and titles are found in any script, names where a script has capitals, and in Japanese and Chinese what stands
-in Katakana, in Latin letters or within quotation marks, in Japanese also compounds of Kanji.
+The answers in SQuAD are, in this order of frequency, noun phrases, other entities, persons, numbers, dates and places
+(Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", 2016, table 2). Noun chunks are the
+words between words of the closed classes, as in Rose et al., "Automatic Keyword Extraction from Individual Documents"
+(2010), if a determiner, preposition or verb comes before them; they are found only in English. Dates, numbers and
+titles are found in any script, names in scripts with capitals. In Japanese and Chinese, text in Katakana, in Latin
+letters or within quotation marks is found, in Japanese also compounds of Kanji.
 
-Scores order the kinds by how often people chose what they propose (`experiments/answers`).
+The scores order the kinds by how often people chose such answers (`experiments/answers`).
 """
 
 import re
@@ -31,14 +31,14 @@ from rl_qg.text.english_words import (
     VERBS,
     WEEKDAYS,
 )
-from rl_qg.text.spans import Span, Token, sentences, settle, tokens
+from rl_qg.text.spans import Span, Token, select_spans, sentences, tokens
 
-VERSION = 2  # raise it when other spans come out: a file that was begun with other rules is then refused
+VERSION = 2  # increase it when the proposed spans change: files begun with other rules are then refused
 SCORES = {"date": 7.0, "number": 6.0, "title": 5.2, "acronym": 5.1, "name": 5.0, "chunk": 2.0, "word": 1.0}
-SEVERAL = 0.5  # more for several words: they say more, and are rarely half of something
+SEVERAL = 0.5  # added for several words: they are more specific and rarely a part of a longer phrase
 LONGEST_CHUNK = 5  # words
 LONGEST_TITLE = 6
-ENGLISH = 0.2  # share of words of the closed classes from which on a passage counts as English
+ENGLISH = 0.2  # from this fraction of closed-class words on, a passage counts as English
 
 _MONTH = "|".join(sorted((month.capitalize() for month in MONTHS), key=len, reverse=True))
 _YEAR = r"(?:1\d{3}|20\d{2})"
@@ -67,23 +67,23 @@ _KANA = re.compile(r"[\u3041-\u3096\u30a1-\u30fa]")
 def rule_spans(text: str, limit: int | None = None) -> list[Span]:
     """The answers that the rules propose in a passage, best first: at most `limit` (None: all).
 
-    Kinds rank as in `SCORES`, those of several words half a point higher; then comes the longer, then the earlier.
+    They are ordered by `SCORES`, plus `SEVERAL` for several words; then the longer, then the earlier comes first.
     """
-    found = [*_patterns(text), *_spaceless(text)]
+    spans = [*_patterns(text), *_spaceless(text)]
     chunks: list[Span] = []
     words = [tokens(text, start, end) for start, end in sentences(text)]
     english = _is_english(words)
     inside = _seen_inside(words)
     for sentence in words:
-        found += _numbers_in_words(sentence)
-        found += _names(text, sentence, inside, english)
+        spans += _numbers_in_words(sentence)
+        spans += _names(text, sentence, inside, english)
         if english:
             chunks += _chunks(sentence)
-    return settle(text, [*_longest(found), *chunks], limit)
+    return select_spans(text, [*_longest(spans), *chunks], limit)
 
 
 def _longest(spans: list[Span]) -> Iterator[Span]:
-    """Without those inside longer ones: the number of `Super Bowl 50` is no answer of its own."""
+    """The spans that are not inside longer ones: the number in `Super Bowl 50` is not an answer."""
     reached = -1
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
         if span.end > reached:
@@ -95,7 +95,7 @@ def _span(kind: str, start: int, end: int, words: int = 1) -> Span:
     return Span(start, end, kind, SCORES[kind] + (SEVERAL if words > 1 else 0.0))
 
 
-# --- What patterns find in any language ---
+# --- Patterns for any language ---
 
 
 def _patterns(text: str) -> Iterator[Span]:
@@ -110,17 +110,17 @@ def _patterns(text: str) -> Iterator[Span]:
             end, words = end + following.end(), words + 1
         yield _span("number", match.start(), end, words)
     for match in _TITLE.finditer(text):
-        place = next(number for number, group in enumerate(match.groups(), 1) if group is not None)
-        words = len(match[place].split())
-        if words <= LONGEST_TITLE:  # what is longer is somebody's speech
-            yield _span("title", match.start(place), match.end(place), words)
+        group = next(number for number, part in enumerate(match.groups(), 1) if part is not None)
+        words = len(match[group].split())
+        if words <= LONGEST_TITLE:  # longer ones are direct speech
+            yield _span("title", match.start(group), match.end(group), words)
 
 
 def _spaceless(text: str) -> Iterator[Span]:
     for match in _KATAKANA.finditer(text):
         if len(match.group()) > 2:
             yield _span("name", match.start(), match.end())
-    if _KANA.search(text):  # Japanese: in Chinese a run of characters is no word
+    if _KANA.search(text):  # Japanese; in Chinese a run of characters is not a word
         for match in _KANJI.finditer(text):
             yield _span("chunk", match.start(), match.end())
 
@@ -131,35 +131,35 @@ def _numbers_in_words(sentence: Sequence[Token]) -> Iterator[Span]:
     def is_number(token: Token) -> bool:
         return all(part in NUMBERS for part in token.text.casefold().split("-"))
 
-    place = 0
-    while place < len(sentence):
-        end = place
+    index = 0
+    while index < len(sentence):
+        end = index
         while end < len(sentence) and is_number(sentence[end]):
             end += 1
-        if end > place:
-            first = place
+        if end > index:
+            first = index
             while end < len(sentence) and sentence[end].text.casefold() in UNITS:
                 end += 1
             yield _span("number", sentence[first].start, sentence[end - 1].end, end - first)
-        place = max(end, place + 1)
+        index = max(end, index + 1)
 
 
-# --- Names: what has capitals ---
+# --- Names: words with capitals ---
 
 
 def _is_capital(token: Token) -> bool:
     return token.text[0].isupper()
 
 
-def _is_english(sentences_: Sequence[Sequence[Token]]) -> bool:
-    words = [token.text.casefold() for sentence in sentences_ for token in sentence if token.text[0].isalpha()]
+def _is_english(token_sentences: Sequence[Sequence[Token]]) -> bool:
+    words = [token.text.casefold() for sentence in token_sentences for token in sentence if token.text[0].isalpha()]
     return bool(words) and sum(word in CLOSED for word in words) / len(words) >= ENGLISH
 
 
-def _seen_inside(sentences_: Sequence[Sequence[Token]]) -> dict[str, bool]:
-    """For words within sentences whether they have a capital there: what a first word is cannot be seen on itself."""
+def _seen_inside(token_sentences: Sequence[Sequence[Token]]) -> dict[str, bool]:
+    """Whether each word has a capital within sentences, because every first word of a sentence has one."""
     seen: dict[str, bool] = {}
-    for sentence in sentences_:
+    for sentence in token_sentences:
         for token in sentence[1:]:
             if token.text[0].isalpha():
                 key = token.text.casefold()
@@ -168,22 +168,22 @@ def _seen_inside(sentences_: Sequence[Sequence[Token]]) -> dict[str, bool]:
 
 
 def _names(text: str, sentence: Sequence[Token], inside: dict[str, bool], english: bool) -> Iterator[Span]:
-    """Neighbouring words with capitals, with the particles and numbers that belong to them."""
-    first = next((place for place, token in enumerate(sentence) if token.text[0].isalnum()), 0)
-    place = 0
-    while place < len(sentence):
-        if not _begins_name(sentence[place], place == first, inside, english, sentence[place + 1 : place + 2]):
-            place += 1
+    """Sequences of words with capitals, with the particles and numbers that belong to them."""
+    first = next((index for index, token in enumerate(sentence) if token.text[0].isalnum()), 0)
+    index = 0
+    while index < len(sentence):
+        if not _begins_name(sentence[index], index == first, inside, english, sentence[index + 1 : index + 2]):
+            index += 1
             continue
-        end = _end_of_name(sentence, place)
-        part = sentence[place:end]
+        end = _end_of_name(sentence, index)
+        part = sentence[index:end]
         if len(part) == 1 and part[0].text.casefold() in WEEKDAYS | MONTHS:
             yield _span("date", part[0].start, part[0].end)
         elif len(part) == 1 and re.fullmatch(r"[A-Z][A-Z0-9]{1,5}", part[0].text):
             yield _span("acronym", part[0].start, part[0].end)
         else:
             yield _span("name", part[0].start, part[-1].end, len(part))
-        place = end
+        index = end
 
 
 def _begins_name(
@@ -205,7 +205,7 @@ def _is_short(token: Token) -> bool:
 
 
 def _end_of_name(sentence: Sequence[Token], begin: int) -> int:
-    """One past the last word of the name that begins here: particles count where another capital follows them."""
+    """The index after the last word of the name that begins at `begin`; particles count if a capital follows."""
     end = begin + 1
     while end < len(sentence):
         token = sentence[end]
@@ -238,7 +238,7 @@ def _is_open(token: Token) -> bool:
 
 
 def _chunks(sentence: Sequence[Token]) -> Iterator[Span]:
-    """Runs of words of the open classes behind a determiner, preposition, conjunction or verb."""
+    """Runs of words of the open classes after a determiner, preposition, conjunction or verb."""
     runs = [(is_open, list(group)) for is_open, group in groupby(sentence, _is_open)]
     for number, (is_open, run) in enumerate(runs):
         if not is_open:
@@ -251,14 +251,14 @@ def _chunks(sentence: Sequence[Token]) -> Iterator[Span]:
 
 
 def _without_verbs(run: list[Token], before: str, after: str) -> Iterator[list[Token]]:
-    """Split a run at its verbs; a run behind a subject, an auxiliary or `to` begins with one."""
+    """Split a run at its verbs; after a pronoun, an auxiliary or `to`, its first word is a verb."""
     verbal = before in PRONOUNS or before in AUXILIARIES - {"is", "are", "was", "were", "has", "have", "had"}
     verbal = verbal or before == "to"
     part: list[Token] = []
-    for place, token in enumerate(run):
+    for index, token in enumerate(run):
         word = token.text.casefold()
-        is_last = place == len(run) - 1
-        if _is_verb(word, place, is_last, before, after) or (place == 0 and verbal):
+        is_last = index == len(run) - 1
+        if _is_verb(word, index, is_last, before, after) or (index == 0 and verbal):
             if part:
                 yield part
             part = []
@@ -268,11 +268,11 @@ def _without_verbs(run: list[Token], before: str, after: str) -> Iterator[list[T
         yield part
 
 
-def _is_verb(word: str, place: int, is_last: bool, before: str, after: str) -> bool:
-    if word.endswith("ly") or (word in VERBS and not (place == 0 and before in DETERMINERS)):
+def _is_verb(word: str, index: int, is_last: bool, before: str, after: str) -> bool:
+    if word.endswith("ly") or (word in VERBS and not (index == 0 and before in DETERMINERS)):
         return True
     if not word.endswith(("ed", "ing")):
         return False
-    modifies = not is_last and (place > 0 or before in DETERMINERS or before in PREPOSITIONS | CONJUNCTIONS | {","})
-    names = word.endswith("ing") and is_last and (before in DETERMINERS or place > 0)
+    modifies = not is_last and (index > 0 or before in DETERMINERS or before in PREPOSITIONS | CONJUNCTIONS | {","})
+    names = word.endswith("ing") and is_last and (before in DETERMINERS or index > 0)
     return not (modifies or names)

@@ -1,4 +1,4 @@
-"""What the rules propose, and what holds for every proposal whatever the text."""
+"""The answers that the rules propose, and properties of every proposal for any text."""
 
 import re
 from typing import Any
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_qg.generation.answers.rules import rule_spans
-from rl_qg.text.spans import Span, sentences, settle, tokens, trimmed
+from rl_qg.text.spans import Span, select_spans, sentences, tokens, trimmed
 
 NOTRE_DAME = (
     "The university founder, Fr. Sorin, and the Rev. William Corby planned the rebuilding of the Main Building in "
@@ -22,7 +22,7 @@ def proposed(text: str) -> dict[str, str]:
 
 
 def test_the_kinds_of_answers_in_an_english_passage() -> None:
-    found = proposed(NOTRE_DAME)
+    kinds = proposed(NOTRE_DAME)
     expected = {
         "April 1879": "date",
         "1914": "date",
@@ -38,9 +38,9 @@ def test_the_kinds_of_answers_in_an_english_passage() -> None:
         "Midsummer Night’s Dream": "title",
         "university founder": "chunk",
     }
-    assert expected.items() <= found.items(), expected.items() - found.items()
-    assert "Eventually" not in found  # a first word has its capital from the sentence
-    assert not {"The", "It", "the"} & found.keys()
+    assert expected.items() <= kinds.items(), expected.items() - kinds.items()
+    assert "Eventually" not in kinds  # the first word of a sentence has a capital anyway
+    assert not {"The", "It", "the"} & kinds.keys()
 
 
 @pytest.mark.parametrize(
@@ -71,17 +71,19 @@ def test_one_answer_and_its_kind(text: str, answer: str, kind: str) -> None:
     assert proposed(text).get(answer) == kind, proposed(text)
 
 
-def test_a_first_word_is_a_name_where_it_is_one_elsewhere() -> None:
+def test_a_first_word_is_a_name_if_it_is_one_within_a_sentence() -> None:
     assert "Bread" not in proposed("Bread is what the men of the farm eat, and they like bread.")
-    assert "Bread" in proposed("Bread is what the men of the farm eat, and they like it.")  # for all that one can see
+    assert "Bread" in proposed(
+        "Bread is what the men of the farm eat, and they like it."
+    )  # nothing in the text says otherwise
     first = rule_spans("Paris was the first of all, and they came to Paris.")[0]
     assert (first.start, first.end, first.kind) == (0, 5, "name")
 
 
-def test_sentences_end_where_they_end() -> None:
+def test_sentences_end_at_full_stops_but_not_after_abbreviations() -> None:
     text = "Dr. J. R. Smith of the U.S. came. “Why?” he asked... then left! 終わり。次。 No. 5 is"
-    found = [text[start:end].strip() for start, end in sentences(text)]
-    assert found == [
+    parts = [text[start:end].strip() for start, end in sentences(text)]
+    assert parts == [
         "Dr. J. R. Smith of the U.S. came.",
         "“Why?” he asked... then left!",
         "終わり。",
@@ -91,24 +93,24 @@ def test_sentences_end_where_they_end() -> None:
     assert "".join(text[start:end] for start, end in sentences(text)) == text
 
 
-class Watched(str):
-    """A text that counts the characters that are cut out of it."""
+class CountingText(str):
+    """A text that counts the characters that are copied from it."""
 
-    cut = 0
+    copied = 0
 
-    def __getitem__(self, place: Any) -> str:
-        found = super().__getitem__(place)
-        self.cut += len(found)
-        return found
+    def __getitem__(self, index: Any) -> str:
+        part = super().__getitem__(index)
+        self.copied += len(part)
+        return part
 
 
-def test_a_sentence_costs_its_own_length() -> None:
-    text = Watched("Dr. Smith came to Lyon. It rained, he said. " * 500)
+def test_splitting_into_sentences_takes_linear_time() -> None:
+    text = CountingText("Dr. Smith came to Lyon. It rained, he said. " * 500)
     assert len(sentences(text)) == 1001  # the last space too
-    assert text.cut < 2 * len(text)
+    assert text.copied < 2 * len(text)
 
 
-def test_a_letter_keeps_its_marks() -> None:
+def test_a_letter_keeps_its_combining_marks() -> None:
     assert "Zu\u0308rich" in proposed("It is near Zu\u0308rich, they say.")
     assert [token.text for token in tokens("दान O'Ne\u0301ill l-e\u0301l")] == ["दान", "O'Ne\u0301ill", "l-e\u0301l"]
 
@@ -128,24 +130,24 @@ def test_a_letter_keeps_its_marks() -> None:
         ("f(x) and g(x)", "f(x) and g(x)"),
     ],
 )
-def test_ends_are_trimmed_as_human_answers_are(text: str, expected: str) -> None:
+def test_spans_are_trimmed(text: str, expected: str) -> None:
     start, end = trimmed(text, 0, len(text))
     assert text[start:end] == expected
 
 
-def test_of_overlapping_spans_the_better_then_the_longer_stays_and_texts_stay_once() -> None:
+def test_of_overlapping_spans_the_better_and_of_equal_texts_the_first_is_kept() -> None:
     text = "alpha beta gamma delta. Gamma delta"
     spans = [
         Span(0, 10, "a", 1.0),
         Span(6, 16, "b", 2.0),
         Span(11, 22, "c", 2.0),
-        Span(24, 35, "d", 1.5),  # the text of c again
+        Span(24, 35, "d", 1.5),  # the same text as c
         Span(0, 5, "e", 0.4),
-        Span(17, 29, "f", 9.0),  # over the end of a sentence
+        Span(17, 29, "f", 9.0),  # crosses the end of a sentence
     ]
     for order in (spans, spans[::-1]):
-        assert [span.kind for span in settle(text, order, None)] == ["c", "a"]
-    assert [text[span.start : span.end] for span in settle(text, spans, 1)] == ["gamma delta"]
+        assert [span.kind for span in select_spans(text, order, None)] == ["c", "a"]
+    assert [text[span.start : span.end] for span in select_spans(text, spans, 1)] == ["gamma delta"]
 
 
 WORDS = st.sampled_from(
@@ -174,20 +176,20 @@ WORDS = st.sampled_from(
 
 
 @given(st.one_of(st.text(max_size=120), st.lists(WORDS, max_size=30).map(" ".join)))
-def test_what_holds_for_every_text(text: str) -> None:
+def test_properties_of_the_spans_of_any_text(text: str) -> None:
     spans = rule_spans(text)
-    assert spans == rule_spans(text)  # nothing random
+    assert spans == rule_spans(text)  # deterministic
     bounds = sentences(text)
     assert [start for start, _ in bounds] == [0, *(end for _, end in bounds)][: len(bounds)]
-    taken = [0] * len(text)
+    covering = [0] * len(text)
     for span in spans:
         part = text[span.start : span.end]
         assert any(map(str.isalnum, part)) and part == part.strip()
         assert not re.match(r"(?i)(a|an|the)\s", part)
         assert any(start <= span.start and span.end <= end for start, end in bounds)
-        for place in range(span.start, span.end):
-            taken[place] += 1
-    assert max(taken, default=0) <= 1
+        for position in range(span.start, span.end):
+            covering[position] += 1
+    assert max(covering, default=0) <= 1
     assert len({text[span.start : span.end].casefold() for span in spans}) == len(spans)
     assert [span.score for span in spans] == sorted((span.score for span in spans), reverse=True)
     assert rule_spans(text, 3) == spans[:3]
@@ -202,15 +204,15 @@ def test_what_holds_for_every_text(text: str) -> None:
         "दिल्ली भारत की राजधानी है और 2011 में इसकी जनसंख्या बहुत थी।",
     ],
 )
-def test_scripts_without_spaces_or_capitals_give_no_sentences(text: str) -> None:
+def test_spans_in_scripts_without_spaces_or_capitals_are_short(text: str) -> None:
     for span in rule_spans(text):
         assert span.end - span.start <= 20
 
 
-def test_tokens_stand_where_they_say() -> None:
+def test_tokens_have_correct_offsets() -> None:
     text = "O'Neill's so-called U.S. plan: 1,000.5 km in 東京 at 10:30"
-    found = tokens(text)
-    assert [token.text for token in found] == [
+    parts = tokens(text)
+    assert [token.text for token in parts] == [
         *("O'Neill", "'s", "so-called", "U.S.", "plan", ":", "1,000.5", "km", "in", "東京", "at", "10:30")
     ]
-    assert all(text[token.start : token.end] == token.text for token in found)
+    assert all(text[token.start : token.end] == token.text for token in parts)
