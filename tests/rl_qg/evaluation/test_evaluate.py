@@ -15,17 +15,17 @@ from rl_qg.evaluation.evaluate import evaluate
 from rl_qg.evaluation.prediction_analysis import CORPUS, MEAN, passage_groups
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import EvaluateSettings
-from tests.judging import Shared, Words, write_lines
+from tests.toy_metrics import SharedWords, WordCount, write_lines
 
 
 def questions(passages: int = 10, extra: int = 0, seed: int = 0) -> list[dict[str, Any]]:
     rng, more = np.random.default_rng(seed), np.random.default_rng(seed + 1)
     words = "who when what is was the a man town river built long".split()
     rows = []
-    for place in range(2 * passages):
+    for number in range(2 * passages):
         gold = " ".join(rng.choice(words, 6)) + "?"
-        said = " ".join([*gold[:-1].split()[: int(rng.integers(1, 6))], *more.choice(words, extra + 1)]) + "?"
-        rows.append({"question": said, "context": f"c{place // 2}", "answer": "a", "references": [gold]})
+        text = " ".join([*gold[:-1].split()[: int(rng.integers(1, 6))], *more.choice(words, extra + 1)]) + "?"
+        rows.append({"question": text, "context": f"c{number // 2}", "answer": "a", "references": [gold]})
     return rows
 
 
@@ -33,7 +33,8 @@ def run(tmp_path: Path, files: dict[str, list[dict[str, Any]]], metrics: Any = N
     tmp_path.mkdir(exist_ok=True)
     paths = {name: str(write_lines(tmp_path / f"{name}.jsonl", rows)) for name, rows in files.items()}
     settings = EvaluateSettings(predictions=paths, **{"resamples": 80, **options})
-    return evaluate({"words": Words(), "shared": Shared()} if metrics is None else metrics, settings, tmp_path / "out")
+    metrics = {"words": WordCount(), "shared": SharedWords()} if metrics is None else metrics
+    return evaluate(metrics, settings, tmp_path / "out")
 
 
 def pick(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def pick(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
 def test_mean_and_corpus_score_with_intervals_over_passages(tmp_path: Path) -> None:
     rows = questions()
     record = run(tmp_path, {"one": rows})
-    counts = Shared().statistics([row["question"] for row in rows], [row["references"] for row in rows])
+    counts = SharedWords().statistics([row["question"] for row in rows], [row["references"] for row in rows])
     weights = np.concatenate(list(PassageDraws([row["context"] for row in rows], resamples=80).blocks()))
     times = np.repeat(weights, 2, axis=1)  # two questions a passage
     slow = {
@@ -52,15 +53,15 @@ def test_mean_and_corpus_score_with_intervals_over_passages(tmp_path: Path) -> N
         CORPUS: (times * counts[:, 0]).sum(axis=1) / (times * counts[:, 1]).sum(axis=1),
     }
     for form, values in slow.items():
-        found = pick(record["scores"], by="all", metric="shared", form=form)
-        assert found["value"] == pytest.approx(values[0])
-        assert [found["low"], found["high"]] == pytest.approx(np.quantile(values[1:], [0.025, 0.975]).tolist())
+        cells = pick(record["scores"], by="all", metric="shared", form=form)
+        assert cells["value"] == pytest.approx(values[0])
+        assert [cells["low"], cells["high"]] == pytest.approx(np.quantile(values[1:], [0.025, 0.975]).tolist())
     assert slow[MEAN][0] != pytest.approx(slow[CORPUS][0], abs=1e-3)
     assert [row["form"] for row in record["scores"] if row["by"] == "all" and row["metric"] == "words"] == [MEAN]
 
 
 def test_scores_come_from_the_counts_where_a_metric_can_take_them(tmp_path: Path) -> None:
-    class Counted(Shared):
+    class Counted(SharedWords):
         def score(self, questions, contexts, **columns) -> Any:
             raise AssertionError("the counts are there")
 
@@ -68,10 +69,11 @@ def test_scores_come_from_the_counts_where_a_metric_can_take_them(tmp_path: Path
             return counts[:, 0] / counts[:, 1]
 
     rows = questions()
-    found, want = (
-        run(tmp_path / name, {"one": rows}, {"shared": metric()}) for name, metric in (("a", Counted), ("b", Shared))
+    cells, expected = (
+        run(tmp_path / name, {"one": rows}, {"shared": metric()})
+        for name, metric in (("a", Counted), ("b", SharedWords))
     )
-    assert found["scores"] == want["scores"]
+    assert cells["scores"] == expected["scores"]
     kept = [(tmp_path / name / "out" / "scores" / "one" / "shared.jsonl").read_text() for name in "ab"]
     assert kept[0] == kept[1]
 
@@ -80,9 +82,9 @@ def test_types_and_lengths_divide_the_questions(tmp_path: Path) -> None:
     rows = questions(20)
     record = run(tmp_path, {"one": rows}, lengths=[4, 6])
     for by in ("type", "length"):
-        own = [row for row in record["scores"] if row["by"] == by and row["metric"] == "words"]
-        assert sum(row["n"] for row in own) == 40
-        total = sum(row["n"] * row["value"] for row in own)
+        rows_of_kind = [row for row in record["scores"] if row["by"] == by and row["metric"] == "words"]
+        assert sum(row["n"] for row in rows_of_kind) == 40
+        total = sum(row["n"] * row["value"] for row in rows_of_kind)
         assert total / 40 == pytest.approx(np.mean([len(row["question"].split()) for row in rows]))
     short = [len(row["question"].split()) for row in rows if len(row["question"].split()) < 4]
     assert pick(record["scores"], kind="0-3 words", metric="words")["value"] == pytest.approx(np.mean(short))
@@ -105,13 +107,13 @@ def test_a_language_without_question_words_has_no_types(tmp_path: Path) -> None:
 def test_bleu_of_the_corpus_is_that_of_sacrebleu(tmp_path: Path) -> None:
     rows = questions(15)
     record = run(tmp_path, {"one": rows}, {"bleu4": rewards.load("bleu4")})
-    found = pick(record["scores"], by="all", metric="bleu4", form=CORPUS)
-    want = sacrebleu.corpus_bleu([row["question"] for row in rows], [[row["references"][0] for row in rows]])
-    assert found["value"] == pytest.approx(want.score / 100)
+    cells = pick(record["scores"], by="all", metric="bleu4", form=CORPUS)
+    expected = sacrebleu.corpus_bleu([row["question"] for row in rows], [[row["references"][0] for row in rows]])
+    assert cells["value"] == pytest.approx(expected.score / 100)
     assert record["signatures"]["bleu4"].startswith("bleu|order:4")
 
 
-def test_files_side_by_side_are_tested_question_by_question(tmp_path: Path) -> None:
+def test_files_about_the_same_questions_are_compared_question_by_question(tmp_path: Path) -> None:
     near, far = questions(30), questions(30, extra=4)
     again = [dict(row) for row in near]
     record = run(tmp_path, {"near": near, "far": far, "again": again}, resamples=300)
@@ -125,14 +127,14 @@ def test_files_side_by_side_are_tested_question_by_question(tmp_path: Path) -> N
 
 
 def test_the_better_file_of_a_metric_that_should_be_low(tmp_path: Path) -> None:
-    class Errors(Words):
+    class Errors(WordCount):
         higher_is_better = False
 
     record = run(tmp_path, {"near": questions(30), "far": questions(30, extra=4)}, {"errors": Errors()})
     assert record["tests"][0]["better"] == "near" and record["lower_is_better"] == ["errors"]
 
 
-def test_files_about_other_things_are_not_paired(tmp_path: Path) -> None:
+def test_files_about_different_passages_are_not_paired(tmp_path: Path) -> None:
     rows = questions()
     record = run(tmp_path, {"one": rows, "two": [*rows[:-1], {**rows[-1], "answer": "b"}]})
     assert record["tests"] == [] and "line 20" in record["not_paired"]
@@ -142,15 +144,15 @@ def test_files_about_other_things_are_not_paired(tmp_path: Path) -> None:
 
 
 def test_questions_without_a_score_are_counted(tmp_path: Path) -> None:
-    class Sparse(Words):
+    class Sparse(WordCount):
         def score(self, questions, contexts, **columns) -> Any:
-            found = super().score(questions, contexts, **columns)
-            found.scores[0] = None
-            return found
+            cells = super().score(questions, contexts, **columns)
+            cells.scores[0] = None
+            return cells
 
     record = run(tmp_path, {"one": questions()}, {"sparse": Sparse()})
-    found = pick(record["scores"], by="all")
-    assert (found["n"], found["without_score"]) == (19, 1)
+    cells = pick(record["scores"], by="all")
+    assert (cells["n"], cells["without_score"]) == (19, 1)
     assert "Questions without a score: sparse (one) 1" in (tmp_path / "out" / "evaluate.html").read_text()
 
 
@@ -172,11 +174,11 @@ def test_text_files_by_column_are_one_input(tmp_path: Path) -> None:
         (tmp_path / f"{name}.txt").write_text("\n".join(column) + "\n")
     predictions = {"question": str(tmp_path / "q.txt"), "references": str(tmp_path / "r.txt")}
     settings = EvaluateSettings(predictions=predictions, resamples=20)
-    record = evaluate({"shared": Shared()}, settings, tmp_path / "out")
+    record = evaluate({"shared": SharedWords()}, settings, tmp_path / "out")
     assert record["counts"] == {"q": {"questions": 6, "passages": 6}}
-    want = run(tmp_path, {"one": rows})
+    expected = run(tmp_path, {"one": rows})
     assert pick(record["scores"], by="all", form=MEAN)["value"] == pytest.approx(
-        pick(want["scores"], by="all", form=MEAN, metric="shared")["value"]
+        pick(expected["scores"], by="all", form=MEAN, metric="shared")["value"]
     )
 
 
@@ -194,18 +196,18 @@ def test_bad_files_are_one_line(tmp_path: Path) -> None:
         evaluate({}, EvaluateSettings(predictions=["x", "x"]), tmp_path)
 
 
-def test_scores_of_files_of_like_names_are_kept_apart(tmp_path: Path) -> None:
+def test_scores_of_files_with_similar_names_are_kept_apart(tmp_path: Path) -> None:
     paths = {
         name: str(write_lines(tmp_path / f"{seed}.jsonl", questions(3, seed=seed)))
         for seed, name in enumerate(("a/b", "a_b"))
     }
     for _ in range(2):
-        words = Words()
+        words = WordCount()
         evaluate({"words": words}, EvaluateSettings(predictions=paths, resamples=20), tmp_path / "out")
     assert words.seen == 0  # the second time every score is there
 
 
-def test_without_passages_the_references_are_drawn() -> None:
+def test_without_passages_rows_with_equal_references_are_drawn_together() -> None:
     from rl_qg.evaluation.metric_scores import MetricRow
 
     rows = [MetricRow("w", "q", None, None, ("r",)), MetricRow("w", "p", None, None, ("r",)), MetricRow("w", "q")]
@@ -219,13 +221,14 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         rows = [{("paragraph" if key == "context" else key): row[key] for key in row} for row in questions(3)]
         write_lines(tmp_path / f"{name}.jsonl", rows)
     files = f"predictions=[{tmp_path}/ce.jsonl,{tmp_path}/scst.jsonl]"
-    arguments = [files, "metrics=[tests.judging.Shared]", f"output={tmp_path}/out", "resamples=20"]
+    arguments = [files, "metrics=[tests.toy_metrics.SharedWords]", f"output={tmp_path}/out", "resamples=20"]
     run_command("evaluate", [*arguments, "training.use_cpu=true"])
     record = json.loads((tmp_path / "out" / "evaluate.json").read_text())
     assert list(record["counts"]) == ["ce", "scst"] and record["counts"]["ce"]["passages"] == 3
     assert (tmp_path / "out" / "tables" / "tests.csv").exists()
     assert sorted(path.name for path in (tmp_path / "out" / "scores").iterdir()) == ["ce", "scst"]
-    for metrics in ("metrics=tests.judging.Shared", "metrics={_target_: tests.judging.Shared, label: mine}"):
+    name = "tests.toy_metrics.SharedWords"
+    for metrics in (f"metrics={name}", f"metrics={{_target_: {name}, label: mine}}"):
         run_command("evaluate", [files, metrics, f"output={tmp_path}/other", "resamples=20", "training.use_cpu=true"])
     with pytest.raises(InputError, match="references=True: give a file"):
         run_command("evaluate", [*arguments, "references=true"])

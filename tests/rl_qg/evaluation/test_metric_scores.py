@@ -9,7 +9,7 @@ import pytest
 from rewards import MetricInputError
 from rl_qg.evaluation.metric_scores import MetricRow, check_rows, scores_of
 from rl_qg.runtime.errors import InputError
-from tests.judging import Words
+from tests.toy_metrics import WordCount
 
 ROWS = [MetricRow(f"f: line {k}", "w " * k, f"c{k}", None, (f"r{k}",)) for k in range(1, 8)]
 
@@ -19,7 +19,7 @@ def score(metric: Any, folder: Path, rows: list[MetricRow] = ROWS) -> list[float
 
 
 def test_a_killed_run_continues_after_the_last_whole_line(tmp_path: Path) -> None:
-    class Dies(Words):
+    class Dies(WordCount):
         def score(self, questions, contexts, **columns) -> Any:
             if self.seen == 6:
                 raise KeyboardInterrupt
@@ -29,25 +29,25 @@ def test_a_killed_run_continues_after_the_last_whole_line(tmp_path: Path) -> Non
         score(Dies(), tmp_path)
     path = tmp_path / "words.jsonl"
     path.write_text(path.read_text() + '{"scores": [7.')  # a kill cut off the last line
-    metric = Words()
+    metric = WordCount()
     assert score(metric, tmp_path) == [1, 2, 3, 4, 5, 6, 7]
     assert metric.seen == 1
     assert score(metric, tmp_path) == [1, 2, 3, 4, 5, 6, 7] and metric.seen == 1
 
 
 def test_scores_of_another_metric_or_other_texts_are_computed_again(tmp_path: Path) -> None:
-    score(Words(), tmp_path)
-    other = Words(sign=-1)
+    score(WordCount(), tmp_path)
+    other = WordCount(sign=-1)
     assert score(other, tmp_path) == [-1, -2, -3, -4, -5, -6, -7] and other.seen == 7
-    changed = Words(sign=-1)
+    changed = WordCount(sign=-1)
     assert score(changed, tmp_path, [*ROWS[:-1], MetricRow("f", "one")])[-1] == -1 and changed.seen == 7
-    unread = Words(sign=-1)  # the metric does not read the context
+    unread = WordCount(sign=-1)  # the metric does not read the context
     score(unread, tmp_path, [*ROWS[:-1], MetricRow("f", "one", "another")])
     assert unread.seen == 0
 
 
 def test_scores_of_a_metric_without_signature_are_computed_again(tmp_path: Path) -> None:
-    class Unsigned(Words):
+    class Unsigned(WordCount):
         def __init__(self, sign: int) -> None:
             super().__init__(sign)
             del self.signature
@@ -58,7 +58,7 @@ def test_scores_of_a_metric_without_signature_are_computed_again(tmp_path: Path)
 
 
 def test_scores_that_are_none_or_not_finite_become_none(tmp_path: Path) -> None:
-    class Odd(Words):
+    class Odd(WordCount):
         def score(self, questions, contexts, **columns) -> Any:
             return SimpleNamespace(scores=[None, float("nan"), float("-inf")][: len(questions)])
 
@@ -66,11 +66,11 @@ def test_scores_that_are_none_or_not_finite_become_none(tmp_path: Path) -> None:
 
 
 def test_an_invalid_row_or_score_is_one_line(tmp_path: Path) -> None:
-    class Refuses(Words):
+    class Refuses(WordCount):
         def score(self, questions, contexts, **columns) -> Any:
             raise MetricInputError("answers[1] is empty")
 
-    class Short(Words):
+    class Short(WordCount):
         def score(self, questions, contexts, **columns) -> Any:
             return SimpleNamespace(scores=[1.0])
 
@@ -79,8 +79,8 @@ def test_an_invalid_row_or_score_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="metric words: returned 1 scores for 3 questions"):
         score(Short(), tmp_path)
     with pytest.raises(InputError, match="f: line 1: 'answer' is missing or no text, and metric m needs it"):
-        check_rows("m", Words(needs=("answers",)), ROWS)
-    check_rows("m", Words(needs=("contexts", "references")), ROWS)
+        check_rows("m", WordCount(needs=("answers",)), ROWS)
+    check_rows("m", WordCount(needs=("contexts", "references")), ROWS)
 
 
 def test_a_metric_without_needs_gets_the_columns_that_every_row_has(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Human questions joined to generated ones: by id, by passage and answer, or not at all, and said so."""
+"""Human questions joined to generated ones: by id, by passage and answer, or reported as not joined."""
 
 import json
 from pathlib import Path
@@ -11,14 +11,14 @@ from rl_qg.evaluation.prediction_analysis import MEAN
 from rl_qg.evaluation.references import BY_ANSWER, BY_ID, GoldQuestions
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import EvaluateSettings
-from tests.judging import Shared, write_lines
+from tests.toy_metrics import SharedWords, write_lines
 
 PASSAGE = "Faust is a play by Goethe. It is long."
 
 
 def record(name: str | None, question: str, answer: str = "Goethe", context: str = PASSAGE) -> dict[str, Any]:
-    own = {"context": context, "question": question, "answers": {"text": [answer], "answer_start": [0]}}
-    return own if name is None else {"id": name, **own}
+    fields = {"context": context, "question": question, "answers": {"text": [answer], "answer_start": [0]}}
+    return fields if name is None else {"id": name, **fields}
 
 
 @pytest.fixture
@@ -36,21 +36,21 @@ def gold(tmp_path: Path) -> GoldQuestions:
     return GoldQuestions(str(write_lines(tmp_path / "gold.jsonl", rows)))
 
 
-def test_an_id_finds_its_own_question_alone(gold: GoldQuestions) -> None:
+def test_an_id_joins_only_its_own_question(gold: GoldQuestions) -> None:
     assert gold.find("b", PASSAGE, "Goethe") == (("Whose play is Faust?",), BY_ID)
     assert gold.find("b", None, None) == (("Whose play is Faust?",), BY_ID)
     assert gold.find("b", PASSAGE.replace(" ", "  "), None)[1] == BY_ID
     assert gold.find("gold-7", None, None) == (("Who wrote Faust?",), BY_ID)  # as `generate` names it
 
 
-def test_passage_and_answer_find_every_question_once(gold: GoldQuestions) -> None:
+def test_passage_and_answer_join_every_question_once(gold: GoldQuestions) -> None:
     want = (("Who wrote Faust?", "Whose play is Faust?"), BY_ANSWER)
     assert gold.find(None, PASSAGE, " Goethe ") == want
     assert gold.find("unknown", f" {PASSAGE}\n", "Goethe") == want
     assert gold.find("twice", PASSAGE, "long") == (("One?", "Two?"), BY_ANSWER)
 
 
-def test_an_id_of_something_else_is_none(gold: GoldQuestions) -> None:
+def test_an_id_of_another_passage_or_answer_joins_nothing(gold: GoldQuestions) -> None:
     assert gold.find("gold-7", PASSAGE, "a play") == (
         ("What is Faust?",),
         BY_ANSWER,
@@ -59,7 +59,7 @@ def test_an_id_of_something_else_is_none(gold: GoldQuestions) -> None:
     assert gold.find("a", "Another passage.", "Goethe") == ((), "")
 
 
-def test_nothing_is_found_where_nothing_was_asked(gold: GoldQuestions) -> None:
+def test_nothing_is_joined_where_there_is_no_human_question(gold: GoldQuestions) -> None:
     for example_id, context, answer in (
         *((None, PASSAGE, "goethe"), (None, PASSAGE, None), (None, None, "Goethe"), (None, None, None)),
         *(("blank", PASSAGE, "It"), ("never", PASSAGE, "Goethe."), ("None", "Another passage.", "Goethe")),
@@ -68,12 +68,12 @@ def test_nothing_is_found_where_nothing_was_asked(gold: GoldQuestions) -> None:
     assert gold.find("None", None, None) == (("Is it named so?",), BY_ID)
 
 
-def test_the_same_question_twice_is_one(tmp_path: Path) -> None:
+def test_the_same_question_twice_is_one_reference(tmp_path: Path) -> None:
     path = str(write_lines(tmp_path / "gold.jsonl", [record("a", "Who wrote Faust?")]))
     assert GoldQuestions([path, path]).find("a", PASSAGE, "Goethe") == (("Who wrote Faust?",), BY_ID)
 
 
-def test_what_cannot_be_answered_is_no_reference(tmp_path: Path) -> None:
+def test_unanswerable_questions_are_no_references(tmp_path: Path) -> None:
     qas = [
         {"id": "x", "question": "Who wrote Faust?", "answers": [{"text": "Goethe", "answer_start": 19}]},
         {"id": "y", "question": "Who sang it?", "answers": [], "is_impossible": True},
@@ -94,7 +94,7 @@ def test_every_answer_of_squad_joins(tmp_path: Path) -> None:
     assert list(gold.hashes()) == [str(path)]
 
 
-def test_sources_that_say_nothing(tmp_path: Path) -> None:
+def test_sources_without_questions_are_refused(tmp_path: Path) -> None:
     empty = write_lines(tmp_path / "empty.jsonl", [record("a", " ")])
     with pytest.raises(InputError, match=r"empty\.jsonl: holds no question"):
         GoldQuestions(str(empty))
@@ -112,10 +112,10 @@ def test_evaluation_against_joined_questions(tmp_path: Path) -> None:
     gold = write_lines(tmp_path / "gold.jsonl", [record("a", "Who wrote Faust?"), record("b", "Whose play?")])
     rows = [{"id": "b", "question": "Who wrote Faust?"}, {"id": "new", "question": "Who wrote Faust?"}]
     settings = EvaluateSettings(predictions=questions(tmp_path, *rows), references=str(gold), resamples=20)
-    found = evaluate({"shared": Shared()}, settings, tmp_path / "out")
-    assert found["counts"]["questions"]["references_by"] == {"id": 1, "passage and answer": 1}
-    assert list(found["references"]) == [str(gold)]
-    (mean,) = [row for row in found["scores"] if row["by"] == "all" and row["form"] == MEAN]
+    results = evaluate({"shared": SharedWords()}, settings, tmp_path / "out")
+    assert results["counts"]["questions"]["references_by"] == {"id": 1, "passage and answer": 1}
+    assert list(results["references"]) == [str(gold)]
+    (mean,) = [row for row in results["scores"] if row["by"] == "all" and row["form"] == MEAN]
     assert mean["value"] == pytest.approx((0 + 1) / 2)
     text = (tmp_path / "out" / "evaluate.txt").read_text(encoding="utf-8")
     assert "references joined: 1 by id, 1 by passage and answer" in text
@@ -128,5 +128,5 @@ def test_a_row_without_a_human_question_is_named_with_their_number(tmp_path: Pat
     with pytest.raises(
         InputError, match=r"questions\.jsonl: line 2: no question in .*gold\.jsonl is about .*\(2 of 3 rows"
     ):
-        evaluate({"shared": Shared()}, settings, tmp_path / "out")
+        evaluate({"shared": SharedWords()}, settings, tmp_path / "out")
     assert not (tmp_path / "out").exists()

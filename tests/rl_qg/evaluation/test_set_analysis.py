@@ -15,7 +15,7 @@ from rl_qg.evaluation.references import GoldQuestions
 from rl_qg.evaluation.set_analysis import MISSING, SELF_BLEU, passage_sets, set_record
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import EvaluateSettings
-from tests.judging import Words, write_lines
+from tests.toy_metrics import WordCount, write_lines
 
 
 def row(context: str | None, question: str, *references: str) -> MetricRow:
@@ -33,14 +33,14 @@ def values(record: dict[str, Any], metric: str) -> dict[tuple[str, str], float]:
 def test_means_over_passages_worked_out_by_hand(tmp_path: Path) -> None:
     sets = passage_sets({"one": ONE, "two": TWO}, None)
     record = set_record(sets, {"bleu": Bleu(1, "coco")}, tmp_path, resamples=200, seed=0)
-    found = values(record, "bleu")
+    parts = values(record, "bleu")
     # p: {a b, c d} against {a b, x y}: one pair of 1, one of 0; q: {e f} against {e f}, which two never asks
-    assert found["one", "precision"] == pytest.approx((1 / 2 + 1) / 2, abs=1e-6)
-    assert found["one", "recall"] == pytest.approx((1 / 2 + 1) / 2, abs=1e-6)
-    assert found["one", "averaged"] == pytest.approx((1 / 2 + 1) / 2, abs=1e-6)
-    assert found["two", "precision"] == pytest.approx((1 + 0) / 2, abs=1e-6)
-    assert found["two", "recall"] == pytest.approx((1 / 2 + 0) / 2, abs=1e-6)
-    assert found["two", "f1"] == pytest.approx((2 / 3 + 0) / 2, abs=1e-6)
+    assert parts["one", "precision"] == pytest.approx((1 / 2 + 1) / 2, abs=1e-6)
+    assert parts["one", "recall"] == pytest.approx((1 / 2 + 1) / 2, abs=1e-6)
+    assert parts["one", "averaged"] == pytest.approx((1 / 2 + 1) / 2, abs=1e-6)
+    assert parts["two", "precision"] == pytest.approx((1 + 0) / 2, abs=1e-6)
+    assert parts["two", "recall"] == pytest.approx((1 / 2 + 0) / 2, abs=1e-6)
+    assert parts["two", "f1"] == pytest.approx((2 / 3 + 0) / 2, abs=1e-6)
     assert values(record, MISSING) == {("one", "mean"): 0.0, ("two", "mean"): 1.0}
     assert values(record, SELF_BLEU)["one", "mean"] == pytest.approx(0, abs=1e-6)
     assert record["set_counts"] == {"passages": 2, "without_questions": {"one": 0, "two": 1}, "left_out": 0}
@@ -51,14 +51,14 @@ def test_means_over_passages_worked_out_by_hand(tmp_path: Path) -> None:
 
 def test_the_order_of_rows_does_not_matter(tmp_path: Path) -> None:
     metrics = {"bleu": Bleu(2, "coco")}
-    rng, want = np.random.default_rng(0), None
+    rng, expected = np.random.default_rng(0), None
     for _ in range(4):
-        shuffled = [ONE[place] for place in rng.permutation(len(ONE))]
-        found = values(
+        shuffled = [ONE[number] for number in rng.permutation(len(ONE))]
+        parts = values(
             set_record(passage_sets({"one": shuffled}, None), metrics, tmp_path, resamples=2, seed=0), "bleu"
         )
-        assert want is None or found == pytest.approx(want)
-        want = found
+        assert expected is None or parts == pytest.approx(expected)
+        expected = parts
 
 
 def test_references_of_any_row_are_those_of_the_passage() -> None:
@@ -77,20 +77,20 @@ def test_gold_gives_all_questions_of_a_passage(tmp_path: Path) -> None:
     assert sets.counts() == {"passages": 1, "without_questions": {"one": 0}, "left_out": 1}
 
 
-def test_metrics_that_cannot_judge_sets_are_named(tmp_path: Path) -> None:
+def test_metrics_that_cannot_score_sets_are_named(tmp_path: Path) -> None:
     class Asking(Bleu):
         def __init__(self) -> None:
             super().__init__()
             self.needs = frozenset({"references", "answers"})
 
     context = rewards.load("answerability", against="context")
-    metrics: dict[str, Any] = {"words": Words(), "asking": Asking(), "context": context}
+    metrics: dict[str, Any] = {"words": WordCount(), "asking": Asking(), "context": context}
     record = set_record(passage_sets({"one": ONE}, None), metrics, tmp_path, resamples=2, seed=0)
     whys = {label: why.partition(",")[0] for label, why in record["not_in_sets"].items()}
     assert whys == {
         "words": "it is no rewards.Metric",
         "asking": "it needs an answer",
-        "context": "multi: answerability has no use for references",
+        "context": "multi: answerability does not use references",
     }
     assert {row["metric"] for row in record["sets"]} == {SELF_BLEU, MISSING} == set(record["set_signatures"])
 
@@ -113,12 +113,12 @@ def test_a_killed_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     whole = set_record(sets, {"bleu": Counting(2)}, tmp_path / "whole", resamples=5, seed=0)
     needed, Counting.calls, Counting.last = Counting.calls, 0, 5
     with pytest.raises(Killed):
-        set_record(sets, {"bleu": Counting(2)}, tmp_path / "struck", resamples=5, seed=0)
+        set_record(sets, {"bleu": Counting(2)}, tmp_path / "killed", resamples=5, seed=0)
     Counting.calls, Counting.last = 0, 10**9
-    assert set_record(sets, {"bleu": Counting(2)}, tmp_path / "struck", resamples=5, seed=0) == whole
+    assert set_record(sets, {"bleu": Counting(2)}, tmp_path / "killed", resamples=5, seed=0) == whole
     assert 0 < Counting.calls < needed
     Counting.calls = 0
-    set_record(sets, {"bleu": Counting(2)}, tmp_path / "struck", resamples=5, seed=0)
+    set_record(sets, {"bleu": Counting(2)}, tmp_path / "killed", resamples=5, seed=0)
     assert Counting.calls == 0
 
 
@@ -129,13 +129,13 @@ def test_rows_without_passage_or_references_are_one_line() -> None:
         passage_sets({"one": [row("p", "a")]}, None)
 
 
-def test_the_command_writes_them(tmp_path: Path) -> None:
+def test_the_command_writes_scores_of_sets(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path / "q.jsonl",
         [{"question": one.question, "context": one.context, "references": list(one.references or ())} for one in ONE],
     )
     settings = EvaluateSettings(predictions=str(path), sets=True, resamples=20)
-    evaluate({"bleu": rewards.load("coco_bleu1"), "words": Words()}, settings, tmp_path / "out")
+    evaluate({"bleu": rewards.load("coco_bleu1"), "words": WordCount()}, settings, tmp_path / "out")
     record = json.loads((tmp_path / "out" / "evaluate.json").read_text())
     assert values(record, "bleu")["q", "precision"] == pytest.approx(0.75, abs=1e-6)
     text = (tmp_path / "out" / "evaluate.txt").read_text(encoding="utf-8")

@@ -63,10 +63,10 @@ def test_compare_resamples_passages_where_the_folders_name_them(tmp_path) -> Non
     assert result["difference"]["f1"] == {"mean": 50.0, "low": 50.0, "high": 50.0, "n": 40, "passages": 10}
     of_questions = compare(tmp_path / "a alone", tmp_path / "b alone", tmp_path / "c.json")["difference"]
     of_firsts = compare(tmp_path / "a firsts", tmp_path / "b firsts", tmp_path / "c.json")["difference"]
-    found = result["difference"]["exact_match"]
-    assert found == {**of_firsts["exact_match"], "n": 40}
+    interval = result["difference"]["exact_match"]
+    assert interval == {**of_firsts["exact_match"], "n": 40}
     alone = of_questions["exact_match"]
-    assert found["high"] - found["low"] == pytest.approx(2 * (alone["high"] - alone["low"]), rel=0.15)
+    assert interval["high"] - interval["low"] == pytest.approx(2 * (alone["high"] - alone["low"]), rel=0.15)
 
 
 def test_compare_refuses_other_questions(tmp_path) -> None:

@@ -34,13 +34,13 @@ TWO_PROCESSES = ((4, 1), (2, 2))
 def examples(count: int) -> list[QAExample]:
     """Passages of very different lengths, so that batches differ in their padding."""
     rng = np.random.default_rng(5)
-    found = []
+    computed = []
     for number in range(count):
         words = list(rng.choice(WORDS[:-2], size=3 + 5 * (number % 4)))
-        context, place = " ".join(words), int(rng.integers(len(words)))
-        start = len(" ".join(words[:place])) + (place > 0)
-        found.append(QAExample(f"q{number}", "t", context, "who ?", (Answer(str(words[place]), start),)))
-    return found
+        context, position = " ".join(words), int(rng.integers(len(words)))
+        start = len(" ".join(words[:position])) + (position > 0)
+        computed.append(QAExample(f"q{number}", "t", context, "who ?", (Answer(str(words[position]), start),)))
+    return computed
 
 
 def save_model(folder: Path, kind: str) -> Path:
@@ -126,10 +126,12 @@ def validation() -> list[QAExample]:
     return items
 
 
-def assert_equal_updates(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    assert found.keys() == expected.keys()
+def assert_equal_updates(computed: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert computed.keys() == expected.keys()
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=2e-6, msg=lambda text, n=name: f"{n}: {text}")
+        torch.testing.assert_close(
+            computed[name], value, rtol=1e-4, atol=2e-6, msg=lambda text, n=name: f"{n}: {text}"
+        )
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +154,8 @@ def worker(models_folder: Path, output: Path) -> None:
     rank = int(os.environ["RANK"])
     for kind in KINDS:
         for batch_size, accumulation in TWO_PROCESSES:
-            found = one_update(models_folder / kind, output, batch_size=batch_size, accumulation=accumulation)
-            save_file(found, output / f"{kind}-{batch_size}x{accumulation}-rank-{rank}.safetensors")
+            computed = one_update(models_folder / kind, output, batch_size=batch_size, accumulation=accumulation)
+            save_file(computed, output / f"{kind}-{batch_size}x{accumulation}-rank-{rank}.safetensors")
     settings = settings_for(models_folder / "distilbert")
     result = train_reader(examples(16), validation(), settings=settings, output_dir=output / "qa", use_cpu=True)
     write_json(output / f"rank-{rank}.json", result)
@@ -162,8 +164,8 @@ def worker(models_folder: Path, output: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("batch_size", "accumulation"), ONE_PROCESS)
 def test_an_update_is_that_of_single_windows_by_hand(models_folder, tmp_path, kind, batch_size, accumulation) -> None:
-    found = one_update(models_folder / kind, tmp_path, batch_size=batch_size, accumulation=accumulation)
-    assert_equal_updates(found, by_hand(models_folder / kind))
+    computed = one_update(models_folder / kind, tmp_path, batch_size=batch_size, accumulation=accumulation)
+    assert_equal_updates(computed, by_hand(models_folder / kind))
 
 
 @pytest.mark.distributed
@@ -171,8 +173,8 @@ def test_an_update_is_that_of_single_windows_by_hand(models_folder, tmp_path, ki
 @pytest.mark.parametrize(("batch_size", "accumulation"), TWO_PROCESSES)
 def test_an_update_of_two_processes_is_the_same(models_folder, two_processes, kind, batch_size, accumulation) -> None:
     for rank in range(2):
-        found = load_file(two_processes / f"{kind}-{batch_size}x{accumulation}-rank-{rank}.safetensors")
-        assert_equal_updates(found, by_hand(models_folder / kind))
+        computed = load_file(two_processes / f"{kind}-{batch_size}x{accumulation}-rank-{rank}.safetensors")
+        assert_equal_updates(computed, by_hand(models_folder / kind))
 
 
 @pytest.mark.distributed

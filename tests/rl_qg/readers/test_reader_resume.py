@@ -29,7 +29,7 @@ def _collected_once() -> Iterator[None]:
     gc.unfreeze()
 
 
-def test_the_seed_decides_and_nothing_else_does(distilbert, whole, tmp_path) -> None:
+def test_only_the_seed_changes_the_result(distilbert, whole, tmp_path) -> None:
     run(tmp_path / "same", toy_settings(distilbert, seeds=[0, 1]))
     assert contents(tmp_path / "same") == contents(whole)
     run(tmp_path / "other", toy_settings(distilbert, seeds=[1], epochs=1))
@@ -70,7 +70,7 @@ def test_an_interrupted_run_ends_with_the_same_files(
     assert contents(tmp_path / "resumed") == contents(whole)
 
 
-def test_a_torn_checkpoint_is_passed_over(distilbert, whole, tmp_path, monkeypatch) -> None:
+def test_an_incomplete_checkpoint_is_skipped(distilbert, whole, tmp_path, monkeypatch) -> None:
     settings = toy_settings(distilbert, seeds=[0, 1])
 
     def stop(self, windows):
@@ -134,5 +134,5 @@ def test_other_settings_data_or_seed_order_are_refused(distilbert, tmp_path) -> 
         run(tmp_path / "qa", replace(settings, seeds=[1, 0]))
     assert contents(tmp_path / "qa") == before
     (tmp_path / "qa" / "seed-1" / "qa_metrics.json").unlink()  # as if killed before
-    told = run(tmp_path / "qa", settings, train=toy_examples(47, 1), accept_changed_data=True)
-    assert [row["seed"] for row in told["seeds"]] == [0, 1]
+    accepted = run(tmp_path / "qa", settings, train=toy_examples(47, 1), accept_changed_data=True)
+    assert [row["seed"] for row in accepted["seeds"]] == [0, 1]

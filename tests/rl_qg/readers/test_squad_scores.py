@@ -59,7 +59,7 @@ def test_scores(prediction: str, answer: str, em: int, precision: tuple[int, int
     assert f1(prediction, answer) == pytest.approx(float(2 * p * r / (p + r)) if p + r else 0.0, abs=1e-12)
 
 
-def test_nothing_left_of_both_is_an_exact_match_without_f1() -> None:
+def test_two_empty_texts_are_an_exact_match_without_f1() -> None:
     assert (exact_match("the", "a!"), f1("the", "a!")) == (1.0, 0.0)
 
 

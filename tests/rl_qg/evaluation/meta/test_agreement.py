@@ -22,10 +22,10 @@ COUNTS = """0 0 0 0 14|0 2 6 4 2|0 0 3 5 6|0 3 9 2 0|2 2 8 1 1|7 7 0 0 0|3 2 6 3
 
 
 @pytest.mark.parametrize(("level", "alpha"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])
-def test_krippendorffs_own_example(level: str, alpha: float) -> None:
-    found = krippendorff_alpha(UNITS, level)
-    assert found.value == pytest.approx(alpha, abs=5e-4)
-    assert found.n == 11  # the last unit has a single rating
+def test_the_example_of_krippendorff(level: str, alpha: float) -> None:
+    statistic = krippendorff_alpha(UNITS, level)
+    assert statistic.value == pytest.approx(alpha, abs=5e-4)
+    assert statistic.n == 11  # the last unit has a single rating
 
 
 def test_interval_alpha_is_one_minus_the_ratio_of_mean_squared_differences() -> None:
@@ -69,8 +69,8 @@ def test_any_number_of_distinct_ratings() -> None:
 
 
 def test_without_draws_there_is_no_interval() -> None:
-    for found in (krippendorff_alpha(UNITS, "ordinal"), fleiss_kappa([[1, 2], [1, 1]])):
-        assert found.value is not None and (found.low, found.high) == (None, None)
+    for statistic in (krippendorff_alpha(UNITS, "ordinal"), fleiss_kappa([[1, 2], [1, 1]])):
+        assert statistic.value is not None and (statistic.low, statistic.high) == (None, None)
     alone = krippendorff_alpha(UNITS, "ordinal", PassageDraws([0] * len(UNITS), resamples=9))
     assert alone.value is not None and alone.low is None
 
@@ -80,7 +80,7 @@ def test_fleiss_example() -> None:
     assert fleiss_kappa(units).value == pytest.approx(0.210, abs=5e-4)
 
 
-def test_what_is_not_defined_says_why() -> None:
+def test_undefined_statistics_give_the_reason() -> None:
     assert krippendorff_alpha([[3, 3], [3, 3]], "ordinal").to_dict()["why"] == "all ratings are equal"
     assert krippendorff_alpha([[3], [N, 2]], "nominal").why == "no unit with two ratings"
     assert fleiss_kappa([[1, 2], [1, 2, 3]]).why == "questions have different numbers of ratings"
@@ -89,9 +89,9 @@ def test_what_is_not_defined_says_why() -> None:
 
 
 def test_intervals_are_of_the_units_repeated() -> None:
-    draws = PassageDraws([place // 3 for place in range(len(UNITS))], resamples=200, seed=0)
+    draws = PassageDraws([number // 3 for number in range(len(UNITS))], resamples=200, seed=0)
     for level in ("nominal", "ordinal"):
-        found = krippendorff_alpha(UNITS, level, draws)
+        statistic = krippendorff_alpha(UNITS, level, draws)
         slow = []
         for weights in np.concatenate(list(draws.blocks())).astype(int)[1:]:
             units = [
@@ -99,4 +99,4 @@ def test_intervals_are_of_the_units_repeated() -> None:
             ]
             value = krippendorff_alpha(units, level).value
             slow += [] if value is None else [value]
-        assert [found.low, found.high] == pytest.approx(np.quantile(slow, [0.025, 0.975]).tolist())
+        assert [statistic.low, statistic.high] == pytest.approx(np.quantile(slow, [0.025, 0.975]).tolist())

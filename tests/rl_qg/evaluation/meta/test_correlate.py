@@ -14,7 +14,7 @@ from rl_qg.commands.cli import run_command
 from rl_qg.evaluation.meta.correlate import correlate
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import CorrelateSettings
-from tests.judging import Words, rated, write_lines
+from tests.toy_metrics import WordCount, rated, write_lines
 
 SCIPY = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
 
@@ -24,7 +24,7 @@ def run(tmp_path: Path, rows: Any = None, metrics: Any = None, **options: Any) -
     path = write_lines(tmp_path / "human.jsonl", rows or rated())
     settings = CorrelateSettings(human=str(path), **{"resamples": 400, "folds": 3, **options})
     return correlate(
-        {"words": Words(), "fewer": Words(-1)} if metrics is None else metrics, settings, tmp_path / "out"
+        {"words": WordCount(), "fewer": WordCount(-1)} if metrics is None else metrics, settings, tmp_path / "out"
     )
 
 
@@ -41,11 +41,11 @@ def test_correlations_of_questions_and_of_systems(tmp_path: Path) -> None:
     systems = np.array([row["system"] for row in rows])
     means = [[values[systems == one].mean() for one in "abcd"] for values in (words, human)]
     for name, slow in SCIPY.items():
-        found = pick(record["correlations"], criterion="good", level="question", metric="words", coefficient=name)
-        assert found["value"] == pytest.approx(slow(words, human).statistic) and found["n"] == 48
-        assert found["low"] < found["value"] < found["high"]
-        found = pick(record["correlations"], criterion="good", level="system", metric="words", coefficient=name)
-        assert found["value"] == pytest.approx(slow(*means).statistic) and found["n"] == 4
+        cells = pick(record["correlations"], criterion="good", level="question", metric="words", coefficient=name)
+        assert cells["value"] == pytest.approx(slow(words, human).statistic) and cells["n"] == 48
+        assert cells["low"] < cells["value"] < cells["high"]
+        cells = pick(record["correlations"], criterion="good", level="system", metric="words", coefficient=name)
+        assert cells["value"] == pytest.approx(slow(*means).statistic) and cells["n"] == 4
         other = pick(record["correlations"], criterion="good", level="question", metric="fewer", coefficient=name)
         assert other["value"] == pytest.approx(-slow(words, human).statistic)
     assert record["counts"]["passages"] == record["counts"]["items"] == 12
@@ -89,7 +89,7 @@ def test_constant_ratings_are_null_with_a_reason(tmp_path: Path) -> None:
 
 
 def test_a_metric_that_is_better_when_lower_has_its_sign_reversed(tmp_path: Path) -> None:
-    class Errors(Words):
+    class Errors(WordCount):
         higher_is_better = False
 
     record = run(tmp_path, metrics={"errors": Errors(-1)})
@@ -115,9 +115,9 @@ def test_a_question_of_several_systems_counts_for_each(tmp_path: Path) -> None:
     rows = rated(6)
     once = run(tmp_path / "a", [{**row, "system": [row["system"], "z"]} for row in rows])
     twice = run(tmp_path / "b", [*rows, *({**row, "system": "z"} for row in rows)])
-    own = {"criterion": "good", "level": "system", "metric": "words"}
+    chosen = {"criterion": "good", "level": "system", "metric": "words"}
     for name in SCIPY:
-        a, b = (pick(record["correlations"], coefficient=name, **own) for record in (once, twice))
+        a, b = (pick(record["correlations"], coefficient=name, **chosen) for record in (once, twice))
         assert a == b and a["n"] == 5
 
 
@@ -131,30 +131,30 @@ def test_too_few_systems_or_none(tmp_path: Path) -> None:
 
 def test_metrics_without_some_scores_are_tested_on_the_questions_of_both(tmp_path: Path) -> None:
     rows = rated(25)
-    for place, row in enumerate(rows):
-        row["metrics"] = {"best": row["human"]["good"]} if place else {}
+    for number, row in enumerate(rows):
+        row["metrics"] = {"best": row["human"]["good"]} if number else {}
         row["metrics"] |= (
-            {"half": row["human"]["good"] - len(row["question"])} if place < 50 else {"rest": 1.0 * place}
+            {"half": row["human"]["good"] - len(row["question"])} if number < 50 else {"rest": 1.0 * number}
         )
     record = run(tmp_path, rows)
     with (tmp_path / "out" / "tables" / "differences.csv").open() as stream:
         differences = list(csv.DictReader(stream))
-    own = {"criterion": "good", "level": "question", "coefficient": "kendall"}
-    tested = pick(differences, **own, metric="words", against="authors/half")
+    chosen = {"criterion": "good", "level": "question", "coefficient": "kendall"}
+    tested = pick(differences, **chosen, metric="words", against="authors/half")
     human, words = zip(*((row["human"]["good"], len(row["question"].split())) for row in rows[:50]), strict=True)
     half = [row["metrics"]["half"] for row in rows[:50]]
     gap = stats.kendalltau(words, human).statistic - stats.kendalltau(half, human).statistic
     assert (float(tested["value"]), int(tested["n"])) == (pytest.approx(gap), 50)
-    assert float(pick(differences, **own, metric="words", against="authors/best")["p_holm"]) < 0.05
-    best = pick(record["best"], **own)
+    assert float(pick(differences, **chosen, metric="words", against="authors/best")["p_holm"]) < 0.05
+    best = pick(record["best"], **chosen)
     assert best["metrics"] == ["authors/best"] and best["not_tested"] == []
     assert not [row for row in differences if {row["metric"], row["against"]} == {"authors/half", "authors/rest"}]
 
 
 def test_systems_are_compared_on_the_questions_of_both_metrics(tmp_path: Path) -> None:
     rows = rated(24)
-    for place, row in enumerate(rows):
-        row["metrics"] = {"half": float(len(row["question"]) + place % 5)} if place < 40 else {}
+    for number, row in enumerate(rows):
+        row["metrics"] = {"half": float(len(row["question"]) + number % 5)} if number < 40 else {}
     run(tmp_path, rows)
     with (tmp_path / "out" / "tables" / "differences.csv").open() as stream:
         row = pick(
@@ -174,10 +174,10 @@ def test_systems_are_compared_on_the_questions_of_both_metrics(tmp_path: Path) -
     assert float(row["value"]) == pytest.approx(gap)
 
 
-def test_what_was_not_tested_is_named_under_the_table(tmp_path: Path) -> None:
+def test_metrics_not_tested_are_named_under_the_table(tmp_path: Path) -> None:
     rows = rated()
-    for place, row in enumerate(rows):
-        row["metrics"] = {"first": row["human"]["good"]} if place < 24 else {"last": row["human"]["good"]}
+    for number, row in enumerate(rows):
+        row["metrics"] = {"first": row["human"]["good"]} if number < 24 else {"last": row["human"]["good"]}
     record = run(tmp_path, rows, {})
     best = pick(record["best"], criterion="good", level="question", coefficient="kendall")
     assert len(best["metrics"]) == len(best["not_tested"]) == 1
@@ -190,8 +190,8 @@ def test_what_was_not_tested_is_named_under_the_table(tmp_path: Path) -> None:
 def test_the_regression_names_the_metrics_that_it_leaves_out(tmp_path: Path) -> None:
     rows = rated(10)  # 40 questions, of which the last is not rated
     rows[-1] |= {"human": {}, "ratings": None}
-    for place, row in enumerate(rows):
-        row["metrics"] = {name: float(place % 7) for name, count in (("most", 36), ("few", 35)) if place < count}
+    for number, row in enumerate(rows):
+        row["metrics"] = {name: float(number % 7) for name, count in (("most", 36), ("few", 35)) if number < count}
     record = run(tmp_path, rows, criteria=["good"])
     assert record["redundancy_left_out"] == [{"criterion": "good", "metric": "authors/few", "n": 35, "of": 39}]
     for row in record["redundancy"]:  # 36 of 39 are more than 90 %, 35 are fewer
@@ -205,12 +205,12 @@ def test_the_regression_names_the_metrics_that_it_leaves_out(tmp_path: Path) -> 
     assert "Left out" not in (tmp_path / "all" / "out" / "correlate.txt").read_text(encoding="utf-8")
 
 
-def test_types_are_those_given_else_those_of_the_words(tmp_path: Path) -> None:
-    rows = [{**row, **({"type": "why"} if place % 2 else {})} for place, row in enumerate(rated())]
-    own = {"metric": "words", "criterion": "good", "coefficient": "kendall"}
+def test_types_are_those_of_the_file_or_else_of_the_words(tmp_path: Path) -> None:
+    rows = [{**row, **({"type": "why"} if number % 2 else {})} for number, row in enumerate(rated())]
+    chosen = {"metric": "words", "criterion": "good", "coefficient": "kendall"}
     record = run(tmp_path, rows)
     for kind, first in (("why", 1), ("who", 0)):
-        row = pick(record["by_type"], type=kind, **own)
+        row = pick(record["by_type"], type=kind, **chosen)
         pairs = zip(*((len(one["question"].split()), one["human"]["good"]) for one in rows[first::2]), strict=True)
         assert (row["n"], row["value"]) == (24, pytest.approx(stats.kendalltau(*pairs).statistic))
     record = run(tmp_path / "other", rows, language="other")
@@ -244,18 +244,18 @@ def test_one_passage_has_no_intervals_and_no_tests(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rl_qg.commands.cli._stay_offline_without_a_hub", lambda: None)
     path = write_lines(tmp_path / "human.jsonl", rated(5))
-    metrics = "metrics=[{_target_: tests.judging.Words, sign: -1, label: fewer},tests.judging.Words]"
+    metrics = "metrics=[{_target_: tests.toy_metrics.WordCount, sign: -1, label: fewer},tests.toy_metrics.WordCount]"
     arguments = [f"human={path}", metrics, "resamples=20", "max_selected=1", "training.use_cpu=true"]
     run_command("correlate", [*arguments, f"output={tmp_path}/out", "criteria=[good]"])
     record = json.loads((tmp_path / "out" / "correlate.json").read_text())
-    assert list(record["signatures"]) == ["fewer", "Words", "authors/given"]
+    assert list(record["signatures"]) == ["fewer", "WordCount", "authors/given"]
     assert {row["criterion"] for row in record["correlations"]} == {"good"}
     with pytest.raises(InputError, match="output has no value"):
         run_command("correlate", arguments)
     with pytest.raises(InputError, match=r"correlate\.resamples=0 must be at least 1"):
         run_command("correlate", [*arguments, "output=x", "resamples=0"])
-    needing = "metrics=[{_target_: tests.judging.Words, needs: [answers]}]"
+    needing = "metrics=[{_target_: tests.toy_metrics.WordCount, needs: [answers]}]"
     with pytest.raises(
-        InputError, match=r"human\.jsonl: line 1: 'answer' is missing or no text, and metric Words needs it"
+        InputError, match=r"human\.jsonl: line 1: 'answer' is missing or no text, and metric WordCount needs it"
     ):
         run_command("correlate", [f"human={path}", needing, f"output={tmp_path}/other"])

@@ -22,10 +22,10 @@ def test_every_draw_is_that_of_the_questions_repeated(ties: bool) -> None:
     x = rng.integers(0, 5, 40).astype(float) if ties else rng.normal(size=40)
     y = x + rng.integers(-3, 4, 40)
     draws = PassageDraws([int(k) for k in rng.integers(0, 12, 40)], resamples=30, seed=1)
-    found = correlations(x, y, draws, np.arange(40))
+    computed = correlations(x, y, draws, np.arange(40))
     for name, slow in SCIPY.items():
         pairs = zip(repeated(x, draws), repeated(y, draws), strict=True)
-        np.testing.assert_allclose(found[name], [slow(a, b).statistic for a, b in pairs], atol=1e-12)
+        np.testing.assert_allclose(computed[name], [slow(a, b).statistic for a, b in pairs], atol=1e-12)
 
 
 def test_some_of_the_questions_and_many_passages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,32 +51,32 @@ def test_constant_columns_have_no_correlation() -> None:
 def test_a_draw_without_spread_is_undefined_alone() -> None:
     draws = PassageDraws([0, 0, 1, 1], resamples=40, seed=0)  # a draw may take one passage twice
     y = np.array([1.0, 1.0, 2.0, 2.0])
-    found = correlations(np.array([1.0, 2.0, 3.0, 4.0]), y, draws, np.arange(4))
+    computed = correlations(np.array([1.0, 2.0, 3.0, 4.0]), y, draws, np.arange(4))
     alone = np.array([np.ptp(values) == 0 for values in repeated(y, draws)])
     assert alone.any() and not alone[0]
     for name in COEFFICIENTS:
-        assert (np.isnan(found[name]) == alone).all()
+        assert (np.isnan(computed[name]) == alone).all()
 
 
 def test_systems_row_by_row() -> None:
     rng = np.random.default_rng(6)
     x, y = (rng.integers(0, 6, (8, 9)).astype(float) for _ in range(2))
     y[0] = 2.0
-    found = row_correlations(x, y)
+    computed = row_correlations(x, y)
     for name, slow in SCIPY.items():
-        assert np.isnan(found[name][0])
-        want = [slow(a, b).statistic for a, b in zip(x[1:], y[1:], strict=True)]
-        np.testing.assert_allclose(found[name][1:], want, atol=1e-12)
+        assert np.isnan(computed[name][0])
+        expected = [slow(a, b).statistic for a, b in zip(x[1:], y[1:], strict=True)]
+        np.testing.assert_allclose(computed[name][1:], expected, atol=1e-12)
 
 
 def test_very_large_and_very_small_numbers() -> None:
     rng = np.random.default_rng(7)
     x, y = rng.normal(size=30), rng.normal(size=30)
     draws = PassageDraws(range(30), resamples=10)
-    want = correlations(x, y, draws, np.arange(30))
+    expected = correlations(x, y, draws, np.arange(30))
     for scale in (1e-200, 1e200):
         for name, values in correlations(x * scale, y, draws, np.arange(30)).items():
-            np.testing.assert_allclose(values, want[name], atol=1e-9)
+            np.testing.assert_allclose(values, expected[name], atol=1e-9)
     systems = row_correlations(x[None, :6], y[None, :6])["pearson"]
     for scale in (1e-14, 1e-200, 1e200):  # a spread of 1e-28 is a spread
         assert row_correlations(scale * x[None, :6], y[None, :6])["pearson"] == pytest.approx(systems)

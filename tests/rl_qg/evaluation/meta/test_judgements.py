@@ -11,10 +11,10 @@ import pytest
 
 from rl_qg.evaluation.meta.judgements import criteria_of, read_judgements
 from rl_qg.runtime.errors import InputError
-from tests.judging import rated, write_lines
+from tests.toy_metrics import rated, write_lines
 
 
-def test_what_is_missing_is_filled_in(tmp_path: Path) -> None:
+def test_missing_fields_are_filled_in(tmp_path: Path) -> None:
     rows = [
         {"question": "a?", "context": "c  d", "answer": "x", "ratings": {"ok": [1, None, 2]}, "system": ["s", "t"]},
         {"question": "b?", "context": "c d", "answer": "x", "human": {"ok": 3, "not": None}, "ratings": {"ok": [9]}},
@@ -33,8 +33,8 @@ def test_what_is_missing_is_filled_in(tmp_path: Path) -> None:
 
 def test_the_type_of_the_question_asked(tmp_path: Path) -> None:
     rows = [{"question": "It did.", "type": "yes/no"}, {"question": "Who?", "type": None}, {"question": "Who?"}]
-    found = read_judgements(write_lines(tmp_path / "h.jsonl", rows))
-    assert [one.type for one in found] == ["yes/no", None, None]
+    read = read_judgements(write_lines(tmp_path / "h.jsonl", rows))
+    assert [judgement.type for judgement in read] == ["yes/no", None, None]
 
 
 def test_answers_are_sorted_by_the_question_that_they_answer(tmp_path: Path) -> None:
@@ -48,8 +48,11 @@ def test_answers_are_sorted_by_the_question_that_they_answer(tmp_path: Path) -> 
         )
     script = Path(__file__).parents[4] / "experiments" / "meta-evaluation" / "prepare.py"
     rows = list(runpy.run_path(str(script))["kpqa"]("small")(tmp_path))
-    found = read_judgements(write_lines(tmp_path / "h.jsonl", rows))
-    assert [(one.row.question, one.type) for one in found] == [("in may", "when"), ("who knows", "yes/no")]
+    read = read_judgements(write_lines(tmp_path / "h.jsonl", rows))
+    assert [(judgement.row.question, judgement.type) for judgement in read] == [
+        ("in may", "when"),
+        ("who knows", "yes/no"),
+    ]
 
 
 def test_an_item_is_the_passage_and_the_answer_whatever_the_group(tmp_path: Path) -> None:
@@ -97,7 +100,7 @@ def test_bad_lines_are_named(tmp_path: Path, change: dict[str, Any], message: st
     assert "\n" not in str(error.value)
 
 
-def test_files_and_criteria_that_are_not_there(tmp_path: Path) -> None:
+def test_files_and_criteria_that_do_not_exist(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"human=.*no\.jsonl: no such file"):
         read_judgements(tmp_path / "no.jsonl")
     with pytest.raises(InputError, match="holds no question"):

@@ -54,11 +54,11 @@ def test_every_draw_is_that_of_the_questions_repeated() -> None:
     scores, good = rng.integers(0, 6, 30).astype(float), rng.random(30) < 0.4
     draws = PassageDraws([k // 5 for k in range(30)], resamples=40, seed=0)
     rows = np.sort(rng.permutation(30)[:24])
-    found = auc_draws(scores[rows], good[rows], draws, rows)
-    for value, weights in zip(found, np.concatenate(list(draws.blocks())).astype(int), strict=True):
+    areas = auc_draws(scores[rows], good[rows], draws, rows)
+    for value, weights in zip(areas, np.concatenate(list(draws.blocks())).astype(int), strict=True):
         times = weights[draws.passage_index[rows]]
-        want = counted(np.repeat(scores[rows], times), np.repeat(good[rows], times))
-        assert value == pytest.approx(want, nan_ok=True)
+        expected = counted(np.repeat(scores[rows], times), np.repeat(good[rows], times))
+        assert value == pytest.approx(expected, nan_ok=True)
 
 
 def test_ends_of_the_scale() -> None:

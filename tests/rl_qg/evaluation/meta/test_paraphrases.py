@@ -11,12 +11,12 @@ from rl_qg.evaluation.meta.paraphrases import by_model, by_rules, read_pairs
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.question_types import question_type
 from rl_qg.text.words import normalised_words
-from tests.judging import write_lines
 from tests.tiny_models import tiny_bart, word_tokenizer
+from tests.toy_metrics import write_lines
 
 
 @pytest.mark.parametrize(
-    ("question", "said"),
+    ("question", "expected"),
     [
         ("What was the name of the river?", "What was the river called?"),
         ("Who wrote Grey Water in 1931?", "In 1931, who wrote Grey Water?"),
@@ -49,24 +49,25 @@ from tests.tiny_models import tiny_bart, word_tokenizer
         ("Name it.", None),
     ],
 )
-def test_rules(question: str, said: str | tuple[str, ...] | None) -> None:
+def test_rules(question: str, expected: str | tuple[str, ...] | None) -> None:
     for seed in range(4):
-        found = by_rules(question, random.Random(seed))
-        if said is None:
-            assert found is None, question
+        paraphrased = by_rules(question, random.Random(seed))
+        if expected is None:
+            assert paraphrased is None, question
         else:
-            assert found is not None and found[0] in ((said,) if isinstance(said, str) else said)
+            texts = (expected,) if isinstance(expected, str) else expected
+            assert paraphrased is not None and paraphrased[0] in texts
 
 
 @given(st.text(max_size=60), st.integers(0, 3))
-def test_any_text_survives_and_a_paraphrase_has_other_words(text: str, seed: int) -> None:
-    found = by_rules(text, random.Random(seed))
-    assert found is None or normalised_words(found[0]) != normalised_words(text)
+def test_any_text_is_accepted_and_a_paraphrase_has_other_words(text: str, seed: int) -> None:
+    paraphrased = by_rules(text, random.Random(seed))
+    assert paraphrased is None or normalised_words(paraphrased[0]) != normalised_words(text)
 
 
-def test_rules_leave_who_asks_for_people() -> None:
-    found = by_rules("Who built the town hall in 1900?", random.Random(0))
-    assert found is not None and question_type(found[0]) == "who"
+def test_rules_keep_the_question_word_who() -> None:
+    paraphrased = by_rules("Who built the town hall in 1900?", random.Random(0))
+    assert paraphrased is not None and question_type(paraphrased[0]) == "who"
 
 
 def test_pairs(tmp_path: Path) -> None:

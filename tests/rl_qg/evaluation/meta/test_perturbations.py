@@ -21,7 +21,7 @@ def entity(question: str, answer: str = "", context: str = PASSAGE, seed: int = 
     return swap_entity(question, context, answer, rule_finder, others or {}, random.Random(seed))
 
 
-def test_an_entity_gives_way_to_another_of_the_passage() -> None:
+def test_an_entity_is_replaced_by_another_of_the_passage() -> None:
     for seed in range(8):
         change = entity("Where was Ada Bell born?", seed=seed)
         assert change is not None and change.rule == "passage" and change.before == "Ada Bell"
@@ -31,7 +31,7 @@ def test_an_entity_gives_way_to_another_of_the_passage() -> None:
         assert year is not None and year.question == "What happened in 1931?"
 
 
-def test_neither_the_answer_nor_a_word_of_the_question_takes_its_place() -> None:
+def test_an_entity_is_not_replaced_by_the_answer_or_a_word_of_the_question() -> None:
     assert entity("What happened in 1906?", answer="in 1931") is None
     context = "The war of 1906 and the peace of 1931."
     assert entity("Was 1931 after 1906?", context=context) is None
@@ -51,14 +51,14 @@ def test_neither_the_answer_nor_a_word_of_the_question_takes_its_place() -> None
         ("Name a river.", "Carl Foss swam."),
     ],
 )
-def test_what_no_entity_takes_the_place_of(question: str, context: str) -> None:
+def test_questions_whose_entities_cannot_be_replaced(question: str, context: str) -> None:
     assert all(entity(question, context=context, seed=seed) is None for seed in range(4))
 
 
 def test_entities_of_all_passages() -> None:
-    found = entities_by_kind([PASSAGE, "In 1800 Carl Foss slept."], rule_finder)
-    assert found["0 date"] == ["1906", "1931", "1800"]
-    assert found["name"].count("Carl Foss") == 1 and set(found["in name"]) == {"Lorn", "Tessel"}
+    perturbation = entities_by_kind([PASSAGE, "In 1800 Carl Foss slept."], rule_finder)
+    assert perturbation["0 date"] == ["1906", "1931", "1800"]
+    assert perturbation["name"].count("Carl Foss") == 1 and set(perturbation["in name"]) == {"Lorn", "Tessel"}
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_entities_of_all_passages() -> None:
     ],
 )
 def test_pronouns(question: str, changed: str | None) -> None:
-    found = swap_pronoun(question, random.Random(0))
-    assert (found and found.question) == changed
+    perturbation = swap_pronoun(question, random.Random(0))
+    assert (perturbation and perturbation.question) == changed
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,11 @@ def test_pronouns(question: str, changed: str | None) -> None:
     ],
 )
 def test_negation(question: str, changed: str | None, rule: str | None) -> None:
-    found = negate(question)
+    perturbation = negate(question)
     if rule is None and changed is not None:
-        assert found is not None and found.question != question
+        assert perturbation is not None and perturbation.question != question
     else:
-        assert (found and (found.question, found.rule)) == (changed and (changed, rule))
+        assert (perturbation and (perturbation.question, perturbation.rule)) == (changed and (changed, rule))
 
 
 def test_a_verb_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,16 +129,20 @@ def test_a_verb_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         "What speed limits apply?": None,
         "Which armed forces?": None,
     }.items():
-        found = negate(question)
-        assert (found and found.question) == changed
+        perturbation = negate(question)
+        assert (perturbation and perturbation.question) == changed
     forms = {"wrote": "write", "owns": "own"}
     monkeypatch.setattr("rl_qg.evaluation.meta.perturbations._base_form", forms.get)
-    found = negate("Who wrote Grey Water?")
-    assert found is not None and found.question == "Who did not write Grey Water?"
+    perturbation = negate("Who wrote Grey Water?")
+    assert perturbation is not None and perturbation.question == "Who did not write Grey Water?"
 
 
 @given(st.text(max_size=60), st.integers(0, 3))
 def test_any_text_survives(text: str, seed: int) -> None:
-    for found in (entity(text, context=text, seed=seed), swap_pronoun(text, random.Random(seed)), negate(text)):
-        if found is not None:
-            assert found.question != text and found.before in text and found.after in found.question
+    for perturbation in (entity(text, context=text, seed=seed), swap_pronoun(text, random.Random(seed)), negate(text)):
+        if perturbation is not None:
+            assert (
+                perturbation.question != text
+                and perturbation.before in text
+                and perturbation.after in perturbation.question
+            )

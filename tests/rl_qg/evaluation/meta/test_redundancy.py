@@ -7,11 +7,11 @@ from rl_qg.evaluation.meta.redundancy import folds_of, forward_selection
 
 
 def slow_error(table: np.ndarray, y: np.ndarray, fold: list[int]) -> float:
-    x, places = np.column_stack([np.ones(len(y)), table]), np.array(fold)
+    x, folds = np.column_stack([np.ones(len(y)), table]), np.array(fold)
     squares = 0.0
-    for one in set(fold):
-        weights = np.linalg.lstsq(x[places != one], y[places != one], rcond=None)[0]
-        squares += float(((y[places == one] - x[places == one] @ weights) ** 2).sum())
+    for held_out in set(fold):
+        weights = np.linalg.lstsq(x[folds != held_out], y[folds != held_out], rcond=None)[0]
+        squares += float(((y[folds == held_out] - x[folds == held_out] @ weights) ** 2).sum())
     return squares / len(y)
 
 
@@ -34,7 +34,7 @@ def test_steps_are_those_of_least_squares_on_held_out_folds() -> None:
     assert rows[-1]["r2_fitted"] == pytest.approx(1 - left @ left / ((y - y.mean()) @ (y - y.mean())))
 
 
-def test_a_copy_adds_nothing_and_a_constant_never_joins() -> None:
+def test_a_copy_adds_nothing_and_a_constant_is_never_added() -> None:
     rng = np.random.default_rng(3)
     x = rng.normal(size=60)
     rows = forward_selection(

@@ -1,4 +1,4 @@
-"""`rl-qg robustness`: areas of metrics that see everything and nothing, and what is written down of each question."""
+"""`rl-qg robustness`: areas of metrics that know the answer or nothing, and the file of the questions made."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from rl_qg.commands.cli import run_command
 from rl_qg.evaluation.meta.robustness import robustness
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import RobustnessSettings
-from tests.judging import Words, write_lines
+from tests.toy_metrics import WordCount, write_lines
 
 COLOURS = "red blue grey green white black brown pink".split()
 NAMES = ["Ada Bell", "Carl Foss", "Ilva Maron", "Nils Holt"]
@@ -19,10 +19,10 @@ NAMES = ["Ada Bell", "Carl Foss", "Ilva Maron", "Nils Holt"]
 
 def human(count: int = 8) -> list[dict[str, Any]]:
     rows = []
-    for place in range(count):
-        name, other = NAMES[place % 4], NAMES[(place + 1) % 4]
-        context = f"In {1900 + place} it was {name} who met {other} in Lorn. Later {other} left."
-        question = f"How many people met {name} in his {COLOURS[place]} town?"
+    for number in range(count):
+        name, other = NAMES[number % 4], NAMES[(number + 1) % 4]
+        context = f"In {1900 + number} it was {name} who met {other} in Lorn. Later {other} left."
+        question = f"How many people met {name} in his {COLOURS[number]} town?"
         rows.append({"question": question, "context": context, "answer": other})
     return [*rows, {"question": "Name the river.", "context": "It was Lorn.", "answer": "Lorn"}]
 
@@ -30,29 +30,29 @@ def human(count: int = 8) -> list[dict[str, Any]]:
 def german(count: int = 8) -> list[dict[str, Any]]:
     """What `human` gives, in German: `was` is a word of both languages."""
     rows = []
-    for place in range(count):
-        name, other = NAMES[place % 4], NAMES[(place + 1) % 4]
-        context = f"Im Jahr {1900 + place} traf {name} in Lorn {other}. Dann ging {other} nach Tessel."
+    for number in range(count):
+        name, other = NAMES[number % 4], NAMES[(number + 1) % 4]
+        context = f"Im Jahr {1900 + number} traf {name} in Lorn {other}. Dann ging {other} nach Tessel."
         rows.append({"question": f"Was hat {name} danach getan?", "context": context, "answer": "traf"})
     return rows
 
 
 def german_pairs(tmp_path: Path) -> str:
-    said = {row["question"]: row["question"].replace("getan", "gemacht") for row in german()}
-    pairs = [{"question": question, "paraphrase": other} for question, other in said.items()]
+    other_words = {row["question"]: row["question"].replace("getan", "gemacht") for row in german()}
+    pairs = [{"question": question, "paraphrase": other} for question, other in other_words.items()]
     return str(write_lines(tmp_path / "p.jsonl", pairs))
 
 
-class Sparse(Words):
+class Sparse(WordCount):
     """Gives every second question no score."""
 
     def score(self, questions, contexts, **columns) -> Any:
-        found = super().score(questions, contexts, **columns).scores
-        return SimpleNamespace(scores=[value if place % 2 else None for place, value in enumerate(found)])
+        values = super().score(questions, contexts, **columns).scores
+        return SimpleNamespace(scores=[value if number % 2 else None for number, value in enumerate(values)])
 
 
-class Knows(Words):
-    """Gives each question made what its kind deserves; it has read the file in which they are written down."""
+class Knows(WordCount):
+    """Scores each question by its kind, which it reads from the file of the questions made."""
 
     def __init__(self, path: Path, value: dict[str, float]) -> None:
         super().__init__(needs=("contexts",))
@@ -72,7 +72,7 @@ def run(tmp_path: Path, rows: Any = None, metrics: Any = None, **options: Any) -
     given = {"input": str(source), "resamples": 40, "spacy_model": "", **options}
     made = tmp_path / "out" / "questions.jsonl"
     sees = Knows(made, {"original": 1.0, "paraphrase": 1.0, "pronoun": 2.0})
-    return robustness(metrics or {"sees": sees, "blind": Words()}, RobustnessSettings(**given), tmp_path / "out")
+    return robustness(metrics or {"sees": sees, "blind": WordCount()}, RobustnessSettings(**given), tmp_path / "out")
 
 
 def pick(record: dict[str, Any], metric: str, kind: str) -> dict[str, Any]:
@@ -96,14 +96,14 @@ def test_areas_by_kind(tmp_path: Path) -> None:
     assert 0 <= pick(record, "blind", "all")["paraphrase"]["low"] <= 1
 
 
-def test_every_question_made_says_what_was_changed_and_the_others_are_counted(tmp_path: Path) -> None:
+def test_every_question_made_names_its_change_and_the_others_are_counted(tmp_path: Path) -> None:
     record = run(tmp_path)
     made = lines(tmp_path / "out" / "questions.jsonl")
     for kind in ("entity", "pronoun", "negation", "paraphrase"):
-        own = [row for row in made if row["kind"] == kind]
-        assert record["counts"][kind] == {"made": len(own), "no_rule_applies": 9 - len(own)}
-        assert len(own) == 8, kind
-        for row in own:
+        rows_of_kind = [row for row in made if row["kind"] == kind]
+        assert record["counts"][kind] == {"made": len(rows_of_kind), "no_rule_applies": 9 - len(rows_of_kind)}
+        assert len(rows_of_kind) == 8, kind
+        for row in rows_of_kind:
             original = made[[one["number"] for one in made].index(row["number"])]
             assert original["kind"] == "original" and row["references"] == [original["question"]]
             if kind != "paraphrase":
@@ -111,8 +111,8 @@ def test_every_question_made_says_what_was_changed_and_the_others_are_counted(tm
     assert "Name the river." in {row["question"] for row in made if row["kind"] == "original"}
 
 
-def test_a_metric_of_references_says_nothing_of_a_question_that_is_its_own(tmp_path: Path) -> None:
-    metrics = {"refs": Words(needs=("references",)), "free": Words()}
+def test_a_metric_of_references_has_no_area_for_questions_that_are_their_own_reference(tmp_path: Path) -> None:
+    metrics = {"refs": WordCount(needs=("references",)), "free": WordCount()}
     record = run(tmp_path, metrics=metrics)
     assert pick(record, "refs", "entity")["original"]["why"] == "the question is its own reference"
     assert pick(record, "free", "entity")["original"]["value"] is not None
@@ -124,7 +124,7 @@ def test_a_metric_of_references_says_nothing_of_a_question_that_is_its_own(tmp_p
 def test_supplied_paraphrases_and_a_sample(tmp_path: Path) -> None:
     rows = human()
     pairs = write_lines(tmp_path / "p.jsonl", [{"question": rows[0]["question"], "paraphrase": "Whom?"}])
-    metrics = {"words": Words()}
+    metrics = {"words": WordCount()}
     record = run(tmp_path, metrics=metrics, paraphrases=str(pairs), kinds=["negation"])
     assert record["counts"]["paraphrase"] == {"made": 1, "no_rule_applies": 8}
     assert [row["kind"] for row in record["results"]] == ["negation"]
@@ -137,7 +137,7 @@ def test_references_count_row_by_row(tmp_path: Path) -> None:
     rows = [{**row, "references": ["Who?"]} for row in human()]
     rows[0]["references"] = None
     rows[1]["references"] = [rows[1]["question"]]
-    metrics = {"refs": Words(needs=("references",)), "free": Words()}
+    metrics = {"refs": WordCount(needs=("references",)), "free": WordCount()}
     record = run(tmp_path, rows, metrics, kinds=["negation"])
     assert record["references"] == "those of the input; for 2 of 9 questions the human question itself"
     made = lines(tmp_path / "out" / "questions.jsonl")
@@ -147,7 +147,7 @@ def test_references_count_row_by_row(tmp_path: Path) -> None:
 
 
 def test_questions_without_a_score_are_counted(tmp_path: Path) -> None:
-    record = run(tmp_path, metrics={"sparse": Sparse(), "words": Words()}, kinds=["negation"])
+    record = run(tmp_path, metrics={"sparse": Sparse(), "words": WordCount()}, kinds=["negation"])
     made = 9 + 8 + 8
     assert record["counts"]["without_score"] == {"sparse": (made + 1) // 2}
     text = (tmp_path / "out" / "robustness.txt").read_text(encoding="utf-8")
@@ -157,12 +157,12 @@ def test_questions_without_a_score_are_counted(tmp_path: Path) -> None:
     assert "Only 8 passages" not in text and "Only 9 passages" in text
 
 
-def test_a_supplied_paraphrase_that_is_the_question_is_none(tmp_path: Path) -> None:
+def test_a_supplied_paraphrase_equal_to_the_question_does_not_count(tmp_path: Path) -> None:
     texts = dict.fromkeys(row["question"] for row in human(4))
     pairs = [{"question": text, "paraphrase": text.replace("met", " met")} for text in texts]
     pairs[0]["paraphrase"] = "Whom?"
     supplied = str(write_lines(tmp_path / "p.jsonl", pairs))
-    record = run(tmp_path, human(4), {"words": Words()}, paraphrases=supplied)
+    record = run(tmp_path, human(4), {"words": WordCount()}, paraphrases=supplied)
     assert record["counts"]["paraphrase"] == {"made": 1, "no_rule_applies": 4}
 
 
@@ -205,15 +205,15 @@ def test_a_supplied_paraphrase_that_is_the_question_is_none(tmp_path: Path) -> N
         ),
     ],
 )
-def test_what_cannot_be_is_one_line(tmp_path: Path, rows: Any, options: Any, message: str) -> None:
+def test_unusable_settings_and_files_are_one_line(tmp_path: Path, rows: Any, options: Any, message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         run(tmp_path, rows, **options)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("rows", [[*human(8)[:8], *human(2)[:2], *german(10)], german(19)])
-def test_what_may_be_english_is_taken_for_it(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
-    record = run(tmp_path, rows, {"words": Words()}, paraphrases=german_pairs(tmp_path), language="EN")
+def test_questions_that_may_be_english_are_accepted(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    record = run(tmp_path, rows, {"words": WordCount()}, paraphrases=german_pairs(tmp_path), language="EN")
     assert record["counts"]["questions"] == len(rows)  # half of twenty, and too few to tell
 
 
@@ -226,11 +226,11 @@ def test_german_with_a_pipeline_and_pairs(tmp_path: Path) -> None:
         parse.to_disk(tmp_path / language)
     given = {"language": "de", "kinds": ["entity"], "paraphrases": german_pairs(tmp_path)}
     for pipeline in ("de", "xx"):
-        record = run(tmp_path, german(), {"words": Words()}, spacy_model=str(tmp_path / pipeline), **given)
+        record = run(tmp_path, german(), {"words": WordCount()}, spacy_model=str(tmp_path / pipeline), **given)
         wrong = [row for row in lines(tmp_path / "out" / "questions.jsonl") if row["kind"] == "entity"]
         assert len(wrong) == record["counts"]["entity"]["made"] == 8
-        for place, row in enumerate(wrong):  # the other person of the passage, and nothing else
-            assert row["question"] == f"Was hat {NAMES[(place + 1) % 4]} danach getan?"
+        for number, row in enumerate(wrong):  # the other person of the passage, and nothing else
+            assert row["question"] == f"Was hat {NAMES[(number + 1) % 4]} danach getan?"
     with pytest.raises(InputError, match=r"model=.*en is for language=en, the questions for language=de") as error:
         run(tmp_path, german(), spacy_model=str(tmp_path / "en"), **given)
     assert "\n" not in str(error.value)
@@ -242,7 +242,5 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = [f"input={source}", "metrics=[rouge_l]", f"output={tmp_path}/out", "resamples=20"]
     run_command("robustness", [*arguments, "training.use_cpu=true"])
     record = json.loads((tmp_path / "out" / "robustness.json").read_text())
-    assert (
-        record["counts"]["entities"] == "rules of rl_qg.generation.answers.rules"
-    )  # no pipeline of spaCy's is installed here
+    assert record["counts"]["entities"] == "rules of rl_qg.generation.answers.rules"  # no spaCy pipeline is installed
     assert "Questions as they were" not in (tmp_path / "out" / "robustness.txt").read_text(encoding="utf-8")

@@ -12,12 +12,12 @@ from rl_qg.evaluation.meta.significance import Pair, not_worse_than_the_best, pa
 
 def test_williams_against_the_formula_by_hand() -> None:
     """r12 = 0.2, r13 = 0.5, r23 = 0.1, n = 315: |R| = 0.72; 2·0.72·314/312 + 0.35²·0.9³ = 1.53853; t = -4.4950."""
-    found = williams(0.2, 0.5, 0.1, 315)
-    assert found is not None
-    assert found[0] == pytest.approx(-4.4950, abs=1e-4)
-    assert found[1] == pytest.approx(9.8e-6, rel=0.02)
+    computed = williams(0.2, 0.5, 0.1, 315)
+    assert computed is not None
+    assert computed[0] == pytest.approx(-4.4950, abs=1e-4)
+    assert computed[1] == pytest.approx(9.8e-6, rel=0.02)
     swapped = williams(0.5, 0.2, 0.1, 315)
-    assert swapped is not None and swapped == pytest.approx((-found[0], found[1]))
+    assert swapped is not None and swapped == pytest.approx((-computed[0], computed[1]))
 
 
 def test_williams_where_it_does_not_exist() -> None:
@@ -33,9 +33,9 @@ def test_equal_metrics_are_called_different_one_time_in_twenty() -> None:
         human, common = rng.normal(size=(2, n))
         a, b = (human + common + rng.normal(size=n) for _ in range(2))
         table = np.corrcoef([human, a, b])
-        found = williams(table[0, 1], table[0, 2], table[1, 2], n)
-        assert found is not None
-        hits += found[1] < 0.05
+        computed = williams(table[0, 1], table[0, 2], table[1, 2], n)
+        assert computed is not None
+        hits += computed[1] < 0.05
     assert 0.035 < hits / times < 0.065  # three standard errors
 
 
@@ -44,15 +44,15 @@ def test_pairs_of_metrics() -> None:
     human = rng.normal(size=300)
     scores = {"good": human + rng.normal(size=300), "same": human + rng.normal(size=300), "bad": rng.normal(size=300)}
     draws = PassageDraws(range(300), resamples=500)
-    found = {name: correlations(x, human, draws, np.arange(300))["kendall"] for name, x in scores.items()}
-    pairs = [Pair(a, b, found[a], found[b], 300, 300, between=0.5) for a, b in combinations(found, 2)]
+    computed = {name: correlations(x, human, draws, np.arange(300))["kendall"] for name, x in scores.items()}
+    pairs = [Pair(a, b, computed[a], computed[b], 300, 300, between=0.5) for a, b in combinations(computed, 2)]
     rows = pair_rows(pairs)
     by_pair = {(row["metric"], row["against"]): row for row in rows}
     assert set(by_pair) == {("good", "same"), ("good", "bad"), ("same", "bad")}
     assert by_pair["good", "bad"]["p_holm"] < 0.001 < 0.05 < by_pair["good", "same"]["p_holm"]
     assert [row["p_holm"] for row in rows] == holm([row["p"] for row in rows])
-    assert by_pair["good", "bad"]["value"] == found["good"][0] - found["bad"][0]
-    values = {name: float(one[0]) for name, one in found.items()}
+    assert by_pair["good", "bad"]["value"] == computed["good"][0] - computed["bad"][0]
+    values = {name: float(one[0]) for name, one in computed.items()}
     alike, untested = not_worse_than_the_best(rows, values)
     assert set(alike) == {"good", "same"} and not untested
     for row in rows:
@@ -61,7 +61,7 @@ def test_pairs_of_metrics() -> None:
         assert row["williams_p_holm"] >= row["williams_p"]
 
 
-def test_what_was_not_tested_against_the_best_is_not_alike() -> None:
+def test_metrics_not_tested_against_the_best_are_not_called_alike() -> None:
     rows = [{"metric": "a", "against": "b", "p": 0.4}]
     assert not_worse_than_the_best(rows, {"a": 0.5, "b": 0.4, "c": 0.3}) == (["a", "b"], ["c"])
     assert not_worse_than_the_best(rows, {"a": 0.5, "b": 0.4, "c": 0.6}) == (["c"], ["a", "b"])
@@ -70,7 +70,7 @@ def test_what_was_not_tested_against_the_best_is_not_alike() -> None:
 
 
 def test_further_metrics_do_not_make_a_worse_one_as_good_as_the_best() -> None:
-    names = ["best", "worse", "like", *(f"m{place}" for place in range(30))]
+    names = ["best", "worse", "like", *(f"m{number}" for number in range(30))]
     p = {("best", "worse"): 0.001, ("best", "like"): 0.2}
     rows = [
         {"metric": a, "against": b, "p": p.get((a, b), 1e-9 if a == "best" else 1.0)}

@@ -1,4 +1,4 @@
-"""Toy metrics and files of rated questions for the commands that judge."""
+"""Toy metrics and files of rated questions."""
 
 import json
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 
-class Words:
-    """The number of words of a question, or minus it; counts calls and the rows it has seen."""
+class WordCount:
+    """The number of words of a question, or minus it; counts the rows that it has scored."""
 
     needs = frozenset[str]()
     higher_is_better = True
@@ -25,8 +25,8 @@ class Words:
         return SimpleNamespace(scores=[self.sign * len(question.split()) for question in questions], parts={})
 
 
-class Shared(Words):
-    """The share of a question's words that stand in its references; its corpus form sums both counts first."""
+class SharedWords(WordCount):
+    """The fraction of a question's words that are in its references; its corpus form sums both counts first."""
 
     def __init__(self) -> None:
         super().__init__(needs=("references",))
@@ -54,13 +54,13 @@ def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
 
 
 def rated(passages: int = 12, systems: Sequence[str] = ("a", "b", "c", "d"), seed: int = 0) -> list[dict[str, Any]]:
-    """Questions whose length says what people think of them, up to chance; three raters."""
+    """Questions whose ratings grow with their length, up to chance; three raters."""
     rng = np.random.default_rng(seed)
     rows = []
     for passage in range(passages):
-        for place, system in enumerate(systems):
-            words = 3 + place + int(rng.integers(0, 4))
-            marks = [float(min(5, max(1, words - 3 + rng.integers(-1, 2)))) for _ in range(3)]
+        for number, system in enumerate(systems):
+            words = 3 + number + int(rng.integers(0, 4))
+            scores = [float(min(5, max(1, words - 3 + rng.integers(-1, 2)))) for _ in range(3)]
             rows.append(
                 {
                     "question": "Who " + "was " * (words - 2) + f"x{passage}?",
@@ -68,8 +68,8 @@ def rated(passages: int = 12, systems: Sequence[str] = ("a", "b", "c", "d"), see
                     "references": [f"Who was x{passage}?"],
                     "system": system,
                     "item": f"i{passage}",
-                    "human": {"good": sum(marks) / 3, "same": 3},
-                    "ratings": {"good": [*marks[:2], marks[2] if place else None]},
+                    "human": {"good": sum(scores) / 3, "same": 3},
+                    "ratings": {"good": [*scores[:2], scores[2] if number else None]},
                     "metrics": {"given": float(rng.normal())},
                 }
             )
