@@ -1,18 +1,33 @@
-# The two commands of the README. Each starts from nothing: it makes a virtual environment and installs the pinned packages.
+# `make` lists the targets. Each starts from nothing: it makes a virtual environment and installs the pinned packages.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 OUTPUT ?= runs/quickstart
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: demo test check docs setup clean
+# A process for each core, of one thread each. The tests of a file stay together, because they share what its fixtures
+# made; files with slow tests come first (tests/conftest.py).
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+.PHONY: help demo test test-fast check docs setup clean
+
+help:
+	@echo "make demo       the quickstart: a whole run on the embedded corpus, in $(OUTPUT)"
+	@echo "make test       make check and every test: at most 10 minutes on two cores"
+	@echo "make test-fast  the tests that are not slow, without make check: at most 2 minutes on two cores"
+	@echo "make check      format, lint and types (ruff, mypy)"
+	@echo "make docs       the documentation as a site, in site/"
+	@echo "make setup      the virtual environment $(VENV)"
+	@echo "make clean      remove the virtual environment"
 
 demo: $(VENV)/.installed
 	$(BIN)/rl-qg pipeline preset=quickstart output_dir=$(OUTPUT)
 
-# A process for each core, of one thread each; the tests of a file stay together, because they share what its fixtures made.
 test: check $(VENV)/.deepspeed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
+	$(PYTEST)
+
+test-fast: $(VENV)/.installed
+	$(PYTEST) -m "not slow"
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
@@ -31,8 +46,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
-# The tests of ZeRO run on CPUs. Beside a CUDA build of torch DeepSpeed asks for a CUDA toolkit as soon as it is imported, so there
-# it is left to you, and without it those tests are skipped.
+# The tests of ZeRO run on CPUs. With a CUDA build of torch, DeepSpeed asks for a CUDA toolkit as soon as it is imported,
+# so there it is left to you, and without it those tests are skipped.
 $(VENV)/.deepspeed: $(VENV)/.installed
 	if $(BIN)/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"; then \
 		DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[deepspeed]"; fi

@@ -12,6 +12,8 @@ from tests.distributed.runs import LAUNCHES
 from tests.distributed.stages import STAGES
 from tests.distributed.strikes import Bench, Case, Row
 
+pytestmark = pytest.mark.slow
+
 KILLED_TWICE = 2  # the first seed with which the run that goes on is killed too
 CASES = [
     Case("SIGKILL", "both", "cpu2", 0),

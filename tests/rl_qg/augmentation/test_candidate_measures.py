@@ -177,6 +177,7 @@ def worker(questions: Path) -> None:
     measure_candidates(Lengths().measure(), questions, file_hash(questions), ALL, PartialState(cpu=True))
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
     alone, together = tmp_path / "alone", tmp_path / "together"
     for folder in (alone, together):

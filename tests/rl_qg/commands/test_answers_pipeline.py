@@ -15,6 +15,8 @@ from rl_qg.data.splits import load_splits
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.settings import DataSettings, WorldSettings
 
+pytestmark = pytest.mark.slow
+
 
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]

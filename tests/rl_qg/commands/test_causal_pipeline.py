@@ -10,6 +10,9 @@ from tests.processes import rl_qg
 pytest.importorskip("trl")
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.mark.parametrize("algorithm", ["rloo", "grpo"])
 def test_the_pipeline_runs_end_to_end(home: dict[str, str], tmp_path: Path, algorithm: str) -> None:
     run = tmp_path / "run"

@@ -31,6 +31,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in names}
 
 
+@pytest.mark.slow
 def test_the_pipeline_writes_every_documented_file(run: Path) -> None:
     for name in (
         "config.yaml run.json ce/config.json scst/config.json metrics.jsonl samples.jsonl questions.jsonl "
@@ -54,6 +55,7 @@ def test_the_pipeline_writes_every_documented_file(run: Path) -> None:
     assert synthetic == sorted(synthetic) and any(synthetic) and not all(synthetic)  # gold first
 
 
+@pytest.mark.slow
 def test_models_load_with_the_auto_classes(run: Path) -> None:
     from transformers import AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -63,6 +65,7 @@ def test_models_load_with_the_auto_classes(run: Path) -> None:
     AutoModelForQuestionAnswering.from_pretrained(run / "qa" / "augmented")
 
 
+@pytest.mark.slow
 def test_the_same_command_again_changes_nothing(run: Path, home: dict[str, str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*.safetensors")}
     lines = (run / "metrics.jsonl").read_bytes()
@@ -72,6 +75,7 @@ def test_the_same_command_again_changes_nothing(run: Path, home: dict[str, str])
     assert (run / "metrics.jsonl").read_bytes() == lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("landmark", ["checkpoint-2", "scst", "augmented.json"])
 def test_a_killed_pipeline_continues_and_ends_with_the_same_files(
     run: Path, home: dict[str, str], tmp_path: Path, landmark: str
@@ -90,6 +94,7 @@ def test_a_killed_pipeline_continues_and_ends_with_the_same_files(
     assert steps == whole
 
 
+@pytest.mark.slow
 def test_each_stage_runs_by_its_own_command(run: Path, home: dict[str, str], tmp_path: Path) -> None:
     gold = tmp_path / "gold.json"
     gold.write_text((run / "augmented.json").read_text().replace('"synthetic-', '"s-'))
@@ -125,6 +130,7 @@ def test_each_stage_runs_by_its_own_command(run: Path, home: dict[str, str], tmp
     assert json.loads((tmp_path / "qa" / "qa_metrics.json").read_text())["total"] > 0
 
 
+@pytest.mark.slow
 def test_single_stages_and_a_custom_reward(run: Path, home: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "my_reward.py").write_text(
         "class Short:\n"
@@ -150,6 +156,7 @@ def test_single_stages_and_a_custom_reward(run: Path, home: dict[str, str], tmp_
     assert not (tmp_path / "scst-run" / "ce").exists()
 
 
+@pytest.mark.slow
 def test_t5_trains_too(home: dict[str, str], tmp_path: Path) -> None:
     done = rl_qg(home, "train", *SMOKE, "model=miniature-t5", f"output_dir={tmp_path}/t5")
     assert done.returncode == 0, done.stderr[-3000:]
@@ -192,6 +199,7 @@ def test_bad_input_is_one_line_with_exit_code_2(
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.tex"]
 
 
+@pytest.mark.slow
 def test_a_run_folder_of_other_settings_is_refused(run: Path, home: dict[str, str]) -> None:
     done = rl_qg(home, "pipeline", *SMOKE, f"output_dir={run}", "ce.epochs=2")
     assert done.returncode == 2

@@ -70,6 +70,7 @@ def test_each_of_several_machines_has_its_command() -> None:
     assert ranks == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_two_machines_make_one_run(tmp_path: Path) -> None:
     """Two launchers on this machine, one process each: both processes take part in one sum."""

@@ -1,20 +1,18 @@
 """A whole study by its command, with the smallest models and every kind of job once."""
 
-import os
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from rl_qg.runtime.json_files import read_json
+from tests.processes import command_line, rl_qg, start, user_environment
 
-ROOT = Path(__file__).parents[3]
-RL_QG = [sys.executable, "-c", "from rl_qg.commands.cli import main; main()"]
+pytestmark = pytest.mark.slow
+
 FILE = """
 output_dir: study
 preset: smoke
@@ -36,22 +34,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def environment(folder: Path, threads: int = 1) -> dict[str, str]:
-    changes = {"HOME": str(folder), "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(threads)}
-    return {**os.environ, **changes}
-
-
-def rl_qg(folder: Path, *arguments: str, threads: int = 1) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*RL_QG, *arguments],
-        cwd=folder,
-        env=environment(folder, threads),
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-
-
 def jobs(folder: Path) -> dict[str, Path]:
     return {path.parent.name.split("-s1-")[0]: path.parent for path in sorted(folder.glob("study/jobs/*/job.json"))}
 
@@ -59,9 +41,7 @@ def jobs(folder: Path) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def finished(folder: Path) -> dict[str, Path]:
     """Kill the study while the second generator is being trained, then run it to its end."""
-    process = subprocess.Popen(
-        [*RL_QG, "study", "study.yaml"], cwd=folder, env=environment(folder), stderr=subprocess.DEVNULL
-    )
+    process = start(command_line, "study", "study.yaml", environment=user_environment(folder), folder=folder)
     end = time.monotonic() + 600
     while not list(folder.glob("study/jobs/scst-*/out/config.yaml")):
         assert process.poll() is None and time.monotonic() < end
@@ -70,7 +50,7 @@ def finished(folder: Path) -> dict[str, Path]:
     process.wait()
     before = {name: path.stat().st_mtime_ns for name, job in jobs(folder).items() for path in [job / "job.json"]}
     assert "ce-half-ce" in before and "scst-half-qrelscore" not in before
-    done = rl_qg(folder, "study", "study.yaml")
+    done = rl_qg(user_environment(folder), "study", "study.yaml", cwd=folder)
     assert done.returncode == 0, done.stderr[-3000:]
     after = jobs(folder)
     assert {name: (after[name] / "job.json").stat().st_mtime_ns for name in before} == before  # nothing was run again
@@ -112,23 +92,26 @@ def test_study_json_has_the_scores_of_the_readers(finished: dict[str, Path], fol
 def test_the_command_of_a_job_reproduces_its_files(
     finished: dict[str, Path], folder: Path, name: str, results: list[str]
 ) -> None:
-    """With as many threads as the job had."""
+    """With as many threads as the job had, which is read when the libraries are imported."""
     job = finished[name]
     kept = job.with_name(f"kept-{name}")
     if not kept.exists():
         shutil.move(job / "out", kept)
     line = (job / "command.txt").read_text().strip()
-    done = rl_qg(folder, *shlex.split(line)[1:], threads=read_json(job / "job.json")["threads"])
+    environment = user_environment(folder) | {"OMP_NUM_THREADS": str(read_json(job / "job.json")["threads"])}
+    done = rl_qg(environment, *shlex.split(line)[1:], cwd=folder, fresh=True)
     assert done.returncode == 0, done.stderr[-3000:]
     for result in results:
         assert (job / "out" / result).read_bytes() == (kept / result).read_bytes()
 
 
 def test_dry_run_shows_what_is_done_and_refuses_wrong_settings(finished: dict[str, Path], folder: Path) -> None:
-    shown = rl_qg(folder, "study", "study.yaml", "--dry-run", "seeds=[1, 2]", "devices=[cpu, cpu]")
+    study = "study", "study.yaml"
+    environment = user_environment(folder)
+    shown = rl_qg(environment, *study, "--dry-run", "seeds=[1, 2]", "devices=[cpu, cpu]", cwd=folder)
     assert shown.returncode == 0, shown.stderr[-3000:]
     assert shown.stdout.count("done  ") == 9 and shown.stdout.count("to do  ") == 9
     assert "6 readers in the grid; 18 jobs (2 ce, 2 scst, 4 generate, 4 augment, 6 reader), 9 done" in shown.stdout
-    refused = rl_qg(folder, "study", "study.yaml", "filters.paper=[qa.nothing=1]")
+    refused = rl_qg(environment, *study, "filters.paper=[qa.nothing=1]", cwd=folder)
     assert refused.returncode == 2 and "there is no key or group 'qa.nothing'" in refused.stderr
     assert "Traceback" not in refused.stderr

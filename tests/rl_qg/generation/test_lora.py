@@ -1,4 +1,4 @@
-"""Adapters: the right layers, the new `<hl>` row, whole models, and training that an export leaves alone."""
+"""LoRA: the right layers, the new `<hl>` row, whole models, and training that saving a model does not change."""
 
 import importlib.util
 import subprocess
@@ -35,7 +35,7 @@ def adapted(build: Callable[..., Any] = tiny_bart, settings: PeftSettings = LORA
 
 
 def stirred(model: Any) -> Any:
-    """With adapters that say something: fresh ones are the identity."""
+    """With random adapters; new ones have no effect."""
     torch.manual_seed(6)
     with torch.no_grad():
         for value in model.parameters():
@@ -45,12 +45,12 @@ def stirred(model: Any) -> Any:
 
 
 def batch(subject: SelfCriticalTrainer) -> dict[str, torch.Tensor]:
-    found = subject.encoder(data(4))
-    labels = found["labels"]
+    results = subject.encoder(data(4))
+    labels = results["labels"]
     assert isinstance(labels, torch.Tensor)
     return {
-        "input_ids": found["input_ids"],  # type: ignore[dict-item]
-        "attention_mask": found["attention_mask"],  # type: ignore[dict-item]
+        "input_ids": results["input_ids"],  # type: ignore[dict-item]
+        "attention_mask": results["attention_mask"],  # type: ignore[dict-item]
         "decoder_input_ids": labels.clamp(min=0),
     }
 
@@ -82,12 +82,12 @@ def test_layers_by_name_and_causal_models() -> None:
 
 
 @pytest.mark.parametrize("settings", [PeftSettings("lora", r=0), PeftSettings("lora", dropout=1.0)])
-def test_impossible_settings_are_one_line(settings: PeftSettings) -> None:
+def test_invalid_settings_are_one_line(settings: PeftSettings) -> None:
     with pytest.raises(InputError, match=r"peft\.r=.*at least 1"):
         check_lora(settings)
 
 
-def test_without_peft_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_peft_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     check_lora(PeftSettings())
     with pytest.raises(InputError, match=r'pip install "rl-qg\[peft\]"'):
@@ -95,7 +95,7 @@ def test_without_peft_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("build", [tiny_bart, tiny_t5, tiny_pair])
-def test_the_merged_model_is_the_adapted_one(tmp_path: Path, build: Callable[..., Any]) -> None:
+def test_the_merged_model_equals_the_adapted_one(tmp_path: Path, build: Callable[..., Any]) -> None:
     model = stirred(adapted(build))
     subject = trainer(tmp_path, model=model)
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -118,7 +118,7 @@ def test_both_stages_train_adapters_and_save_whole_models(tmp_path: Path, build:
     subject.train()
     parameters = dict(model.named_parameters())
     assert all(parameters[name].equal(value) for name, value in frozen.items())
-    assert all(not parameters[name].equal(value) for name, value in start.items())  # the <hl> row among them
+    assert all(not parameters[name].equal(value) for name, value in start.items())  # also the row of <hl>
     ce = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "ce")
     assert ce.state_dict().keys() == build(26).state_dict().keys()
     assert not list((tmp_path / "ce").glob("adapter*"))
@@ -131,6 +131,7 @@ def test_both_stages_train_adapters_and_save_whole_models(tmp_path: Path, build:
     assert learnt[:hl].equal(rows[:hl]) and not learnt[hl].equal(rows[hl])
 
 
+@pytest.mark.slow
 def test_the_whole_model_needs_no_peft(tmp_path: Path) -> None:
     subject = trainer(tmp_path, model=adapted(), scst_epochs=0)
     from rl_qg.training.trainer_files import save_model_folder
@@ -149,21 +150,22 @@ def weights(model: Any) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in model.named_parameters() if value.requires_grad}
 
 
-def test_an_export_does_not_disturb_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With dropout on, so that it would show if the export drew a random number."""
-    found = []
+def test_saving_a_model_does_not_change_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With dropout, which would differ if saving drew a random number."""
+    results = []
     for name in ("with", "without"):
         if name == "without":
             monkeypatch.setattr("rl_qg.training.trainer_files.save_model_folder", lambda *args: None)
         model = adapted()
         trainer(tmp_path / name, model=model).train()
         assert (tmp_path / name / "ce").exists() == (name == "with")
-        found.append(weights(model))
-    assert all(found[1][name].equal(value) for name, value in found[0].items())
+        results.append(weights(model))
+    assert all(results[1][name].equal(value) for name, value in results[0].items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [1, 3])  # in the first stage, in the second
-def test_a_killed_run_ends_where_an_uninterrupted_one_does(tmp_path: Path, stop: int) -> None:
+def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path: Path, stop: int) -> None:
     from transformers import TrainerCallback
 
     class Killed(Exception):
@@ -192,7 +194,7 @@ def test_a_killed_run_ends_where_an_uninterrupted_one_does(tmp_path: Path, stop:
         torch.testing.assert_close(weights(resumed)[name], value, atol=0, rtol=0)
 
 
-def test_the_reference_policy_of_a_fresh_adapter_is_the_model_without_it(tmp_path: Path) -> None:
+def test_the_reference_policy_of_a_new_adapter_is_the_model_without_it(tmp_path: Path) -> None:
     model = adapted().eval()
     subject = trainer(tmp_path, model=model)
     inputs = batch(subject)
@@ -212,16 +214,16 @@ def test_the_reference_policy_of_a_fresh_adapter_is_the_model_without_it(tmp_pat
 
 
 def test_checkpointing_does_not_change_the_gradient(tmp_path: Path) -> None:
-    found = []
+    results = []
     for on in (False, True):
         settings = PeftSettings("lora", r=4, dropout=0.0)
         model = adapted(settings=settings)
         options = {"activation_checkpointing": on, "max_steps": 2, "optim": "sgd", "learning_rate": 1.0}
         trainer(tmp_path / str(on), model=model, **options).train()
-        found.append(weights(model))
-    for name, value in found[0].items():
-        torch.testing.assert_close(found[1][name], value, atol=1e-5, rtol=1e-4)
-    assert any(not value.equal(weights(adapted())[name]) for name, value in found[0].items())
+        results.append(weights(model))
+    for name, value in results[0].items():
+        torch.testing.assert_close(results[1][name], value, atol=1e-5, rtol=1e-4)
+    assert any(not value.equal(weights(adapted())[name]) for name, value in results[0].items())
 
 
 def test_bf16_saves_whole_models_too(tmp_path: Path) -> None:

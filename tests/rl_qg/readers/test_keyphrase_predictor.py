@@ -152,6 +152,7 @@ def trained(encoders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory)
     return folder
 
 
+@pytest.mark.slow
 def test_it_learns_which_words_answer_the_question(trained: Path) -> None:
     evaluated = json.loads((trained / "kpqa_metrics.json").read_text())
     assert evaluated["f1"] > 0.9 and evaluated["precision"] > 0.9 and evaluated["recall"] > 0.9
@@ -161,6 +162,7 @@ def test_it_learns_which_words_answer_the_question(trained: Path) -> None:
     assert not list(trained.glob("checkpoint-*")) and not (trained / "model.part").exists()
 
 
+@pytest.mark.slow
 def test_the_metrics_weigh_by_the_question(trained: Path) -> None:
     """The same answer and reference: what counts is what was asked for."""
     text, reference = "the fox saw paris", "the fox saw rome"
@@ -173,6 +175,7 @@ def test_the_metrics_weigh_by_the_question(trained: Path) -> None:
         KPQA(str(trained), "bleu1", condition="none")
 
 
+@pytest.mark.slow
 def test_without_the_question_it_learns_what_answers_look_like(encoders: dict[str, Path], tmp_path: Path) -> None:
     """The ablation -KP: every answer is an animal, most questions are unknown, and what is asked changes no weight."""
 
@@ -196,6 +199,7 @@ def test_without_the_question_it_learns_what_answers_look_like(encoders: dict[st
         KPQA(str(tmp_path / "learnt"), "bleu1")
 
 
+@pytest.mark.slow
 def test_a_stopped_training_goes_on_to_the_same_weights(
     encoders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +241,7 @@ def test_unusable_examples_and_settings_are_one_line(encoders: dict[str, Path], 
     assert "no such folder" in fault(toy(2, 0), model=QAModelSettings("/no/model"))
 
 
+@pytest.mark.slow
 def test_the_command_trains_and_its_folder_is_a_reward(encoders: dict[str, Path], tmp_path: Path) -> None:
     """`rl-qg train-kpqa` and `rl-qg score reward=kpqa`, as a user types them."""
     write_squad(tmp_path / "train.json", toy(24, 1))

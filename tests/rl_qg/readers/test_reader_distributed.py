@@ -168,6 +168,7 @@ def test_an_update_is_that_of_single_windows_by_hand(models_folder, tmp_path, ki
     assert_equal_updates(computed, by_hand(models_folder / kind))
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("batch_size", "accumulation"), TWO_PROCESSES)
@@ -177,6 +178,7 @@ def test_an_update_of_two_processes_is_the_same(models_folder, two_processes, ki
         assert_equal_updates(computed, by_hand(models_folder / kind))
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_two_processes_train_and_predict_as_one_program(models_folder, two_processes) -> None:
     output, items = two_processes / "qa", validation()

@@ -37,6 +37,7 @@ def test_only_the_seed_changes_the_result(distilbert, whole, tmp_path) -> None:
     assert not torch.allclose(*heads, atol=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "calls", "steps_left"),
     [("training_step", 2, 12), ("training_step", 5, 9), ("training_step", 8, 6), ("predict_logits", 1, 0)],
@@ -87,6 +88,7 @@ def test_an_incomplete_checkpoint_is_skipped(distilbert, whole, tmp_path, monkey
     assert contents(tmp_path / "torn") == contents(whole)
 
 
+@pytest.mark.slow
 def test_a_run_stopped_at_its_last_step_within_an_epoch_ends_with_the_same_files(
     distilbert, tmp_path, monkeypatch
 ) -> None:

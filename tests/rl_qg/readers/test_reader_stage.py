@@ -35,6 +35,7 @@ def _collected_once() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.mark.slow
 def test_a_toy_task_is_learned_and_the_files_agree(tmp_path) -> None:
     model = save_distilbert(tmp_path / "model")
     train, validation = toy_examples(960, 1), toy_examples(150, 2)
@@ -88,6 +89,7 @@ def test_a_toy_task_is_learned_and_the_files_agree(tmp_path) -> None:
     assert "model.safetensors" in left and not any(name.endswith((".bin", ".pt", ".pth", ".part")) for name in left)
 
 
+@pytest.mark.slow
 def test_bert_reads_question_and_passage_as_different_types(tmp_path) -> None:
     model = save_bert(tmp_path / "bert")
     tokenizer, token_types = load_tokenizer(str(model), max_length=32)

@@ -91,6 +91,7 @@ def worker(folder: Path, model: Path) -> None:
     (folder / f"faults-{state.process_index}.json").write_text(json.dumps(errors))
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
     model, alone, together = (tmp_path / name for name in ("model", "alone", "together"))

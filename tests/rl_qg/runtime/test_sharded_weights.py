@@ -60,6 +60,7 @@ def worker() -> None:
                 subject.zero_grad()
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_a_sharded_model_is_gathered_once_and_updated_like_a_whole_one() -> None:
     together(worker)

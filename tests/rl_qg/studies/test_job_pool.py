@@ -102,6 +102,7 @@ def test_jobs_on_the_same_questions_wait_for_one_another(tmp_path: Path) -> None
     assert [line.split()[0] for line in times.read_text().splitlines()] == ["begin", "end"] * 2
 
 
+@pytest.mark.slow
 def test_independent_jobs_run_side_by_side(tmp_path: Path) -> None:
     times = [tmp_path / f"{n}.txt" for n in range(2)]
     jobs = [job(tmp_path, path.stem, "wait", "3", str(path)) for path in times]
@@ -126,6 +127,7 @@ def test_each_job_starts_with_its_device_and_with_nothing_of_the_job_before(tmp_
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_jobs_end_with_the_process_that_started_them_and_the_rest_goes_on(
     tmp_path: Path, number: signal.Signals

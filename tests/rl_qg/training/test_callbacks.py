@@ -1,4 +1,4 @@
-"""What keeps a run healthy, by what it does to weights, files and the length of a run."""
+"""Callbacks of training: their effect on weights, files and the length of a run."""
 
 import json
 import math
@@ -12,12 +12,12 @@ import torch
 from transformers import TrainerCallback
 
 from rl_qg.runtime.errors import InputError
-from tests.rl_qg.training.test_trainer import WordReward, data, lines, trainer
+from tests.rl_qg.training.word_task import WordReward, data, lines, trainer
 from tests.tiny_models import tiny_bart
 
 
 class Failing(WordReward):
-    """Fails at step 2 in one of several ways, and is itself otherwise."""
+    """A reward that fails at step 2 in one of several ways."""
 
     def __init__(self, how: str) -> None:
         self.how = how
@@ -27,7 +27,7 @@ class Failing(WordReward):
         scores: list[Any] = super().score(questions, contexts).scores
         self.rollouts += len(questions) > 1
         if self.rollouts == 2 and self.how == "raise":
-            raise RuntimeError(f"cannot judge {questions[0]!r}")
+            raise RuntimeError(f"cannot score {questions[0]!r}")
         if self.rollouts == 2:
             scores[0] = {"nan": math.nan, "none": None, "inf": math.inf}[self.how]
         return SimpleNamespace(scores=scores)
@@ -38,7 +38,7 @@ def state_of(subject: Any) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("how", ["nan", "none", "inf", "raise"])
-def test_a_failed_reward_is_written_down_counted_and_kept_from_the_weights(tmp_path: Path, how: str) -> None:
+def test_a_failed_reward_is_logged_counted_and_does_not_reach_the_weights(tmp_path: Path, how: str) -> None:
     subject = trainer(tmp_path, ce_epochs=0, scst_epochs=2, reward=Failing(how), eval_dataset=None)
     subject.train()
     assert all(torch.isfinite(value).all() for value in state_of(subject).values())
@@ -51,11 +51,11 @@ def test_a_failed_reward_is_written_down_counted_and_kept_from_the_weights(tmp_p
 
 
 @pytest.mark.parametrize("how", ["nan", "raise"])
-def test_a_run_may_stop_at_a_failed_reward(tmp_path: Path, how: str) -> None:
+def test_a_run_can_stop_at_a_failed_reward(tmp_path: Path, how: str) -> None:
     subject = trainer(tmp_path, ce_epochs=0, scst_epochs=2, reward=Failing(how), on_bad_reward="stop")
     with pytest.raises(InputError, match=r"step 2, example e\d+: no reward for '.*': .*correct the reward, or skip"):
         subject.train()
-    assert any("fault" in row for row in lines(tmp_path / "samples.jsonl"))  # the text is not lost with the run
+    assert any("fault" in row for row in lines(tmp_path / "samples.jsonl"))  # the text is saved before the run ends
 
 
 def test_a_step_in_which_every_reward_fails_is_plain_cross_entropy(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_a_step_in_which_every_reward_fails_is_plain_cross_entropy(tmp_path: Pat
     assert all(ends[0][name].equal(ends[1][name]) for name in ends[0])
 
 
-def test_an_update_whose_gradient_is_not_finite_is_left_out(tmp_path: Path) -> None:
-    """A huge but finite reward overflows the loss: that update alone is skipped, weights and moments stay."""
+def test_an_update_whose_gradient_is_not_finite_is_skipped(tmp_path: Path) -> None:
+    """A huge but finite reward overflows the loss: only that update is skipped, weights and moments do not change."""
 
     class Huge(WordReward):
         rollouts = 0
@@ -88,7 +88,7 @@ def test_an_update_whose_gradient_is_not_finite_is_left_out(tmp_path: Path) -> N
 
     seen: list[dict[str, torch.Tensor]] = []
 
-    class Watch(TrainerCallback):
+    class Record(TrainerCallback):
         def on_step_end(self, *args: Any, **kwargs: Any) -> None:
             seen.append({name: value.detach().clone() for name, value in kwargs["model"].named_parameters()})
 
@@ -102,17 +102,20 @@ def test_an_update_whose_gradient_is_not_finite_is_left_out(tmp_path: Path) -> N
         eval_dataset=None,
         reward_scale=10.0,
     )
-    subject.add_callback(Watch())
+    subject.add_callback(Record())
     subject.train()
     assert all(seen[1][name].equal(seen[0][name]) for name in seen[0])
     assert any(not seen[2][name].equal(seen[1][name]) for name in seen[0])
     assert all(torch.isfinite(value).all() for value in seen[-1].values())
     assert [line["updates_skipped"] for line in lines(tmp_path / "metrics.jsonl")] == [0, 1, 1, 1]
-    assert subject.state.stateful_callbacks is not None and subject.finite_updates.state()["attributes"] == {"skipped": 1}
+    assert subject.state.stateful_callbacks is not None and subject.finite_updates.state()["attributes"] == {
+        "skipped": 1
+    }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "up"), [(1e-9, True), (50.0, False)])
-def test_the_coefficient_is_adapted_and_survives_a_resume(tmp_path: Path, target: float, up: bool) -> None:
+def test_the_kl_coefficient_is_adapted_and_resumed(tmp_path: Path, target: float, up: bool) -> None:
     options = {
         **{"ce_epochs": 0, "scst_epochs": 4, "kl_coefficient": 0.5, "kl_target": target},
         **{"save_strategy": "steps", "save_steps": 5, "scst_learning_rate": 0.05},
@@ -142,7 +145,7 @@ class Stop(TrainerCallback):
         control.should_training_stop = state.global_step >= self.step
 
 
-def test_a_penalty_keeps_the_policy_near_its_start(tmp_path: Path) -> None:
+def test_the_kl_penalty_keeps_the_policy_near_its_start(tmp_path: Path) -> None:
     ends = {}
     for name, coefficient in {"free": 0.0, "held": 20.0}.items():
         subject = trainer(
@@ -153,7 +156,7 @@ def test_a_penalty_keeps_the_policy_near_its_start(tmp_path: Path) -> None:
     assert 0 <= ends["held"] < 0.5 * ends["free"]
 
 
-def test_the_stage_ends_when_a_held_out_measure_no_longer_improves_and_the_best_model_is_kept(tmp_path: Path) -> None:
+def test_early_stopping_by_a_held_out_measure_saves_the_best_model(tmp_path: Path) -> None:
     """The measure is scripted: best at the second evaluation."""
     script = iter([1.0, 3.0, 2.0, 2.5, 9.0])
     subject = trainer(
@@ -170,11 +173,11 @@ def test_the_stage_ends_when_a_held_out_measure_no_longer_improves_and_the_best_
     subject.held_out_questions.collect = lambda: {**collect(), "bleu4": next(script)}  # type: ignore[method-assign]
     kept: dict[int, Any] = {}
 
-    class Watch(TrainerCallback):
+    class Record(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             kept[state.global_step] = state_of(subject)
 
-    subject.add_callback(Watch())
+    subject.add_callback(Record())
     subject.train()
     assert subject.state.global_step == 8  # evaluations at 2, 4, 6, 8
     from rl_qg.generation.loading import load_seq2seq
@@ -185,8 +188,9 @@ def test_the_stage_ends_when_a_held_out_measure_no_longer_improves_and_the_best_
         trainer(tmp_path / "other", stop_on="bleu5")
 
 
-def test_a_stage_that_ended_early_ends_there_again_after_a_kill(tmp_path: Path) -> None:
-    """Killed behind the stop, before the run was complete: the last checkpoint lies before it."""
+@pytest.mark.slow
+def test_a_stage_that_stopped_early_stops_at_the_same_step_after_a_kill(tmp_path: Path) -> None:
+    """Killed after the stop, before the run was complete: the last checkpoint is from before the stop."""
     options = {**{"ce_epochs": 0, "scst_epochs": 8, "eval_strategy": "steps", "eval_steps": 2, "patience": 2}}
     options |= {"save_strategy": "steps", "save_steps": 2, "stop_on": "bleu4"}
     values = {2: 1.0, 4: 3.0, 6: 2.0, 8: 2.5, 10: 9.0}
@@ -202,7 +206,7 @@ def test_a_stage_that_ended_early_ends_there_again_after_a_kill(tmp_path: Path) 
     assert ends == [8, 8]
 
 
-def test_held_out_numbers_are_those_of_the_greedy_questions(tmp_path: Path) -> None:
+def test_held_out_measures_are_computed_on_the_greedy_questions(tmp_path: Path) -> None:
     from rl_qg.evaluation.text_measures import held_out_measures
 
     subject = trainer(tmp_path, held_out=WordReward(), eval_dataset=data(7), per_device_eval_batch_size=3)

@@ -1,8 +1,9 @@
-"""The same run however it is spread: over batches, over processes, and with its state sharded by ZeRO or FSDP.
+"""A run has the same result however it is distributed: over batches, over processes, and with ZeRO or FSDP.
 
 Several updates of both stages with real processes on CPU: the same questions are sampled, the same rewards and means
-are logged, and the weights end where they end in one process. Every second context is answered with the empty question
-at once, so rollouts have other lengths on every process, and some end at once on one process alone."""
+are logged, and the final weights equal those of one process. The generator ends questions about every second context
+at once, so rollouts have different lengths in each process, and some are empty in one process only.
+"""
 
 import json
 import os
@@ -27,14 +28,14 @@ from rl_qg.training.trainer_files import save_model_folder
 from tests.processes import accelerate_environment
 from tests.processes import together as run_together
 from tests.questions import example
-from tests.rl_qg.training.test_trainer import WORDS, lines, trainer
+from tests.rl_qg.training.word_task import WORDS, lines, trainer
 from tests.tiny_models import tiny_bart, word_tokenizer
 
-SHORT = 9  # source tokens, special ones included, up to which a context is answered at once
+SHORT = 9  # source tokens, special ones included, up to which a question ends at once
 OF_TIME = ("seconds", "per_second", "runtime")
-HELD_OUT = "w19 w19"  # how the contexts of the evaluations begin
-# Attention does not change when the same number is added to all its keys' scores: the gradient of a key's bias is
-# rounding noise, and Adam makes whole steps of it.
+HELD_OUT = "w19 w19"  # the first words of the contexts of evaluations
+# Attention does not change when the same number is added to the scores of all keys: the gradient of a key's bias is
+# rounding noise, which Adam scales up to full steps.
 WITHOUT_EFFECT = ".k_proj.bias"
 COMPILES = shutil.which("c++") is not None and Path(get_path("include"), "Python.h").is_file()
 CLOSE = 1e-5  # measured: 1e-6 in the log and 2e-6 in a weight (experiments/equivalence)
@@ -52,7 +53,7 @@ class EndsAtOnce(BartForConditionalGeneration):
 
 
 class RecordedReward:
-    """Words shared with the context, the first ones worth most. Every call leaves a line in `file`."""
+    """Counts words shared with the context, the first ones with the largest weight; appends each call to `file`."""
 
     signature = "recorded-reward"
 
@@ -61,7 +62,7 @@ class RecordedReward:
 
     def score(self, questions: Sequence[str], contexts: Sequence[str], **_: Any) -> Any:
         scores = [
-            sum(1 / (place + 1) for place, word in enumerate(question.split()) if word in context.split())
+            sum(1 / (position + 1) for position, word in enumerate(question.split()) if word in context.split())
             for question, context in zip(questions, contexts, strict=True)
         ]
         with self.file.open("a", encoding="utf-8") as stream:
@@ -83,8 +84,8 @@ def data(count: int, begin: str = "") -> list[QAExample]:
 
 
 def run(folder: Path, batch: int, accumulation: int, count: int = 16) -> Path:
-    """An epoch of cross-entropy and two by reward, with a divergence from the policy between them and evaluations at
-    steps 2, 3 and 6; `folder` then has rollouts, log, and weights before and after.
+    """One epoch of cross-entropy and two of self-critical training, with a KL penalty, and evaluations at steps 2, 3
+    and 6. `folder` then has rollouts, log, and weights before and after.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rank = int(os.environ.get("RANK", "0"))
@@ -123,35 +124,38 @@ def launched(config: str, folder: Path, *runs: str) -> Path:
 
 def worker(folder: str, *runs: str) -> None:
     if os.environ.get("ACCELERATE_USE_FSDP") == "true":
-        take_cpus_for_gpus()
+        use_cpus_as_gpus()
     for text in runs:
         name, *numbers = text.split(":")
         run(Path(folder) / name, *map(int, numbers))
 
 
-def take_cpus_for_gpus() -> None:
-    """Let FSDP run on CPU, which torch can do; accelerate would silently make plain data parallelism of it."""
+def use_cpus_as_gpus() -> None:
+    """Let FSDP run on CPU, which torch supports; accelerate would silently replace it by plain data parallelism."""
     torch.distributed.init_process_group("gloo")
     PartialState._prepare_backend = lambda self, *args, **kwargs: ("gloo", DistributedType.MULTI_GPU)
     PartialState.set_device = lambda self: setattr(self, "device", torch.device("cpu"))
 
 
 def calls(folder: Path) -> list[list[list[tuple[str, str, float]]]]:
-    """For each process and batch the context, question and score of every rollout; evaluations are left out."""
+    """For each process and batch, context, question and score of every rollout; without evaluations."""
     files = sorted(folder.glob("rollouts-*.jsonl"))
-    found = [[[tuple(row) for row in json.loads(line)] for line in file.open(encoding="utf-8")] for file in files]
-    return [[call for call in mine if not call[0][0].startswith(HELD_OUT)] for mine in found]
+    processes = [[[tuple(row) for row in json.loads(line)] for line in file.open(encoding="utf-8")] for file in files]
+    return [[call for call in process if not call[0][0].startswith(HELD_OUT)] for process in processes]
 
 
 def rollouts(folder: Path, accumulation: int) -> list[list[tuple[str, str, float]]]:
-    """For each update the rollouts of all processes, in order."""
-    found = calls(folder)
-    updates = range(0, len(found[0]), accumulation)
-    return [sorted(chain.from_iterable(chain(*(mine[at : at + accumulation] for mine in found)))) for at in updates]
+    """For each update, the rollouts of all processes, sorted."""
+    processes = calls(folder)
+    updates = range(0, len(processes[0]), accumulation)
+    return [
+        sorted(chain.from_iterable(chain(*(process[at : at + accumulation] for process in processes))))
+        for at in updates
+    ]
 
 
 def logged(folder: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl without what is measured in seconds."""
+    """The lines of metrics.jsonl without times."""
     return [
         {key: value for key, value in line.items() if not any(word in key for word in OF_TIME)}
         for line in lines(folder / "metrics.jsonl")
@@ -170,19 +174,19 @@ def gap_in_log(first: Path, second: Path) -> float:
 
 
 def gap_in_weights(first: Path, second: Path) -> float:
-    """Largest difference of a weight tensor, relative to how far training has moved it."""
+    """Largest difference of a weight tensor, relative to its change by training."""
     start = load_file(first / "start.safetensors")
     one, two = (load_file(folder / "final" / "model.safetensors") for folder in (first, second))
     assert one.keys() == two.keys()
-    found = {key: (float((one[key] - two[key]).norm()), float((one[key] - start[key]).norm())) for key in one}
-    assert sum(moved > 1e-2 for _, moved in found.values()) > 20  # something was learned
+    norms = {key: (float((one[key] - two[key]).norm()), float((one[key] - start[key]).norm())) for key in one}
+    assert sum(change > 1e-2 for _, change in norms.values()) > 20  # the weights have changed
     return max(
-        gap / moved if moved else gap for key, (gap, moved) in found.items() if not key.endswith(WITHOUT_EFFECT)
+        gap / change if change else gap for key, (gap, change) in norms.items() if not key.endswith(WITHOUT_EFFECT)
     )
 
 
 def assert_equal(first: tuple[Path, int], second: tuple[Path, int]) -> None:
-    """The same rollouts and rewards to the bit, log and weights to `CLOSE`; each run comes with its accumulation."""
+    """Rollouts and rewards are bitwise equal, log and weights up to `CLOSE`. Runs come with their accumulation."""
     assert rollouts(*second) == rollouts(*first)
     assert gap_in_log(first[0], second[0]) < CLOSE
     assert gap_in_weights(first[0], second[0]) < CLOSE
@@ -204,33 +208,38 @@ def test_accumulated_batches_equal_one_large_batch(tmp_path: Path, alone: Path, 
     assert_equal((alone, 1), (run(tmp_path / "parts", batch, accumulation), accumulation))
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_two_processes_equal_one(alone: Path, together: Path) -> None:
     assert_equal((alone, 1), (together / "4x1", 1))
     assert_equal((alone, 1), (together / "2x2", 2))
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
-def test_two_processes_repeat_themselves_to_the_bit(together: Path) -> None:
+def test_two_runs_of_two_processes_are_bitwise_equal(together: Path) -> None:
     assert calls(together / "again") == calls(together / "2x2")
     assert logged(together / "again") == logged(together / "2x2")
     first, second = (load_file(together / name / "final" / "model.safetensors") for name in ("2x2", "again"))
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_rollouts_end_at_different_steps_on_the_two_processes(together: Path) -> None:
-    """What the other tests stand on: a process whose questions all end at once beside one that goes on."""
+    """A precondition of the other tests: in one process all questions end at once, in the other they do not."""
     longest = [
-        [max(len(question.split()) for _, question, _ in call) for call in mine] for mine in calls(together / "2x2")
+        [max(len(question.split()) for _, question, _ in call) for call in process]
+        for process in calls(together / "2x2")
     ]
     assert any(min(pair) == 0 < max(pair) for pair in zip(*longest, strict=True))
     assert len({abs(one - two) for one, two in zip(*longest, strict=True)}) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
-def test_the_last_batch_is_filled_up_from_the_start_of_the_epoch(tmp_path: Path, together: Path) -> None:
-    """13 examples, 8 an update: one process ends with 5, two processes with these and 3 of the first update."""
+def test_the_last_batch_is_filled_from_the_start_of_the_epoch(tmp_path: Path, together: Path) -> None:
+    """13 examples, 8 an update: the last update of one process has 5, that of two has these and 3 of the first."""
     shorter = [[context for context, *_ in update] for update in rollouts(run(tmp_path / "odd", 8, 1, 13), 1)]
     filled = [[context for context, *_ in update] for update in rollouts(together / "odd", 1)]
     assert [len(set(update)) for update in shorter] == [8, 5, 8, 5]
@@ -239,16 +248,18 @@ def test_the_last_batch_is_filled_up_from_the_start_of_the_epoch(tmp_path: Path,
         assert set(last) < set(whole) and set(whole) - set(last) < set(first)
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.skipif(find_spec("deepspeed") is None, reason="deepspeed is not installed")
 @pytest.mark.skipif(
-    not COMPILES, reason="no C++ compiler or Python.h here, and deepspeed's first start on a CPU needs both"
+    not COMPILES, reason="no C++ compiler or Python.h, and deepspeed's first start on a CPU needs both"
 )
 @pytest.mark.parametrize("config", ["zero1", "zero2", "zero3"])
 def test_zero_equals_plain_data_parallelism(tmp_path: Path, together: Path, config: str) -> None:
     assert_equal((together / "2x2", 2), (launched(config, tmp_path, "2x2:2:2:16") / "2x2", 2))
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_fsdp_equals_plain_data_parallelism(tmp_path: Path, together: Path) -> None:
     assert_equal((together / "2x2", 2), (launched("fsdp", tmp_path, "2x2:2:2:16") / "2x2", 2))

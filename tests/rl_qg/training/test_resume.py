@@ -1,4 +1,4 @@
-"""A run that was stopped, however it was, ends as one that nobody stopped: to the bit, with no line twice."""
+"""A stopped and resumed run equals an uninterrupted one bitwise, and writes no line twice."""
 
 import os
 import signal
@@ -14,23 +14,23 @@ from rl_qg.runtime.errors import Terminated
 from rl_qg.runtime.preemption import train_until_preempted
 from rl_qg.training.callbacks import HeldOutStopping
 from rl_qg.training.trainer import SelfCriticalTrainer
-from tests.rl_qg.training.test_trainer import WordReward, data, lines, trainer
+from tests.rl_qg.training.word_task import WordReward, data, lines, trainer
 from tests.tiny_models import tiny_bart
 
 
-class Remembering(WordReward):
-    """A reward whose scores hang on what it was asked before, as rounding does where a cache changes the batches."""
+class StatefulReward(WordReward):
+    """A reward whose scores depend on earlier calls, like rounding when a cache changes the batches."""
 
-    asked = 0
+    calls = 0
 
     def score(self, *args: Any, **kwargs: Any) -> Any:
-        self.asked += 1
+        self.calls += 1
         result = super().score(*args, **kwargs)
-        result.scores = [score + self.asked / 100 for score in result.scores]
+        result.scores = [score + self.calls / 100 for score in result.scores]
         return result
 
     def reset_cache(self) -> None:
-        self.asked = 0
+        self.calls = 0
 
 
 def assert_equal_runs(
@@ -51,16 +51,17 @@ def assert_equal_runs(
         assert both[0] == both[1] and both[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("logging_steps", [1, 4])
-def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, logging_steps: int) -> None:
-    """Stopped in the self-critical stage: weights, λ and both line files continue without a gap or a double, also
-    where a log line spans the checkpoint; and the reward remembers neither more nor less.
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, logging_steps: int) -> None:
+    """Stopped in the self-critical stage: weights, λ, log and samples continue without gaps or repetitions, also if a
+    log line spans the checkpoint; and the caches of the reward are the same.
     """
     options = {"save_strategy": "steps", "save_steps": 3, "train_dataset": data(32), "logging_steps": logging_steps}
     dropout = lambda seed: tiny_bart(25, seed=seed, dropout=0.1)  # noqa: E731
-    whole = trainer(tmp_path / "whole", model=dropout(1), reward=Remembering(), **options)
+    whole = trainer(tmp_path / "whole", model=dropout(1), reward=StatefulReward(), **options)
     whole.train()
-    cut = trainer(tmp_path / "cut", model=dropout(1), reward=Remembering(), **options)
+    cut = trainer(tmp_path / "cut", model=dropout(1), reward=StatefulReward(), **options)
 
     class Kill(Exception):
         pass
@@ -76,8 +77,8 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, logging_step
     with pytest.raises(Kill):
         cut.train()
     with (tmp_path / "cut" / "metrics.jsonl").open("a") as stream:
-        stream.write('{"step": 8, "torn')  # as a kill leaves it
-    again = trainer(tmp_path / "cut", model=dropout(9), reward=Remembering(), **options)
+        stream.write('{"step": 8, "torn')  # an incomplete line, as after a kill
+    again = trainer(tmp_path / "cut", model=dropout(9), reward=StatefulReward(), **options)
     again.train(resume_from_checkpoint=last_checkpoint(tmp_path / "cut"))
     assert_equal_runs(whole, again)
     if logging_steps == 1:
@@ -85,34 +86,36 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, logging_step
         assert weights == [0, 0, 0, 0, 0.25, 0.5, 0.75, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 5])
-def test_sigterm_saves_the_update_under_way_and_the_run_goes_on_from_it(tmp_path: Path, at: int) -> None:
+def test_sigterm_saves_the_current_update_and_the_run_resumes_from_it(tmp_path: Path, at: int) -> None:
     options = {"save_strategy": "steps", "save_steps": 3, "train_dataset": data(32), "logging_steps": 4}
     whole = trainer(tmp_path / "whole", model=tiny_bart(25, seed=1, dropout=0.1), **options)
     train_until_preempted(whole, None)
-    told = trainer(tmp_path / "told", model=tiny_bart(25, seed=1, dropout=0.1), **options)
-    update = told.training_step
+    stopped = trainer(tmp_path / "stopped", model=tiny_bart(25, seed=1, dropout=0.1), **options)
+    update = stopped.training_step
 
     def step(*args: Any, **kwargs: Any) -> torch.Tensor:
-        if told.state.global_step == at:
+        if stopped.state.global_step == at:
             os.kill(os.getpid(), signal.SIGTERM)
         return update(*args, **kwargs)
 
-    told.training_step = step  # type: ignore[method-assign]
+    stopped.training_step = step  # type: ignore[method-assign]
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Terminated) as end:
-        train_until_preempted(told, None)
+        train_until_preempted(stopped, None)
     assert end.value.code == 143 and signal.getsignal(signal.SIGTERM) is before
-    checkpoint = last_checkpoint(tmp_path / "told")
-    assert checkpoint == str(tmp_path / "told" / f"checkpoint-{at + 1}")
-    again = trainer(tmp_path / "told", model=tiny_bart(25, seed=9, dropout=0.1), **options)
+    checkpoint = last_checkpoint(tmp_path / "stopped")
+    assert checkpoint == str(tmp_path / "stopped" / f"checkpoint-{at + 1}")
+    again = trainer(tmp_path / "stopped", model=tiny_bart(25, seed=9, dropout=0.1), **options)
     train_until_preempted(again, checkpoint)
     assert_equal_runs(whole, again)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs", [{"ce_epochs": 0.75, "scst_epochs": 0.5}, {}])
-def test_a_complete_training_takes_no_update_more(tmp_path: Path, epochs: dict[str, float]) -> None:
-    """Resumed from its very last checkpoint, also where that is in the middle of an epoch."""
+def test_a_complete_training_makes_no_further_update(tmp_path: Path, epochs: dict[str, float]) -> None:
+    """Resumed from its last checkpoint, also if that is in the middle of an epoch."""
     options = {"save_strategy": "steps", "save_steps": 1, "train_dataset": data(32), **epochs}
     trainer(tmp_path, **options).train()
     before = lines(tmp_path / "metrics.jsonl")
@@ -122,15 +125,15 @@ def test_a_complete_training_takes_no_update_more(tmp_path: Path, epochs: dict[s
     assert lines(tmp_path / "metrics.jsonl") == before
 
 
-def test_a_stage_that_stops_by_its_loss_stops_there_again_after_a_kill(tmp_path: Path) -> None:
+def test_early_stopping_by_the_loss_is_the_same_after_a_kill(tmp_path: Path) -> None:
     def subject(name: str) -> SelfCriticalTrainer:
-        made = trainer(
+        result = trainer(
             tmp_path / name, train_dataset=data(32), eval_dataset=data(4), scst_epochs=0, ce_epochs=8,
             learning_rate=0.5, save_strategy="steps", save_steps=1, eval_strategy="steps", eval_steps=1,
             load_best_model_at_end=True, metric_for_best_model="eval_loss", greater_is_better=False,
         )  # fmt: skip
-        made.add_callback(HeldOutStopping("loss", 2))
-        return made
+        result.add_callback(HeldOutStopping("loss", 2))
+        return result
 
     whole = subject("whole")
     whole.train()
@@ -147,7 +150,7 @@ def test_a_stage_that_stops_by_its_loss_stops_there_again_after_a_kill(tmp_path:
     cut.training_step = step  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         cut.train()
-    for _ in range(2):  # the second finds a stage that has stopped
+    for _ in range(2):  # the second time the stage has stopped already
         again = subject("cut")
         again.train(resume_from_checkpoint=last_checkpoint(tmp_path / "cut"))
         assert_equal_runs(whole, again, files=("metrics.jsonl",))
@@ -172,7 +175,7 @@ def test_a_damaged_best_checkpoint_is_named(tmp_path: Path, caplog) -> None:
 
 def test_a_run_killed_before_its_first_checkpoint_writes_no_line_twice(tmp_path: Path) -> None:
     options = {"train_dataset": data(16), "eval_dataset": data(4), "eval_on_start": True, "eval_strategy": "steps"}
-    for _ in range(2):  # the second finds what the first left and begins anew
+    for _ in range(2):  # the second run finds the files of the first and starts from the beginning
         subject = trainer(tmp_path, max_steps=2, eval_steps=1, **options)
         subject.train()
     steps = [(line["step"], "eval_loss" in line) for line in lines(tmp_path / "metrics.jsonl")]

@@ -13,6 +13,7 @@ from tests.rl_qg.training.word_task import WORDS, WordReward, data, lines, train
 from tests.tiny_models import tiny, tiny_bart, tiny_pair, word_tokenizer
 
 
+@pytest.mark.slow
 def test_a_reward_whose_best_question_is_known_is_learned(tmp_path: Path) -> None:
     """Two thirds of the gold questions are `w1 w1`, so cross-entropy alone learns that; the reward favours `w3 w3`."""
     mixed = [

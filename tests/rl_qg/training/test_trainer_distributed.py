@@ -7,13 +7,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.processes import together as run_together
-from tests.rl_qg.training.test_trainer import data, lines, trainer
+from tests.rl_qg.training.word_task import data, lines, trainer
+
+pytestmark = pytest.mark.slow
 
 STAGES = {"ce": {"ce_epochs": 1, "scst_epochs": 0}, "scst": {"ce_epochs": 0, "scst_epochs": 1}}
 
 
 def one_update(folder: Path, batch: int, accumulation: int) -> None:
-    """Eight examples, one SGD step of each stage's loss; the weights after it are left in `folder`."""
+    """One SGD step of each stage's loss on eight examples; the weights after it are saved in `folder`."""
     for name, stages in STAGES.items():
         subject = trainer(
             folder / name,
@@ -49,6 +51,6 @@ def test_two_processes_equal_one(tmp_path: Path, batch: int, accumulation: int) 
         assert step.norm() > 1e-2
         assert gap.norm() < 1e-5 * step.norm(), name
         logged = [lines(folder / name / "metrics.jsonl") for folder in (alone, together)]
-        assert len(logged[1]) == 1  # the main process alone writes
+        assert len(logged[1]) == 1  # only the main process writes
         for field in ("loss", "loss_ce", "grad_norm", *(("reward_sample", "loss_scst") if name == "scst" else ())):
             assert logged[1][0][field] == pytest.approx(logged[0][0][field], rel=1e-4, abs=1e-6), field

@@ -95,6 +95,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["rloo", "grpo"])
 def test_both_stages_write_the_files_of_a_run(tmp_path: Path, start: str, algorithm: str) -> None:
     run = tmp_path / "run"
@@ -124,6 +125,7 @@ def test_both_stages_write_the_files_of_a_run(tmp_path: Path, start: str, algori
     assert not list((run / "checkpoints").rglob("README.md"))  # TRL's cards
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["rloo", "grpo"])
 def test_a_reward_whose_best_question_is_known_is_learned(tmp_path: Path, start: str, algorithm: str) -> None:
     chosen = settings(tmp_path / "run", start, algorithm, epochs=6.0)
@@ -169,6 +171,7 @@ class DiesAfter(WordReward):
         return super().score(questions, contexts, **columns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", [0, 9], ids=["in the first stage", "in the second epoch of the second"])
 def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, calls: int) -> None:
     path = tiny_gpt2(tmp_path / "start", dropout=0.1)
@@ -190,6 +193,7 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, ca
     assert logged[1] == logged[3]
 
 
+@pytest.mark.slow
 def test_a_complete_run_is_not_trained_again_and_one_stage_runs_alone(tmp_path: Path, start: str) -> None:
     first = replace(settings(tmp_path / "ce", start), stages="ce")
     assert train_causal(first, splits(), None) == tmp_path / "ce" / "ce"
@@ -246,6 +250,7 @@ def test_dropout_and_telemetry_are_off(tmp_path: Path, monkeypatch: pytest.Monke
     assert not sent
 
 
+@pytest.mark.slow
 def test_failed_rewards_are_skipped_or_stop_the_run(
     tmp_path: Path, start: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -345,6 +350,7 @@ def test_what_does_not_fit_is_one_clear_line(tmp_path: Path, start: str, monkeyp
         train_causal(settings(tmp_path / "c", start), splits(), WordReward())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["rloo", "grpo"])
 def test_adapters_are_merged_into_the_saved_model(tmp_path: Path, start: str, algorithm: str) -> None:
     pytest.importorskip("peft")

@@ -106,14 +106,14 @@ def test_subwords_form_one_word_but_characters_of_a_script_without_spaces_do_not
 
 
 def test_scores_equal_values_computed_by_hand() -> None:
-    one, two = "the old horse saw paris", "a fox ran"
+    horse, fox = "the old horse saw paris", "a fox ran"
     rows = [
-        example(one, "old horse", "?", "a"),
-        example(one, "paris", "?", "b"),
-        QAExample("c", "", two, "?", (Answer("fox", 2), Answer("a fox", 0))),
-        example(two, "ran", "?", "d"),
+        example(horse, "old horse", "?", "a"),
+        example(horse, "paris", "?", "b"),
+        QAExample("c", "", fox, "?", (Answer("fox", 2), Answer("a fox", 0))),
+        example(fox, "ran", "?", "d"),
     ]
-    scores = score_proposals({one: ["The old horse.", "saw", "paris saw the"], two: ["a fox"]}, rows)
+    scores = score_proposals({horse: ["The old horse.", "saw", "paris saw the"], fox: ["a fox"]}, rows)
     assert scores["questions"] == 4 and scores["passages"] == 2
     assert scores["spans_per_passage"] == 4 / 2
     assert scores["precision"] == 2 / 4  # old horse, fox
@@ -168,6 +168,7 @@ def trained(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_it_learns_which_spans_are_answers(trained: Path) -> None:
     scores = json.loads((trained / "answers_metrics.json").read_text())["proposals"]["10"]
     assert scores["recall"] > 0.9 and scores["precision"] > 0.9
@@ -176,12 +177,13 @@ def test_it_learns_which_spans_are_answers(trained: Path) -> None:
     contexts = ["the deep green sea was near paris", "a fox and the old horse ran", "the and a very"]
     together = propose(contexts)
     texts = [[text[span.start : span.end] for span in spans] for text, spans in zip(contexts, together, strict=True)]
-    assert [sorted(found) for found in texts] == [["deep green sea", "paris"], ["fox", "old horse"], []]
+    assert [sorted(answers) for answers in texts] == [["deep green sea", "paris"], ["fox", "old horse"], []]
     separate = [propose([context])[0] for context in contexts]
     for first, second in zip(together, separate, strict=True):
         assert [(span.start, span.end) for span in first] == [(span.start, span.end) for span in second]
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_continues_to_the_same_weights(
     encoder: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
