@@ -30,7 +30,7 @@ from rl_qg.evaluation.meta.perturbations import (
     swap_pronoun,
 )
 from rl_qg.evaluation.metric_scores import MetricRow
-from rl_qg.generation.answers.parser import ParserAnswers
+from rl_qg.generation.answers.spacy_parser import SpacyAnswers
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import atomic_writer
 from rl_qg.settings import RobustnessSettings
@@ -153,7 +153,7 @@ def _entity_finder(model: str, language: str) -> tuple[EntityFinder, str]:
     """What finds entities, and its description: a spaCy pipeline where there is one, else, in English, rules."""
     if model:
         try:
-            parser = ParserAnswers(model, None)
+            parser = SpacyAnswers(model, None)
         except InputError as error:
             why = str(error).partition(";")[0].removeprefix("answers.")
             if language != ENGLISH:
