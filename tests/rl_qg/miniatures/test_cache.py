@@ -145,5 +145,3 @@ def test_unknown_kinds_and_missing_text_are_errors() -> None:
         ensure_miniatures(["miniature:gpt5"], passages(2), TINY)
     with pytest.raises(InputError, match="no training passages"):
         ensure_miniatures(["miniature:bart"], [], TINY)
-
-

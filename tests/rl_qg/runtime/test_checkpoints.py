@@ -10,7 +10,7 @@ import torch
 from rl_qg.runtime import checkpoints
 from rl_qg.runtime.checkpoints import MANIFEST, delete_all_but, last_checkpoint, mark_complete
 from rl_qg.runtime.errors import InputError
-from tests.rl_qg.training.test_trainer import data, trainer
+from tests.rl_qg.training.word_task import data, trainer
 
 
 def checkpoint(folder: Path, step: int, *, complete: bool = True) -> Path:

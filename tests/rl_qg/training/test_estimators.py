@@ -1,9 +1,9 @@
-"""Are the gradients of the reward right on average? By exact enumeration, so no statistics is needed.
+"""Bias of the gradient estimators, by exact enumeration.
 
 The policy is a table of logits over every question of up to two tokens from a vocabulary of three with an end token;
-each has a known probability and reward. The expected gradient of an estimator is the sum over all k-tuples of samples
-of their probability times the gradient of the loss the trainer would take; the exact one is the derivative of the
-expected reward.
+each question has a known probability and reward. The expected gradient of an estimator is the sum over all k-tuples of
+samples of their probability times the gradient of the trainer's loss; the exact one is the derivative of the expected
+reward.
 """
 
 from itertools import product
@@ -22,12 +22,12 @@ REWARDS = torch.tensor([0.3, 1.0, -0.5, 0.2, 2.0, 0.9, -1.2], dtype=torch.float6
 def tables() -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens (7, 2) and their mask."""
     tokens = torch.tensor([[*sequence, *[0] * (LENGTH - len(sequence))] for sequence in SEQUENCES])
-    mask = torch.tensor([[place < len(sequence) for place in range(LENGTH)] for sequence in SEQUENCES])
+    mask = torch.tensor([[position < len(sequence) for position in range(LENGTH)] for sequence in SEQUENCES])
     return tokens, mask
 
 
 def policy() -> torch.Tensor:
-    """Logits (4, 3): the row is the token before, or 3 at the start."""
+    """Logits (4, 3): the row is the previous token, or 3 at the start."""
     return torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).requires_grad_()
 
 
@@ -66,18 +66,18 @@ def expected(table: torch.Tensor, baseline: str, k: int, **shape: float | bool) 
     ("baseline", "k"),
     [("greedy", 1), ("greedy", 2), ("none", 1), ("none", 3), ("leave_one_out", 2), ("leave_one_out", 3)],
 )
-def test_estimators_without_bias(baseline: str, k: int) -> None:
+def test_unbiased_estimators(baseline: str, k: int) -> None:
     table = policy()
     torch.testing.assert_close(expected(table, baseline, k), exact(table))
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
-def test_the_mean_of_all_samples_shrinks_the_gradient_by_its_own_share(k: int) -> None:
+def test_the_mean_baseline_scales_the_gradient_by_1_minus_1_over_k(k: int) -> None:
     table = policy()
     torch.testing.assert_close(expected(table, "mean", k), (1 - 1 / k) * exact(table))
 
 
-def test_clipping_is_a_bias() -> None:
-    """What the other tests could not see if `expected` did not depend on the advantages."""
+def test_clipping_is_biased() -> None:
+    """The other tests would also pass if `expected` did not depend on the advantages."""
     table = policy()
     assert (expected(table, "greedy", 1, clip=0.2) - exact(table)).norm() > 0.1 * exact(table).norm()

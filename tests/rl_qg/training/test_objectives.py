@@ -1,4 +1,4 @@
-"""The equations against worked examples, slow references and derivatives taken another way."""
+"""The equations, against worked examples, slow references and derivatives computed in another way."""
 
 import math
 from itertools import pairwise
@@ -27,7 +27,7 @@ def self_critical(logprobs: torch.Tensor, mask: torch.Tensor, sample: float, gre
     return policy_gradient(logprobs, mask, advantage.flatten())
 
 
-def test_gradient_on_a_two_token_vocabulary_equals_the_one_derived_by_hand() -> None:
+def test_the_gradient_on_a_two_token_vocabulary_equals_the_derivation() -> None:
     # One token drawn from softmax([z, 0]); sample = token 0, p = sigmoid(z).
     # L = (r_greedy - r_sample) * log p, so dL/dz = (r_greedy - r_sample) * (1 - p) and dL/dz' = -(r_greedy - r_sample)
     # * (1 - p).
@@ -43,9 +43,7 @@ def test_gradient_on_a_two_token_vocabulary_equals_the_one_derived_by_hand() -> 
 
 
 @pytest.mark.parametrize(("reward_sample", "likelier"), [(0.9, True), (0.1, False)])
-def test_a_sample_above_greedy_becomes_likelier_and_one_below_less_likely(
-    reward_sample: float, likelier: bool
-) -> None:
+def test_a_sample_with_a_higher_reward_than_greedy_becomes_more_likely(reward_sample: float, likelier: bool) -> None:
     logits = torch.randn(1, 4, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
     tokens, mask = torch.tensor([[1, 3, 0, 2]]), torch.ones(1, 4, dtype=torch.bool)
     before = token_logprobs(logits, tokens)
@@ -54,7 +52,7 @@ def test_a_sample_above_greedy_becomes_likelier_and_one_below_less_likely(
     assert (after.sum() > before.sum()).item() is likelier
 
 
-def test_tokens_behind_the_end_carry_no_gradient() -> None:
+def test_tokens_after_the_end_have_no_gradient() -> None:
     logits = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
     mask = torch.tensor([[True, True, False], [True, False, False]])
     loss = policy_gradient(token_logprobs(logits, torch.ones(2, 3, dtype=torch.long)), mask, torch.ones(2))
@@ -68,22 +66,22 @@ BAD = [math.nan, math.inf, -math.inf]
 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("baseline", BASELINES)
-def test_a_reward_that_is_not_finite_teaches_nothing_and_misleads_no_other(bad: float, baseline: str) -> None:
+def test_a_reward_that_is_not_finite_has_advantage_0_and_is_not_in_baselines(bad: float, baseline: str) -> None:
     rewards, greedy = torch.tensor([[1.0, 4.0, bad], [1.0, 2.0, 6.0]]), torch.tensor([0.5, 2.0])
-    found = advantages(rewards, baseline, greedy)
-    assert found[0, 2] == 0
-    torch.testing.assert_close(found[0, :2], advantages(rewards[:1, :2], baseline, greedy[:1])[0])
-    torch.testing.assert_close(found[1], advantages(rewards[1:], baseline, greedy[1:])[0])
+    advantage = advantages(rewards, baseline, greedy)
+    assert advantage[0, 2] == 0
+    torch.testing.assert_close(advantage[0, :2], advantages(rewards[:1, :2], baseline, greedy[:1])[0])
+    torch.testing.assert_close(advantage[1], advantages(rewards[1:], baseline, greedy[1:])[0])
     if baseline == "greedy":
         assert advantages(rewards, baseline, torch.tensor([bad, 2.0]))[0].eq(0).all()
 
 
-def test_advantages_by_hand() -> None:
+def test_advantages_of_worked_cases() -> None:
     rewards, greedy = torch.tensor([[1.0, 2.0, 6.0]]), torch.tensor([2.0])
     wanted = {"greedy": [-1, 0, 4], "leave_one_out": [-3, -1.5, 4.5], "mean": [-2, -1, 3], "none": [1, 2, 6]}
     for baseline, values in wanted.items():
         assert advantages(rewards, baseline, greedy).tolist() == [values]
-    assert advantages(torch.tensor([[1.0, math.nan]]), "leave_one_out").tolist() == [[0, 0]]  # nobody to compare with
+    assert advantages(torch.tensor([[1.0, math.nan]]), "leave_one_out").tolist() == [[0, 0]]  # no other sample
     with pytest.raises(ValueError, match="baseline=median is not one of greedy, leave_one_out, mean, none"):
         advantages(rewards, "median")
 
@@ -105,7 +103,7 @@ def test_rewards_get_no_gradient() -> None:
     assert reward.grad is None and logprobs.grad is not None
 
 
-def test_token_logprobs_have_the_derivatives_of_their_definition() -> None:
+def test_the_gradient_of_token_logprobs_follows_the_definition() -> None:
     logits = torch.randn(2, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
     tokens = torch.tensor([[0, 4, 2], [3, 3, 1]])
     assert torch.autograd.gradcheck(lambda x: token_logprobs(x, tokens), logits)
@@ -118,13 +116,13 @@ def test_token_logprobs_have_the_derivatives_of_their_definition() -> None:
     torch.testing.assert_close(half.grad, wide.grad.bfloat16())
 
 
-def test_divergences_against_the_library_and_each_other() -> None:
+def test_divergences_agree_with_the_library_and_each_other() -> None:
     generator = torch.Generator().manual_seed(5)
     logits, reference = torch.randn(2, 3, 4, generator=generator), torch.randn(2, 3, 4, generator=generator)
     exact = kl_over_vocabulary(logits, reference)
     policy, other = (torch.distributions.Categorical(logits=x) for x in (logits, reference))
     torch.testing.assert_close(exact, torch.distributions.kl_divergence(policy, other))
-    # Averaged over every token with its probability, the estimate from samples is the divergence itself.
+    # The expectation over tokens of the estimate from samples is the divergence.
     p, q = logits.log_softmax(-1), reference.log_softmax(-1)
     torch.testing.assert_close((p.exp() * kl_from_samples(p, q)).sum(-1), exact)
     assert (kl_from_samples(p, q) >= 0).all()
@@ -149,7 +147,7 @@ def test_token_logprobs_equal_log_softmax() -> None:
     torch.testing.assert_close(token_logprobs(logits, tokens), expected)
 
 
-def test_cross_entropy_sums_real_tokens_only_and_smooths_as_written() -> None:
+def test_cross_entropy_sums_real_tokens_and_smooths_labels() -> None:
     logits = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(3))
     labels = torch.tensor([[1, 4, -100], [2, -100, -100]])
     log_p = logits.log_softmax(-1)
@@ -176,31 +174,31 @@ def test_lambda_over_all_steps() -> None:
 
 
 def test_schedules_of_lambda() -> None:
-    def course(**options: Any) -> list[float]:
+    def weights(**options: Any) -> list[float]:
         return [scst_weight(step, 2, 12, **options) for step in range(1, 13)]
 
     for schedule in SCHEDULES:
-        values = course(schedule=schedule, maximum=0.5)
+        values = weights(schedule=schedule, maximum=0.5)
         assert values[:2] == [0, 0] and values[-1] == pytest.approx(0.5)
         assert all(0 < first <= second for first, second in pairwise(values[2:]))
-    assert set(course(schedule="constant")[2:]) == {1.0}
-    assert course(schedule="warmup", warmup=0.4)[2:] == pytest.approx([0.25, 0.5, 0.75, *[1.0] * 7])
-    assert course(schedule="warmup", warmup=0.0)[2] == 1.0
-    cosine = course(schedule="cosine")[2:]
+    assert set(weights(schedule="constant")[2:]) == {1.0}
+    assert weights(schedule="warmup", warmup=0.4)[2:] == pytest.approx([0.25, 0.5, 0.75, *[1.0] * 7])
+    assert weights(schedule="warmup", warmup=0.0)[2] == 1.0
+    cosine = weights(schedule="cosine")[2:]
     assert cosine[4] == pytest.approx(0.5)
     assert [a + b for a, b in zip(cosine[:9], reversed(cosine[:9]), strict=True)] == pytest.approx([1.0] * 9)
     with pytest.raises(ValueError, match="schedule=steps is not one of linear, constant, cosine, warmup"):
         scst_weight(2, 1, 3, schedule="steps")
 
 
-def test_the_coefficient_moves_towards_its_target_by_at_most_a_fiftieth() -> None:
+def test_the_kl_coefficient_moves_towards_its_target_by_at_most_2_percent() -> None:
     assert adapted_coefficient(1.0, 9.0, 0.1) == pytest.approx(1.02)
     assert adapted_coefficient(1.0, 0.0, 0.1) == pytest.approx(0.98)
     assert adapted_coefficient(1.0, 0.11, 0.1) == pytest.approx(1.01)
     assert adapted_coefficient(0.3, 0.1, 0.1) == pytest.approx(0.3)
 
 
-def test_learning_rate_starts_anew_at_the_boundary_and_stays_between_0_and_each_peak() -> None:
+def test_the_learning_rate_restarts_at_the_boundary() -> None:
     rates = [learning_rate_factor(s, 10, 30, warmup=(0.2, 0.25), second=0.5) for s in range(30)]
     first, second = rates[:10], rates[10:]
     assert max(first) == first[2] == 1.0

@@ -1,4 +1,4 @@
-"""The training stage: what is refused before a model is loaded, adapters, the best model, the Hub."""
+"""The training stage: checks before a model is loaded, adapters, the best model, the Hub."""
 
 import importlib.util
 import json
@@ -20,7 +20,7 @@ from rl_qg.settings import CESettings, ModelSettings, PeftSettings, SCSTSettings
 from rl_qg.training import stages as stage
 from rl_qg.training.config import SelfCriticalConfig
 from rl_qg.training.stages import check_training, train
-from tests.rl_qg.training.test_trainer import WORDS, WordReward, data, lines
+from tests.rl_qg.training.word_task import WORDS, WordReward, data, lines
 from tests.tiny_models import tiny_bart, word_tokenizer
 
 
@@ -51,7 +51,7 @@ def splits() -> Splits:
 
 
 def test_every_setting_of_the_stage_reaches_the_trainer(tmp_path: Path, start: str) -> None:
-    """Each differs from its default, so that one that is forgotten shows."""
+    """Each value differs from its default, so a setting that is not passed on is noticed."""
     chosen = SCSTSettings(
         epochs=3.0, learning_rate=2e-5, warmup_fraction=0.2, baseline="leave_one_out", num_samples=3,
         reward_scale=2.0, normalise_advantage=True, clip_advantage=1.5, schedule="cosine", lambda_max=0.5,
@@ -86,14 +86,14 @@ def test_adapters_multiply_both_rates(tmp_path: Path, start: str) -> None:
         ({"stop_on": "held_out"}, r"scst.stop_on=held_out: .*held_out=bartscore"),
     ],
 )
-def test_wrong_settings_are_one_line_before_a_model_is_loaded(
+def test_invalid_settings_are_errors_before_a_model_is_loaded(
     tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
         train(settings(tmp_path, "no/such/model", **change), splits(), WordReward())
 
 
-def test_a_tracker_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tracker_is_one_error_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found: Callable[[str], Any] = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wandb" else found(name))
     chosen = settings(tmp_path, "no/such/model")
@@ -109,7 +109,7 @@ def test_a_tracker_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("tracker", ["wandb", "trackio"])
-def test_trackers_know_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracker: str) -> None:
+def test_trackers_get_project_and_run_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracker: str) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     monkeypatch.delenv("WANDB_PROJECT", raising=False)
     chosen = settings(tmp_path / "first", "no/such/model")
@@ -122,7 +122,7 @@ def test_trackers_know_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
-def test_lora_leaves_two_whole_models(tmp_path: Path, start: str) -> None:
+def test_lora_saves_two_models_without_adapters(tmp_path: Path, start: str) -> None:
     pytest.importorskip("peft")
     chosen = replace(settings(tmp_path, start), peft=PeftSettings("lora", r=4))
     assert train(chosen, splits(), WordReward()) == tmp_path / "scst"
@@ -138,21 +138,21 @@ def test_lora_leaves_two_whole_models(tmp_path: Path, start: str) -> None:
     assert kept == {"model": "scst", "steps": 4, "reward": "word-reward"}
 
 
-def test_the_adapters_begin_the_same_whatever_was_drawn_before(tmp_path: Path, start: str) -> None:
+def test_initial_adapters_depend_only_on_the_seed(tmp_path: Path, start: str) -> None:
     pytest.importorskip("peft")
-    found = []
+    weights = []
     for name in ("a", "b"):
-        torch.manual_seed(len(found))
+        torch.manual_seed(len(weights))
         chosen = replace(settings(tmp_path / name, start), peft=PeftSettings("lora", r=4), stages="ce")
         train(chosen, splits(), None)
-        found.append(AutoModelForSeq2SeqLM.from_pretrained(tmp_path / name / "ce").state_dict())
-    assert all(found[1][key].equal(value) for key, value in found[0].items())
+        weights.append(AutoModelForSeq2SeqLM.from_pretrained(tmp_path / name / "ce").state_dict())
+    assert all(weights[1][key].equal(value) for key, value in weights[0].items())
 
 
-class Watched(WordReward):
-    """Held-out reward that calls its first evaluation behind the boundary the best."""
+class BestAtThird(WordReward):
+    """Held-out reward that is highest at the third evaluation, the first after the boundary."""
 
-    signature = "watched"
+    signature = "best-at-third"
 
     def __init__(self) -> None:
         self.calls = 0
@@ -164,19 +164,19 @@ class Watched(WordReward):
 
 def test_the_best_model_by_the_held_out_measure_is_the_final_one(tmp_path: Path, start: str) -> None:
     chosen = settings(tmp_path, start, stop_on="held_out", patience=2, epochs=4)
-    chosen.held_out = {"_target_": "watched"}
-    train(chosen, splits(), WordReward(), Watched())
+    chosen.held_out = {"_target_": "best-at-third"}
+    train(chosen, splits(), WordReward(), BestAtThird())
     trained = json.loads((tmp_path / "trained.json").read_text())
     assert trained["kept"] == {"measure": "held_out", "value": 5.0, "step": 3}
-    assert (trained["steps"], trained["held_out"]) == (5, "watched")
+    assert (trained["steps"], trained["held_out"]) == (5, "best-at-third")
     assert not (tmp_path / "best").exists()
     checkpoints = {path.name for path in tmp_path.glob("checkpoint-*")}
     assert "checkpoint-4" in checkpoints
-    assert "checkpoint-5" not in checkpoints  # a run killed here stops at this step again
+    assert "checkpoint-5" not in checkpoints  # a run killed now would stop at this step again
     final = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "scst").state_dict()
     last = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "checkpoint-4").state_dict()
     assert any(not last[name].equal(value) for name, value in final.items())
-    other = settings(tmp_path / "other", start, epochs=4)  # the same course, without an end
+    other = settings(tmp_path / "other", start, epochs=4)  # the same run without early stopping
     other.training.save_total_limit = 9
     train(other, splits(), WordReward())
     expected = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "other" / "checkpoint-3").state_dict()
@@ -185,7 +185,7 @@ def test_the_best_model_by_the_held_out_measure_is_the_final_one(tmp_path: Path,
     assert steps == [1, 2, 3, 4, 5]
 
 
-def test_a_finished_run_goes_to_the_hub_once(tmp_path: Path, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_complete_run_is_published_once(tmp_path: Path, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[Path, str | None]] = []
     monkeypatch.setattr(stage, "publish", lambda folder, name: sent.append((folder, name)))
     chosen = replace(settings(tmp_path, start), stages="ce")

@@ -337,12 +337,12 @@ def test_a_model_of_the_wrong_kind_for_the_algorithm_is_an_error(tmp_path: Path,
         load_seq2seq(start)
 
 
-def test_what_does_not_fit_is_one_clear_line(tmp_path: Path, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_examples_too_long_inputs_and_a_missing_package_are_errors(tmp_path: Path, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"takes 4 contexts, and there are 3; lower training.batch_size"):
         train_causal(replace(settings(tmp_path / "a", start), stages="scst"), splits(3), WordReward())
     long = settings(tmp_path / "b", start)
     long.model.max_source_length = 60
-    with pytest.raises(InputError, match=r"reads 64 tokens.*comes to 66; lower model.max_source_length"):
+    with pytest.raises(InputError, match=r"reads 64 tokens.*needs 66; lower model.max_source_length"):
         train_causal(long, splits(), WordReward())
     found: Callable[[str], Any] = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "trl" else found(name))
