@@ -21,7 +21,7 @@ from rewards.base import MetricResult
 from rl_qg.commands.catalogue import choices
 from rl_qg.commands.compose import file_options
 from rl_qg.commands.load_miniatures import reward_with_miniatures
-from rl_qg.evaluation.reward_placement import loading, place
+from rl_qg.evaluation.reward_placement import loading_where, place_reward
 from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import load_unsharded
@@ -40,13 +40,13 @@ def load_reward(options: Mapping[str, Any], state: PartialState, placement: str 
     target = str(options.get("_target_", ""))
     load_unsharded()
     try:
-        with loading(placement, state.device):
+        with loading_where(placement, state.device):
             metric: Reward = rewards.load(target, **arguments)
     except TypeError as error:
         raise InputError(
             f"reward {target}: {error}; docs/explanation/metrics.md names the options of each metric"
         ) from None
-    place(metric, placement, state.device)
+    place_reward(metric, placement, state.device)
     return metric
 
 

@@ -1,1 +1,1 @@
-"""What is known of words: tokens, spans, English word classes, types of questions."""
+"""Words, spans and sentences of texts, English word classes, types of questions; tables and pages as text."""

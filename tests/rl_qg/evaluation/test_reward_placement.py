@@ -1,4 +1,4 @@
-"""Where a reward's frozen models are kept: every metric scores the same, and no more stays than the share allows."""
+"""Placement of a reward's frozen models: every metric scores the same, and no more stays than the fraction allows."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from rewards.frozen import FrozenModel
 from rl_qg.commands.compose import compose
 from rl_qg.commands.load_metrics import load_reward
 from rl_qg.evaluation import reward_placement as placement
-from rl_qg.evaluation.reward_placement import frozen_models, place, stream
+from rl_qg.evaluation.reward_placement import frozen_models, offload, place_reward
 from rl_qg.runtime.errors import InputError
 from tests.rewards.conftest import folders, rows  # noqa: F401  (fixtures: tiny models and texts)
 
@@ -32,13 +32,13 @@ def scores(metric, rows) -> list[float]:  # noqa: F811
 
 
 def resident(models: list[FrozenModel]) -> int:
-    """Bytes of the weights that are there between two passes."""
+    """Bytes of the weights on the device between two passes."""
     weights = {id(weight): weight for model in models for weight in model.model.parameters()}
     return sum(weight.nbytes for weight in weights.values())
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_a_metric_scores_the_same_with_layers_that_wait_on_the_host(name, folders, rows):  # noqa: F811
+def test_a_metric_scores_the_same_with_layers_on_the_host(name, folders, rows):  # noqa: F811
     metric = built(name, folders)
     models = frozen_models(metric)
     packed = scores(metric, rows)
@@ -46,20 +46,20 @@ def test_a_metric_scores_the_same_with_layers_that_wait_on_the_host(name, folder
         model.plain()
     want, whole = scores(metric, rows), resident(models)
     assert want == pytest.approx(packed, abs=1e-5)
-    for room in (0, 0.9 * whole):
-        streamed = built(name, folders)
-        models = frozen_models(streamed)
-        stream(models, CPU, int(room))
+    for budget in (0, 0.9 * whole):
+        offloaded = built(name, folders)
+        models = frozen_models(offloaded)
+        offload(models, CPU, int(budget))
         assert resident(models) < 0.85 * whole
-        assert scores(streamed, rows) == want
-        assert scores(streamed, rows) == want
-        assert resident(models) < 0.85 * whole  # what was fetched is gone again
+        assert scores(offloaded, rows) == want
+        assert scores(offloaded, rows) == want
+        assert resident(models) < 0.85 * whole  # the copied layers were released
 
 
-def test_of_the_layers_those_that_fit_beside_one_on_its_way_stay(folders):  # noqa: F811
-    def left(room: int) -> int:
+def test_layers_stay_that_fit_next_to_one_being_copied(folders):  # noqa: F811
+    def left(budget: int) -> int:
         models = frozen_models(built("bartscore", folders))
-        stream(models, CPU, room)
+        offload(models, CPU, budget)
         return resident(models)
 
     model = frozen_models(built("bartscore", folders))[0].plain()
@@ -68,23 +68,23 @@ def test_of_the_layers_those_that_fit_beside_one_on_its_way_stay(folders):  # no
         sum(weight.nbytes for weight in layer.parameters())
         for layer in (*model.get_encoder().layers, *model.get_decoder().layers)
     )
-    bare, way = whole - encoder - sum(decoder), max(decoder)
-    assert left(0) == left(bare + way + encoder - 1) == bare
-    assert left(bare + way + encoder) == left(whole - 1) == bare + encoder
+    bare, copied = whole - encoder - sum(decoder), max(decoder)
+    assert left(0) == left(bare + copied + encoder - 1) == bare
+    assert left(bare + copied + encoder) == left(whole - 1) == bare + encoder
     assert left(whole) == whole
 
 
-def test_models_share_the_room_by_their_size(folders):  # noqa: F811
+def test_models_divide_the_budget_by_their_size(folders):  # noqa: F811
     models = frozen_models(built("qrelscore", folders))
     sizes = [sum(weight.nbytes for weight in model.plain().parameters()) for model in models]
-    stream(models, CPU, sum(sizes) - 1)
+    offload(models, CPU, sum(sizes) - 1)
     assert all(resident([model]) < size for model, size in zip(models, sizes, strict=True))
 
 
-def test_a_pass_that_fails_leaves_nothing_behind(folders, rows, monkeypatch):  # noqa: F811
+def test_a_pass_that_fails_releases_its_layers(folders, rows, monkeypatch):  # noqa: F811
     metric = built("qascore", folders)
     models = frozen_models(metric)
-    stream(models, CPU, 0)
+    offload(models, CPU, 0)
     before, want = resident(models), scores(metric, rows)
 
     def fail(*_):
@@ -98,15 +98,15 @@ def test_a_pass_that_fails_leaves_nothing_behind(folders, rows, monkeypatch):  #
     assert scores(metric, rows) == want
 
 
-def test_a_model_whose_layers_wait_refuses_to_move(folders):  # noqa: F811
+def test_a_model_with_layers_on_the_host_cannot_move(folders):  # noqa: F811
     metric = built("bartscore", folders)
-    stream(frozen_models(metric), CPU, 0)
+    offload(frozen_models(metric), CPU, 0)
     assert metric.to("cpu") is metric
     with pytest.raises(rewards.MetricInputError, match=r"bart' is distributed over devices and cannot move"):
         metric.to("meta")
 
 
-class Foreign:
+class CustomReward:
     """A reward of a third party, which moves but has no frozen models."""
 
     device = None
@@ -118,41 +118,41 @@ class Foreign:
         self.device = torch.device(device)
 
 
-def test_a_share_reaches_the_parts_of_a_combined_reward_and_leaves_others_whole(folders, monkeypatch, caplog):  # noqa: F811
-    asked: list[tuple[list[FrozenModel], int]] = []
+def test_a_fraction_applies_to_the_frozen_models_among_the_parts(folders, monkeypatch, caplog):  # noqa: F811
+    calls: list[tuple[list[FrozenModel], int]] = []
     monkeypatch.setattr(placement, "_memory", lambda device: 1000)
-    monkeypatch.setattr(placement, "stream", lambda models, device, room: asked.append((list(models), room)))
-    foreign = Foreign()
-    inner = rewards.Weighted({"bartscore": built("bartscore", folders), "mine": foreign})
+    monkeypatch.setattr(placement, "offload", lambda models, device, budget: calls.append((list(models), budget)))
+    custom = CustomReward()
+    inner = rewards.Weighted({"bartscore": built("bartscore", folders), "mine": custom})
     reward = rewards.Product({"qrelscore": built("qrelscore", folders), "both": inner})
-    place(reward, 0.2, CPU)
-    (models, room) = asked[0]
-    assert len(asked) == 1 and room == 200
+    place_reward(reward, 0.2, CPU)
+    (models, budget) = calls[0]
+    assert len(calls) == 1 and budget == 200
     assert [model.name for model in models] == [folders[name] for name in ("bert", "gpt2", "bart")]
-    assert foreign.device == CPU
-    assert "reward_placement=0.2 has no effect on the reward: Foreign has no frozen models" in caplog.text
+    assert custom.device == CPU
+    assert "reward_placement=0.2 has no effect on the reward: CustomReward has no frozen models" in caplog.text
 
 
-def test_without_an_accelerator_a_share_has_no_effect(folders, rows, caplog):  # noqa: F811
+def test_without_an_accelerator_a_fraction_has_no_effect(folders, rows, caplog):  # noqa: F811
     metric = built("qascore", folders)
     want, before = scores(metric, rows), resident(frozen_models(metric))
-    place(metric, 0.5, CPU)
+    place_reward(metric, 0.5, CPU)
     assert "has no effect on the reward: there is no accelerator" in caplog.text
     assert (scores(metric, rows), resident(frozen_models(metric))) == (want, before)
 
 
-def test_words_move_the_reward_as_a_whole():
-    foreign, meta = Foreign(), torch.device("meta")
-    place(foreign, "device", meta)
-    assert foreign.device == meta
-    place(foreign, "cpu", meta)
-    assert foreign.device == CPU
-    place(object(), "cpu", meta)  # a reward that cannot move stays
+def test_device_and_cpu_move_the_whole_reward():
+    custom, meta = CustomReward(), torch.device("meta")
+    place_reward(custom, "device", meta)
+    assert custom.device == meta
+    place_reward(custom, "cpu", meta)
+    assert custom.device == CPU
+    place_reward(object(), "cpu", meta)  # a reward that cannot move is left alone
 
 
-def test_a_reward_loads_where_it_is_to_be(folders, monkeypatch):  # noqa: F811
+def test_a_reward_loads_on_its_device(folders, monkeypatch):  # noqa: F811
     state = PartialState(cpu=True)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # models would go there by themselves
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # the default device of models
     options = {"_target_": "bartscore", "model": folders["bart"]}
     for where in ("device", "cpu", 0.5):
         loaded = load_reward(options, state, where)
@@ -160,8 +160,10 @@ def test_a_reward_loads_where_it_is_to_be(folders, monkeypatch):  # noqa: F811
 
 
 @pytest.mark.parametrize("wrong", ["gpu", "0", "1.5", "-0.1", "true", "null", "[0.5]"])
-def test_a_placement_that_does_not_exist_is_one_line(wrong):
-    with pytest.raises(InputError, match=r"training\.reward_placement=.* is not device, cpu, or a fraction in \(0, 1\]"):
+def test_an_unknown_placement_is_one_line(wrong):
+    with pytest.raises(
+        InputError, match=r"training\.reward_placement=.* is not device, cpu, or a fraction in \(0, 1\]"
+    ):
         compose("train", [f"training.reward_placement={wrong}"]).check()
 
 
