@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from rl_qg.evaluation.reward_hacking import SeriesChange, rises
-from rl_qg.reports.reward_hacking_view import LABELS, MEASURES, REWARD, diverging
+from rl_qg.reports.measures import BY_KEY, MEASURES, REWARD, diverging
 from rl_qg.reports.run_files import ReportedMean, ReportedRun
 from rl_qg.text.tables import as_markdown
 
@@ -85,7 +85,7 @@ def _reward_hacking(run: ReportedRun) -> str:
     wrong = diverging(run)
     if wrong:
         changes = "; ".join(
-            f"{LABELS[key].label} {LABELS[key].text(change.start)} → {LABELS[key].text(change.end)}"
+            f"{BY_KEY[key].label} {BY_KEY[key].text(change.start)} → {BY_KEY[key].text(change.end)}"
             for key, change in wrong.items()
         )
         return (

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rl_qg.reports.measures import diverging
 from rl_qg.reports.plots import RUN_COLOURS
-from rl_qg.reports.reward_hacking_view import diverging
 from rl_qg.reports.run_files import MODELS, SCORES, ReportedMean, ReportedRun, read_run
 from rl_qg.reports.run_view import headline, run_view
 from rl_qg.reports.study_view import is_study, study_view

@@ -1,68 +1,19 @@
 """The report's section "Is the reward being hacked?": the optimised reward beside measures that it does not see."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from rl_qg.evaluation.reward_hacking import FEWEST, LEAST, SeriesChange, divergences, rises
+from rl_qg.evaluation.reward_hacking import FEWEST, LEAST, SeriesChange, rises
 from rl_qg.evaluation.text_measures import DIRECTION
+from rl_qg.reports.measures import BY_KEY, MEASURES, REWARD, ReportedMeasure, diverging
 from rl_qg.reports.run_files import ReportedRun
 from rl_qg.reports.training_plots import small_plot
 
-REWARD = "reward_greedy"
-MINUS = "\N{MINUS SIGN}"
-
-
-@dataclass(frozen=True)
-class PlottedMeasure:
-    """One small plot, of `eval_<key>` in `metrics.jsonl`; `percent`: a fraction that is shown in percent."""
-
-    key: str
-    label: str
-    digits: int
-    percent: bool = False
-
-    @property
-    def field(self) -> str:
-        """Its name in `metrics.jsonl`."""
-        return f"eval_{self.key}"
-
-    @property
-    def factor(self) -> float:
-        """What the file's values are multiplied by on the page."""
-        return 100.0 if self.percent else 1.0
-
-    def text(self, value: float) -> str:
-        """The value as the page shows it."""
-        return f"{self.factor * value:.{self.digits}f}{' %' if self.percent else ''}".replace("-", MINUS)
-
-
-MEASURES = (
-    PlottedMeasure(REWARD, "Optimised reward", 3),
-    PlottedMeasure("held_out", "Held-out reward", 3),
-    PlottedMeasure("bleu4", "BLEU-4", 3),
-    PlottedMeasure("rouge_l", "ROUGE-L", 3),
-    PlottedMeasure("loss", "Cross-entropy of gold", 3),
-    PlottedMeasure("kl", "KL from the start", 3),
-    PlottedMeasure("distinct_1", "Distinct words", 0, percent=True),
-    PlottedMeasure("distinct_2", "Distinct 2-grams", 0, percent=True),
-    PlottedMeasure("length_words", "Words per question", 1),
-    PlottedMeasure("copy_rate", "Copied 2-grams", 0, percent=True),
-    PlottedMeasure("no_question_mark", "No question mark", 0, percent=True),
-    PlottedMeasure("repeated_3grams", "Repeated 3-grams", 0, percent=True),
-)
-LABELS = {measure.key: measure for measure in MEASURES}
 # Fields of evaluation.json that human questions are shown by. Distinct n-grams depend on how many questions there are.
 _HUMAN = {REWARD: "reward", **{key: key for key in ("held_out", "length_words", "copy_rate", "no_question_mark")}}
 _HUMAN["repeated_3grams"] = "repeated_3grams"
 _BETTER = {1: "more is better", -1: "less is better"}
 _OF_OLDER_RUNS = (REWARD, "loss")  # all that they logged
-
-
-def diverging(run: ReportedRun) -> dict[str, SeriesChange]:
-    """The held-out measures that went clearly the wrong way while the optimised reward went up."""
-    others = {key: run.metrics.self_critical(f"eval_{key}") for key in DIRECTION if key != REWARD}
-    return divergences(run.metrics.self_critical(f"eval_{REWARD}"), others)
 
 
 def held_out_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
@@ -88,7 +39,7 @@ def flag(wrong: Mapping[str, SeriesChange], most: int) -> str:
     return ", ".join(["reward up", *parts[:most], *more]) if parts else ""
 
 
-def _small(measure: PlottedMeasure, run: ReportedRun, anchor: str, *, wrong: bool) -> dict[str, Any]:
+def _small(measure: ReportedMeasure, run: ReportedRun, anchor: str, *, wrong: bool) -> dict[str, Any]:
     field = _HUMAN.get(measure.key)
     human = run.evaluation.estimate("models", "gold", field) if field else None
     change = SeriesChange.of(run.metrics.self_critical(measure.field))
@@ -113,13 +64,13 @@ def _small(measure: PlottedMeasure, run: ReportedRun, anchor: str, *, wrong: boo
 
 
 def _detail(key: str, change: SeriesChange) -> str:
-    measure = LABELS[key]
+    measure = BY_KEY[key]
     return f"{measure.label}: {measure.text(change.start)} → {measure.text(change.end)}"
 
 
 def _name(key: str) -> str:
     """The label within a sentence; acronyms keep their case."""
-    label = LABELS[key].label
+    label = BY_KEY[key].label
     return label if label[:2].isupper() else label[0].lower() + label[1:]
 
 

@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rl_qg.reports.measures import diverging
 from rl_qg.reports.plots import interval_plot
-from rl_qg.reports.reward_hacking_view import diverging, flag, held_out_view
+from rl_qg.reports.reward_hacking_view import flag, held_out_view
 from rl_qg.reports.run_files import MODELS, SCORES, JsonObject, ReportedMean, ReportedRun, is_number
 from rl_qg.reports.training_plots import training_plots
 

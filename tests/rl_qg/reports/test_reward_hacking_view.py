@@ -5,8 +5,8 @@ import json
 import pytest
 
 from rl_qg.evaluation.text_measures import DIRECTION
+from rl_qg.reports.measures import MEASURES
 from rl_qg.reports.page import write_summary
-from rl_qg.reports.reward_hacking_view import MEASURES
 from rl_qg.reports.run_files import JsonObject, Metrics
 from tests.rl_qg.reports.run_folders import evaluation, interval, metrics, page_of, write
 

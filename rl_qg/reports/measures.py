@@ -1,0 +1,59 @@
+"""The measures of a run's evaluations as reports and model cards show them, and those that went the wrong way."""
+
+from dataclasses import dataclass
+
+from rl_qg.evaluation.reward_hacking import SeriesChange, divergences
+from rl_qg.evaluation.text_measures import DIRECTION
+from rl_qg.reports.run_files import ReportedRun
+
+REWARD = "reward_greedy"
+
+
+@dataclass(frozen=True)
+class ReportedMeasure:
+    """A measure of the evaluations in training, `eval_<key>` in `metrics.jsonl`.
+
+    `digits` are decimals as shown; `percent`: a fraction that is shown in percent.
+    """
+
+    key: str
+    label: str
+    digits: int
+    percent: bool = False
+
+    @property
+    def field(self) -> str:
+        """Its name in `metrics.jsonl`."""
+        return f"eval_{self.key}"
+
+    @property
+    def factor(self) -> float:
+        """What the file's values are multiplied by when they are shown."""
+        return 100.0 if self.percent else 1.0
+
+    def text(self, value: float) -> str:
+        """The value as it is shown."""
+        return f"{self.factor * value:.{self.digits}f}{' %' if self.percent else ''}".replace("-", "\N{MINUS SIGN}")
+
+
+MEASURES = (
+    ReportedMeasure(REWARD, "Optimised reward", 3),
+    ReportedMeasure("held_out", "Held-out reward", 3),
+    ReportedMeasure("bleu4", "BLEU-4", 3),
+    ReportedMeasure("rouge_l", "ROUGE-L", 3),
+    ReportedMeasure("loss", "Cross-entropy of gold", 3),
+    ReportedMeasure("kl", "KL from the start", 3),
+    ReportedMeasure("distinct_1", "Distinct words", 0, percent=True),
+    ReportedMeasure("distinct_2", "Distinct 2-grams", 0, percent=True),
+    ReportedMeasure("length_words", "Words per question", 1),
+    ReportedMeasure("copy_rate", "Copied 2-grams", 0, percent=True),
+    ReportedMeasure("no_question_mark", "No question mark", 0, percent=True),
+    ReportedMeasure("repeated_3grams", "Repeated 3-grams", 0, percent=True),
+)
+BY_KEY = {measure.key: measure for measure in MEASURES}
+
+
+def diverging(run: ReportedRun) -> dict[str, SeriesChange]:
+    """The held-out measures that went clearly the wrong way while the optimised reward went up."""
+    others = {key: run.metrics.self_critical(f"eval_{key}") for key in DIRECTION if key != REWARD}
+    return divergences(run.metrics.self_critical(f"eval_{REWARD}"), others)
