@@ -1,12 +1,12 @@
-"""Training the model that proposes answers: each token of a passage begins one, goes on with one, or neither.
+"""Training the model that proposes answers: each token of a passage begins one, continues one, or neither.
 
     rl-qg train-answers data.train=train.json data.validation=dev.json output_dir=RUN/answers
 
-It learns from the answers that people chose in the training data, and is judged by those of the validation data.
+It learns from the human answers of the training data and is evaluated on those of the validation data.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ import torch
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
+from rewards.words import normalise_answer
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.answers.extractor import LABELS, ExtractorAnswers, human_spans, labels_of, windows
-from rl_qg.generation.answers.scores import score_proposals
+from rl_qg.readers.squad_scores import f1
 from rl_qg.readers.token_classifier import (
     TokenLabelCollator,
     TokenLabelTrainer,
@@ -29,13 +30,14 @@ from rl_qg.readers.token_classifier import (
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AnswersSettings, TrainAnswersSettings
 
-METRICS = "answers_metrics.json"  # written last: the model is trained and judged
-LIMITS = (5, 10, 20, None)  # proposals a passage at which the model is judged
+METRICS = "answers_metrics.json"  # written last: the model is trained and evaluated
+LIMITS = (5, 10, 20, None)  # numbers of proposals for each passage, for which the model is evaluated
+CLOSE = 0.5  # from this token F1 on, an answer counts as nearly proposed
 log = logging.getLogger(__name__)
 
 
-class _Tagged(Dataset[dict[str, Any]]):
-    """Windows of passages with their labels, padded by no one yet."""
+class _LabelledWindows(Dataset[dict[str, Any]]):
+    """Windows of passages with their labels, not padded."""
 
     def __init__(
         self, examples: Sequence[QAExample], tokenizer: PreTrainedTokenizerBase, settings: TrainAnswersSettings
@@ -62,18 +64,21 @@ def train_extractor(
     use_cpu: bool = False,
     precision: str = "no",
 ) -> dict[str, Any]:
-    """Train, judge, and return what `answers_metrics.json` holds: for some numbers of proposals a passage the scores
-    of `rl_qg.generation.answers.scores` on `validation`.
+    """Train and evaluate the model and return the content of `answers_metrics.json`: the scores of `score_proposals`
+    on `validation` for several numbers of proposals.
 
-    `output_dir` gets the model and its tokenizer. A second call returns the result, or goes on from the last
-    checkpoint. Every process calls this. Raises `InputError` for unusable examples, settings or models.
+    `output_dir` gets the model and its tokenizer. A second call returns the result, or continues from the last
+    checkpoint. Every process calls this.
+
+    Raises:
+        InputError: unusable examples, settings or models.
     """
 
-    def train_it() -> TokenLabelTrainer:
+    def train_model() -> TokenLabelTrainer:
         tokenizer = _checked(train, validation, settings)
         model = load_model(settings.model.path, LABELS, seed)
         model.config.answer_window = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
-        items, collator = _Tagged(train, tokenizer, settings), TokenLabelCollator(tokenizer.pad_token_id)
+        items, collator = _LabelledWindows(train, tokenizer, settings), TokenLabelCollator(tokenizer.pad_token_id)
         return train_token_classifier(
             *(model, tokenizer, items, collator, settings, output_dir),
             seed=seed,
@@ -82,17 +87,17 @@ def train_extractor(
             title="answer extractor",
         )
 
-    def judge(device: torch.device) -> dict[str, Any]:
-        return _judge(output_dir, validation, settings, device)
+    def evaluate(device: torch.device) -> dict[str, Any]:
+        return _evaluate(output_dir, validation, settings, device)
 
-    found = train_once(output_dir, METRICS, train_it, judge, use_cpu=use_cpu)
-    best = found["proposals"]["10"]
+    metrics = train_once(output_dir, METRICS, train_model, evaluate, use_cpu=use_cpu)
+    best = metrics["proposals"]["10"]
     log.info(
-        "10 answers a passage: %.1f %% of the human answers are among them, %.1f %% of them are human answers",
+        "10 answers for each passage: %.1f %% of the human answers are among them, %.1f %% of them are human answers",
         100 * best["recall"],
         100 * best["precision"],
     )
-    return found
+    return metrics
 
 
 def _checked(
@@ -116,7 +121,7 @@ def _checked(
     return tokenizer
 
 
-def _judge(
+def _evaluate(
     folder: Path, validation: Sequence[QAExample], settings: TrainAnswersSettings, device: torch.device
 ) -> dict[str, Any]:
     options = AnswersSettings()
@@ -128,11 +133,52 @@ def _judge(
         for context, spans in zip(batch, propose(batch), strict=True):
             texts[context] = [context[span.start : span.end] for span in spans]
     scores = {
-        str(limit or "all"): score_proposals({key: found[:limit] for key, found in texts.items()}, validation)
+        str(limit or "all"): score_proposals(
+            {context: proposed[:limit] for context, proposed in texts.items()}, validation
+        )
         for limit in LIMITS
     }
     return {
         "proposals": scores,
         "min_probability": options.min_probability,
         "model": settings.model.path,
+    }
+
+
+def score_proposals(proposed: Mapping[str, Sequence[str]], examples: Iterable[QAExample]) -> dict[str, Any]:
+    """Compare the texts proposed for each passage, by its context, with the answers of its questions.
+
+    All are fractions. `recall`, `close_recall`: questions with an answer that is proposed exactly (after SQuAD's
+    normalisation), or with a token F1 of at least 0.5. `distinct_recall`: the same as `recall` over the distinct
+    answers of a passage, the first of each question. `precision`: proposals that are an answer of a question of their
+    passage; people chose few of the possible answers, so this is a lower bound. `f1` is that of `precision` and
+    `distinct_recall`. Texts are compared, not positions. Passages that are not in `proposed` count as having no
+    proposal.
+    """
+    passages: dict[str, list[QAExample]] = {}
+    for example in examples:
+        passages.setdefault(example.context, []).append(example)
+    count = exact = close = distinct = distinct_exact = spans = correct = 0
+    for context, questions in passages.items():
+        texts = {normalise_answer(text): text for text in proposed.get(context, ())}
+        answers = {normalise_answer(answer.text) for example in questions for answer in example.answers}
+        firsts = {normalise_answer(example.answers[0].text) for example in questions}
+        for example in questions:
+            count += 1
+            exact += any(normalise_answer(answer.text) in texts for answer in example.answers)
+            close += any(f1(text, answer.text) >= CLOSE for answer in example.answers for text in texts.values())
+        distinct += len(firsts)
+        distinct_exact += len(firsts & texts.keys())
+        spans += len(texts)
+        correct += len(answers & texts.keys())
+    precision, distinct_recall = correct / max(1, spans), distinct_exact / max(1, distinct)
+    return {
+        "passages": len(passages),
+        "questions": count,
+        "spans_per_passage": spans / max(1, len(passages)),
+        "precision": precision,
+        "recall": exact / max(1, count),
+        "close_recall": close / max(1, count),
+        "distinct_recall": distinct_recall,
+        "f1": 2 * precision * distinct_recall / max(1e-12, precision + distinct_recall),
     }

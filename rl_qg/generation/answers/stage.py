@@ -101,9 +101,9 @@ def method(settings: AnswersSettings, state: PartialState) -> tuple[Propose, dic
     if settings.method == "rules":
         return lambda contexts: [rule_spans(context, limit) for context in contexts], made_by | {"rules": VERSION}
     if settings.method == "spacy":
-        from rl_qg.generation.answers.parser import ParserAnswers
+        from rl_qg.generation.answers.spacy_parser import SpacyAnswers
 
-        parser = ParserAnswers(settings.spacy_model, limit)
+        parser = SpacyAnswers(settings.spacy_model, limit)
         return parser, made_by | parser.made_by
     if settings.method == "extractor":
         from rl_qg.generation.answers.extractor import ExtractorAnswers

@@ -29,17 +29,17 @@ from tests.toy_scores import Length, lines_of, rows, score
 def test_rows_keep_their_fields_and_gain_score_and_parts(tmp_path: Path) -> None:
     output = tmp_path / "new" / "scored.jsonl"
     summary = score(rows(tmp_path / "in.jsonl"), output)
-    found = lines_of(output)
-    assert [row["score"] for row in found] == [k / 3 for k in range(7)]  # equal, not close: floats round-trip
-    assert [row["parts"]["answer"] for row in found] == [f"a{k}" for k in range(7)]
-    own = [{name: value for name, value in row.items() if name not in ("score", "parts")} for row in found]
-    assert own == lines_of(tmp_path / "in.jsonl")
+    lines = lines_of(output)
+    assert [row["score"] for row in lines] == [k / 3 for k in range(7)]  # exactly equal: JSON keeps every digit
+    assert [row["parts"]["answer"] for row in lines] == [f"a{k}" for k in range(7)]
+    fields = [{name: value for name, value in row.items() if name not in ("score", "parts")} for row in lines]
+    assert fields == lines_of(tmp_path / "in.jsonl")
     assert summary["complete"] and summary["rows"] == 7 and summary["signature"] == "length"
     assert summary["score"]["mean"] == pytest.approx(1.0)
     assert json.loads((tmp_path / "new" / "scored.summary.json").read_text()) == summary
 
 
-def test_outputs_that_cannot_be(tmp_path: Path) -> None:
+def test_an_invalid_output_is_one_line(tmp_path: Path) -> None:
     source = rows(tmp_path / "in.jsonl")
     before = source.read_bytes()
     with pytest.raises(InputError, match="write over the input"):
@@ -90,14 +90,14 @@ def test_bad_rows_are_named_before_anything_is_scored(tmp_path: Path, line: Any,
     assert reward.seen == 0 and list(tmp_path.iterdir()) == [source]
 
 
-def test_what_a_metric_does_not_need_may_be_missing_or_anything(tmp_path: Path) -> None:
+def test_columns_that_a_metric_does_not_need_are_not_checked(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text('{"question": "q", "context": 3, "references": "r"}\n')
     assert score(source, tmp_path / "a.jsonl", needing("references"))["rows"] == 1
     assert score(source, tmp_path / "b.jsonl", needing())["rows"] == 1
 
 
-def test_a_reward_that_does_not_say_what_it_needs_gets_what_every_row_has(
+def test_a_reward_without_needs_gets_the_columns_that_every_row_has(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     reward = Length()
@@ -110,14 +110,14 @@ def test_a_reward_that_does_not_say_what_it_needs_gets_what_every_row_has(
     assert "2 of 3 rows have answer, so the reward gets none" in caplog.text
 
 
-def test_empty_input(tmp_path: Path) -> None:
+def test_an_empty_input_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("\n\n")
     with pytest.raises(InputError, match=r"in\.jsonl: holds no row to score"):
         score(tmp_path / "in.jsonl", tmp_path / "out.jsonl")
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_scores_that_are_no_number_are_null_and_counted(tmp_path: Path) -> None:
+def test_scores_that_are_not_finite_are_null_and_counted(tmp_path: Path) -> None:
     class Sparse(Length):
         def score(self, questions, contexts, **columns) -> Any:
             scores = [None, math.nan, -math.inf, np.float64(0.1), 4, 0.3, math.inf]
@@ -131,7 +131,7 @@ def test_scores_that_are_no_number_are_null_and_counted(tmp_path: Path) -> None:
     assert "NaN" not in output.read_text() and "Infinity" not in output.read_text()
 
 
-def test_no_row_with_a_score(tmp_path: Path) -> None:
+def test_a_file_in_which_no_row_has_a_score(tmp_path: Path) -> None:
     class Silent(Length):
         def score(self, questions, contexts, **columns) -> Any:
             return SimpleNamespace(scores=[None] * len(questions))
@@ -140,7 +140,7 @@ def test_no_row_with_a_score(tmp_path: Path) -> None:
     assert (summary["without_score"], summary["score"], summary["parts"]) == (7, None, {})
 
 
-def test_a_reward_with_too_few_scores_and_one_that_refuses_a_row(tmp_path: Path) -> None:
+def test_an_error_names_a_reward_with_too_few_scores_and_refused_rows(tmp_path: Path) -> None:
     class Short(Length):
         def score(self, questions, contexts, **columns) -> Any:
             return SimpleNamespace(scores=[1.0])
@@ -156,7 +156,7 @@ def test_a_reward_with_too_few_scores_and_one_that_refuses_a_row(tmp_path: Path)
         score(source, tmp_path / "out.jsonl", Refuses())
 
 
-def test_no_more_rows_are_held_than_a_block_has(tmp_path: Path) -> None:
+def test_memory_holds_no_more_rows_than_a_batch(tmp_path: Path) -> None:
     alive: WeakSet[TableRow] = WeakSet()
 
     class Tracked(TableRow):
@@ -167,25 +167,25 @@ def test_no_more_rows_are_held_than_a_block_has(tmp_path: Path) -> None:
             for k in range(500):
                 row = Tracked(f"row {k}", {"question": "q" * (k % 9), "context": "c"})
                 alive.add(row)
-                assert len(alive) <= batch_size + 1  # and the one on its way
+                assert len(alive) <= batch_size + 1  # and the one being read
                 yield row
                 del row
 
     batch_size = 8
-    blocks = []
+    sizes = []
 
     class Metric(Length):
         def score(self, questions, contexts, **columns) -> Any:
-            blocks.append(len(questions))
+            sizes.append(len(questions))
             assert len(alive) == len(questions)
             return super().score(questions, contexts, **columns)
 
     source = Endless(rows(tmp_path / "in.jsonl"))
     score_file(Metric(), source, tmp_path / "out.jsonl", batch_size=batch_size, state=PartialState(cpu=True))
-    assert sum(blocks) == 500 and max(blocks) == batch_size
+    assert sum(sizes) == 500 and max(sizes) == batch_size
 
 
-def test_half_characters_in_other_fields_survive(tmp_path: Path) -> None:
+def test_lone_surrogates_in_other_fields_are_kept(tmp_path: Path) -> None:
     source = rows(tmp_path / "in.jsonl", 2, note="x")
     source.write_text(source.read_text(encoding="utf-8").replace('"x"', '"\\ud800"'), encoding="utf-8")
     output = tmp_path / "out.jsonl"
@@ -206,7 +206,7 @@ PASSAGE = "Ada Bell was born in Lorn in 1906. She wrote the novel Grey Water."
 def test_the_command_with_the_shipped_miniatures(
     offline: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`preset=quickstart` finds its metric models, and the numbers are those of the metric in Python."""
+    """`preset=quickstart` finds its metric models, and the scores are those of the metric in Python."""
     from rewards import QAScore
 
     questions, answers = ["Who wrote Grey Water?", "When was Ada Bell born?"], ["Ada Bell", "1906"]
@@ -226,40 +226,40 @@ def test_the_command_with_the_shipped_miniatures(
             ],
         )
     expected = QAScore(model=str(SHIPPED / "roberta")).score(questions, [PASSAGE] * 2, answers=answers)
-    found = lines_of(output)
-    assert [row["score"] for row in found] == expected.scores
-    assert [row["parts"]["token_logprobs"] for row in found] == expected.parts["token_logprobs"]
-    assert [list(row) for row in found] == [["question", "passage", "answer", "score", "parts"]] * 2
+    lines = lines_of(output)
+    assert [row["score"] for row in lines] == expected.scores
+    assert [row["parts"]["token_logprobs"] for row in lines] == expected.parts["token_logprobs"]
+    assert [list(row) for row in lines] == [["question", "passage", "answer", "score", "parts"]] * 2
     assert "rows       2, 0 of them without a score" in caplog.text and "mean  " in caplog.text
 
 
-def test_miniatures_are_those_of_a_run_on_the_same_data(
+def test_scoring_uses_the_miniatures_of_a_run_on_the_same_data(
     offline: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the score would be another number than the reward of that run."""
+    """With others the score would differ from the reward of that run."""
     from accelerate import PartialState
 
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def ensure(paths: list[str], text: list[Any], sizes: Any) -> dict[str, Path]:
-        asked.append((text, sizes))
+        requests.append((text, sizes))
         return {path: Path("/cache", path.removeprefix("miniature:")) for path in paths}
 
     monkeypatch.setattr("rl_qg.commands.load_miniatures.ensure_miniatures", ensure)
     for name, passages in {"train": 6, "dev": 2}.items():
         write_squad(tmp_path / f"{name}.json", synthetic_examples(passages, seed=0, prefix=name))
     sources = [f"data.train={tmp_path}/train.json", f"data.validation={tmp_path}/dev.json"]
-    own = compose("score", ["model=miniature", "data.labelled_fraction=0.5", *sources])
-    splits = load_splits(own.data)
-    run = with_miniatures(own, [*splits.gold, *splits.unlabelled], PartialState(cpu=True))
-    assert reward_with_miniatures(own) == run.reward
-    assert asked[0] == asked[1] and len(asked[0][0]) == 6
+    settings = compose("score", ["model=miniature", "data.labelled_fraction=0.5", *sources])
+    splits = load_splits(settings.data)
+    run = with_miniatures(settings, [*splits.gold, *splits.unlabelled], PartialState(cpu=True))
+    assert reward_with_miniatures(settings) == run.reward
+    assert requests[0] == requests[1] and len(requests[0][0]) == 6
     quickstart = reward_with_miniatures(compose("score", ["preset=quickstart"]))
     assert quickstart["encoder"] == "/cache/bert"
     shipped = compose("score", ["preset=quickstart"]).miniature
-    assert is_shipped("bert", *asked[2]) and asked[2][1] == shipped
+    assert is_shipped("bert", *requests[2]) and requests[2][1] == shipped
     named = compose("score", ["reward.encoder=a", "reward.decoder=b"])
-    assert reward_with_miniatures(named) == named.reward and len(asked) == 3
+    assert reward_with_miniatures(named) == named.reward and len(requests) == 3
 
 
 @pytest.mark.parametrize(

@@ -93,15 +93,15 @@ def by_the_library(
     model: PreTrainedModel, states: Tensor, mask: Tensor, beams: int, longest: int
 ) -> tuple[Tensor, Tensor]:
     """Tokens and sums of log-probabilities; the library's score is a mean over the tokens."""
-    found = model.generate(
+    result = model.generate(
         encoder_outputs=BaseModelOutput(last_hidden_state=states),
         attention_mask=mask,
         return_dict_in_generate=True,
         output_scores=True,
         **beam_options(beams, longest),
     )
-    tokens = found.sequences[:, 1:]
-    return tokens, found.sequences_scores * (found.beam_indices >= 0).sum(-1)
+    tokens = result.sequences[:, 1:]
+    return tokens, result.sequences_scores * (result.beam_indices >= 0).sum(-1)
 
 
 def lengths(tokens: Tensor) -> list[int]:
@@ -117,9 +117,9 @@ def test_the_beams_are_those_of_generate(name: str) -> None:
         states, mask = encoded(model, seed)
         tokens, logprobs = by_the_library(model, states, mask, beams, longest)
         assert share_passages(model)
-        found = beam_search(model, states, mask, beams, longest)
-        assert found.tokens.equal(tokens), (seed, beams, longest)
-        torch.testing.assert_close(found.logprobs, logprobs, rtol=1e-5, atol=1e-4)
+        result = beam_search(model, states, mask, beams, longest)
+        assert result.tokens.equal(tokens), (seed, beams, longest)
+        torch.testing.assert_close(result.logprobs, logprobs, rtol=1e-5, atol=1e-4)
         seen |= set(lengths(tokens))
     assert len(seen) > 4  # some searches end early, some late, some at the maximum length
 
@@ -179,10 +179,10 @@ def test_log_probabilities_do_not_accumulate_rounding_errors() -> None:
     search = module._Search(1, 2, 30, SpecialTokens(START, END, PAD), logits.device)
     for rows in [1] + 29 * [2]:
         search.step(logits.repeat(rows, 1))
-    found = search.result()
-    for tokens, logprob in zip(found.tokens, found.logprobs.double(), strict=True):
+    result = search.result()
+    for tokens, logprob in zip(result.tokens, result.logprobs.double(), strict=True):
         torch.testing.assert_close(logprob, exact[tokens].sum(), rtol=1e-6, atol=0)  # 30 float32 additions
-    assert found.tokens[0].tolist() == 30 * [7]
+    assert result.tokens[0].tolist() == 30 * [7]
 
 
 def test_models_that_are_not_supported_stay_unchanged() -> None:

@@ -1,4 +1,4 @@
-"""Prompts of causal models: cut around the answer, never through it; batches to generate from and to learn from."""
+"""Prompts of causal models are cut around the answer, never through it; batches for generation and for training."""
 
 import torch
 from hypothesis import given, settings
@@ -18,7 +18,7 @@ def encoder(max_source_length: int = 512, prefix: str = "ask: ") -> CausalPrompt
     return CausalPromptEncoder(tokenizer, Prompt(prefix, max_source_length, 4, SEPARATOR))
 
 
-def test_a_short_passage_stays_whole() -> None:
+def test_a_short_passage_is_not_cut() -> None:
     subject = encoder()
     text = f"ask: w1 {HIGHLIGHT} w2 {HIGHLIGHT} w3\nQuestion:"
     assert subject.texts([example("w1 w2 w3", "w2", "w9")]) == [text]
@@ -28,28 +28,28 @@ def test_a_short_passage_stays_whole() -> None:
 
 
 @settings(max_examples=60)
-@given(length=st.integers(5, 40), place=st.integers(0, 39), words=st.integers(1, 4), room=st.integers(8, 30))
-def test_a_long_passage_is_cut_around_its_answer(length: int, place: int, words: int, room: int) -> None:
-    place = min(place, length - words)
+@given(length=st.integers(5, 40), position=st.integers(0, 39), words=st.integers(1, 4), limit=st.integers(8, 30))
+def test_a_long_passage_is_cut_around_its_answer(length: int, position: int, words: int, limit: int) -> None:
+    position = min(position, length - words)
     all_words = [f"w{k}" for k in range(length)]
-    context, answer = " ".join(all_words), " ".join(all_words[place : place + words])
-    start = len(" ".join(all_words[:place])) + (place > 0)
-    subject, item = encoder(room), example(context, answer, "w9", start=start)
+    context, answer = " ".join(all_words), " ".join(all_words[position : position + words])
+    start = len(" ".join(all_words[:position])) + (position > 0)
+    subject, item = encoder(limit), example(context, answer, "w9", start=start)
     (text,), (source,) = subject.texts([item]), subject.encode([item])
-    assert len(source.ids) <= room
+    assert len(source.ids) <= limit
     assert source.ids == subject.tokenizer(text)["input_ids"]
     assert text.startswith("ask: ") and text.endswith("\nQuestion:")
     assert f"{HIGHLIGHT} {answer} {HIGHLIGHT}" in text and not source.answer_cut
     kept = text.removeprefix("ask: ").removesuffix("\nQuestion:").replace(HIGHLIGHT, "").split()
     at = all_words.index(kept[0])
-    assert kept == all_words[at : at + len(kept)]  # whole words, without a gap
+    assert kept == all_words[at : at + len(kept)]  # whole words without a gap
     whole = length + 4  # prefix, separator and two marks
     assert source.tokens_cut == max(0, whole - len(source.ids))
-    if whole > room:
-        assert len(source.ids) >= room - 2  # little room is wasted
+    if whole > limit:
+        assert len(source.ids) >= limit - 2  # nearly all of the length is used
 
 
-def test_an_answer_longer_than_the_room_keeps_its_beginning_and_is_counted() -> None:
+def test_an_answer_that_is_too_long_keeps_its_beginning_and_is_counted() -> None:
     words = " ".join(f"w{k}" for k in range(20))
     subject, item = encoder(8), example(words, words, "w9")
     (source,) = subject.encode([item])
@@ -63,7 +63,7 @@ def test_an_answer_longer_than_the_room_keeps_its_beginning_and_is_counted() -> 
     }
 
 
-def test_the_question_ends_with_the_end_token_even_when_it_is_cut() -> None:
+def test_a_question_that_is_cut_still_ends_with_the_end_token() -> None:
     subject = encoder()
     end = subject.tokenizer.eos_token_id
     short, long = subject.targets([example("w1", "w1", "w5 w6"), example("w1", "w1", "w5 w6 w7 w8 w9")])
@@ -71,7 +71,7 @@ def test_the_question_ends_with_the_end_token_even_when_it_is_cut() -> None:
     assert long == [*subject.tokenizer("w5 w6 w7")["input_ids"], end]  # max_target_length is 4
 
 
-def test_batches_are_padded_on_the_left_to_generate_and_on_the_right_to_learn() -> None:
+def test_batches_are_padded_on_the_left_for_generation_and_on_the_right_for_training() -> None:
     subject = encoder()
     items = [example("w1 w2 w3", "w2", "w5"), example("w1", "w1", "w5 w6")]
     sources, targets = [source.ids for source in subject.encode(items)], subject.targets(items)

@@ -1,4 +1,4 @@
-"""Rollouts against `generate`, and sampling against the distribution it must have."""
+"""Decoding is compared with `generate`, and sampling with the distribution that it must have."""
 
 from collections import Counter
 from typing import Any
@@ -35,16 +35,16 @@ RULES = [
 
 
 @pytest.mark.parametrize("build", [tiny_bart, tiny_t5])
-@pytest.mark.parametrize(("rules", "theirs"), RULES)
-def test_greedy_half_equals_generate_token_for_token(build: Any, rules: Any, theirs: Any) -> None:
-    """Beside three samples or alone, with rows that end at different times and leave the batch."""
+@pytest.mark.parametrize(("rules", "library_options"), RULES)
+def test_greedy_tokens_equal_those_of_generate(build: Any, rules: Any, library_options: Any) -> None:
+    """With three samples or without, and with rows that end at different times and leave the batch."""
     model = build(VOCAB)
     ids, mask = batch()
     encoded, given = states(model, ids, mask), DecodingRules(9, **rules)
     both = decode(model, encoded, mask, given, draws=uniform_draws("abcdef", 3, 9, seed=0, step=0))
     alone = decode(model, encoded, mask, given)
     expected = model.generate(
-        input_ids=ids, attention_mask=mask, max_new_tokens=9, do_sample=False, num_beams=1, **theirs
+        input_ids=ids, attention_mask=mask, max_new_tokens=9, do_sample=False, num_beams=1, **library_options
     )[:, 1:]
     assert both.greedy is not None and alone.greedy is not None
     assert both.greedy.tokens.tolist() == expected.tolist() == alone.greedy.tokens.tolist()
@@ -52,7 +52,7 @@ def test_greedy_half_equals_generate_token_for_token(build: Any, rules: Any, the
     assert len(both.samples.tokens) == 18
 
 
-def test_mask_holds_the_end_token_and_nothing_behind_it() -> None:
+def test_the_mask_includes_the_end_token_and_no_later_ones() -> None:
     model = tiny_bart(VOCAB)
     ids, mask = batch()
     draws = uniform_draws([str(k) for k in range(6)], 2, 30, seed=1, step=0)
@@ -64,12 +64,12 @@ def test_mask_holds_the_end_token_and_nothing_behind_it() -> None:
         ended += 2 in tokens
         assert real == [position < length for position in range(len(tokens))]
         assert set(tokens[length:]) <= {1}
-    assert ended  # else the test saw no end at all
+    assert ended  # otherwise no row has an end token
 
 
 @pytest.mark.parametrize("build", [tiny_bart, tiny_t5])
-def test_samples_are_what_the_models_own_distribution_gives_for_the_same_draws(build: Any) -> None:
-    """Token by token without a cache and without neighbours; rows that left the batch early must not disturb."""
+def test_samples_follow_the_models_distribution_for_the_same_random_numbers(build: Any) -> None:
+    """Against decoding without cache and batch; rows that leave the batch early must not change the others."""
     model = build(VOCAB)
     ids, mask = batch()
     draws = uniform_draws("abcdef", 2, 8, seed=4, step=0)
@@ -101,9 +101,9 @@ SAMPLING = [
 ]
 
 
-@pytest.mark.parametrize(("rules", "theirs"), SAMPLING)
-def test_sampled_half_has_the_distribution_of_generate(rules: Any, theirs: Any) -> None:
-    """Frequencies of whole two-token questions, ours against theirs (two-sample chi-square)."""
+@pytest.mark.parametrize(("rules", "library_options"), SAMPLING)
+def test_samples_have_the_distribution_of_generate(rules: Any, library_options: Any) -> None:
+    """Frequencies of two-token beginnings against those of `generate` (two-sample chi-square test)."""
     count, model = 4000, tiny_bart(VOCAB)
     ids, mask = batch()
     one_ids, one_mask = ids[:1], mask[:1]
@@ -112,7 +112,7 @@ def test_sampled_half_has_the_distribution_of_generate(rules: Any, theirs: Any) 
         model, states(model, one_ids, one_mask), one_mask, DecodingRules(3, **rules), draws=draws, greedy=False
     ).samples
     torch.manual_seed(0)
-    sampled = {"top_k": 0, "top_p": 1.0, "temperature": 1.0, **theirs}
+    sampled = {"top_k": 0, "top_p": 1.0, "temperature": 1.0, **library_options}
     their = model.generate(
         input_ids=one_ids.repeat(count, 1),
         attention_mask=one_mask.repeat(count, 1),
@@ -128,13 +128,13 @@ def test_sampled_half_has_the_distribution_of_generate(rules: Any, theirs: Any) 
     assert len(frequent) > 3
     table = np.array(cells)
     assert scipy.stats.chi2_contingency(table).pvalue > 1e-3
-    # The same test tells a different distribution: the rules are not idle.
+    # The rules have an effect: without them the samples differ.
     if rules:
         plain = decode(model, states(model, one_ids, one_mask), one_mask, DecodingRules(3), draws=draws, greedy=False)
         assert plain.samples is not None and not plain.samples.tokens.equal(ours.tokens)
 
 
-def test_a_checkpoints_generation_rules_do_not_act() -> None:
+def test_rules_of_a_checkpoints_generation_config_have_no_effect() -> None:
     model = tiny_bart(VOCAB)
     ids, mask = batch()
     draws = uniform_draws("abcdef", 2, 5, seed=0, step=0)
@@ -157,7 +157,7 @@ def test_ended_rows_leave_the_batch() -> None:
         model, states(model, ids, mask), mask, DecodingRules(30), draws=uniform_draws("abcdef", 3, 30, seed=1, step=0)
     )
     assert rollout.greedy is not None and rollout.samples is not None
-    assert sizes[0] == 6 and sizes[1] == 24  # the first step once per context
+    assert sizes[0] == 6 and sizes[1] == 24  # the first step is computed once per context
     still_open = sum(
         torch.nn.functional.pad(part.mask, (0, 30 - part.mask.shape[1])).sum(0)
         for part in (rollout.greedy, rollout.samples)
@@ -167,15 +167,15 @@ def test_ended_rows_leave_the_batch() -> None:
     assert sizes[-1] < 24
 
 
-def test_choose_never_takes_an_impossible_token() -> None:
+def test_a_token_with_probability_0_is_never_chosen() -> None:
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 1.0, -torch.inf]]).repeat(3, 1)
     assert set(choose_tokens(logits, torch.tensor([0.0, 0.5, 1.0 - 2**-24])).tolist()) <= {1, 3}
 
 
-def test_draws_hang_on_seed_step_and_key_alone() -> None:
+def test_random_numbers_depend_on_seed_step_and_key_alone() -> None:
     both = uniform_draws(["a", "b"], 2, 5, seed=3, step=7)
     assert both[1].equal(uniform_draws(["b"], 2, 5, seed=3, step=7)[0])
-    assert both[:, :1].equal(uniform_draws(["a", "b"], 1, 5, seed=3, step=7))  # more samples leave the first as it was
+    assert both[:, :1].equal(uniform_draws(["a", "b"], 1, 5, seed=3, step=7))  # more samples do not change the first
     others = [uniform_draws(["b"], 2, 5, seed=4, step=7), uniform_draws(["b"], 2, 5, seed=3, step=8), both[:1]]
     assert all(not both[1].equal(other[0]) for other in others)
     assert not both[0, 0].equal(both[0, 1])

@@ -166,7 +166,7 @@ def test_more_beams_than_words_are_one_line(model: str, tmp_path: Path) -> None:
 def test_the_logprob_of_a_beam_is_the_sum_over_its_tokens(model: str) -> None:
     """Against the score of the library, which is the mean over the tokens."""
     generator = QuestionGenerator(model, device=torch.device("cpu"))
-    (found,) = generator.candidates(data(1), 3, max_new_tokens=6, top_p=None, temperature=1.0)
+    (candidates,) = generator.candidates(data(1), 3, max_new_tokens=6, top_p=None, temperature=1.0)
     batch = generator.encoder.batch(data(1))
     output = generator.model.generate(
         **batch,
@@ -184,7 +184,7 @@ def test_the_logprob_of_a_beam_is_the_sum_over_its_tokens(model: str) -> None:
     )
     lengths = [(row != generator.tokenizer.pad_token_id).sum().item() - 1 for row in output.sequences]
     expected = [score.item() * length for score, length in zip(output.sequences_scores, lengths, strict=True)]
-    assert [candidate.logprob for candidate in found] == pytest.approx(expected, rel=1e-4)
+    assert [candidate.logprob for candidate in candidates] == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("settings", [BEAMS, SAMPLES])
@@ -225,15 +225,15 @@ def test_other_settings_other_data_and_an_unknown_file_are_refused(model: str, t
 
 
 def test_samples_depend_on_the_seed(model: str, tmp_path: Path) -> None:
-    one, again, other = (run(model, tmp_path / f"{k}.jsonl", SAMPLES, seed=s) for k, s in enumerate((0, 0, 1)))
-    assert one == again != other
+    first, again, other = (run(model, tmp_path / f"{k}.jsonl", SAMPLES, seed=s) for k, s in enumerate((0, 0, 1)))
+    assert first == again != other
 
 
 def test_samples_do_not_depend_on_the_batch(model: str, tmp_path: Path) -> None:
-    one, four = (run(model, tmp_path / f"{size}.jsonl", replace(SAMPLES, batch_size=size)) for size in (1, 4))
-    assert len({row["question"] for row in one}) > 10
-    assert [row["question"] for row in one] == [row["question"] for row in four]
-    assert [row["logprob"] for row in one] == pytest.approx([row["logprob"] for row in four], rel=1e-5)
+    small, large = (run(model, tmp_path / f"{size}.jsonl", replace(SAMPLES, batch_size=size)) for size in (1, 4))
+    assert len({row["question"] for row in small}) > 10
+    assert [row["question"] for row in small] == [row["question"] for row in large]
+    assert [row["logprob"] for row in small] == pytest.approx([row["logprob"] for row in large], rel=1e-5)
 
 
 @pytest.mark.parametrize("settings", [BEAMS, SAMPLES])
@@ -266,7 +266,7 @@ def test_a_batch_that_does_not_fit_into_memory_is_decoded_in_parts(
 def test_a_changed_source_is_refused_unless_the_user_accepts_it(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WINDOW", 4)  # examples that are added are in a window of their own
+    monkeypatch.setattr(module, "WINDOW", 4)  # examples that are added form a separate window
     output, whole = tmp_path / "q.jsonl", tmp_path / "whole.jsonl"
     before, now = {"train.json": "0123456789"}, {"train.json": "abcdefghij"}
     run(model, output, examples=data(4), sources=before)
@@ -333,11 +333,11 @@ def test_memory_holds_no_more_examples_than_a_window_and_a_round(
 
         def __iter__(self) -> Iterator[QAExample]:
             for item in data():
-                found = Tracked(**vars(item))
-                alive.add(found)
+                tracked = Tracked(**vars(item))
+                alive.add(tracked)
                 assert len(alive) <= most + 1  # and the one being read
-                yield found
-                del found
+                yield tracked
+                del tracked
 
     assert run(model, tmp_path / "stream.jsonl", examples=Stream()) == run(model, tmp_path / "list.jsonl")
 

@@ -44,12 +44,12 @@ def prompt_ids(generator: QuestionGenerator, item: QAExample) -> list[int]:
 
 @torch.no_grad()
 def slow_greedy(generator: QuestionGenerator, item: QAExample, length: int) -> list[int]:
-    ids, found = prompt_ids(generator, item), []
+    ids, tokens = prompt_ids(generator, item), []
     for _ in range(length):
-        found.append(int(generator.model(input_ids=torch.tensor([ids + found])).logits[0, -1].argmax()))
-        if found[-1] == generator.tokenizer.eos_token_id:
+        tokens.append(int(generator.model(input_ids=torch.tensor([ids + tokens])).logits[0, -1].argmax()))
+        if tokens[-1] == generator.tokenizer.eos_token_id:
             break
-    return found
+    return tokens
 
 
 @torch.no_grad()

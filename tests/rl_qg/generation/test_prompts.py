@@ -1,4 +1,4 @@
-"""Model inputs: the answer marked at its offset, and never cut away."""
+"""Model inputs have the answer marked at its offset and never cut it off."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def test_an_answer_that_is_not_at_its_offset_is_named() -> None:
         highlight(QAExample("q7", "", "w1 w2", "?", (Answer("w2", 0),)))
 
 
-def test_highlight_is_one_token_with_a_row_of_its_own_and_is_added_once() -> None:
+def test_highlight_is_one_token_with_its_own_row_and_is_added_once() -> None:
     tokenizer = word_tokenizer(WORDS)
     model = tiny_bart(len(tokenizer))
     rows = len(tokenizer)
@@ -44,7 +44,7 @@ def test_highlight_is_one_token_with_a_row_of_its_own_and_is_added_once() -> Non
     assert tokenizer.tokenize(f"w1 {HIGHLIGHT} w2") == ["w1", HIGHLIGHT, "w2"]
 
 
-def test_the_new_row_does_not_hang_on_the_state_of_any_generator() -> None:
+def test_the_new_row_does_not_depend_on_the_random_state() -> None:
     rows = []
     for seed in (0, 1):
         tokenizer = word_tokenizer(WORDS)
@@ -71,9 +71,7 @@ def test_spare_rows_of_the_embedding_matrix_are_kept() -> None:
     prefix=st.sampled_from(["", "generate question: "]),
     template=st.sampled_from(["<s> $A </s>", "$A </s>"]),
 )
-def test_a_window_fits_keeps_prefix_and_answer_and_as_much_context_as_it_can(
-    length, data, room, prefix, template
-) -> None:
+def test_a_window_keeps_prefix_and_answer_and_as_much_context_as_fits(length, data, room, prefix, template) -> None:
     words = [f"w{k}" for k in range(length)]
     first = data.draw(st.integers(0, length - 1))
     last = data.draw(st.integers(first, min(length - 1, first + 3)))
@@ -99,7 +97,7 @@ def test_an_answer_longer_than_the_window_is_counted() -> None:
     assert counts == {"inputs": 2, "windowed": 1, "tokens_cut": 24, "answers_cut": 1}
 
 
-def test_a_batch_is_padded_masked_and_carries_its_examples() -> None:
+def test_a_batch_is_padded_and_masked_and_holds_its_examples() -> None:
     of = encoder()
     rows = [example("w1 w2 w3", "w2", "w4 w5"), example("w1", "w1", "w1 w2 w3 w4 w5 w6 w7")]
     batch = of(rows)
@@ -111,12 +109,12 @@ def test_a_batch_is_padded_masked_and_carries_its_examples() -> None:
     assert labels[1, -1] == of.tokenizer.eos_token_id  # type: ignore[index]
 
 
-def test_prompt_settings_travel_with_the_model(tmp_path) -> None:
+def test_prompt_settings_are_saved_with_the_model(tmp_path) -> None:
     prompt = Prompt("ask: ", 100, 20)
     prompt.save(tmp_path)
     assert Prompt.of(tmp_path, tiny_bart(10)) == prompt
 
 
-def test_only_t5_has_a_prefix_of_its_own(tmp_path) -> None:
+def test_only_t5_has_a_default_prefix(tmp_path) -> None:
     assert default_prefix(tiny_t5(20)) == "generate question: "
     assert Prompt.of(tmp_path, tiny_bart(10)).prefix == ""

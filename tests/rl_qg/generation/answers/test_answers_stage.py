@@ -99,8 +99,8 @@ def test_whether_a_file_has_answers(tmp_path: Path) -> None:
     }
     for name, row in forms.items():
         (tmp_path / name).write_text(json.dumps(row))
-    found = {name: has_answers(str(tmp_path / name)) for name in ["qa.json", *forms]}
-    assert found == {
+    result = {name: has_answers(str(tmp_path / name)) for name in ["qa.json", *forms]}
+    assert result == {
         "qa.json": True,
         "with.jsonl": True,
         "bench.jsonl": True,
@@ -196,10 +196,10 @@ def test_generation_reads_every_line(tmp_path: Path) -> None:
         (answer,) = line["answers"]
         assert line["context"][answer["answer_start"] :].startswith(answer["text"]) and line["question"] == ""
     assert {line["answers"][0]["text"] for line in lines} >= {"1200", "42 km", "Anna Berg", "1048", "Norway"}
-    found = read_examples(output, role="train", allow_unlabelled=True)
-    assert len(found.examples) == len(lines) == len(answer_spans(found.examples))
-    assert found.report["dropped"] == {} and not any(
-        found.report[name]["count"] for name in ("repaired", "duplicate_ids")
+    result = read_examples(output, role="train", allow_unlabelled=True)
+    assert len(result.examples) == len(lines) == len(answer_spans(result.examples))
+    assert result.report["dropped"] == {} and not any(
+        result.report[name]["count"] for name in ("repaired", "duplicate_ids")
     )
     assert report["passages"] == {"read": 8, "kept": 7, "empty": 0, "broken": 0, "repeated": 1, "excluded": 0}
     assert report["without_span"] == 3 == 7 - len({line["context"] for line in lines})
@@ -318,11 +318,11 @@ def test_spacy_proposes_the_entities_of_its_pipeline(tmp_path: Path) -> None:
     source = written(tmp_path, ["It is the town of Oslo in Norway, so Norway.", "Nothing."])
     settings = replace(RULES, method="spacy", spacy_model=str(tmp_path / "model"))
     report = run(source, tmp_path / "a.jsonl", settings)
-    found = [
+    result = [
         (line["answers"][0]["text"], line["answers"][0]["answer_start"], line["kind"])
         for line in rows(tmp_path / "a.jsonl")
     ]
-    assert found == [("town of Oslo", 10, "gpe"), ("Norway", 26, "gpe")]
+    assert result == [("town of Oslo", 10, "gpe"), ("Norway", 26, "gpe")]
     assert report["without_span"] == 1
     spacy.blank("en").to_disk(tmp_path / "empty")
     with pytest.raises(InputError, match="finds neither entities nor noun chunks"):
@@ -338,11 +338,11 @@ def test_spans_of_files_are_added_once_and_without_validation_passages(tmp_path:
     write_squad(tmp_path / "more.json", [*known[:3], *others])
     held_out = {passage_key(others[0].context)}
     stream = with_additional_spans(known, [str(tmp_path / "more.json")], held_out)
-    found = list(stream)
-    assert found[: len(known)] == known
+    result = list(stream)
+    assert result[: len(known)] == known
     kept = [item for item in others if item.context != others[0].context]
-    assert [(item.context, item.answers) for item in found[len(known) :]] == [
+    assert [(item.context, item.answers) for item in result[len(known) :]] == [
         (item.context, item.answers) for item in answer_spans(kept)
     ]
-    assert not any(item.question for item in found[len(known) :])
-    assert len(kept) < len(others) and len(stream) == len(found)
+    assert not any(item.question for item in result[len(known) :])
+    assert len(kept) < len(others) and len(stream) == len(result)
