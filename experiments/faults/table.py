@@ -1,4 +1,4 @@
-"""Make docs/explanation/faults.md from the lines that the fault injection left.
+"""Make docs/explanation/faults.md from the results of the fault injection.
 
 python experiments/faults/table.py experiments/faults/results.jsonl docs/explanation/faults.md
 """
@@ -10,45 +10,48 @@ from pathlib import Path
 from typing import Any
 
 FAULTS = (
-    ("SIGKILL", "`kill -9` of any process, before a write or at a moment; every third run twice"),
-    ("SIGTERM", "pre-emption: of the command, or of the launcher"),
-    ("disk full", "no file may grow beyond half of the largest from some write on (`RLIMIT_FSIZE`)"),
-    ("truncated checkpoint", "a file of the newest checkpoint cut in half"),
-    ("changed data", "a data file edited between kill and restart"),
-    ("elastic restart", "`torchrun --max-restarts 2`, one process killed in the first start"),
+    ("SIGKILL", "`kill -9` of any process, before a write or at a random time; every third run twice"),
+    ("SIGTERM", "pre-emption, of the command or of the launcher"),
+    ("disk full", "from one write on, no file may grow beyond half of the largest (`RLIMIT_FSIZE`)"),
+    ("truncated checkpoint", "a file of the newest checkpoint is truncated to half"),
+    ("changed data", "a data file is edited between kill and restart"),
+    ("elastic restart", "`torchrun --max-restarts 2`, one process is killed in the first start"),
     ("out of memory", "generator and metrics fail above 5 rows"),
 )
 STAGES = ("ce", "scst", "both", "generate", "score", "augment", "qa", "pipeline")
 LAUNCHES = ("python", "cpu2", "zero2", "zero3", "torchrun")
+EQUAL = {"to the bit": "bitwise"}
+"""Words of earlier results -> those of the table."""
 NOT_RUN = """
-## The others
+## Not run
 
-- `single_gpu`, `multi_gpu`: not run: no GPU was at hand.
-- `multi_node`: not run: one machine was at hand.
-- `fsdp`, `zero1`, `zero1_offload`, `zero2_offload`, `zero3_offload`: not struck. On CPU accelerate makes plain data
-  parallelism of `fsdp`; that all of them train alike is tested in `tests/rl_qg/training/test_equivalence.py`.
+- `single_gpu`, `multi_gpu`: there was no GPU.
+- `multi_node`: there was only one machine.
+- `fsdp`, `zero1`, `zero1_offload`, `zero2_offload`, `zero3_offload`: no faults injected. On CPU accelerate replaces
+  `fsdp` by plain data parallelism. `tests/rl_qg/training/test_equivalence.py` tests that all of them train alike.
 """
-HEAD = """# Faults
+HEAD = """# Injected faults
 
-What was done to each stage under each launch configuration, and what came of it. Made by `experiments/faults/table.py`
-from [results.jsonl](../../experiments/faults/results.jsonl), which has one line for each fault: stage, launch,
-processes, seed, place, exit codes, where the run went on, and what differed. {count} faults; {bad} left something that
-is not as it has to be.
+The faults that were injected into each stage under each launch configuration, and the results. This page is made by
+`experiments/faults/table.py` from [results.jsonl](../../experiments/faults/results.jsonl), which has one line for each
+fault: stage, launch, processes, seed, time of the fault, exit codes, from where the run resumed, and differences.
+{count} faults; {bad} with a wrong result.
 
     python -m tests.distributed.long --kills 20 --out experiments/faults/results.jsonl
     python experiments/faults/table.py experiments/faults/results.jsonl docs/explanation/faults.md
 
-**Where.** Two CPU cores, gloo, one thread a process. `python` is one process; `cpu2`, `zero2` and `zero3` are two
+**Setting.** Two CPU cores, gloo, one thread a process. `python` is one process; `cpu2`, `zero2` and `zero3` are two
 under `accelerate launch` with that file of `configs/accelerate/`; `torchrun` is two under
 `torchrun --max-restarts 2`.
 
-**How.** The real commands with `preset=smoke` and the shipped miniatures are struck at places that a seed draws from
-an uninterrupted run; then the same command runs again, and everything it leaves is compared with that run: weights,
-`metrics.jsonl` (all but seconds), `samples.jsonl`, questions, scores, augmented data, predictions, summaries, and the
-set of files itself. Left out are `run.json`, the report and the model cards, which say when a command ran, and behind
-SIGTERM the set of checkpoints, since the one that is written then takes another's place. A cell reads: faults that
-came out right / faults, and how equal the result was. "To the bit" is every byte; "to 1e-5" is relative to the largest
-number of a tensor, and leaves out the biases of attention keys, which change nothing and learn from rounding.
+**Method.** The real commands run with `preset=smoke` and the shipped miniatures. A seed chooses the time of each fault
+from an uninterrupted run. After the fault the same command runs again, and all its files are compared with those of
+the uninterrupted run: weights, `metrics.jsonl` (without times), `samples.jsonl`, questions, scores, augmented data,
+predictions, summaries, and the set of files. Not compared are `run.json`, the report and the model cards, which
+contain the time of the command, and after SIGTERM the set of checkpoints, since the checkpoint at the stop replaces
+another one. A cell shows right results / faults, and how equal the results are. "Bitwise" means every byte. "To 1e-5"
+is relative to the largest number of a tensor, without the biases of attention keys, which have no effect and are
+trained by rounding noise only.
 
 **The faults.**
 
@@ -65,7 +68,7 @@ def main() -> None:
         text += f"\n## {launch}\n\n" + _table([row for row in rows if row["launch"] == launch])
     text += NOT_RUN
     if bad:
-        text += "\n## What was not as it has to be\n\n"
+        text += "\n## Wrong results\n\n"
         text += "".join(f"- {_name(row)}: {row['problems'][0][:300].replace('|', '/')}\n" for row in bad)
     target.write_text(text)
 
@@ -85,10 +88,10 @@ def _table(rows: list[dict[str, Any]]) -> str:
 def _cell(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return "not run"
-    good = [row for row in rows if not row["problems"]]
-    how = Counter(row["equal"] for row in good)
-    words = next(iter(how)) if len(how) == 1 else ", ".join(f"{count} {name}" for name, count in how.most_common())
-    return f"{len(good)} / {len(rows)}" + (f", {words}" if words else "")
+    right = [row for row in rows if not row["problems"]]
+    equal = Counter(EQUAL.get(row["equal"], row["equal"]) for row in right)
+    words = next(iter(equal)) if len(equal) == 1 else ", ".join(f"{n} {name}" for name, n in equal.most_common())
+    return f"{len(right)} / {len(rows)}" + (f", {words}" if words else "")
 
 
 def _name(row: dict[str, Any]) -> str:

@@ -1,9 +1,9 @@
-"""The long form of the fault injection: many kills for each stage and launch configuration.
+"""The long version of the fault injection: many kills for each stage and launch configuration.
 
     python -m tests.distributed.long --kills 20 --out experiments/faults/results.jsonl
 
-One line of JSON for each fault. What stands in the file is not run again, so the same command goes on where it
-stood; delete a line to run its case again.
+It writes one line of JSON for each fault. Cases that are in the file are not run again, so the same command continues
+after an interruption; delete a line to run its case again.
 """
 
 import argparse
@@ -16,18 +16,18 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from tests.distributed.faults import FAULTS, Case, FaultInjector
 from tests.distributed.stages import STAGES
-from tests.distributed.strikes import FAULTS, Bench, Case
 
 TRAINING = ("ce", "scst", "both")
 CHECKPOINTS = (*TRAINING, "qa", "pipeline")
-OTHERS = 3  # of each other fault
-# Launch configuration -> the stages that are struck under it.
+OTHERS = 3  # number of each other fault
+# Launch configuration with several processes -> the stages that are tested under it.
 SEVERAL = {"cpu2": (*STAGES,), "zero2": ("both",), "zero3": ("both",)}
 
 
 def cases(kills: int) -> Iterator[Case]:
-    """Every case of the long form, those of one process first."""
+    """All cases of the long version, those of one process first."""
     others = min(OTHERS, kills)
     for stage in STAGES:
         yield from (Case("SIGKILL", stage, "python", seed) for seed in range(kills))
@@ -59,19 +59,19 @@ def main() -> None:
     ]
     left = [case for case in chosen if case not in done]
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=arguments.work, prefix="strikes-") as work:
-        bench = Bench(Path(work))
+    with tempfile.TemporaryDirectory(dir=arguments.work, prefix="faults-") as work:
+        injector = FaultInjector(Path(work))
         with (
             arguments.out.open("a") as out,
             ThreadPoolExecutor(arguments.workers) as pool,
             tqdm(total=len(chosen), initial=len(chosen) - len(left), desc="faults", unit="fault") as bar,
         ):
-            jobs = {pool.submit(bench.strike, case): case for case in left}
+            jobs = {pool.submit(injector.run_case, case): case for case in left}
             failed = 0
             for job in as_completed(jobs):
                 try:
                     line = job.result().json()
-                except Exception:  # of the harness or of an uninterrupted run: noted on the screen, tried next time
+                except Exception:  # in the harness or in an uninterrupted run: printed, and tried again next time
                     tqdm.write(f"{jobs[job].name}: {traceback.format_exc()[-2000:]}")
                     failed += 1
                 else:
@@ -86,10 +86,10 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="the file of results, which is continued")
+    parser.add_argument("--out", type=Path, required=True, help="the file of results, which is extended")
     parser.add_argument("--kills", type=int, default=20, help="SIGKILLs for each stage and launch configuration")
     parser.add_argument("--workers", type=int, default=2, help="cases at a time")
-    parser.add_argument("--work", type=Path, help="where to work; a folder of the system's by default")
+    parser.add_argument("--work", type=Path, help="folder for temporary files; by default that of the system")
     launches = ["python", *SEVERAL, "torchrun"]
     for name, every in (("stages", [*STAGES]), ("launches", launches), ("faults", [*FAULTS])):
         parser.add_argument(f"--{name}", nargs="+", choices=every, default=every)

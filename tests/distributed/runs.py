@@ -1,4 +1,4 @@
-"""The real commands, run under watch and struck by a fault."""
+"""Run the real commands, observe what they write, and inject faults."""
 
 import json
 import os
@@ -15,14 +15,14 @@ from typing import Any
 from tests.processes import Forked, script, start
 
 PROJECT = Path(__file__).resolve().parents[2]
-WATCHED = Path(__file__).parent / "watched"
-LIMIT = 300  # seconds after which a run is taken to hang
-LAUNCHERS_PATIENCE = 45  # a launcher gives its processes 30 seconds to end
+INSTRUMENTED = Path(__file__).parent / "instrumented"
+LIMIT = 300  # seconds after which a run is assumed to hang
+LAUNCHER_LIMIT = 45  # seconds; a launcher gives its processes 30 seconds to end
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a command is started."""
+    """How a command is started: `arguments` come between the interpreter and the script."""
 
     name: str
     processes: int = 1
@@ -33,7 +33,7 @@ class Launch:
     ) -> subprocess.Popen[bytes] | Forked:
         """Start a command. A single process is forked from one that has imported the libraries, unless `fresh`."""
         if self.processes == 1 and not fresh:
-            return start(watched, path, settings, environment=environment(plan), stdout=log, stderr=log)
+            return start(run_instrumented, path, settings, environment=environment(plan), stdout=log, stderr=log)
         command = [sys.executable, *self.arguments, path, *settings]
         with log.open("w") as stream:
             return subprocess.Popen(
@@ -41,14 +41,14 @@ class Launch:
             )
 
 
-def watched(path: str, settings: list[str]) -> None:
-    """Run a script under watch, in this process."""
-    import_module("tests.distributed.watched.sitecustomize")
+def run_instrumented(path: str, settings: list[str]) -> None:
+    """Run a script in this process, with its writes recorded and the fault injected."""
+    import_module("tests.distributed.instrumented.sitecustomize")
     script(path, settings)
 
 
 def accelerate(config: str) -> Launch:
-    """Two processes under a shipped launch configuration."""
+    """Two processes under a launch configuration of `configs/accelerate/`."""
     start = "-m accelerate.commands.launch --num_processes 2 --main_process_port 0 --config_file".split()
     return Launch(config, 2, (*start, str(PROJECT / f"configs/accelerate/{config}.yaml")))
 
@@ -65,7 +65,7 @@ LAUNCHES = {
 
 @dataclass(frozen=True)
 class Write:
-    """A change below the run's folder: when, what, and where."""
+    """A write below the run folder: time, kind of event, and path."""
 
     time: float
     event: str
@@ -73,8 +73,8 @@ class Write:
 
 
 @dataclass(frozen=True)
-class Moment:
-    """A signal, `seconds` after the main process has written so many times. To a rank, or (None) to the launcher."""
+class TimedSignal:
+    """A signal, `seconds` after the main process has made `writes` writes; to a rank, or (None) to the launcher."""
 
     writes: int
     seconds: float
@@ -83,14 +83,14 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """A run that ended: its exit code (negative: the signal), its log, and for each rank what it wrote."""
+class FinishedRun:
+    """A finished run: its exit code (negative: the signal), its log, and the writes of each rank."""
 
     code: int
     log: str
     writes: dict[int, list[Write]]
     ended: float
-    sent: float | None = None  # when the signal of a moment was
+    sent: float | None = None  # when the timed signal was sent
 
     @property
     def last_line(self) -> str:
@@ -105,10 +105,10 @@ def run(
     folder: Path,
     *,
     fault: dict[str, Any],
-    moment: Moment | None,
+    timed_signal: TimedSignal | None,
     fresh: bool = False,
-) -> Ended:
-    """Run a command that writes below `folder`, struck by `fault` (see `watched/sitecustomize.py`) or at `moment`."""
+) -> FinishedRun:
+    """Run a command that writes below `folder`, with a `fault` (see `instrumented/sitecustomize.py`) or a signal."""
     number = 1 + len([*folder.parent.glob(f"{folder.name}.trace-*")])
     trace = folder.with_name(f"{folder.name}.trace-{number}")
     trace.mkdir(parents=True)
@@ -117,63 +117,64 @@ def run(
     sent = None
     process = launch.start(path, settings, plan, log, fresh=fresh)
     try:
-        sent = _wait(process, trace, moment)
+        sent = _wait(process, trace, timed_signal)
     finally:
         _end(process, trace)
     ended = time.time()
     text = log.read_text(errors="replace")
     writes = {rank: _writes(trace, rank) for rank in range(launch.processes)}
     assert process.returncode is not None
-    return Ended(process.returncode, text, writes, ended, sent)
+    return FinishedRun(process.returncode, text, writes, ended, sent)
 
 
 def environment(plan: dict[str, Any]) -> dict[str, str]:
-    """That of a user on a quiet machine without a hub, with the watch in front."""
-    path = os.pathsep.join([str(WATCHED), str(PROJECT)])
-    own = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "DS_ACCELERATOR": "cpu"}
-    return {**os.environ, **own, "FAULT": json.dumps(plan)}
+    """The environment of a run: one thread, no hub, and the instrumentation first on the path."""
+    path = os.pathsep.join([str(INSTRUMENTED), str(PROJECT)])
+    changes = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "DS_ACCELERATOR": "cpu"}
+    return {**os.environ, **changes, "FAULT": json.dumps(plan)}
 
 
-def _wait(process: subprocess.Popen[bytes] | Forked, trace: Path, moment: Moment | None) -> float | None:
-    """Until the process ends; send the signal of `moment` on the way and say when."""
+def _wait(process: subprocess.Popen[bytes] | Forked, trace: Path, timed_signal: TimedSignal | None) -> float | None:
+    """Wait until the process ends; return when the timed signal was sent, if it was."""
     limit, reached, sent = time.monotonic() + LIMIT, None, None
     while process.poll() is None and time.monotonic() < limit:
-        if moment is not None and sent is None:
-            if reached is None and len(_writes(trace, 0)) >= moment.writes:
+        if timed_signal is not None and sent is None:
+            if reached is None and len(_writes(trace, 0)) >= timed_signal.writes:
                 reached = time.monotonic()
-            if reached is not None and time.monotonic() >= reached + moment.seconds:
-                _send(process, trace, moment)
+            if reached is not None and time.monotonic() >= reached + timed_signal.seconds:
+                _send(process, trace, timed_signal)
                 sent = time.time()
-        time.sleep(0.05 if moment is None else 0.005)
+        time.sleep(0.05 if timed_signal is None else 0.005)
     return sent
 
 
 def _end(process: subprocess.Popen[bytes] | Forked, trace: Path) -> None:
-    """End a run that hangs: the launcher, which ends its processes, and whatever of them is still there."""
+    """End a run that hangs: the launcher, which ends its processes, and then any process that is still running."""
     if process.poll() is not None:
         return
     process.terminate()
     try:
-        process.wait(LAUNCHERS_PATIENCE)
+        process.wait(LAUNCHER_LIMIT)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
     for file in trace.iterdir():
         number = file.name.rpartition(".")[2]
         with suppress(OSError):
-            if str(trace).encode() in Path(f"/proc/{number}/environ").read_bytes():  # not another of that number
+            # The process number may have been reused by another program.
+            if str(trace).encode() in Path(f"/proc/{number}/environ").read_bytes():
                 os.kill(int(number), signal.SIGKILL)
 
 
-def _send(process: subprocess.Popen[bytes] | Forked, trace: Path, moment: Moment) -> None:
-    if moment.rank is None:
-        process.send_signal(moment.signal)
-    elif files := _traces(trace, moment.rank):
-        os.kill(int(files[-1].name.rpartition(".")[2]), moment.signal)
+def _send(process: subprocess.Popen[bytes] | Forked, trace: Path, timed_signal: TimedSignal) -> None:
+    if timed_signal.rank is None:
+        process.send_signal(timed_signal.signal)
+    elif files := _traces(trace, timed_signal.rank):
+        os.kill(int(files[-1].name.rpartition(".")[2]), timed_signal.signal)
 
 
 def _traces(trace: Path, rank: int) -> list[Path]:
-    """The notes of one rank, those of its last start last."""
+    """The files of writes of one rank, that of its last start last."""
     return sorted(trace.glob(f"{rank}.*"), key=lambda path: float(path.name.split(".", 1)[1].rpartition(".")[0]))
 
 

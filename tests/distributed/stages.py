@@ -1,8 +1,7 @@
-"""The stages under test: their commands at sizes of a few seconds, with models that score something.
+"""The stages under test: their commands, with settings that run in a few seconds.
 
-The generator and the metrics are the miniatures that come with the package, so that questions are questions and every
-reward differs; lines are logged off the grid of checkpoints, the weight of the divergence adapts itself, and the best
-model is kept: what a resumed run must not forget.
+Generator and metrics are the miniatures of the package, so questions and rewards vary. The settings use state that a
+resumed run must restore: log lines between checkpoints, an adaptive KL coefficient, and the best model.
 """
 
 from dataclasses import dataclass
@@ -17,15 +16,15 @@ MODELS = PROJECT / "rl_qg" / "miniatures" / "pretrained"
 
 @dataclass(frozen=True)
 class Stage:
-    """A command of the package. Its settings may name what earlier stages left: {inputs} stands for their folder."""
+    """A command of the package. In its settings, {inputs} is the folder with the results of earlier stages."""
 
     name: str
     script: str
     settings: tuple[str, ...]
-    resumes: str = ""  # what its log says when it goes on where it stood
+    resumes: str = ""  # regular expression for the log of a run that resumes; its group says from where
 
     def command(self, inputs: Path, folder: Path) -> tuple[str, list[str]]:
-        """The script and its settings, for a run that writes into `folder` alone."""
+        """The script and its settings, for a run that writes only into `folder`."""
         settings = [text.format(inputs=inputs, run=folder) for text in (*self.settings, *COMMON)]
         return str(PROJECT / "rl_qg" / self.script), settings
 

@@ -1,4 +1,4 @@
-"""The comparison that the fault injection stands on: what it must see, and what it must overlook."""
+"""The comparison of runs that the fault injection uses: what it must find, and what it must ignore."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from tests.distributed.comparison import differences
 
 @pytest.fixture
 def runs(tmp_path: Path) -> tuple[Path, Path]:
-    """Two runs that left the same behind."""
+    """Two runs with equal results."""
     whole = tmp_path / "whole" / "run"
     (whole / "scst").mkdir(parents=True)
     (whole / "checkpoint-2").mkdir()
@@ -22,18 +22,18 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
     lines = [{"step": step, "loss": 1.0 / step, "seconds_reward": 0.1} for step in (1, 2, 3)]
     (whole / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (whole / "augmented.report.json").write_text(json.dumps({"path": str(whole / "augmented.json"), "kept": 3}))
-    struck = tmp_path / "struck" / "run"
-    shutil.copytree(whole, struck)
-    report = struck / "augmented.report.json"
-    report.write_text(report.read_text().replace(str(whole), str(struck)))
-    return whole, struck
+    resumed = tmp_path / "resumed" / "run"
+    shutil.copytree(whole, resumed)
+    report = resumed / "augmented.report.json"
+    report.write_text(report.read_text().replace(str(whole), str(resumed)))
+    return whole, resumed
 
 
-def test_equal_runs_are_equal(runs: tuple[Path, Path]) -> None:
-    _, struck = runs
-    log = struck / "metrics.jsonl"
+def test_times_and_run_records_are_ignored(runs: tuple[Path, Path]) -> None:
+    _, resumed = runs
+    log = resumed / "metrics.jsonl"
     log.write_text(log.read_text().replace('"seconds_reward": 0.1', '"seconds_reward": 0.7'))
-    (struck / "run.json").write_text("of the day")
+    (resumed / "run.json").write_text("another date")
     assert differences(*runs) == []
 
 
@@ -42,22 +42,22 @@ def _append(path: Path, text: str) -> None:
         stream.write(text)
 
 
-def _nudge(path: Path, key: str, by: float) -> None:
+def _add(path: Path, key: str, by: float) -> None:
     weights = load_file(path)
     weights[key] = weights[key] + by
     save_file(weights, path)
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         (lambda run: _append(run / "metrics.jsonl", '{"step": 3, "lo'), "metrics.jsonl: 4 lines instead of 3"),
         (lambda run: _append(run / "metrics.jsonl", '{"step": 3}\n'), "metrics.jsonl: 4 lines instead of 3"),
         (lambda run: (run / "metrics.jsonl").write_text('{"step": 1}\n'), "metrics.jsonl: 1 lines instead of 3"),
         (lambda run: (run / ".run.json.12.part").write_text(""), ".run.json.12.part: left over"),
         (lambda run: (run / "scst" / "model.safetensors").unlink(), "scst/model.safetensors: missing"),
-        (lambda run: _nudge(run / "scst" / "model.safetensors", "a", 1e-6), "scst/model.safetensors: 1 of 2 tensors"),
-        (lambda run: _nudge(run / "scst" / "model.safetensors", "x.k_proj.bias", 1e-6), "scst/model.safetensors: 1"),
+        (lambda run: _add(run / "scst" / "model.safetensors", "a", 1e-6), "scst/model.safetensors: 1 of 2 tensors"),
+        (lambda run: _add(run / "scst" / "model.safetensors", "x.k_proj.bias", 1e-6), "scst/model.safetensors: 1"),
         (lambda run: (run / "augmented.report.json").write_text("{}"), "augmented.report.json: line 1"),
         (
             lambda run: (run / "checkpoint-2" / "trainer_state.json").unlink(),
@@ -65,20 +65,20 @@ def _nudge(path: Path, key: str, by: float) -> None:
         ),
     ],
 )
-def test_what_is_not_the_same_is_told(runs: tuple[Path, Path], change: object, told: str) -> None:
+def test_every_difference_is_reported(runs: tuple[Path, Path], change: object, expected: str) -> None:
     change(runs[1])  # type: ignore[operator]
     (line,) = differences(*runs)
-    assert line.startswith(told)
+    assert line.startswith(expected)
 
 
-def test_close_is_close_and_no_more(runs: tuple[Path, Path]) -> None:
-    whole, struck = runs
-    weights, log = struck / "scst" / "model.safetensors", struck / "metrics.jsonl"
-    _nudge(weights, "a", 1e-6)
-    _nudge(weights, "x.k_proj.bias", 1e-2)  # of no effect on what the model does
+def test_close_allows_small_differences_only(runs: tuple[Path, Path]) -> None:
+    whole, resumed = runs
+    weights, log = resumed / "scst" / "model.safetensors", resumed / "metrics.jsonl"
+    _add(weights, "a", 1e-6)
+    _add(weights, "x.k_proj.bias", 1e-2)  # has no effect on the output of the model
     log.write_text(log.read_text().replace('"loss": 0.5', '"loss": 0.500001'))
-    assert len(differences(whole, struck)) == 2
-    assert differences(whole, struck, close=True) == []
-    _nudge(weights, "a", 1e-3)
+    assert len(differences(whole, resumed)) == 2
+    assert differences(whole, resumed, close=True) == []
+    _add(weights, "a", 1e-3)
     log.write_text(log.read_text().replace('"loss": 0.500001', '"loss": 0.51'))
-    assert len(differences(whole, struck, close=True)) == 2
+    assert len(differences(whole, resumed, close=True)) == 2

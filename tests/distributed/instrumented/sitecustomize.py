@@ -1,16 +1,16 @@
-"""Notes what this process writes below a run's folder, and lets a fault strike at one of those writes.
+"""Records the writes of this process below a run folder, and injects a fault at one of them.
 
-Python imports this file when it starts, in the runs of the fault injection alone: `tests.distributed.runs` puts its
-folder first on their path, and says in `FAULT` (JSON) what is to happen:
+Python imports this file when it starts. This happens only in the runs of the fault injection: `tests.distributed.runs`
+puts its folder first on their path, and describes the fault in the environment variable `FAULT` (JSON):
 
-    folder, trace   what is watched, and the folder of the notes (one file for each process)
+    folder, trace   the run folder, and the folder of the records (one file for each process)
     launched        whether a launcher starts the processes
-    rank, attempt   the process that is struck, and the start of an elastic run in which it is
-    kill            number of the write before which the process ends by SIGKILL
+    rank, attempt   the process in which the fault is injected, and in which start of an elastic run
+    kill            number of the write before which the process is killed by SIGKILL
     full            number of the write from which no file may grow beyond `bytes`
-    memory          rows above which generator and metrics run out of memory
+    memory          number of rows above which generator and metrics run out of memory
 
-It strikes before the write happens. Writes of libraries in other languages (safetensors, torch.save) are not seen.
+The fault is injected before the write. Writes by libraries in other languages (safetensors, torch.save) are not seen.
 """
 
 import json
@@ -21,7 +21,7 @@ import sys
 import time
 
 WRITING = os.O_WRONLY | os.O_RDWR
-# Event -> the places of its path and of the folder's descriptor among its arguments.
+# Event -> the positions of its path and of the folder's descriptor in its arguments.
 EVENTS = {
     "open": (0, None),
     "os.mkdir": (0, 2),
@@ -33,7 +33,7 @@ EVENTS = {
 METRICS = ("BertModel", "GPT2Model")
 
 
-class Watch:
+class WriteHook:
     """The audit hook of one process."""
 
     def __init__(self, fault):
@@ -41,12 +41,12 @@ class Watch:
         self.folder = fault["folder"] + os.sep
         self.count = 0
         self.busy = False
-        self.notes = None
+        self.records = None
         self.rank = int(os.environ.get("RANK", "0"))
         attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-        self.struck = fault.get("rank", 0) == self.rank and attempt == fault.get("attempt", attempt)
-        if "RANK" in os.environ or not fault["launched"]:  # a launcher writes nothing of ours
-            self.note(event="start", path="")
+        self.is_target = fault.get("rank", 0) == self.rank and attempt == fault.get("attempt", attempt)
+        if "RANK" in os.environ or not fault["launched"]:  # the launcher itself writes no results
+            self.record(event="start", path="")
 
     def __call__(self, event, args):
         if event not in EVENTS or self.busy:
@@ -59,11 +59,11 @@ class Watch:
             self.busy = False
 
     def written(self, event, args):
-        """The path that is about to change, None for one that is not watched."""
+        """The path that is about to be written; None if it is not below the run folder."""
         if event == "open" and not (isinstance(args[2], int) and args[2] & WRITING):
             return None
-        place, folder = EVENTS[event]
-        path = args[place]
+        position, folder = EVENTS[event]
+        path = args[position]
         if isinstance(path, int):
             path = os.readlink(f"/proc/self/fd/{path}")
         path = os.fsdecode(path)
@@ -75,23 +75,23 @@ class Watch:
 
     def write(self, event, path):
         self.count += 1
-        self.note(event=event.removeprefix("os."), path=path.removeprefix(self.folder))
+        self.record(event=event.removeprefix("os."), path=path.removeprefix(self.folder))
         if self.count == 1 and "memory" in self.fault:
             run_out_of_memory(self.fault["memory"])
-        if self.struck and self.count == self.fault.get("full"):
+        if self.is_target and self.count == self.fault.get("full"):
             resource.setrlimit(resource.RLIMIT_FSIZE, (self.fault["bytes"], resource.RLIM_INFINITY))
-        if self.struck and self.count == self.fault.get("kill"):
+        if self.is_target and self.count == self.fault.get("kill"):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def note(self, **line):
-        if self.notes is None:
+    def record(self, **line):
+        if self.records is None:
             file = os.path.join(self.fault["trace"], f"{self.rank}.{time.time():.3f}.{os.getpid()}")
-            self.notes = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        os.write(self.notes, (json.dumps({"time": time.time(), **line}) + "\n").encode())
+            self.records = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(self.records, (json.dumps({"time": time.time(), **line}) + "\n").encode())
 
 
 def run_out_of_memory(rows):
-    """Make generator (where it decodes without gradient) and metric models fail on more than `rows` rows."""
+    """Make generator (when it decodes without gradient) and metric models fail on more than `rows` rows."""
     import torch
 
     call = torch.nn.Module._call_impl
@@ -100,13 +100,13 @@ def run_out_of_memory(rows):
         name = type(self).__name__
         decodes = name == "BartDecoder" and not torch.is_grad_enabled()
         if decodes or name in METRICS:
-            given = kwargs.get("input_ids", args[0] if args else None)
-            if given is not None and len(given) > rows and (name in METRICS or given.shape[1] == 1):
-                raise torch.OutOfMemoryError(f"injected: {name} on {len(given)} rows")
+            ids = kwargs.get("input_ids", args[0] if args else None)
+            if ids is not None and len(ids) > rows and (name in METRICS or ids.shape[1] == 1):
+                raise torch.OutOfMemoryError(f"injected: {name} on {len(ids)} rows")
         return call(self, *args, **kwargs)
 
     torch.nn.Module._call_impl = limited
 
 
 if "FAULT" in os.environ:
-    sys.addaudithook(Watch(json.loads(os.environ["FAULT"])))
+    sys.addaudithook(WriteHook(json.loads(os.environ["FAULT"])))

@@ -1,6 +1,6 @@
-"""The short form of the fault injection: a few faults a stage, at seeded places. `tests.distributed.long` has many.
+"""The short version of the fault injection: a few faults for each stage, at times chosen by a seed.
 
-Two cases run at a time, and only those that this session selected.
+`tests.distributed.long` has many more. Two cases run at a time, and only those that pytest has selected.
 """
 
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from tests.distributed.faults import Case, FaultInjector, FaultResult
 from tests.distributed.runs import LAUNCHES
 from tests.distributed.stages import STAGES
-from tests.distributed.strikes import Bench, Case, Row
 
 pytestmark = pytest.mark.slow
 
-KILLED_TWICE = 2  # the first seed with which the run that goes on is killed too
+KILLED_TWICE = 2  # the first seed with which the resumed run is killed too
 CASES = [
     Case("SIGKILL", "both", "cpu2", 0),
     Case("SIGTERM", "both", "cpu2", 0),
@@ -29,14 +29,14 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def rows(
+def results(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[Case, Future[Row]]]:
-    """The rows of the selected cases, to come."""
-    bench = Bench(tmp_path_factory.mktemp("strikes"))
-    chosen = [item.callspec.params["case"] for item in request.session.items if item.path == request.path]
+) -> Iterator[dict[Case, Future[FaultResult]]]:
+    """The results of the selected cases, as futures."""
+    injector = FaultInjector(tmp_path_factory.mktemp("faults"))
+    selected = [item.callspec.params["case"] for item in request.session.items if item.path == request.path]
     with ThreadPoolExecutor(2) as pool:
-        yield {case: pool.submit(bench.strike, case) for case in chosen}
+        yield {case: pool.submit(injector.run_case, case) for case in selected}
         pool.shutdown(cancel_futures=True)
 
 
@@ -46,6 +46,6 @@ def parameters() -> list[object]:
 
 
 @pytest.mark.parametrize("case", parameters())
-def test_what_is_left_is_as_if_nothing_had_happened(case: Case, rows: dict[Case, Future[Row]]) -> None:
-    row = rows[case].result()
-    assert not row.problems, row.json()
+def test_a_resumed_run_equals_an_uninterrupted_one(case: Case, results: dict[Case, Future[FaultResult]]) -> None:
+    result = results[case].result()
+    assert not result.problems, result.json()
