@@ -10,11 +10,11 @@ The package depends on torch and transformers only; what a metric needs beyond t
 on its first use. Metrics load on first use.
 """
 
-from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rewards.errors import MetricInputError
+from rewards.loading import EXPORTS, METRICS, known_name, load
 from rewards.signature import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -37,58 +37,6 @@ if TYPE_CHECKING:
     from rewards.relevance.bartscore import BARTScore
     from rewards.relevance.qascore import QAScore
     from rewards.relevance.qrelscore import QRelScore
-
-METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
-    "qrelscore": "rewards.relevance.qrelscore:QRelScore",
-    "qascore": "rewards.relevance.qascore:QAScore",
-    "bartscore": "rewards.relevance.bartscore:BARTScore",
-    **{f"bleu{order}": ("rewards.overlap.bleu:Bleu", {"order": order}) for order in range(1, 5)},
-    **{
-        f"coco_bleu{order}": ("rewards.overlap.bleu:Bleu", {"order": order, "variant": "coco"})
-        for order in range(1, 5)
-    },
-    "rouge_l": "rewards.overlap.rouge:RougeL",
-    "rougeL": "rewards.overlap.rouge:RougeL",
-    "coco_rouge_l": ("rewards.overlap.rouge:RougeL", {"variant": "coco"}),
-    "meteor": "rewards.overlap.meteor:Meteor",
-    "gleu": "rewards.overlap.gleu:Gleu",
-    "chrf": "rewards.overlap.chrf:Chrf",
-    "answerability": "rewards.overlap.answerability:Answerability",
-    **{
-        f"q_bleu{order}": ("rewards.overlap.answerability:QMetric", {"ngram": f"bleu{order}"}) for order in range(1, 5)
-    },
-    **{name: ("rewards.overlap.answerability:QMetric", {"ngram": "rouge_l"}) for name in ("q_rouge_l", "q_rouge")},
-    "q_meteor": ("rewards.overlap.answerability:QMetric", {"ngram": "meteor"}),
-    "bertscore": "rewards.embedding.bertscore:BERTScore",
-    "moverscore": "rewards.embedding.moverscore:MoverScore",
-    **{
-        f"{metric}_kpqa": ("rewards.embedding.kpqa:KPQA", {"metric": metric})
-        for metric in ("bleu1", "rouge_l", "bertscore")
-    },
-    "bleurt": "rewards.learned.bleurt:BLEURT",
-    "comet": "rewards.learned.comet:COMET",
-    "rquge": "rewards.learned.rquge:RQUGE",
-    "ctc": "rewards.learned.ctc:CTC",
-}
-"""Short name of every metric, with its module and class, and the options that the name implies."""
-
-
-def _entry(entry: str | tuple[str, Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
-    """Return ``module:Class`` and the options of an entry of the table."""
-    return (entry, {}) if isinstance(entry, str) else entry
-
-
-_COMBINED = {"weighted": "rewards.combine:Weighted", "product": "rewards.combine:Product"}
-
-_EXPORTS = {
-    **{target.split(":")[1]: target for target, _ in map(_entry, [*METRICS.values(), *_COMBINED.values()])},
-    "Metric": "rewards.base:Metric",
-    "MetricResult": "rewards.base:MetricResult",
-    **{
-        name: f"rewards.question_sets:{name}"
-        for name in ("Multi", "match_sets", "self_bleu", "cardinality_difference")
-    },
-}
 
 __all__ = [
     "BLEURT",
@@ -126,51 +74,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public class or function on its first use."""
-    if name not in _EXPORTS:
+    if name not in EXPORTS:
         raise AttributeError(f"module 'rewards' has no attribute {name!r}")
-    module, attribute = _EXPORTS[name].split(":")
+    module, attribute = EXPORTS[name].split(":")
     return getattr(import_module(module), attribute)
-
-
-def known_name(name: str, /) -> str:
-    """Return the short name for another spelling of it, or the name itself where it is no spelling of one.
-
-    Neither case nor ``-`` and ``_`` matter: "Q-BLEU1" is ``q_bleu1``, "ROUGE-L" is ``rouge_l``.
-    """
-    known = [*METRICS, *_COMBINED]
-    return name if name in known else next((other for other in known if _folded(other) == _folded(name)), name)
-
-
-def _folded(name: str) -> str:
-    return name.casefold().replace("-", "").replace("_", "")
-
-
-def load(name: str, /, **options: Any) -> Any:
-    """Build a metric from its short name or a dotted path, as the configurations do.
-
-    Args:
-        name: ``"qrelscore"``, in any spelling that `known_name` knows, or the path of any class or function that
-            returns a reward: ``"my_package.MyReward"``; ``"weighted"`` and ``"product"`` combine several.
-        options: passed on to it; they override those that a short name implies (``"bleu4"`` is ``order=4``).
-
-    Raises:
-        MetricInputError: there is no metric of that name, or the path cannot be imported.
-    """
-    known = {**METRICS, **_COMBINED}
-    implied: Mapping[str, Any] = {}
-    if (short := known_name(name)) in known:
-        path, implied = _entry(known[short])
-        module, attribute = path.split(":")
-    elif name.startswith("rewards.") and (attribute := name.rpartition(".")[2]) in _EXPORTS:
-        module, attribute = _EXPORTS[attribute].split(":")  # also its path in earlier versions
-    else:
-        module, _, attribute = name.rpartition(".")
-    if not module:
-        raise MetricInputError(
-            f"unknown metric {name!r}; known are {', '.join(METRICS)}, or give a dotted path like my_package.MyReward"
-        )
-    try:
-        target = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise MetricInputError(f"cannot load the metric {name!r}: {error}") from error
-    return target(**{**implied, **options})

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from rewards import load
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
+from rewards.loading import load
 
 _COLUMNS = ("contexts", "answers", "references")
 _UNBOUNDED = (-math.inf, math.inf)

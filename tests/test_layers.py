@@ -116,11 +116,15 @@ def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def resolves(dotted: str) -> bool:
-    """Whether `package.module.name…` names a module, or something at the top level of one."""
+    """Whether `package.module.name…` names a module, or something at the top level of one.
+
+    A metric may be named by its path in earlier versions, as for `rewards.load`.
+    """
     parts = dotted.split(".")
     module = next((".".join(parts[:at]) for at in range(len(parts), 0, -1) if ".".join(parts[:at]) in SOURCE), "")
     left = parts[len(module.split(".")) :]
-    return bool(module) and (not left or left[0] in names_of(module))
+    earlier = parts[0] == "rewards" and parts[-1] in names_of("rewards")
+    return earlier or (bool(module) and (not left or left[0] in names_of(module)))
 
 
 def test_every_file_of_rl_qg_is_in_a_room() -> None:

@@ -3,22 +3,21 @@ how much likelier each context token became after the question.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from rewards.base import MetricResult
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel, causal_logprobs
+from rewards.relevance.baselines import Baselines
 from rewards.relevance.explanation_page import page
 from rewards.relevance.global_relevance import WHOLE, Comparison, GlobalRelevance
 from rewards.relevance.local_relevance import LocalChoices, LocalRelevance, optimal_transport
-
-if TYPE_CHECKING:
-    from rewards.relevance.qrelscore import QRelScore
 
 LAST, CUT_OFF = "last token", "cut off"
 """Reasons why a token is not compared."""
@@ -134,8 +133,23 @@ class Explanation:
         return page(self.to_dict())
 
 
+class Explained(Protocol):
+    """What `explain` reads of a QRelScore."""
+
+    references: bool
+    encoder: FrozenModel
+    local: LocalRelevance
+    globally: GlobalRelevance
+    baselines: Baselines | None
+
+    @property
+    def signature(self) -> str: ...  # noqa: D102
+    def choices(self) -> Mapping[str, object]: ...  # noqa: D102
+    def score(self, questions: Sequence[str], contexts: Sequence[str]) -> MetricResult: ...  # noqa: D102
+
+
 @torch.inference_mode()
-def explain(metric: "QRelScore", question: str, context: str) -> Explanation:
+def explain(metric: Explained, question: str, context: str) -> Explanation:
     """Score one question and explain the score.
 
     Args:
@@ -344,7 +358,7 @@ def _located(model: FrozenModel, ids: list[int], text: str) -> list[Located]:
 
 
 def _notes(
-    metric: "QRelScore", context: Sequence[EncoderToken], gains: Sequence[Gain], confidences: Sequence[Confidence]
+    metric: Explained, context: Sequence[EncoderToken], gains: Sequence[Gain], confidences: Sequence[Confidence]
 ) -> Iterator[str]:
     """Yield what a reader needs to know to understand the numbers."""
     local, choices = metric.local.choices, metric.globally.choices
