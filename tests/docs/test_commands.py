@@ -1,4 +1,4 @@
-"""Every command of the README and of the tutorial runs. The words are those of the pages; what is replaced to make a
+"""Every command of the README and of the tutorial runs; those of all other pages have existing keys. The words are those of the pages; what is replaced to make a
 run cheap, or to do without the Hub, is in the tables below.
 """
 
@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from rl_qg.commands.catalogue import COMMANDS
 from rl_qg.commands.cli import run_command
+from rl_qg.commands.compose import compose
 from rl_qg.data.examples import write_squad
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
-from tests.docs.markdown import ROOT, Block, blocks, commands
+from tests.docs.markdown import PAGES, ROOT, Block, blocks, commands, indented_commands
 
 README, TUTORIAL = ROOT / "README.md", ROOT / "docs" / "tutorial.md"
 
@@ -93,6 +95,29 @@ def check_installation(words: list[str]) -> None:
     assert words[:2] == ["pip", "install"], f"say here how to run {words}"
     for word in words[2:]:
         assert word.startswith("-") or (ROOT / word).exists(), f"{word}: no such file"
+
+
+DOCUMENTED = [
+    (page.relative_to(ROOT).as_posix(), line)
+    for page in PAGES
+    for line in dict.fromkeys(
+        [*(line for block in blocks(page) for line in commands(block.code)), *indented_commands(page)]
+    )
+    if re.match(r"(rl-qg|accelerate launch \S+ \S+ rl_qg/)", line)
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "line"), DOCUMENTED)
+def test_documented_commands_and_keys_exist(page: str, line: str) -> None:
+    """What a page leaves open is filled in: `…` stands for more keys, and values in capitals for the reader's own."""
+    words = [word for word in shlex.split(line) if not word.startswith(("…", "--"))]
+    start = next(number for number, word in enumerate(words) if word == "rl-qg" or word.startswith("rl_qg/"))
+    name = words[start + 1] if words[start] == "rl-qg" else Path(words[start]).stem
+    arguments = words[start + 2 :] if words[start] == "rl-qg" else words[start + 1 :]
+    assert name in COMMANDS
+    if name not in RAW:
+        compose(name, arguments)
 
 
 def test_the_workflow_and_ci_run_the_readme_s_test_command() -> None:
