@@ -82,8 +82,8 @@ def tables(record: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
             "seeds": len(row["seeds"]),
             "set": name,
             **{
-                f"{score}{end}": found[field]
-                for score, found in scores.items()
+                f"{score}{end}": interval[field]
+                for score, interval in scores.items()
                 for end, field in (("", "mean"), ("_low", "low"), ("_high", "high"))
             },
         }
@@ -159,7 +159,7 @@ def score_table(record: Mapping[str, Any]) -> list[dict[str, str]]:
                 "filter": row["filter"],
                 "amount": f"{row['amount']:g} ×",
                 "added": f"{min(row['got']):,}" + (f" of {row['asked']:,} *" if row["short"] else ""),
-                **{SCORES[score]: _mean_text(found) for score, found in scores.items()},
+                **{SCORES[score]: _mean_text(interval) for score, interval in scores.items()},
                 "seeds": str(len(row["seeds"])),
             }
         )

@@ -134,10 +134,10 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value]
-        for place, key in enumerate(keys):
-            if key in keys[:place]:
+        for index, key in enumerate(keys):
+            if key in keys[:index]:
                 raise yaml.MarkedYAMLError(
-                    problem=f"{key} is given twice", problem_mark=node.value[place][0].start_mark
+                    problem=f"{key} is given twice", problem_mark=node.value[index][0].start_mark
                 )
         self.flatten_mapping(node)
         return {str(key.value): self.construct_object(value, deep=deep) for key, value in node.value}

@@ -88,8 +88,13 @@ def evaluation(folder: Path) -> None:
 
     gold = {"reward": {"mean": 0.9, "low": 0.8, "high": 1.0, "n": 8}, "copy_rate": 0.25}
     models = {"ce": model(0.3), "scst": model(0.6), "gold": gold}
-    found = {"examples": 8, "reward_signature": "qrelscore|all", "held_out_signature": "bartscore|f", "models": models}
-    (folder / "evaluation.json").write_text(json.dumps(found))
+    result = {
+        "examples": 8,
+        "reward_signature": "qrelscore|all",
+        "held_out_signature": "bartscore|f",
+        "models": models,
+    }
+    (folder / "evaluation.json").write_text(json.dumps(result))
 
 
 def card(folder: Path, name: str = "scst") -> str:
@@ -100,14 +105,14 @@ def card(folder: Path, name: str = "scst") -> str:
 def test_the_front_matter_is_what_the_hub_reads(tmp_path: Path) -> None:
     evaluation(run(tmp_path / "run"))
     loaded = ModelCard(card(tmp_path / "run"))
-    found = loaded.data.to_dict()
-    assert (found["base_model"], found["datasets"]) == ("facebook/bart-base", ["rajpurkar/squad"])
-    assert (found["license"], found["license_name"], found["library_name"]) == (
+    front_matter = loaded.data.to_dict()
+    assert (front_matter["base_model"], front_matter["datasets"]) == ("facebook/bart-base", ["rajpurkar/squad"])
+    assert (front_matter["license"], front_matter["license_name"], front_matter["library_name"]) == (
         "other", "of-base-model-and-data", "transformers",
     )  # fmt: skip
     results = {result.metric_name: result.metric_value for result in loaded.data.eval_results or []}
     assert results == {"BLEU-4": 0.3125, "ROUGE-L": 0.44, "qrelscore": 0.6}
-    assert "reinforcement-learning" in found["tags"]
+    assert "reinforcement-learning" in front_matter["tags"]
     assert "reinforcement-learning" not in ModelCard(card(tmp_path / "run", "ce")).data.to_dict()["tags"]
 
 
