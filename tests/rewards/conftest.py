@@ -1,4 +1,4 @@
-"""Tiny models with random weights, saved as folders, and the golden numbers where they are at hand."""
+"""Tiny models with random weights, saved as folders, and the golden numbers where they are available."""
 
 import json
 from pathlib import Path
@@ -70,7 +70,7 @@ def rows() -> dict[str, list]:
 
 @pytest.fixture(scope="session")
 def golden() -> list[dict]:
-    """Cases with numbers of the published implementations; see the README beside them."""
+    """Cases with numbers of the published implementations; see the README next to them."""
     path = GOLDEN / "fixtures" / "qg_cases.jsonl"
     if not path.is_file():
         pytest.skip("the golden numbers (../shared/golden) are not here")

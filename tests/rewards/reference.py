@@ -101,7 +101,7 @@ def local_relevance(folder, question, context, *, variant, aggregation="max", la
 
 @torch.no_grad()
 def causal(model, ids, start):
-    """log p of ids[start:] given what stands before each."""
+    """log p of ids[start:] given the tokens before it."""
     logprobs = model(torch.tensor([ids])).logits[0].log_softmax(-1)
     return [logprobs[at - 1, ids[at]].item() for at in range(start, len(ids))]
 

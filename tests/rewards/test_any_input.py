@@ -1,4 +1,4 @@
-"""What every metric does with inputs that nobody meant: a finite score, or one line that names the place."""
+"""What every metric does with unusual input: a finite score, or one line that names the position."""
 
 import math
 
@@ -55,7 +55,7 @@ ROWS = st.lists(st.tuples(TEXT, TEXT, st.text(min_size=1, max_size=12)), min_siz
 @settings(max_examples=15, deadline=None)
 @given(rows=ROWS, order=st.randoms(use_true_random=False))
 def test_any_text_any_order_any_repetition(metrics, kind, rows, order):
-    """Finite for every text; the same alone, doubled, in another order, and beside longer rows (padding)."""
+    """Finite for every text; the same alone, doubled, in another order, and next to longer rows (padding)."""
     metric = metrics[kind]
     together = score(metric, rows)
     check(metric, together, rows)

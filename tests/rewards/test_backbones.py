@@ -1,4 +1,4 @@
-"""Models of other families than the papers': every one that fits scores as the slow reference does."""
+"""Models of other families than those of the papers: every usable one scores as the slow reference does."""
 
 import pytest
 from transformers import AlbertForMaskedLM, DistilBertForMaskedLM, Gemma2ForCausalLM, LlamaForCausalLM
@@ -45,7 +45,7 @@ def test_encoders(backbones, folders, rows, encoder, variant):
 @pytest.mark.parametrize("variant", ["official", "paper"])
 @pytest.mark.parametrize("decoder", ["llama", "gemma2"])
 def test_causal_models(backbones, folders, rows, decoder, variant):
-    """Gemma 2 caps its logits behind the head, so the head alone would not do."""
+    """Gemma 2 caps its logits after the head, so the head alone is not enough."""
     folder = backbones[decoder]
     metric = QRelScore(folders["bert"], folder, variant)
     assert metric.decoder._head == (None if decoder == "gemma2" else "lm_head")

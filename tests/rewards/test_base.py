@@ -1,4 +1,4 @@
-"""What every metric shares, checked on a metric simple enough to work out by hand."""
+"""What all metrics have in common, checked on a metric simple enough to compute by hand."""
 
 import inspect
 from functools import partial
@@ -35,7 +35,7 @@ def test_scores_and_parts_come_back_in_order():
     assert result.parts == {"question": [2.0, 1.0, 2.0], "letters": [["a", "b"], ["c"], ["a", "b"]]}
 
 
-def test_equal_rows_are_computed_once_and_keep_their_place():
+def test_equal_rows_are_computed_once_and_returned_in_order():
     metric = Lengths()
     result = metric.score(["qq", "p", "qq", "p"], ["c"] * 4, answers=["a", "b", "a", "bb"], references=[["r"]] * 4)
     assert result.scores == [3.0, 2.0, 3.0, 3.0]
@@ -75,13 +75,13 @@ def test_nothing_to_score():
         ({"contexts": ["c", "\ud800"], "answers": ["a", "a"]}, r"contexts\[1\] is not valid Unicode"),
     ],
 )
-def test_bad_input_is_one_line_that_names_the_place(arguments, message):
+def test_bad_input_is_one_line_that_names_the_position(arguments, message):
     with pytest.raises(MetricInputError, match=message) as caught:
         Lengths().score(["q", "q"], **arguments)
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_not_needed_may_hold_anything():
+def test_columns_that_are_not_needed_may_hold_anything():
     class NoAnswers(Lengths):
         needs = frozenset({"contexts"})
 
@@ -121,5 +121,5 @@ def test_trl_finds_the_name_and_a_plain_function():
     assert Lengths.__name__ == "Lengths"
 
 
-def test_signature_keeps_its_separator():
+def test_separators_inside_a_signature_are_replaced():
     assert Lengths().signature.startswith("lengths|unit:a_b|version:")

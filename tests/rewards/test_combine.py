@@ -43,7 +43,7 @@ class Table(Metric):
 
 
 class Foreign:
-    """A reward of somebody else's: it says nothing of itself, and scores None where it does not apply."""
+    """A third party's reward: no attributes, and None as the score where it does not apply."""
 
     def score(self, questions, contexts, *, answers, references):
         self.given = (list(questions), contexts, answers, references)
@@ -104,7 +104,7 @@ def test_the_real_metrics_as_parts(folders, rows):
         metric.score(rows["questions"], rows["contexts"])
 
 
-def test_a_part_is_asked_for_each_distinct_row_of_what_it_reads():
+def test_a_part_scores_each_distinct_row_of_its_columns():
     relevance, answer = Table(), Table(needs=["answers"])
     metric = Weighted({"relevance": relevance, "answer": answer})
     result = metric.score(["1", "2", "1"], ["c", "c", "c"], answers=["a", "b", "b"], references=[["r"]] * 3)
@@ -115,7 +115,7 @@ def test_a_part_is_asked_for_each_distinct_row_of_what_it_reads():
     assert (inputs.questions, inputs.answers, inputs.contexts) == (["1", "2", "1"], ["a", "b", "b"], [""] * 3)
 
 
-def test_a_part_of_weight_0_is_shown_and_does_not_count():
+def test_a_part_of_weight_0_is_shown_and_has_no_effect():
     for kind in (Weighted, Product):
         metric = kind({"counts": table(), "watched": table(column=1, weight=0)})
         result = metric.score(["2;-inf", "3;nan"], ["c", "c"])
@@ -123,7 +123,7 @@ def test_a_part_of_weight_0_is_shown_and_does_not_count():
         assert result.parts["watched"][0] == -math.inf and math.isnan(result.parts["watched"][1])
 
 
-def test_a_reward_of_somebody_elses_is_a_part():
+def test_a_third_party_reward_can_be_a_part():
     foreign = Foreign()
     metric = Weighted({"theirs": foreign, "length": {"metric": Table(), "clip": [0, 1]}})
     assert metric.needs == {"contexts", "answers", "references"}
@@ -150,7 +150,7 @@ def test_combined_rewards_nest():
     assert metric.score([], []) == MetricResult([], {name: [] for name in result.parts})
 
 
-def test_the_signature_tells_every_choice_apart():
+def test_the_signature_distinguishes_every_choice():
     metric = Weighted({"a": table(), "b": table(weight=0.3, clip=[None, 2], scale=0.05, column=1)})
     assert metric.signature == (
         f"weighted|a:weight=1.0,clip=none,scale=1.0,metric=table[column:0,version:{VERSION}]"
@@ -172,7 +172,7 @@ def test_the_signature_tells_every_choice_apart():
     assert Weighted({"a": table(weight=1)}).signature == Weighted({"a": table(weight=1.0)}).signature
 
 
-def test_it_moves_with_its_parts_and_is_pickled_whole():
+def test_it_moves_with_its_parts_and_can_be_pickled():
     parts = Table(), Table(column=1)
     metric = Weighted(
         {"a": parts[0], "b": {"metric": parts[1], "weight": -1}, "c": {"metric": Foreign(), "weight": 0}}
@@ -237,7 +237,7 @@ def by_hand(kind, parts, raws):
 
 
 def grid(parts):
-    """Raw scores within the bounds: both ends, and what lies between."""
+    """Raw scores within the bounds: both ends, and values between."""
     columns = [[value for value in SOME if low <= value <= high] for low, high in (part["bounds"] for part in parts)]
     rows = [()]
     for column in columns:
@@ -310,7 +310,7 @@ def test_a_wrong_part_is_one_line_that_names_it(kind, parts, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_metric_that_is_better_when_lower_counts_downwards():
+def test_a_metric_that_is_better_when_lower_has_a_negative_weight():
     assert scores_of(Weighted({"a": table(higher_is_better=False, weight=-2)}), (3,)) == [-6.0]
 
 

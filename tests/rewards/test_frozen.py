@@ -23,7 +23,7 @@ def test_a_frozen_model_does_not_train(folders):
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 
 
-def test_a_model_that_is_there_already_is_not_packed_again(folders):
+def test_a_model_on_its_device_is_not_packed_again(folders):
     model = frozen(folders["gpt2"])
     before = [id(module) for module in model.model.modules()]
     model.to("cpu")
@@ -39,14 +39,14 @@ def test_the_plain_model_has_one_matrix_for_embeddings_and_head_again(folders):
 
 
 def test_models_load_on_the_device_that_is_named_outside(folders, monkeypatch):
-    asked = []
-    monkeypatch.setattr(FrozenModel, "_put", lambda self, device: asked.append(device))
+    recorded = []
+    monkeypatch.setattr(FrozenModel, "_put", lambda self, device: recorded.append(device))
     with loading_on("meta"):
         FrozenModel(folders["gpt2"], "causal", device=None, dtype="float32")
         FrozenModel(folders["gpt2"], "causal", device="cpu", dtype="float32")
     FrozenModel(folders["gpt2"], "causal", device=None, dtype="float32")
-    assert asked[:2] == [torch.device("meta"), "cpu"]
-    assert asked[2] != torch.device("meta")
+    assert recorded[:2] == [torch.device("meta"), "cpu"]
+    assert recorded[2] != torch.device("meta")
 
 
 def test_longest_sequence(folders):
@@ -55,7 +55,7 @@ def test_longest_sequence(folders):
     assert limits == {"encoder": 40, "causal": 48, "masked": 56, "seq2seq": 40}
 
 
-def test_identity_follows_the_contents_not_the_place(folders, tmp_path):
+def test_identity_depends_on_the_contents_not_on_the_path(folders, tmp_path):
     copy = Path(shutil.copytree(folders["gpt2"], tmp_path / "gpt2"))
     assert frozen(str(copy)).identity == frozen(folders["gpt2"]).identity
     config = copy / "config.json"
@@ -65,14 +65,14 @@ def test_identity_follows_the_contents_not_the_place(folders, tmp_path):
 
 def test_a_repeated_text_is_tokenised_once(folders, monkeypatch):
     model = frozen(folders["gpt2"])
-    asked, real = [], model.tokenizer
-    model.tokenizer = lambda texts, **options: asked.extend(texts) or real(texts, **options)
+    recorded, real = [], model.tokenizer
+    model.tokenizer = lambda texts, **options: recorded.extend(texts) or real(texts, **options)
     first, other, again = model.ids(["the town", "a mill", "the town"])
-    assert asked == ["the town", "a mill"]
+    assert recorded == ["the town", "a mill"]
     assert first == again != other
 
 
-def test_batches_hold_similar_lengths_and_every_row_once():
+def test_batches_contain_similar_lengths_and_every_row_once():
     lengths = [3, 9, 1, 9, 4]
     batches = list(batches_by_length(lengths, 2, 1000))
     assert [[lengths[at] for at in batch] for batch in batches] == [[9, 9], [4, 3], [1]]

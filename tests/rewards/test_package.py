@@ -1,4 +1,4 @@
-"""The package's front door: exports, `load`, what it imports, and the configurations that build its metrics."""
+"""The public interface of the package: exports, `load`, its imports, and the configurations of its metrics."""
 
 import ast
 import re
@@ -30,7 +30,9 @@ def test_scores_of_sets_are_exported():
         assert name in rewards.__all__
 
 
-@pytest.mark.parametrize("name", ["qascore", "rewards.QAScore", "rewards.relevance.qascore.QAScore", "rewards.qascore.QAScore"])
+@pytest.mark.parametrize(
+    "name", ["qascore", "rewards.QAScore", "rewards.relevance.qascore.QAScore", "rewards.qascore.QAScore"]
+)
 def test_load_by_name_and_by_path(folders, name):
     metric = load(name, model=folders["roberta"], unit="word")
     assert type(metric) is QAScore
@@ -73,8 +75,8 @@ def test_the_docstring_of_every_metric_names_its_source(name):
     entry = rewards.METRICS[name]
     module, kind = (entry if isinstance(entry, str) else entry[0]).split(":")
     home = import_module(module)
-    said = f"{home.__doc__}\n{vars(home)[kind].__doc__}"
-    assert re.search(r"^\s*Source: .{20,}\b(19|20)\d\d\b", said, re.MULTILINE | re.DOTALL)
+    documentation = f"{home.__doc__}\n{vars(home)[kind].__doc__}"
+    assert re.search(r"^\s*Source: .{20,}\b(19|20)\d\d\b", documentation, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize(
@@ -95,19 +97,19 @@ WITH_BATCHES = ["QRelScore", "QAScore", "BARTScore", "BERTScore", "MoverScore", 
 
 @pytest.mark.parametrize("name", WITH_BATCHES)
 @pytest.mark.parametrize("size", [0, 2.5, "x"])
-def test_a_batch_size_that_is_none_is_refused_before_a_model_is_loaded(name, size):
+def test_an_invalid_batch_size_raises_before_a_model_is_loaded(name, size):
     options = {"model": "/no/model"} if name == "KPQA" else {}
     with pytest.raises(MetricInputError, match=r"batch_size .* is out of range; give a whole number from 1"):
         getattr(rewards, name)(**options, batch_size=size)
 
 
-def test_every_metric_with_batches_is_among_these():
+def test_every_metric_with_batches_is_in_this_list():
     public = {name: getattr(rewards, name) for name in rewards.__all__}
     metrics = {name: kind for name, kind in public.items() if isinstance(kind, type) and issubclass(kind, Metric)}
     assert {name for name in metrics if "batch_size" in signature(metrics[name]).parameters} == set(WITH_BATCHES)
 
 
-def test_sources_import_nothing_of_the_trainer():
+def test_the_sources_do_not_import_the_trainer():
     # what else a metric needs, `rewards.optional_imports.library` imports when it is used
     allowed = {"rewards", "torch", "transformers", "numpy", "sacrebleu", *sys.stdlib_module_names}
     for path in (ROOT / "rewards").rglob("*.py"):

@@ -1,4 +1,4 @@
-"""Linear layers in oneDNN's layout: the same numbers, and a way back."""
+"""Linear layers in oneDNN's layout: the same numbers, and back to plain layers."""
 
 import copy
 import pickle

@@ -80,7 +80,7 @@ def test_published_numbers(cases):
 
 
 def test_published_assignments_of_given_scores(cases):
-    """METEOR and q-BLEU1 of the pairs are given: what is checked here is the assignment."""
+    """METEOR and q-BLEU1 of the pairs are given: the assignment is checked."""
     for case in cases:
         texts, golds = case["predictions"], case["references"]
         pairs = list(itertools.product(texts, golds))
@@ -108,8 +108,8 @@ def best_by_trying(metric, predictions, references):
     if len(predictions) > len(references):
         table = [list(column) for column in zip(*table, strict=True)]
     columns = range(len(table[0]))
-    return max(sum(row[at] for row, at in zip(table, places, strict=True))
-               for places in itertools.permutations(columns, len(table)))  # fmt: skip
+    return max(sum(row[at] for row, at in zip(table, chosen, strict=True))
+               for chosen in itertools.permutations(columns, len(table)))  # fmt: skip
 
 
 @settings(max_examples=25, deadline=None)
@@ -130,17 +130,17 @@ def test_the_assignment_is_the_best_and_order_does_not_matter(predictions, refer
 
 
 def test_empty_sets_and_perfect_ones():
-    asked = ["Who founded Arlen?", "When did the mill burn?"]
-    scores = match_sets(load("rouge_l"), [[], asked, [], asked], [asked, [], [], asked[::-1]])
+    questions = ["Who founded Arlen?", "When did the mill burn?"]
+    scores = match_sets(load("rouge_l"), [[], questions, [], questions], [questions, [], [], questions[::-1]])
     for values in (scores.precision, scores.recall, scores.f1, scores.averaged):
         assert values == [0.0, 0.0, 1.0, 1.0]
     assert scores.mean() == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "averaged": 0.5}
     assert match_sets(load("rouge_l"), [], []).mean()["f1"] == 0.0
     assert self_bleu([[], ["Who?"]]) == [0.0, 0.0]
-    assert cardinality_difference([[], asked], [asked, []]) == [2, -2]
+    assert cardinality_difference([[], questions], [questions, []]) == [2, -2]
 
 
-def test_one_good_question_again_and_again_covers_nothing():
+def test_repetitions_of_one_good_question_do_not_raise_recall():
     """By hand: one distinct question that equals one of four references."""
     gold = ["Who founded Arlen?", "When did it burn?", "Why was it sold?", "Where is the mill?"]
     again = ["Who founded Arlen?", "who founded Arlen", "Who founded Arlen ?"]
@@ -150,7 +150,7 @@ def test_one_good_question_again_and_again_covers_nothing():
     assert cardinality_difference([again], [gold]) == [3]
 
 
-def test_a_document_is_scored_alone_whatever_stands_beside_it():
+def test_scores_of_a_document_do_not_depend_on_other_documents():
     sets = [["Who?", "When did it burn?"], ["Why was it sold?"], []]
     gold = [["Who was it?"], ["When did it burn?", "Why?"], ["What?"]]
     together = match_sets(load("chrf"), sets, gold)
@@ -219,7 +219,7 @@ class Distance(Looked):
     higher_is_better = False
 
 
-def test_a_metric_without_a_floor_is_refused_unless_its_scores_are_clipped():
+def test_a_metric_without_a_lower_bound_raises_unless_clipped():
     with pytest.raises(MetricInputError, match=r"looked may score below 0, .* or clip=True to count"):
         Multi(Unbounded({}))
     assert Multi(Unbounded({}), clip=True).clip
@@ -227,14 +227,14 @@ def test_a_metric_without_a_floor_is_refused_unless_its_scores_are_clipped():
 
 @pytest.mark.parametrize("kind", [LogLikelihood, Distance])
 @pytest.mark.parametrize("clip", [False, True])
-def test_a_metric_of_which_clipping_leaves_nothing_is_refused(kind, clip):
+def test_a_metric_that_clipping_makes_0_raises(kind, clip):
     with pytest.raises(MetricInputError, match="better when lower or never above 0") as caught:
         Multi(kind({}), clip=clip)
     assert "clip" not in str(caught.value)
 
 
 def test_clipped_scores_by_hand():
-    """0.5 for "a" with "x"; "b" suits nobody: its pair counts 0, not -2, and so does its share of `averaged`."""
+    """0.5 for "a" with "x"; "b" matches no reference: its pair counts 0, not -2, in `averaged` too."""
     table = {("a", "x"): 0.5, ("a", "y"): -1.0, ("b", "x"): 0.25, ("b", "y"): -2.0}
     scores = Multi(Unbounded(table), clip=True).score([["a", "b"]], [["x", "y"]])
     assert (scores.precision, scores.recall, scores.f1) == ([0.25], [0.25], [0.25])
@@ -242,11 +242,11 @@ def test_clipped_scores_by_hand():
     assert scores.averaged == [pytest.approx((0.5 + 0.25) / 2)]
 
 
-def test_of_ours_moverscore_can_be_clipped_and_bartscore_cannot(folders):
+def test_moverscore_can_be_clipped_and_bartscore_cannot(folders):
     pytest.importorskip("ot")
     metric = load("moverscore", model=folders["bert"])
-    asked = ["Who built the mill on the Esk?", "When did it burn?"]
-    assert Multi(metric, clip=True).score([asked], [asked[::-1]]).f1 == [pytest.approx(1.0, abs=1e-5)]
+    questions = ["Who built the mill on the Esk?", "When did it burn?"]
+    assert Multi(metric, clip=True).score([questions], [questions[::-1]]).f1 == [pytest.approx(1.0, abs=1e-5)]
     with pytest.raises(MetricInputError, match="bartscore is better when lower or never above 0"):
         Multi(load("bartscore", model=folders["bart"], direction="precision"), clip=True)
 
@@ -261,7 +261,7 @@ def test_signature():
     )
 
 
-def test_signatures_of_the_other_two():
+def test_signatures_of_self_bleu_and_cardinality():
     assert self_bleu_signature() == f"self_bleu|same:ptb|metric:{load('coco_bleu2').signature}"
     assert self_bleu_signature(4, tokenize="words") == (
         f"self_bleu|same:words|metric:{load('coco_bleu4', tokenize='words').signature}"

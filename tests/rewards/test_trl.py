@@ -1,4 +1,4 @@
-"""The metrics as reward functions of TRL's trainers, run for real."""
+"""The metrics as reward functions of TRL's trainers, which are run."""
 
 import math
 import pickle
@@ -29,7 +29,7 @@ def metrics(folders):
 
 
 @pytest.mark.parametrize("algorithm", ["GRPO", "RLOO"])
-def test_a_trainer_takes_the_metrics_as_they_are(folders, metrics, tmp_path, algorithm):
+def test_a_trainer_uses_the_metrics_as_reward_functions(folders, metrics, tmp_path, algorithm):
     tokenizer = AutoTokenizer.from_pretrained(folders["gpt2"])
     tokenizer.pad_token = tokenizer.eos_token
     calls = []

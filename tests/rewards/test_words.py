@@ -1,4 +1,4 @@
-"""The tokenisers of the overlap metrics: each against its source, and scripts that a rule for English would ruin."""
+"""The tokenisers of the overlap metrics: each against its source, and scripts that English rules do not split."""
 
 import ast
 import gc
@@ -71,8 +71,8 @@ def test_marks_of_other_scripts_are_dropped_like_western_ones(text, words):
 
 
 @pytest.mark.parametrize("name", ["13a+char", "zh", "ptb"])
-def test_long_texts_are_not_remembered(name):
-    """Neither here nor by sacrebleu: of three texts of 8,000 characters less is left than one of them."""
+def test_long_texts_are_not_cached(name):
+    """Not by sacrebleu either: after three texts of 8,000 characters less memory is used than by one of them."""
     cut = tokenizer(name)
     cut("Who built it ?")
     tracemalloc.start()
@@ -106,13 +106,13 @@ def test_any_text_becomes_words_without_spaces(text):
         assert all(word and not any(map(str.isspace, word)) for word in tokenizer(name)(text))
 
 
-def test_rouge_scores_words_are_the_packages():
+def test_words_of_rouge_score_are_those_of_the_package():
     tokenize = pytest.importorskip("rouge_score.tokenize").tokenize
     for text, _ in [*PTB, *UNSPACED]:
         assert list(tokenizer("rouge_score")(text)) == tokenize(text, None)
 
 
-def test_what_is_missing_is_said():
+def test_missing_tokenisers_and_libraries_are_named():
     with pytest.raises(MetricInputError, match=r"tokenize=moses: no such tokeniser; known are ptb, words"):
         tokenizer("moses")
     with pytest.raises(MetricInputError, match=r"meteor needs the package no_such: pip install nltk"):

@@ -22,7 +22,7 @@ TEXTS = ["Who founded the town of Arlen?", "Who built the first mill?", "When wa
 
 @pytest.fixture(scope="module")
 def albert(tmp_path_factory) -> str:
-    """An encoder whose layers are one and the same: none can be left out."""
+    """An encoder with one layer that is used several times: no layer can be removed."""
     pieces = word_piece()
     model = tiny(AlbertForMaskedLM, len(pieces), embedding_size=8, layers=3, positions=40, spread=0.4)
     return save(tmp_path_factory.mktemp("albert") / "albert", pieces, model)
@@ -67,7 +67,7 @@ def test_slow_reference(folders, albert, rows, kind, layer):
 
 @pytest.fixture(scope="module")
 def marked(folders, tmp_path_factory) -> str:
-    """The same BERT with a tokenizer that adds the marks and knows its length, as the package needs it."""
+    """The same BERT with a tokenizer that adds special tokens and has a maximum length, as the package needs it."""
     tokenizer = AutoTokenizer.from_pretrained(folders["bert"], model_max_length=40)
     tokenizer.backend_tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     return save(tmp_path_factory.mktemp("marked") / "bert", tokenizer, AutoModel.from_pretrained(folders["bert"]))
@@ -95,7 +95,7 @@ def test_the_package_gives_the_same(marked, rows, idf, layer):
         assert got.parts[part] == pytest.approx(values.tolist(), abs=1e-5)
 
 
-def test_idf_worked_by_hand_and_from_a_file(folders, tmp_path):
+def test_idf_computed_by_hand_and_from_a_file(folders, tmp_path):
     texts = ["the town", "the mill", "the river"]
     tokenizer = AutoTokenizer.from_pretrained(folders["bert"])
     documents = [{*tokenizer(text)["input_ids"], 2, 3} for text in texts]
@@ -145,7 +145,7 @@ def metric(folders):
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.text(max_size=40), st.text(max_size=40)), min_size=1, max_size=6), st.randoms())
-def test_any_text_any_order_any_company(metric, pairs, order):
+def test_any_text_in_any_order_with_any_other_rows(metric, pairs, order):
     """Bounded, 0 for empty texts, 1 for equal ones, and precision is the other side's recall."""
     questions, references = (list(side) for side in zip(*pairs, strict=True))
     there = metric.score(questions, references=[[text] for text in references])
@@ -161,7 +161,7 @@ def test_any_text_any_order_any_company(metric, pairs, order):
     assert again.scores == pytest.approx([there.scores[at] for at in shuffled], abs=1e-5)
 
 
-def test_matching_worked_by_hand_beside_a_longer_pair():
+def test_matching_computed_by_hand_next_to_a_longer_pair():
     """Every cosine of the short pair is below 0: padding, whose cosine is 0, must not be a match."""
 
     def text(*vectors):
@@ -225,7 +225,7 @@ def test_the_published_layer_is_taken_by_name(folders, tmp_path):
     assert (token_embeddings_layers["roberta-large"], token_embeddings_layers["bert-base-uncased"]) == (17, 9)
 
 
-def test_load_and_what_is_refused(folders, tmp_path):
+def test_load_and_invalid_options(folders, tmp_path):
     assert load("bertscore", model=folders["bert"]).signature.startswith(
         "bertscore|part:f|against:references|layer:2|"
     )

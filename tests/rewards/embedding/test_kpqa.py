@@ -1,4 +1,4 @@
-"""KPQA against the published code's numbers, against hand-worked ones, and as a metric of answers and of questions."""
+"""KPQA against the numbers of the published code and of computations by hand, for answers and for questions."""
 
 import json
 import math
@@ -27,7 +27,7 @@ LABELS = {"id2label": {0: "keyphrase", 1: "other"}, "label2id": {"keyphrase": 0,
 
 @pytest.fixture(scope="module")
 def predictors(tmp_path_factory) -> dict[str, str]:
-    """A BERT (40 positions) and a RoBERTa (no segments) that tag tokens; weights are random but far from even."""
+    """A BERT (40 positions) and a RoBERTa (no segments) that tag tokens; weights are random and far from equal."""
     root = tmp_path_factory.mktemp("predictors")
     pieces, bytes_ = word_piece(), roberta_tokenizer()
     sizes = {"layers": 2, "spread": 0.5, **LABELS}
@@ -44,8 +44,8 @@ def slow_weights(folder: str, condition: str | None, text: str) -> list[float]:
     front = [] if condition is None else [*tokenizer(condition, add_special_tokens=False)["input_ids"], sep]
     arguments = {"input_ids": torch.tensor([[cls, *front, *body, sep]])}
     if model.config.type_vocab_size > 1:
-        behind = [0] * (len(body) + 1) if condition is None else [1] * (len(body) + 1)
-        arguments["token_type_ids"] = torch.tensor([[0 if condition is None else 1, *[0] * len(front), *behind]])
+        after = [0] * (len(body) + 1) if condition is None else [1] * (len(body) + 1)
+        arguments["token_type_ids"] = torch.tensor([[0 if condition is None else 1, *[0] * len(front), *after]])
     with torch.no_grad():
         probabilities = model.eval()(**arguments).logits.softmax(-1)[0, :, 0]
     return probabilities[len(front) + 1 : -1].tolist()
@@ -64,7 +64,7 @@ def cases() -> list[dict]:
 
 @pytest.fixture(scope="module")
 def golden_predictor(cases, tmp_path_factory) -> str:
-    """The golden encoder with a head that is never asked: the cases bring their own weights."""
+    """The golden encoder with a head that is never used: the cases contain the weights."""
     folder = GOLDEN / "models" / "tiny-bert"
     model = AutoModelForTokenClassification.from_pretrained(folder, **LABELS)
     return save(tmp_path_factory.mktemp("golden") / "predictor", AutoTokenizer.from_pretrained(folder), model)
@@ -85,7 +85,7 @@ def test_published_numbers(cases, golden_predictor, metric):
         assert max(value[2] for value in got) == pytest.approx(want["max"], abs=1e-5), case["id"]
 
 
-def test_a_longest_common_subsequence_worked_by_hand():
+def test_a_longest_common_subsequence_computed_by_hand():
     """h = a b c, r = b a c. The table's matches carry r's weights: b c or a c."""
     text, reference = ([1, 2, 3], [0.5, 0.25, 0.25]), ([2, 1, 3], [0.6, 0.1, 0.3])
     precision, recall, f = rouge_l_kpqa(text, reference)
@@ -95,7 +95,7 @@ def test_a_longest_common_subsequence_worked_by_hand():
     assert heavy == pytest.approx((9.0, 1.0, 1.8))  # more than 1, as released
 
 
-def test_bleu1_worked_by_hand():
+def test_bleu1_computed_by_hand():
     """h = a a b, weights .2 .4 .6; r = a b b b: a once at mean .3, b once at .6; 3 tokens against 4."""
     got = bleu1_kpqa(([1, 1, 2], [0.2, 0.4, 0.6]), [1, 2, 2, 2])
     assert got == pytest.approx((0.3 + 0.6) / 1.2 * math.exp(1 - 4 / 3), rel=1e-6)
@@ -126,7 +126,7 @@ def test_equal_weights_give_the_plain_metrics(text, reference, weight):
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
 @pytest.mark.parametrize("condition", ["context", "answer", "none"])
-def test_weights_are_those_of_the_predictor_asked_one_by_one(predictors, kind, condition):
+def test_weights_are_those_of_the_predictor_text_by_text(predictors, kind, condition):
     questions = ["Ida Koll founded the town.", "in 1204", "the river Esk near the mill"]
     contexts = ["Who founded the town?", "When?", "Where did the river flow, and when was it built?"]
     answers = ["Ida", "1204 was it", "the river"]
@@ -166,7 +166,7 @@ def test_bertscore_kpqa_written_out(predictors, kind):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_scores_do_not_depend_on_their_company(predictors, metric, rows):
+def test_scores_do_not_depend_on_other_rows(predictors, metric, rows):
     kpqa = KPQA(predictors["bert"], metric, batch_size=3)
     together = kpqa.score(rows["questions"], rows["contexts"], references=rows["references"])
     assert all(map(math.isfinite, together.scores))
@@ -201,7 +201,7 @@ def test_texts_without_words_and_very_long_ones(predictors, metric):
     assert len(long.parts["weights"][0]) == 40 - 3
 
 
-def test_names_signature_and_what_is_refused(predictors, folders):
+def test_names_signature_and_invalid_options(predictors, folders):
     metric = load("rouge_l_kpqa", model=predictors["bert"], condition="none")
     assert metric.signature.startswith("kpqa|metric:rouge_l|condition:none|model:bert@")
     assert "|encoder:bert@" in load("bertscore_kpqa", model=predictors["bert"]).signature
@@ -220,8 +220,8 @@ def test_names_signature_and_what_is_refused(predictors, folders):
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
-def test_weights_of_any_pair_stand_beside_their_tokens(predictors, kind):
-    """One text at a time through the library's own tokenizer; the metric's own condition has no part in it."""
+def test_weights_of_any_pair_come_with_their_tokens(predictors, kind):
+    """One text at a time through the library's own tokenizer; the condition of the metric has no effect."""
     folder = predictors[kind]
     tokenizer = AutoTokenizer.from_pretrained(folder)
     texts, questions = (
@@ -247,8 +247,8 @@ def test_weights_of_any_pair_stand_beside_their_tokens(predictors, kind):
 
 
 @pytest.mark.parametrize("reads_question", [True, False, None])
-def test_a_predictor_reads_what_it_says_it_was_trained_with(predictors, tmp_path, reads_question):
-    """One that says nothing, as the released one, is taken with a condition and without."""
+def test_a_predictor_must_be_used_as_it_was_trained(predictors, tmp_path, reads_question):
+    """One without the key, as the released one, is accepted with a condition and without."""
     model = AutoModelForTokenClassification.from_pretrained(predictors["bert"])
     if reads_question is not None:
         model.config.reads_question = reads_question
@@ -273,7 +273,7 @@ def test_a_predictor_reads_what_it_says_it_was_trained_with(predictors, tmp_path
             weighing[0].weights(["Ida Koll"], conditions)
 
 
-def test_an_encoder_that_reads_less_than_the_predictor_is_refused(predictors, tmp_path):
+def test_an_encoder_shorter_than_the_predictor_raises(predictors, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(predictors["bert"])
     for size in (39, 40):
         encoder = tiny(BertForTokenClassification, len(tokenizer), positions=size)
@@ -285,7 +285,7 @@ def test_an_encoder_that_reads_less_than_the_predictor_is_refused(predictors, tm
             KPQA(predictors["bert"], encoder=folder)
 
 
-def test_a_predictor_with_other_labels_is_refused_and_released_ones_are_taken(predictors, tmp_path):
+def test_a_predictor_with_other_labels_raises_and_released_labels_are_accepted(predictors, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(predictors["bert"])
     scores = {}
     for name, labels in {

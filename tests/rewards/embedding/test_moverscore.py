@@ -96,7 +96,7 @@ TEXT = st.text(alphabet="the mill.Who?#x ", max_size=30) | st.text(max_size=20)
 
 @settings(max_examples=15)
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=5), st.randoms())
-def test_any_text_is_bounded_symmetric_and_independent_of_its_company(metric, pairs, order):
+def test_scores_are_bounded_symmetric_and_independent_of_other_rows(metric, pairs, order):
     questions, references = (list(side) for side in zip(*pairs, strict=True))
     there = metric.score(questions, references=[[text] for text in references]).scores
     assert all(metric.bounds[0] - 1e-6 <= value <= 1 + 1e-6 for value in there)
@@ -117,8 +117,8 @@ def test_texts_without_words(metric, text):
     assert got[0] == pytest.approx(got[1], abs=1e-5)
 
 
-def test_parts_of_words_are_known_to_other_vocabularies(folders):
-    """A byte-level vocabulary has no ##: the tokenizer says which tokens go on with a word."""
+def test_parts_of_words_are_recognised_in_other_vocabularies(folders):
+    """A byte-level vocabulary has no ##: the tokenizer says which tokens continue a word."""
     metric = MoverScore(folders["roberta"])
     [tokens] = metric._embed.tokens(["Who founded Arlen?"])
     pieces = metric.encoder.tokenizer.convert_ids_to_tokens(tokens.ids)
@@ -129,7 +129,7 @@ def test_parts_of_words_are_known_to_other_vocabularies(folders):
     assert [piece[0] for piece in kept[1:-1]] == ["Ġ"] * 3  # one a word, and no question mark
 
 
-def test_load_and_what_is_refused(folders, monkeypatch):
+def test_load_and_invalid_options(folders, monkeypatch):
     assert load("moverscore", model=folders["bert"], n=2).signature.startswith(
         "moverscore|n:2|variant:official|against:references|layers:1..2|idf:none|"
     )

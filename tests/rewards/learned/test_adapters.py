@@ -1,4 +1,4 @@
-"""Learned metrics: checkpoints of the same interface asked pair by pair, and stand-ins for the packages."""
+"""Learned metrics: checkpoints of the same interface run pair by pair, and stubs of the packages."""
 
 import hashlib
 import re
@@ -73,18 +73,20 @@ def test_rquge_step_by_step(checkpoints, rows):
         text = "".join(sign for sign in text.lower() if sign not in set(string.punctuation))
         return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
-    found = []
+    expected = []
     with torch.no_grad():
         for question, context, answer in zip(rows["questions"], rows["contexts"], rows["answers"], strict=True):
             ids = reads.encode(question + " \\n " + context, return_tensors="pt")
-            said = reads.batch_decode(reader.generate(ids, max_new_tokens=30), skip_special_tokens=True)[0]
-            text = f"{plain(question)} <q> {plain(answer)} <r> {plain(said)} <c> {plain(context)}"
+            given = reads.batch_decode(reader.generate(ids, max_new_tokens=30), skip_special_tokens=True)[0]
+            text = f"{plain(question)} <q> {plain(answer)} <r> {plain(given)} <c> {plain(context)}"
             encoded = marks(text, max_length=298, truncation=True, padding="max_length", return_tensors="pt")
-            found.append((said, float(spans(encoded["input_ids"], attention_mask=encoded["attention_mask"]).logits)))
-    assert len({said for said, _ in found}) > 2  # answers differ, so they matter
+            expected.append(
+                (given, float(spans(encoded["input_ids"], attention_mask=encoded["attention_mask"]).logits))
+            )
+    assert len({given for given, _ in expected}) > 2  # answers differ, so they matter
     metric = RQUGE(checkpoints["t5"], checkpoints["roberta"], batch_size=4)
     got = metric.score(rows["questions"], rows["contexts"], answers=rows["answers"])
-    assert got.scores == pytest.approx([value for _, value in found], abs=1e-5)
+    assert got.scores == pytest.approx([value for _, value in expected], abs=1e-5)
     assert metric.needs == {"contexts", "answers"} and "|span_scorer:roberta@" in metric.signature
 
 
@@ -100,7 +102,7 @@ def test_rquge_step_by_step(checkpoints, rows):
         (lambda paths: CTC(aspect="fluency"), "ctc: aspect 'fluency' does not exist"),
     ],
 )
-def test_what_is_missing_is_one_line(checkpoints, monkeypatch, build, message):
+def test_a_missing_package_or_model_is_one_line(checkpoints, monkeypatch, build, message):
     for module in ("comet", "ctc_score"):
         monkeypatch.setitem(__import__("sys").modules, module, None)
     with pytest.raises(MetricInputError, match=message) as caught:
@@ -108,7 +110,7 @@ def test_what_is_missing_is_one_line(checkpoints, monkeypatch, build, message):
     assert "\n" not in str(caught.value)
 
 
-# --- Stand-ins for packages: they take only the calls that the real ones document ---
+# --- Stubs of packages: they accept only the calls that the real ones document ---
 
 
 def module(name: str, **attributes) -> ModuleType:
@@ -118,10 +120,10 @@ def module(name: str, **attributes) -> ModuleType:
 
 
 def installed(folder: Path, monkeypatch, distribution: str, version: str) -> None:
-    """Put what pip leaves of a distribution on the path; the modules themselves do not say their version."""
-    place = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
-    place.mkdir(parents=True)
-    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+    """Put the metadata that pip writes for a distribution on the path; the modules do not have a version."""
+    metadata = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
     monkeypatch.syspath_prepend(str(folder))
 
 
@@ -156,14 +158,14 @@ def test_a_bleurt_checkpoint_goes_through_its_package(checkpoints, tmp_path, mon
 
 
 @pytest.mark.parametrize("against", ["references", "context"])
-def test_comet_is_given_source_translation_and_reference(tmp_path, monkeypatch, against):
-    asked, checkpoint = [], tmp_path / "model.ckpt"
+def test_comet_receives_source_translation_and_reference(tmp_path, monkeypatch, against):
+    calls, checkpoint = [], tmp_path / "model.ckpt"
     checkpoint.write_bytes(b"weights")
     installed(tmp_path / "site", monkeypatch, "unbabel-comet", "2.2.7")
 
     class Model:
         def predict(self, samples, batch_size, gpus, progress_bar):
-            asked.append((samples, batch_size, gpus, progress_bar))
+            calls.append((samples, batch_size, gpus, progress_bar))
             return SimpleNamespace(scores=[len(" ".join(sample.values())) / 100 for sample in samples])
 
     package = module(
@@ -173,7 +175,7 @@ def test_comet_is_given_source_translation_and_reference(tmp_path, monkeypatch, 
     monkeypatch.setitem(__import__("sys").modules, "comet", package)
     metric = COMET("Unbabel/x", against=against, batch_size=4, device="cpu")
     got = metric.score(["Who?", "When?"], ["a mill", "a town"], references=[["Where?", "What is it?"], ["Why?"]])
-    samples, *rest = asked[0]
+    samples, *rest = calls[0]
     assert rest == [4, 0, False]
     if against == "context":
         assert samples == [{"src": "a mill", "mt": "Who?"}, {"src": "a town", "mt": "When?"}]
@@ -189,7 +191,7 @@ def test_comet_is_given_source_translation_and_reference(tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize("aspect", ["consistency", "relevance"])
-def test_ctc_takes_a_question_for_a_summary(tmp_path, monkeypatch, aspect):
+def test_ctc_treats_a_question_as_a_summary(tmp_path, monkeypatch, aspect):
     installed(tmp_path, monkeypatch, "ctc-score", "0.1.3")
 
     class Scorer:

@@ -1,4 +1,4 @@
-"""Answerability and the Q-metrics against the published numbers, by hand, and their properties."""
+"""Answerability and the Q-metrics against published numbers and numbers computed by hand, and their properties."""
 
 import json
 
@@ -98,7 +98,7 @@ CONTEXT = "In 1931 the mill on the Esk, built by Ida Koll, burned down. It was t
 
 
 def test_against_the_context():
-    """By hand: words of the question that the passage has; "mill", behind "what", belongs to the type."""
+    """By hand: words of the question that the passage has; "mill", after "what", belongs to the type."""
     questions = [
         "What mill did Ida Koll have built by 1931?",
         "Which dam did Tomas Brandt open?",
@@ -116,8 +116,8 @@ def test_against_the_context():
     assert "|matching:share_of_3|against:context|" in metric.signature
 
 
-def test_against_the_context_a_class_without_words_has_the_others_value():
-    """One content word of at least three; a third of it for the entity that is not there."""
+def test_against_the_context_a_class_without_words_gets_the_value_of_the_other():
+    """One content word of at least three; a third of it for the missing entity."""
     found = load("answerability", against="context").score(
         ["Why built?", "Who was Ida Koll?", "Ends in what?"], [CONTEXT] * 3
     )
@@ -127,7 +127,7 @@ def test_against_the_context_a_class_without_words_has_the_others_value():
 
 
 @pytest.mark.parametrize("name", ["answerability", "q_bleu1", "q_bleu4", "q_rouge_l"])
-def test_against_the_context_a_question_beats_what_is_none(name):
+def test_against_the_context_a_question_scores_above_other_texts(name):
     real = ["When did the mill on the Esk burn?", "Who built the oldest mill?", "Was the mill built by Ida Koll?"]
     none = ["", " ", "?", "...", "the", "mill", "Esk", "who", "Who?", "who who who", "mill mill mill", "Esk mill",
             "Who is it?", "谁?", "What mill?", "What mill mill mill?"]  # fmt: skip
@@ -138,14 +138,14 @@ def test_against_the_context_a_question_beats_what_is_none(name):
     assert scores[3:7] == [0.0] * 4
 
 
-def test_against_the_context_a_copied_sentence_is_no_question():
+def test_against_the_context_a_copied_sentence_is_not_a_question():
     copied = CONTEXT.split(". ")[0]
     metric = load("answerability", against="context")
     real, copy, named = metric.score(
         ["Who built the mill on the Esk?", copied, "What " + copied], [CONTEXT] * 3
     ).scores
     assert copy == 0.0 < real
-    assert named == pytest.approx(1.0)  # nothing of this sees it; the docstring says so
+    assert named == pytest.approx(1.0)  # the metric cannot detect it; the docstring says so
 
 
 NAMES = ["answerability", "q_bleu1", "q_bleu4", "q_rouge_l"]
@@ -154,7 +154,7 @@ EMPTY = ["", " \n", "?", "...", "¿?", "— !"]
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("options", [{}, {"matching": "set"}, {"tokenize": "none"}, {"weights": "readme"}])
-def test_an_empty_question_scores_nothing_whatever_the_reference(name, options):
+def test_an_empty_question_scores_0_with_any_reference(name, options):
     """Classes that neither question has agree otherwise: 0.64 against "built"."""
     metric = load(name, **options)
     references = ["Who founded Arlen?", "built", "", "?"]
@@ -163,10 +163,10 @@ def test_an_empty_question_scores_nothing_whatever_the_reference(name, options):
     assert found.scores == [0.0] * len(rows)
     assert all(value == 0 for values in found.parts.values() for value in values)
     one = metric.score(["Why?", ""], references=[["Why?"], ["Why?"]]).scores
-    assert one[0] > 0.3 and one[1] == 0.0  # beside others, too
+    assert one[0] > 0.3 and one[1] == 0.0  # also next to other rows
 
 
-def test_a_word_in_another_script_is_no_empty_question():
+def test_a_word_in_another_script_is_not_an_empty_question():
     for text in ("谁", "¿Quién?", "कौन", "7", "٣"):
         assert load("answerability").score([text], references=[[text]]).scores[0] > 0.5
 
@@ -194,7 +194,7 @@ def test_questions_in_another_language_are_reported_once(caplog, name):
 @pytest.mark.parametrize(
     "texts", [ENGLISH, FRENCH[:15] + ENGLISH[:15], FRENCH[:19], FRENCH[:19] * 3, ["?" * at for at in range(40)]]
 )
-def test_english_half_of_it_few_and_empty_questions_are_not_reported(caplog, texts):
+def test_mostly_english_few_and_empty_questions_are_not_reported(caplog, texts):
     load("answerability").score(texts, references=[[text, str(at)] for at, text in enumerate(texts)])
     assert not warnings(caplog)
 
@@ -227,7 +227,7 @@ def test_the_variant_for_sets_compares_whole_questions_in_lower_case(ngram):
 
 
 def test_a_sign_between_spaces_is_a_content_word_as_in_the_released_code():
-    """Its PTB words are none: nothing in common where there is no other content word."""
+    """It has no PTB words: nothing in common where there is no other content word."""
     metric, texts = load("answerability"), ["Who is it ?", "Who is it?", "Who wrote it ?"]
     found = metric.score(texts, references=[[text] for text in texts])
     assert found.scores == pytest.approx([0.64, 1.0, 1.0], abs=1e-8)

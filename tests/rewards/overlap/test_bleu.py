@@ -1,4 +1,4 @@
-"""BLEU, ROUGE-L, GLEU and chrF against the libraries whose numbers they are, a slow count, and their properties."""
+"""BLEU, ROUGE-L, GLEU and chrF against the libraries they reproduce, a slow count, and their properties."""
 
 import math
 from collections import Counter
@@ -44,7 +44,7 @@ def corpus(metric):
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 @pytest.mark.parametrize("tokenize", ["13a", "zh", "none"])
-def test_bleu_is_sacrebleus(order, tokenize):
+def test_bleu_equals_sacrebleu(order, tokenize):
     from sacrebleu.metrics import BLEU
 
     metric = load(f"bleu{order}", tokenize=tokenize)
@@ -66,7 +66,7 @@ def test_corpus_bleu_leaves_no_order_out():
 
 
 @pytest.mark.parametrize("order", [1, 4])
-def test_bleu_is_nltks(order):
+def test_bleu_equals_nltk(order):
     from nltk.translate.bleu_score import SmoothingFunction, corpus_bleu, sentence_bleu
 
     metric = Bleu(order, "nltk")
@@ -92,14 +92,14 @@ def slow_coco_bleu(candidate, references, order):
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_bleu_is_the_captioning_scripts(order):
+def test_bleu_equals_the_captioning_scripts(order):
     from rewards.words import ptb
 
     want = [slow_coco_bleu(ptb(text), [ptb(gold) for gold in group], order) for text, group in ROWS]
     assert scores(load(f"coco_bleu{order}")) == pytest.approx(want, rel=1e-12, abs=1e-15)
 
 
-def test_chrf_is_sacrebleus():
+def test_chrf_equals_sacrebleu():
     from sacrebleu.metrics import CHRF
 
     for options, theirs in (({}, {}), ({"char_order": 3, "beta": 1.0, "lowercase": True}, {"beta": 1})):
@@ -113,7 +113,7 @@ def test_chrf_is_sacrebleus():
         assert float(metric.corpus(metric.statistics(texts, gold).sum(0))) == pytest.approx(whole, abs=1e-12)
 
 
-def test_gleu_is_nltks():
+def test_gleu_equals_nltk():
     from nltk.translate.gleu_score import corpus_gleu, sentence_gleu
 
     metric = Gleu(tokenize="none")
@@ -124,7 +124,7 @@ def test_gleu_is_nltks():
 
 
 @pytest.mark.parametrize("stem", [False, True])
-def test_rouge_l_is_rouge_scores(stem):
+def test_rouge_l_equals_rouge_score(stem):
     rouge_scorer = pytest.importorskip("rouge_score.rouge_scorer")
     theirs = rouge_scorer.RougeScorer(["rougeL"], use_stemmer=stem)
     want = [theirs.score_multi(group, text)["rougeL"] for text, group in ROWS]
@@ -158,8 +158,8 @@ def test_longest_common_subsequence(first, second):
 
 
 @pytest.mark.parametrize("sizes", [(600, 8), (600, 500), (8, 600)])
-def test_longest_common_subsequence_of_long_texts_keeps_nothing(sizes):
-    """Tables of more than 256 words are not remembered, on whichever side the long text stands."""
+def test_tables_of_long_texts_are_not_cached(sizes):
+    """Tables of more than 256 words are not cached, whichever side the long text is on."""
     draw = np.random.default_rng(0)
     first, second = (tuple(draw.integers(0, 9, size).tolist()) for size in sizes)
     kept = counts._positions.cache_info().currsize
@@ -177,7 +177,7 @@ WORDS = st.lists(st.sampled_from("abc"), max_size=8).map(tuple)
     characters=st.booleans(),
 )
 def test_counts_of_a_block_are_those_of_each_row_alone(rows, largest, characters):
-    """Whether n-grams keep their numbers or are dealt new ones, for words and for characters."""
+    """Whether n-grams keep their numbers or are renumbered, for words and for characters."""
     if characters:
         rows = [("".join(text), ["".join(gold) for gold in group]) for text, group in rows]
     with pytest.MonkeyPatch.context() as patch:
@@ -196,7 +196,7 @@ NAMES = ["bleu1", "bleu4", "coco_bleu1", "coco_bleu4", "rouge_l", "coco_rouge_l"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_scores_are_fractions_and_a_copy_has_the_best(name):
+def test_scores_are_fractions_and_a_copy_has_the_best_one(name):
     metric = load(name)
     found = scores(metric)
     assert all(0 <= score <= 1 for score in found)
@@ -219,7 +219,7 @@ def test_symmetry(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_without_spaces_is_not_one_word(name):
-    """Half of a Chinese question in common is neither nothing nor everything, whatever the metric's own tokeniser."""
+    """Half of a Chinese question in common scores neither 0 nor 1, with every metric's default tokeniser."""
     result = load(name).score(["谁在北京写了《灰色海岸》这本书？"], references=[["谁在上海写了《灰色海岸》这本书？"]])
     assert 0.3 < result.scores[0] < 0.99
 
@@ -234,7 +234,7 @@ def test_statistics_add_up_in_blocks(monkeypatch):
     assert metric.statistics([], []).shape == (0, whole.shape[1])
 
 
-def test_signatures_name_what_moves_a_number():
+def test_signatures_name_everything_that_changes_a_score():
     assert (
         load("bleu4").signature == "bleu|order:4|variant:sacrebleu|smooth:exp|tokenize:13a+char|case:mixed|"
         f"sacrebleu:{version('sacrebleu')}|version:0.1.0"
@@ -256,7 +256,7 @@ def test_the_signature_says_the_case_in_which_words_are_compared():
     assert "|case:lower|" in load("coco_bleu4").signature
 
 
-def test_signatures_name_the_library_that_cuts_or_stems():
+def test_signatures_name_the_library_that_splits_or_stems():
     cuts, stems = f"|sacrebleu:{version('sacrebleu')}|", f"|nltk:{version('nltk')}|"
     for metric in (Bleu(), Bleu(tokenize="intl"), Gleu(), RougeL(tokenize="13a"), QMetric("bleu1", tokenize="13a")):
         assert metric.signature.count(cuts) == 1 and stems not in metric.signature

@@ -1,4 +1,4 @@
-"""METEOR against nltk's own function, with and without a dictionary of synonyms, and by hand."""
+"""METEOR against nltk's function, with and without a dictionary of synonyms, and computed by hand."""
 
 import itertools
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ PAIRS = list(itertools.product(QUESTIONS, QUESTIONS))
 
 
 class Dictionary:
-    """Stands in for WordNet: the same calls, four words."""
+    """A stub of WordNet: the same calls, four words."""
 
     MEANINGS = (("physician", "doctor", "medical_man"), ("auto", "car"))
 
@@ -52,7 +52,7 @@ def dictionary(monkeypatch):
 
 
 @pytest.mark.parametrize("parameters", [{}, {"alpha": 0.5, "beta": 1.0, "gamma": 0.25}])
-def test_it_is_nltks(dictionary, parameters):
+def test_scores_are_those_of_nltk(dictionary, parameters):
     from nltk.translate.meteor_score import meteor_score
 
     metric = load("meteor", **parameters)
@@ -61,7 +61,7 @@ def test_it_is_nltks(dictionary, parameters):
     assert got == want
 
 
-def test_stages_by_hand(dictionary):
+def test_stages_computed_by_hand(dictionary):
     """Of five words each, two pairs are synonyms (none stemmed), in two runs: P = R = 2/5, half of gamma's penalty."""
     question, gold = ["the big physician saw auto"], [["one doctor had his car"]]
     with_synonyms, without = load("meteor"), load("meteor", synonyms="none")
@@ -71,7 +71,7 @@ def test_stages_by_hand(dictionary):
     assert without.score(["mills"], references=[["mill"]]).scores == [0.5]
 
 
-def test_the_signature_says_which_stages_there_were(dictionary):
+def test_the_signature_lists_the_stages(dictionary):
     assert "|stages:exact+stem+wordnet-toy|alpha:0.9|beta:3.0|gamma:0.5|" in load("meteor").signature
     assert "|stages:exact+stem|" in load("meteor", synonyms="none").signature
     assert "|stages:exact|" in load("meteor", synonyms="none", stem=False).signature
@@ -91,7 +91,7 @@ def test_a_missing_or_broken_wordnet(monkeypatch, dictionary):
         load("meteor")
 
 
-def test_fractions_and_more_references_never_hurt():
+def test_scores_are_fractions_and_more_references_never_lower_them():
     metric = load("meteor", synonyms="none")
     alone = metric.score([one for one, _ in PAIRS], references=[[other] for _, other in PAIRS]).scores
     both = metric.score([one for one, _ in PAIRS], references=[[other, QUESTIONS[0]] for _, other in PAIRS]).scores

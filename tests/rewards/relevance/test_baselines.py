@@ -1,4 +1,4 @@
-"""Baselines: which pairs they are estimated on, what they do to a score, and what is refused."""
+"""Baselines: which pairs they are estimated on, how they change a score, and invalid input."""
 
 import json
 import math
@@ -20,7 +20,7 @@ QUESTIONS[3], QUESTIONS[4], CONTEXTS[6] = QUESTIONS[2], "?!", CONTEXTS[5]  # twi
 
 
 class Recording:
-    """Scores pairs by their lengths and remembers them."""
+    """Scores pairs by their lengths and records them."""
 
     signature = "recording|references:no|version:1"
 
@@ -52,15 +52,15 @@ def bleu1(question, context):
 
 
 @pytest.mark.parametrize(
-    ("question", "context", "share"),
+    ("question", "context", "fraction"),
     [("Who wrote it?", "Ida wrote.", 1 / 3), ("the the mill", "The mill", 2 / 3), ("Who?", "", 0), ("?!", "a", 0)],
 )
-def test_overlap_counts_each_word_as_often_as_the_context_holds_it(question, context, share):
-    assert overlap(question, context) == pytest.approx(share)
+def test_overlap_counts_each_word_as_often_as_the_context_contains_it(question, context, fraction):
+    assert overlap(question, context) == pytest.approx(fraction)
 
 
 @pytest.mark.parametrize("wanted", [1, 50, 300])
-def test_pairs_are_different_unrelated_and_none_of_the_data(wanted):
+def test_pairs_are_distinct_unrelated_and_not_from_the_data(wanted):
     metric = Recording()
     found = estimate_baselines(metric, QUESTIONS, CONTEXTS, pairs=wanted, seed=3)
     assert len(metric.pairs) == wanted == len(set(metric.pairs))
@@ -73,9 +73,9 @@ def test_pairs_are_different_unrelated_and_none_of_the_data(wanted):
 
 
 def test_every_unrelated_pair_can_be_drawn_and_no_more():
-    asked = [question for question in dict.fromkeys(QUESTIONS) if question != "?!"]
+    questions = [question for question in dict.fromkeys(QUESTIONS) if question != "?!"]
     own = set(zip(QUESTIONS, CONTEXTS, strict=True))
-    others = [(q, c) for q in asked for c in set(CONTEXTS) if (q, c) not in own]
+    others = [(q, c) for q in questions for c in set(CONTEXTS) if (q, c) not in own]
     unrelated = {pair for pair in others if bleu1(*pair) <= MAX_OVERLAP}
     metric = Recording()
     estimate_baselines(metric, QUESTIONS, CONTEXTS, pairs=len(unrelated))
@@ -95,8 +95,8 @@ def test_the_draw_depends_on_the_seed_alone():
     assert drawn(0)[0] != drawn(1)[0]
 
 
-def test_many_contexts_are_drawn_evenly():
-    """More pairs than are looked at, so that they are drawn one by one: none twice, and no corner left out."""
+def test_many_contexts_are_drawn_with_equal_probability():
+    """More pairs than are tried, so that they are drawn one by one: none twice, and every region is drawn from."""
     contexts = [f"c{at}" for at in range(300)]
     metric = Recording()
     estimate_baselines(metric, [f"q{at}" for at in range(300)], contexts, pairs=400)
@@ -107,14 +107,14 @@ def test_many_contexts_are_drawn_evenly():
 
 def test_the_estimate_is_the_mean_over_the_pairs_with_its_standard_error():
     metric = Recording()
-    told = []
-    found = estimate_baselines(metric, QUESTIONS, CONTEXTS, pairs=300, progress=told.append)
+    reported = []
+    found = estimate_baselines(metric, QUESTIONS, CONTEXTS, pairs=300, progress=reported.append)
     for part, values in metric.values.items():
         mean = sum(values) / 300
         assert found[part] == pytest.approx(mean)
         error = math.sqrt(sum((value - mean) ** 2 for value in values) / 299 / 300)
         assert found["standard_error"][part] == pytest.approx(error)
-    assert sum(told) == 300 and len(told) > 1
+    assert sum(reported) == 300 and len(reported) > 1
     assert found["signature"] == metric.signature
     assert (found["pairs"], found["seed"], found["max_overlap"]) == (300, 0, 0.05)
 
@@ -129,13 +129,13 @@ def test_the_estimate_is_the_mean_over_the_pairs_with_its_standard_error():
         (["Who?", "When?"], ["One."], 1, "2 questions but 1 contexts"),
     ],
 )
-def test_too_little_to_draw_from_is_one_clear_line(questions, contexts, pairs, message):
+def test_too_few_pairs_is_one_clear_line(questions, contexts, pairs, message):
     with pytest.raises(MetricInputError, match=message) as error:
         estimate_baselines(Recording(), questions, contexts, pairs=pairs)
     assert "\n" not in str(error.value)
 
 
-def test_a_metric_with_baselines_or_references_is_refused(folders):
+def test_a_metric_with_baselines_or_references_raises(folders):
     for options in ({"baselines": {"lrm": 0.1}}, {"references": True}):
         metric = QRelScore(folders["bert"], folders["gpt2"], **options)
         with pytest.raises(MetricInputError, match="baselines=None and references=False"):
@@ -221,7 +221,7 @@ def test_the_released_baselines_belong_to_the_released_formula(folders):
         ),
     ],
 )
-def test_what_is_no_baseline_is_one_clear_line(given, message):
+def test_invalid_baselines_are_one_clear_line(given, message):
     with pytest.raises(MetricInputError, match=message) as error:
         read_baselines(given, "qrelscore|version:1", official=True)
     assert "\n" not in str(error.value)
@@ -236,7 +236,7 @@ def test_what_is_no_baseline_is_one_clear_line(given, message):
         ('{"lrm": 0.1, "signature": "s"}', "grg=None is neither"),
     ],
 )
-def test_a_file_that_holds_no_baselines_is_one_clear_line(tmp_path, content, message):
+def test_a_file_without_baselines_is_one_clear_line(tmp_path, content, message):
     path = tmp_path / "b.json"
     path.write_text(content)
     with pytest.raises(MetricInputError, match=message) as error:

@@ -1,4 +1,4 @@
-"""Explanations: their numbers make up the score, agree with a slow reference, and the page shows them safely."""
+"""Explanations: their numbers add up to the score, agree with a slow reference, and the page shows them safely."""
 
 import json
 import math
@@ -65,7 +65,7 @@ def recomputed(explanation, chosen):
 
 @pytest.mark.parametrize("switches", SWITCHES, ids=str)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_numbers_make_up_the_score(folders, rows, variant, switches):
+def test_the_numbers_add_up_to_the_score(folders, rows, variant, switches):
     metric = QRelScore(folders["bert"], folders["gpt2"], variant, **switches)
     for question, context in zip(rows["questions"], rows["contexts"], strict=True):
         want = metric.score([question], [context])
@@ -137,7 +137,7 @@ def test_log_probabilities_agree_with_a_slow_reference(folders, scope):
         assert len(both) == len(gains) == len(spaced)
 
 
-def test_the_gain_is_the_difference_of_what_the_confidence_is_made_of(folders):
+def test_the_gain_is_the_difference_in_the_unit_of_the_confidence(folders):
     found = QRelScore(folders["bert"], folders["gpt2"], "paper").explain("Who built it?", "Arlen lies on the Esk.")
     assert [gain.gain for gain in found.gains] == pytest.approx([gain.prompt - gain.base for gain in found.gains])
     (conf,) = found.confidences
@@ -149,11 +149,11 @@ def test_the_first_word_has_no_counterpart_and_every_other_token_has_one(officia
     first = [tokens(official.decoder.tokenizer, text) for text in ("town", " town")]
     assert first[0] != first[1]
     gains = official.explain(question, context).gains
-    asked = [gain for gain in gains if gain.part == "question"]
+    question_gains = [gain for gain in gains if gain.part == "question"]
     alone = [gain for gain in gains if gain.part == "context" and gain.gain is None]
     both = [gain for gain in gains if gain.gain is not None]
-    assert "".join(gain.text for gain in asked).replace(" ", "") == question.replace(" ", "")
-    assert all(gain.base is None and question[gain.start : gain.end] == gain.text for gain in asked)
+    assert "".join(gain.text for gain in question_gains).replace(" ", "") == question.replace(" ", "")
+    assert all(gain.base is None and question[gain.start : gain.end] == gain.text for gain in question_gains)
     for side in ("base", "prompt"):
         assert "".join(gain.text for gain in alone if getattr(gain, side) is not None) == "town"
     assert "".join(gain.text for gain in both).replace(" ", "") == "oftheEsk."
@@ -178,17 +178,17 @@ CONTEXTS = [
 
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize("encoder", ["bert", "roberta"])
-def test_tokens_stand_where_they_say(folders, encoder, context):
+def test_tokens_are_at_their_positions(folders, encoder, context):
     question = "Who <b> built it?"
     found = QRelScore(folders[encoder], folders["gpt2"]).explain(question, context)
-    for text, places in {question: found.question_tokens, context: found.context_tokens}.items():
-        assert [text[token.start : token.end] for token in places] == [token.text for token in places]
-        covered = {at for token in places for at in range(token.start, token.end)}
+    for text, located in {question: found.question_tokens, context: found.context_tokens}.items():
+        assert [text[token.start : token.end] for token in located] == [token.text for token in located]
+        covered = {at for token in located for at in range(token.start, token.end)}
         assert all(letter.isspace() or at in covered or not letter.isprintable() for at, letter in enumerate(text))
-        assert [token.start for token in places] == sorted(token.start for token in places)
+        assert [token.start for token in located] == sorted(token.start for token in located)
 
 
-def test_what_is_cut_or_left_out_is_marked(folders, rows):
+def test_tokens_that_are_cut_or_left_out_are_marked(folders, rows):
     question, context = rows["questions"][0], rows["contexts"][2]
     for long_context in ("truncate", "chunk"):
         metric = QRelScore(folders["bert"], folders["gpt2"], long_context=long_context)
@@ -217,7 +217,7 @@ def test_explaining_does_not_count_as_scoring(folders, rows):
     assert metric.truncated == 1
 
 
-def test_baselines_and_powers_are_told(folders):
+def test_baselines_and_powers_are_noted(folders):
     given = "Who built the mill?", "Arlen lies on the Esk."
     plain = QRelScore(folders["bert"], folders["gpt2"], clip_gain=False).explain(*given)
     baselines = {"lrm": [-1.0, 0.5], "grg": [-2.0, 2.0]}
@@ -252,7 +252,7 @@ def test_references_are_not_explained(folders):
 
 
 class Page(HTMLParser):
-    """What a page holds: balanced tags, the text of the two coloured contexts, and attributes."""
+    """Contents of a page: balanced tags, the text of the two coloured contexts, and attributes."""
 
     VOID = frozenset({"meta", "br"})
 
@@ -291,10 +291,10 @@ def test_the_page_shows_the_texts_unchanged_and_nothing_else_can_run(folders, op
     page = Page(html)
     texts = [text for kind, text in page.paragraphs if kind in ("source", "text")]
     assert texts == [context] * 3
-    assert page.count("script") == 2  # ours
+    assert page.count("script") == 2  # that of the template
     assert "steal()" in html and "<script>steal" not in html and "<script>alert" not in html
     markup = re.sub(r"<(script|style).*?</\1>", "", html, flags=re.DOTALL)
-    assert not re.findall(r"<(?!/?[a-z]+[1-6]?[\s>]|!doctype)|&(?!#?\w+;)", markup)  # every < and & is ours
+    assert not re.findall(r"<(?!/?[a-z]+[1-6]?[\s>]|!doctype)|&(?!#?\w+;)", markup)  # every < and & is of the template
     assert not {"src", "href", "onclick", "onload"} & {name for _, attributes in page.seen for name in attributes}
     assert "default-src 'none'" in html and "http://" not in html and "https://" not in html
     compared = sum(token.left_out is None for token in found.question_tokens)
@@ -312,7 +312,7 @@ def test_the_page_shows_the_numbers(folders):
         assert f">{shown.replace('-', '−')}<" in page
 
 
-def test_the_json_form_is_whole(metric, rows):
+def test_the_json_form_is_complete(metric, rows):
     found = metric.explain(rows["questions"][0], rows["contexts"][1])
     again = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert again == found.to_dict()
@@ -320,7 +320,7 @@ def test_the_json_form_is_whole(metric, rows):
     assert again["layers"][0]["matches"][0].keys() == vars(found.layers[0].matches[0]).keys()
 
 
-def test_tokenizers_that_tell_no_places(official, monkeypatch):
+def test_tokenizers_without_positions(official, monkeypatch):
     given = "Who built it?", "town of the Esk."
     want = official.explain(*given)
     for model in (official.encoder, official.decoder):
@@ -333,7 +333,7 @@ def test_tokenizers_that_tell_no_places(official, monkeypatch):
     Page(found.to_html())
 
 
-def test_a_question_that_leaves_the_decoder_no_room(folders):
+def test_a_question_that_fills_the_decoder(folders):
     long = "who founded the town of arlen and its mill " * 3
     metric = QRelScore(folders["roberta"], folders["gpt2"])
     question = metric.decoder.tokenizer.decode(metric.decoder.ids([long])[0][:47])

@@ -59,11 +59,11 @@ def test_order_batch_size_and_padding_change_nothing(metric, folders, rows):
     assert score(alone, rows).scores == pytest.approx(together, rel=1e-5)
 
 
-@pytest.mark.parametrize("place", [0, 5, 11])
-def test_a_window_around_the_answer(folders, place):
-    """Wherever the answer stands, the window holds it, is full, and scores as the slow reference does."""
+@pytest.mark.parametrize("position", [0, 5, 11])
+def test_a_window_around_the_answer(folders, position):
+    """For any position of the answer the window contains it, is full, and scores as the slow reference does."""
     words = ["the mill was built"] * 12
-    words[place] = "by Ida Koll in 1204"
+    words[position] = "by Ida Koll in 1204"
     context, question = " ".join(words), "Who built it?"
     metric = QAScore(folders["roberta"], truncation="answer")
     got = metric.score([question], [context], answers=["Ida Koll"])
@@ -77,7 +77,7 @@ def test_a_window_around_the_answer(folders, place):
     assert "Ida Koll" in metric.model.tokenizer.decode(kept)
 
 
-def test_without_the_answer_in_it_the_context_loses_its_beginning(folders, caplog):
+def test_without_the_answer_in_it_the_beginning_of_the_context_is_cut(folders, caplog):
     context = "the mill was built " * 12
     plain, window = (QAScore(folders["roberta"], truncation=kind) for kind in ("beginning", "answer"))
     want = plain.score(["Who?"], [context], answers=["Brandt"]).scores
@@ -120,7 +120,7 @@ def test_signature_names_every_choice(folders):
     assert chosen[0].signature.startswith("qascore|variant:paper|unit:token|model:roberta@")
 
 
-def test_a_bert_fills_in_answers_too(folders, rows):
+def test_a_bert_predicts_answers_too(folders, rows):
     assert max(score(QAScore(folders["bert"]), rows).scores) < 0
 
 

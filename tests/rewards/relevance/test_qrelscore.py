@@ -145,7 +145,7 @@ def test_unclipped_gain_and_layers_of_the_released_code(golden, golden_models):
         {"last_tokens": "skip"},
     ],
 )
-def test_each_local_switch_by_itself(folders, rows, metric, switches):
+def test_each_local_option_alone(folders, rows, metric, switches):
     chosen = QRelScore(folders["bert"], folders["gpt2"], metric.variant, **switches)
     got = chosen.local.scores(rows["questions"], rows["contexts"])
     want = [
@@ -165,7 +165,7 @@ def test_each_local_switch_by_itself(folders, rows, metric, switches):
         {"gain": "absolute", "clip_gain": False},
     ],
 )
-def test_each_global_switch_by_itself(folders, rows, metric, switches):
+def test_each_global_option_alone(folders, rows, metric, switches):
     chosen = QRelScore(folders["bert"], folders["gpt2"], metric.variant, **switches)
     got = chosen.globally.scores(rows["questions"], rows["contexts"])
     want = [
@@ -189,7 +189,7 @@ def test_power_mean_lies_between_the_smallest_and_the_largest_layer(folders, row
     assert [local(power) for power in (-3, -1, 0, 2, 5)] == sorted(local(power) for power in (-3, -1, 0, 2, 5))
 
 
-def test_references_join_by_the_harmonic_mean_of_context_and_best_reference(folders, rows):
+def test_references_enter_by_the_harmonic_mean_of_context_and_best_reference(folders, rows):
     plain = QRelScore(folders["bert"], folders["gpt2"])
     metric = QRelScore(folders["bert"], folders["gpt2"], references=True)
     got = metric.score(rows["questions"], rows["contexts"], references=rows["references"])
@@ -256,7 +256,7 @@ def test_base_confidence_is_computed_once_per_context(folders, decoded):
     assert again.parts["grg"] == pytest.approx(first.parts["grg"], abs=1e-6)
 
 
-def test_least_recently_used_base_confidence_is_forgotten(folders, monkeypatch, decoded):
+def test_the_least_recently_used_base_confidence_is_dropped(folders, monkeypatch, decoded):
     monkeypatch.setattr(rewards.relevance.global_relevance, "CACHED_CONTEXTS", 2)
     metric = QRelScore(folders["bert"], folders["gpt2"])
     for context in ("Arlen", "the mill", "Arlen", "the Esk", "Arlen", "the mill"):
