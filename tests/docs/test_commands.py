@@ -1,5 +1,7 @@
-"""Every command of the README and of the tutorial runs; those of all other pages have existing keys. The words are those of the pages; what is replaced to make a
-run cheap, or to do without the Hub, is in the tables below.
+"""Every command of the README and of the tutorial runs; those of all other pages have existing keys.
+
+The words are those of the pages. What is replaced to make a run cheap, or to do without the Hub, is in the tables
+below.
 """
 
 import os
