@@ -95,7 +95,7 @@ COMMANDS = {
         "evaluation_commands",
     ),
     "evaluate": Command(
-        "evaluate generated questions with several metrics: means and corpus scores with intervals, by type and length",
+        "evaluate questions with several metrics: means and corpus scores with intervals, by type and length",
         "rl-qg evaluate predictions=questions.jsonl references=train.json metrics=[bleu4,qrelscore] output=DIR",
         ("evaluate", "reward_models", "miniature"),
         "evaluation_commands",
