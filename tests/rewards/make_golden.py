@@ -37,16 +37,16 @@ def harmonic(lrm: float, grg: float, variant: str) -> float:
 def expected(case: dict[str, str]) -> dict[str, object]:
     folder = {name: str(PRETRAINED / name) for name in ("bert", "gpt2", "roberta", "bart")}
     question, context, answer = case["question"], case["context"], case["answer"]
-    found: dict[str, object] = {}
+    result: dict[str, object] = {}
     for variant in ("official", "paper"):
         lrm = local_relevance(folder["bert"], question, context, variant=variant)
         grg = global_relevance(folder["gpt2"], question, context, variant=variant)
-        found[f"qrelscore_{variant}"] = {"lrm": lrm, "grg": grg, "score": harmonic(lrm, grg, variant)}
+        result[f"qrelscore_{variant}"] = {"lrm": lrm, "grg": grg, "score": harmonic(lrm, grg, variant)}
     for variant, unit in (("paper", "token"), ("paper", "word"), ("official", "token")):
         options = {"variant": variant, "unit": unit}
-        found[f"qascore_{variant}_{unit}"] = answer_logprobs(folder["roberta"], question, context, answer, **options)
-    found["bartscore"] = translation_score(folder["bart"], context, question)
-    return found
+        result[f"qascore_{variant}_{unit}"] = answer_logprobs(folder["roberta"], question, context, answer, **options)
+    result["bartscore"] = translation_score(folder["bart"], context, question)
+    return result
 
 
 if __name__ == "__main__":

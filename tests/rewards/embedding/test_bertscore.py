@@ -59,9 +59,9 @@ def test_slow_reference(folders, albert, rows, kind, layer):
     assert metric._embed._is_last == (layer > 0 and (kind != "albert" or layer == 3))
     got = metric.score(rows["questions"], references=rows["references"])
     for row, question in enumerate(rows["questions"][:3]):
-        found = [slow(folder, layer, question, reference) for reference in rows["references"][row]]
+        result = [slow(folder, layer, question, reference) for reference in rows["references"][row]]
         for part in PARTS:
-            assert got.parts[part][row] == pytest.approx(max(value[part] for value in found), abs=1e-5)
+            assert got.parts[part][row] == pytest.approx(max(value[part] for value in result), abs=1e-5)
     assert got.scores == got.parts["f"]
 
 

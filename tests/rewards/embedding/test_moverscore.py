@@ -20,9 +20,9 @@ def transport(one: np.ndarray, other: np.ndarray, cost: np.ndarray) -> float:
     """The cheapest transport as a linear program: a variable for each pair, sums of rows and columns given."""
     rows, columns = cost.shape
     sums = [np.kron(np.eye(rows), np.ones(columns)), np.kron(np.ones(rows), np.eye(columns))]
-    found = linprog(cost.ravel(), A_eq=np.vstack(sums), b_eq=np.concatenate([one, other]), method="highs")
-    assert found.success
-    return float(found.fun)
+    result = linprog(cost.ravel(), A_eq=np.vstack(sums), b_eq=np.concatenate([one, other]), method="highs")
+    assert result.success
+    return float(result.fun)
 
 
 def slow(folder: str, one: str, other: str, variant: str, n: int, idf=None, stop_words=()) -> float:

@@ -25,9 +25,9 @@ def test_the_words_of_each_class(cases):
     assert len(pairs) == 15
     for case in pairs:
         for side in ("hypothesis", "reference"):
-            for name, found in zip(CLASSES, sort_words(case[side], case["data_type"]), strict=True):
-                assert sorted(found) == sorted(case["raw_classes"][side][name].split()), (case["id"], name)
-                assert sorted(ptb(" ".join(found))) == sorted(case["ptb"][side][name].split()), (case["id"], name)
+            for name, results in zip(CLASSES, sort_words(case[side], case["data_type"]), strict=True):
+                assert sorted(results) == sorted(case["raw_classes"][side][name].split()), (case["id"], name)
+                assert sorted(ptb(" ".join(results))) == sorted(case["ptb"][side][name].split()), (case["id"], name)
             assert " ".join(ptb(case[side])) == case["ptb"][side]["all"]
 
 
@@ -71,11 +71,11 @@ def test_classes_by_hand():
     assert sort_words("In what year did it end?") == (["end?"], ["In"], ["what", "year"], ["in", "did", "it"])
     assert sort_words("Who acted in it?", "wikimovies")[0] == ["acted"]
     assert sort_words("") == ([], [], [], [])
-    found = load("answerability").score([question], references=[[gold]])
+    results = load("answerability").score([question], references=[[gold]])
     precision, recall = 2.718281828459045 ** (1 - 2), 1 / 2  # one word against two: brevity penalty; one of two words
     want = {"content": 1, "entity": 2 * precision * recall / (precision + recall), "type": 1, "function": 0}
-    assert {name: found.parts[name][0] for name in CLASSES} == pytest.approx(want, abs=1e-7)
-    assert found.scores[0] == pytest.approx(0.36 + 0.41 * want["entity"] + 0.20, abs=1e-7)
+    assert {name: results.parts[name][0] for name in CLASSES} == pytest.approx(want, abs=1e-7)
+    assert results.scores[0] == pytest.approx(0.36 + 0.41 * want["entity"] + 0.20, abs=1e-7)
 
 
 QUESTIONS = ["Who founded Arlen?", "In what year did the mill on the Esk burn down?", "Why?", "", "built"]
@@ -106,24 +106,24 @@ def test_against_the_context():
     ]
     metric = load("q_bleu1", against="context")
     assert metric.needs == {"contexts"}
-    found = metric.score(questions, [CONTEXT] * 3)
-    assert found.parts["type"] == [1.0, 1.0, 0.0]
+    results = metric.score(questions, [CONTEXT] * 3)
+    assert results.parts["type"] == [1.0, 1.0, 0.0]
     # "built", "1931?" and "Ida", "Koll"; "open?" and "Tomas", "Brandt"; "Did", and of "mill", "burn?" one
-    assert found.parts["entity"] == [1.0, 0.0, 0.0]
-    assert found.parts["content"] == [1.0, 0.0, 0.5]
-    assert found.parts["function"] == pytest.approx([1 / 3, 0, 0.5])  # by, of did, have, by; did; the, of did, the
-    assert found.parts["ngram"] == pytest.approx([6 / 9, 0, 2 / 4], abs=1e-8)  # mill, ida, koll, built, by, 1931
+    assert results.parts["entity"] == [1.0, 0.0, 0.0]
+    assert results.parts["content"] == [1.0, 0.0, 0.5]
+    assert results.parts["function"] == pytest.approx([1 / 3, 0, 0.5])  # by, of did, have, by; did; the, of did, the
+    assert results.parts["ngram"] == pytest.approx([6 / 9, 0, 2 / 4], abs=1e-8)  # mill, ida, koll, built, by, 1931
     assert "|matching:share_of_3|against:context|" in metric.signature
 
 
 def test_against_the_context_a_class_without_words_gets_the_value_of_the_other():
     """One content word of at least three; a third of it for the missing entity."""
-    found = load("answerability", against="context").score(
+    results = load("answerability", against="context").score(
         ["Why built?", "Who was Ida Koll?", "Ends in what?"], [CONTEXT] * 3
     )
-    assert found.parts["content"] == pytest.approx([1 / 3, 2 / 3, 0.0])
-    assert found.parts["entity"] == pytest.approx([1 / 3, 2 / 3, 0.0])
-    assert found.parts["type"] == [1.0, 1.0, 1.0]
+    assert results.parts["content"] == pytest.approx([1 / 3, 2 / 3, 0.0])
+    assert results.parts["entity"] == pytest.approx([1 / 3, 2 / 3, 0.0])
+    assert results.parts["type"] == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("name", ["answerability", "q_bleu1", "q_bleu4", "q_rouge_l"])
@@ -159,9 +159,9 @@ def test_an_empty_question_scores_0_with_any_reference(name, options):
     metric = load(name, **options)
     references = ["Who founded Arlen?", "built", "", "?"]
     rows = [(text, reference) for text in EMPTY for reference in references]
-    found = metric.score([text for text, _ in rows], references=[[reference] for _, reference in rows])
-    assert found.scores == [0.0] * len(rows)
-    assert all(value == 0 for values in found.parts.values() for value in values)
+    results = metric.score([text for text, _ in rows], references=[[reference] for _, reference in rows])
+    assert results.scores == [0.0] * len(rows)
+    assert all(value == 0 for values in results.parts.values() for value in values)
     one = metric.score(["Why?", ""], references=[["Why?"], ["Why?"]]).scores
     assert one[0] > 0.3 and one[1] == 0.0  # also next to other rows
 
@@ -229,9 +229,9 @@ def test_the_variant_for_sets_compares_whole_questions_in_lower_case(ngram):
 def test_a_sign_between_spaces_is_a_content_word_as_in_the_released_code():
     """It has no PTB words: nothing in common where there is no other content word."""
     metric, texts = load("answerability"), ["Who is it ?", "Who is it?", "Who wrote it ?"]
-    found = metric.score(texts, references=[[text] for text in texts])
-    assert found.scores == pytest.approx([0.64, 1.0, 1.0], abs=1e-8)
-    assert found.parts["content"] == pytest.approx([0.0, 1.0, 1.0], abs=1e-8)
+    results = metric.score(texts, references=[[text] for text in texts])
+    assert results.scores == pytest.approx([0.64, 1.0, 1.0], abs=1e-8)
+    assert results.parts["content"] == pytest.approx([0.0, 1.0, 1.0], abs=1e-8)
 
 
 def test_signatures_differ():

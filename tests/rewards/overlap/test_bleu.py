@@ -182,14 +182,14 @@ def test_counts_of_a_block_are_those_of_each_row_alone(rows, largest, characters
         rows = [("".join(text), ["".join(gold) for gold in group]) for text, group in rows]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rewards.overlap.counts.LARGEST", largest)
-        found = ngram_overlap([row[0] for row in rows], [row[1] for row in rows], 3)
+        results = ngram_overlap([row[0] for row in rows], [row[1] for row in rows], 3)
     for at, (text, group) in enumerate(rows):
         for n in range(1, 4):
             own = Counter(text[i : i + n] for i in range(len(text) - n + 1))
             gold = [Counter(other[i : i + n] for i in range(len(other) - n + 1)) for other in group]
             clipped = sum(min(count, max(counts[ngram] for counts in gold)) for ngram, count in own.items())
-            assert (found.matches[at, n - 1], found.candidate[at, n - 1]) == (clipped, sum(own.values()))
-        assert found.closest[at] == min((abs(len(other) - len(text)), len(other)) for other in group)[1]
+            assert (results.matches[at, n - 1], results.candidate[at, n - 1]) == (clipped, sum(own.values()))
+        assert results.closest[at] == min((abs(len(other) - len(text)), len(other)) for other in group)[1]
 
 
 NAMES = ["bleu1", "bleu4", "coco_bleu1", "coco_bleu4", "rouge_l", "coco_rouge_l", "gleu", "chrf"]
@@ -198,8 +198,8 @@ NAMES = ["bleu1", "bleu4", "coco_bleu1", "coco_bleu4", "rouge_l", "coco_rouge_l"
 @pytest.mark.parametrize("name", NAMES)
 def test_scores_are_fractions_and_a_copy_has_the_best_one(name):
     metric = load(name)
-    found = scores(metric)
-    assert all(0 <= score <= 1 for score in found)
+    results = scores(metric)
+    assert all(0 <= score <= 1 for score in results)
     long = [text for text in QUESTIONS if len(text.split()) > 4]
     assert metric.score(long, references=[[text] for text in long]).scores == pytest.approx(
         [1.0] * len(long), abs=1e-8

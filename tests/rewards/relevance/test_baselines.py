@@ -62,14 +62,14 @@ def test_overlap_counts_each_word_as_often_as_the_context_contains_it(question, 
 @pytest.mark.parametrize("wanted", [1, 50, 300])
 def test_pairs_are_distinct_unrelated_and_not_from_the_data(wanted):
     metric = Recording()
-    found = estimate_baselines(metric, QUESTIONS, CONTEXTS, pairs=wanted, seed=3)
+    result = estimate_baselines(metric, QUESTIONS, CONTEXTS, pairs=wanted, seed=3)
     assert len(metric.pairs) == wanted == len(set(metric.pairs))
     own = set(zip(QUESTIONS, CONTEXTS, strict=True))
     assert not own & set(metric.pairs)
     assert max(bleu1(*pair) for pair in metric.pairs) <= MAX_OVERLAP
     assert "?!" not in {question for question, _ in metric.pairs}
-    assert found["drawn"] >= wanted
-    assert (found["questions"], found["contexts"]) == (len(set(QUESTIONS)) - 1, 39)
+    assert result["drawn"] >= wanted
+    assert (result["questions"], result["contexts"]) == (len(set(QUESTIONS)) - 1, 39)
 
 
 def test_every_unrelated_pair_can_be_drawn_and_no_more():
@@ -108,15 +108,15 @@ def test_many_contexts_are_drawn_with_equal_probability():
 def test_the_estimate_is_the_mean_over_the_pairs_with_its_standard_error():
     metric = Recording()
     reported = []
-    found = estimate_baselines(metric, QUESTIONS, CONTEXTS, pairs=300, progress=reported.append)
+    result = estimate_baselines(metric, QUESTIONS, CONTEXTS, pairs=300, progress=reported.append)
     for part, values in metric.values.items():
         mean = sum(values) / 300
-        assert found[part] == pytest.approx(mean)
+        assert result[part] == pytest.approx(mean)
         error = math.sqrt(sum((value - mean) ** 2 for value in values) / 299 / 300)
-        assert found["standard_error"][part] == pytest.approx(error)
+        assert result["standard_error"][part] == pytest.approx(error)
     assert sum(reported) == 300 and len(reported) > 1
-    assert found["signature"] == metric.signature
-    assert (found["pairs"], found["seed"], found["max_overlap"]) == (300, 0, 0.05)
+    assert result["signature"] == metric.signature
+    assert (result["pairs"], result["seed"], result["max_overlap"]) == (300, 0, 0.05)
 
 
 @pytest.mark.parametrize(
@@ -146,15 +146,15 @@ def test_a_metric_with_baselines_or_references_raises(folders):
 def test_an_estimate_goes_back_into_the_metric(folders, tmp_path, variant):
     own = {"gain": "absolute" if variant == "official" else "relative"}  # random models: relative gains above 1
     metric = QRelScore(folders["bert"], folders["gpt2"], variant, **own)
-    found = estimate_baselines(metric, QUESTIONS, CONTEXTS, pairs=6)
+    result = estimate_baselines(metric, QUESTIONS, CONTEXTS, pairs=6)
     path = tmp_path / "baselines.json"
-    path.write_text(json.dumps(found))
+    path.write_text(json.dumps(result))
     plain = metric.score(QUESTIONS[:5], CONTEXTS[:5])
-    for given in (found, path, str(path)):
+    for given in (result, path, str(path)):
         rescaled = QRelScore(folders["bert"], folders["gpt2"], variant, baselines=given, **own)
         got = rescaled.score(QUESTIONS[:5], CONTEXTS[:5])
         for part in ("lrm", "grg"):
-            want = [max(0.0, (value - found[part]) / (1 - found[part])) for value in plain.parts[part]]
+            want = [max(0.0, (value - result[part]) / (1 - result[part])) for value in plain.parts[part]]
             assert got.parts[part] == pytest.approx(want, abs=1e-9)
     pairs = list(zip(got.parts["lrm"], got.parts["grg"], strict=True))
     assert got.scores == pytest.approx([2 * a * b / (a + b) if a + b else 0.0 for a, b in pairs], abs=1e-7)

@@ -70,26 +70,26 @@ def test_the_numbers_add_up_to_the_score(folders, rows, variant, switches):
     for question, context in zip(rows["questions"], rows["contexts"], strict=True):
         want = metric.score([question], [context])
         try:
-            found = metric.explain(question, context).to_dict()
+            result = metric.explain(question, context).to_dict()
         except MetricInputError:
             assert want.parts["lrm"] == [0.0]
             continue
-        assert (found["score"], found["lrm"], found["grg"]) == pytest.approx(
+        assert (result["score"], result["lrm"], result["grg"]) == pytest.approx(
             (want.scores[0], want.parts["lrm"][0], want.parts["grg"][0]), abs=1e-6
         )
-        lrm, grg = recomputed(found, metric.choices())
-        assert lrm == pytest.approx(found["lrm"], abs=1e-5)
-        assert grg == pytest.approx(found["grg"], rel=1e-5, abs=1e-5)
-        assert sum(found["matched"]) == pytest.approx(found["lrm"], abs=1e-5)
-        assert mean(one["gain"] for one in found["confidences"]) == pytest.approx(found["grg"], abs=1e-5)
-        assert [layer["number"] for layer in found["layers"]] == ([2] if "layers" in switches else [1, 2])
+        lrm, grg = recomputed(result, metric.choices())
+        assert lrm == pytest.approx(result["lrm"], abs=1e-5)
+        assert grg == pytest.approx(result["grg"], rel=1e-5, abs=1e-5)
+        assert sum(result["matched"]) == pytest.approx(result["lrm"], abs=1e-5)
+        assert mean(one["gain"] for one in result["confidences"]) == pytest.approx(result["grg"], abs=1e-5)
+        assert [layer["number"] for layer in result["layers"]] == ([2] if "layers" in switches else [1, 2])
 
 
 @pytest.mark.parametrize("attention", ["hard", "weighted", "raw"])
 def test_matches_agree_with_a_slow_reference(metric, folders, rows, attention):
     chosen = QRelScore(folders["bert"], folders["gpt2"], metric.variant, attention=attention)
     question, context = rows["questions"][0], rows["contexts"][0]
-    found = chosen.explain(question, context)
+    result = chosen.explain(question, context)
     tokenizer, model = open_pair(AutoModel, folders["bert"], attn_implementation="eager")
     q, c = tokens(tokenizer, question), tokens(tokenizer, context)
     c = c[: 40 - 3 - len(q)]
@@ -98,7 +98,7 @@ def test_matches_agree_with_a_slow_reference(metric, folders, rows, attention):
     with torch.no_grad():
         out = model(torch.tensor([ids]), token_type_ids=types, output_attentions=True, output_hidden_states=True)
     drop = 1 if chosen.local.choices.last_tokens == "skip" else 0
-    for layer in found.layers:
+    for layer in result.layers:
         attended, hidden = out.attentions[layer.number - 1][0].amax(0), out.hidden_states[layer.number][0]
         first = [match for match in layer.matches if match.piece == 0]
         assert [match.question_token for match in first] == list(range(len(q) - drop))
@@ -138,10 +138,10 @@ def test_log_probabilities_agree_with_a_slow_reference(folders, scope):
 
 
 def test_the_gain_is_the_difference_in_the_unit_of_the_confidence(folders):
-    found = QRelScore(folders["bert"], folders["gpt2"], "paper").explain("Who built it?", "Arlen lies on the Esk.")
-    assert [gain.gain for gain in found.gains] == pytest.approx([gain.prompt - gain.base for gain in found.gains])
-    (conf,) = found.confidences
-    assert sum(gain.gain for gain in found.gains) == pytest.approx(conf.prompt - conf.base)
+    result = QRelScore(folders["bert"], folders["gpt2"], "paper").explain("Who built it?", "Arlen lies on the Esk.")
+    assert [gain.gain for gain in result.gains] == pytest.approx([gain.prompt - gain.base for gain in result.gains])
+    (conf,) = result.confidences
+    assert sum(gain.gain for gain in result.gains) == pytest.approx(conf.prompt - conf.base)
 
 
 def test_the_first_word_has_no_counterpart_and_every_other_token_has_one(official):
@@ -180,8 +180,8 @@ CONTEXTS = [
 @pytest.mark.parametrize("encoder", ["bert", "roberta"])
 def test_tokens_are_at_their_positions(folders, encoder, context):
     question = "Who <b> built it?"
-    found = QRelScore(folders[encoder], folders["gpt2"]).explain(question, context)
-    for text, located in {question: found.question_tokens, context: found.context_tokens}.items():
+    result = QRelScore(folders[encoder], folders["gpt2"]).explain(question, context)
+    for text, located in {question: result.question_tokens, context: result.context_tokens}.items():
         assert [text[token.start : token.end] for token in located] == [token.text for token in located]
         covered = {at for token in located for at in range(token.start, token.end)}
         assert all(letter.isspace() or at in covered or not letter.isprintable() for at, letter in enumerate(text))
@@ -192,20 +192,20 @@ def test_tokens_that_are_cut_or_left_out_are_marked(folders, rows):
     question, context = rows["questions"][0], rows["contexts"][2]
     for long_context in ("truncate", "chunk"):
         metric = QRelScore(folders["bert"], folders["gpt2"], long_context=long_context)
-        found = metric.explain(question, context)
-        (pieces, _), q = metric.local.pairs([question], [context]), len(found.question_tokens)
-        reasons = [token.left_out for token in found.context_tokens]
+        result = metric.explain(question, context)
+        (pieces, _), q = metric.local.pairs([question], [context]), len(result.question_tokens)
+        reasons = [token.left_out for token in result.context_tokens]
         lengths = [len(piece) for _, piece in pieces]
-        assert [token.left_out for token in found.question_tokens] == [None] * (q - 1) + ["last token"]
+        assert [token.left_out for token in result.question_tokens] == [None] * (q - 1) + ["last token"]
         assert reasons.count("last token") == len(lengths)
         assert reasons.count("cut off") == len(reasons) - sum(lengths)
-        assert [token.piece for token in found.context_tokens if token.left_out is None] == [
+        assert [token.piece for token in result.context_tokens if token.left_out is None] == [
             at for at, length in enumerate(lengths) for _ in range(length - 1)
         ]
-        named = {match.context_token: match.piece for layer in found.layers for match in layer.matches}
-        assert all(found.context_tokens[at].piece == piece for at, piece in named.items())
-        assert all(value == 0 for value, reason in zip(found.matched, reasons, strict=True) if reason)
-        notes = " ".join(found.notes)
+        named = {match.context_token: match.piece for layer in result.layers for match in layer.matches}
+        assert all(result.context_tokens[at].piece == piece for at, piece in named.items())
+        assert all(value == 0 for value, reason in zip(result.matched, reasons, strict=True) if reason)
+        notes = " ".join(result.notes)
         assert (f"last {reasons.count('cut off')} of" in notes) == (long_context == "truncate")
         assert (f"in {len(lengths)} pieces; a layer" in notes) == (long_context == "chunk")
         assert "The decoder reads the context in" in notes
@@ -221,11 +221,11 @@ def test_baselines_and_powers_are_noted(folders):
     given = "Who built the mill?", "Arlen lies on the Esk."
     plain = QRelScore(folders["bert"], folders["gpt2"], clip_gain=False).explain(*given)
     baselines = {"lrm": [-1.0, 0.5], "grg": [-2.0, 2.0]}
-    found = QRelScore(folders["bert"], folders["gpt2"], clip_gain=False, baselines=baselines).explain(*given)
-    assert found.measured == pytest.approx({"lrm": plain.lrm, "grg": plain.grg}, abs=1e-6)
-    assert (found.lrm, found.grg) == pytest.approx(((plain.lrm + 1) / 1.5, (plain.grg + 2) / 4), abs=1e-6)
-    assert "rescaled by baselines (lrm=-1..0.5,grg=-2..2)" in " ".join(found.notes)
-    assert "before rescaling" in found.to_html()
+    result = QRelScore(folders["bert"], folders["gpt2"], clip_gain=False, baselines=baselines).explain(*given)
+    assert result.measured == pytest.approx({"lrm": plain.lrm, "grg": plain.grg}, abs=1e-6)
+    assert (result.lrm, result.grg) == pytest.approx(((plain.lrm + 1) / 1.5, (plain.grg + 2) / 4), abs=1e-6)
+    assert "rescaled by baselines (lrm=-1..0.5,grg=-2..2)" in " ".join(result.notes)
+    assert "before rescaling" in result.to_html()
     powered = QRelScore(folders["bert"], folders["gpt2"], power="inf").explain(*given)
     assert powered.lrm == pytest.approx(max(0.0, *(layer.value for layer in powered.layers)), abs=1e-6)
     assert "power mean" in " ".join(powered.notes)
@@ -279,15 +279,15 @@ class Page(HTMLParser):
             self.paragraphs[-1] = (kind, text + data)
 
     def count(self, tag, **attributes):
-        return sum(name == tag and attributes.items() <= found.items() for name, found in self.seen)
+        return sum(name == tag and attributes.items() <= result.items() for name, result in self.seen)
 
 
 @pytest.mark.parametrize("context", [*CONTEXTS, " ".join([CONTEXTS[0], CONTEXTS[2]] * 4)])
 @pytest.mark.parametrize("options", [{}, {"variant": "paper", "aggregation": "mean"}, {"long_context": "chunk"}])
 def test_the_page_shows_the_texts_unchanged_and_nothing_else_can_run(folders, options, context):
     question = '<script>steal()</script> Who\'s "it"?'
-    found = QRelScore(folders["bert"], folders["gpt2"], **options).explain(question, context)
-    html = found.to_html()
+    result = QRelScore(folders["bert"], folders["gpt2"], **options).explain(question, context)
+    html = result.to_html()
     page = Page(html)
     texts = [text for kind, text in page.paragraphs if kind in ("source", "text")]
     assert texts == [context] * 3
@@ -297,27 +297,33 @@ def test_the_page_shows_the_texts_unchanged_and_nothing_else_can_run(folders, op
     assert not re.findall(r"<(?!/?[a-z]+[1-6]?[\s>]|!doctype)|&(?!#?\w+;)", markup)  # every < and & is of the template
     assert not {"src", "href", "onclick", "onload"} & {name for _, attributes in page.seen for name in attributes}
     assert "default-src 'none'" in html and "http://" not in html and "https://" not in html
-    compared = sum(token.left_out is None for token in found.question_tokens)
+    compared = sum(token.left_out is None for token in result.question_tokens)
     assert page.count("button") == compared
     assert page.count("td", **{"class": "whole"}) == compared
     assert json.loads(html.split('id="matches">')[1].split("</script>")[0]).keys() == set(map(str, range(compared)))
-    assert found.signature in html
+    assert result.signature in html
 
 
 def test_the_page_shows_the_numbers(folders):
-    found = QRelScore(folders["bert"], folders["gpt2"]).explain("Who built the mill?", "Arlen lies on the Esk.")
-    page = found.to_html()
-    for value in (found.score, found.lrm, found.grg, found.layers[1].value, found.layers[0].matches[1].contribution):
+    result = QRelScore(folders["bert"], folders["gpt2"]).explain("Who built the mill?", "Arlen lies on the Esk.")
+    page = result.to_html()
+    for value in (
+        result.score,
+        result.lrm,
+        result.grg,
+        result.layers[1].value,
+        result.layers[0].matches[1].contribution,
+    ):
         shown = f"{value:.3f}" if abs(value) >= 0.01 or value == 0 else f"{value:.2g}"
         assert f">{shown.replace('-', '−')}<" in page
 
 
 def test_the_json_form_is_complete(metric, rows):
-    found = metric.explain(rows["questions"][0], rows["contexts"][1])
-    again = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert again == found.to_dict()
+    result = metric.explain(rows["questions"][0], rows["contexts"][1])
+    again = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert again == result.to_dict()
     assert again["signature"] == metric.signature
-    assert again["layers"][0]["matches"][0].keys() == vars(found.layers[0].matches[0]).keys()
+    assert again["layers"][0]["matches"][0].keys() == vars(result.layers[0].matches[0]).keys()
 
 
 def test_tokenizers_without_positions(official, monkeypatch):
@@ -325,22 +331,22 @@ def test_tokenizers_without_positions(official, monkeypatch):
     want = official.explain(*given)
     for model in (official.encoder, official.decoder):
         monkeypatch.setattr(type(model.tokenizer), "is_fast", False)
-    found = official.explain(*given)
-    assert {token.start for token in [*found.context_tokens, *found.gains]} == {None}
-    assert [gain.gain for gain in found.gains] == pytest.approx([gain.gain for gain in want.gains])
-    assert [gain.part for gain in found.gains] == [gain.part for gain in want.gains]
-    assert "Esk" in "".join(token.text for token in found.context_tokens).replace("#", "")
-    Page(found.to_html())
+    result = official.explain(*given)
+    assert {token.start for token in [*result.context_tokens, *result.gains]} == {None}
+    assert [gain.gain for gain in result.gains] == pytest.approx([gain.gain for gain in want.gains])
+    assert [gain.part for gain in result.gains] == [gain.part for gain in want.gains]
+    assert "Esk" in "".join(token.text for token in result.context_tokens).replace("#", "")
+    Page(result.to_html())
 
 
 def test_a_question_that_fills_the_decoder(folders):
     long = "who founded the town of arlen and its mill " * 3
     metric = QRelScore(folders["roberta"], folders["gpt2"])
     question = metric.decoder.tokenizer.decode(metric.decoder.ids([long])[0][:47])
-    found = metric.explain(question, "The mill")
-    assert (found.grg, found.gains, found.confidences) == (0.0, [], [])
-    assert "no room for the context in the decoder" in " ".join(found.notes)
-    Page(found.to_html())
+    result = metric.explain(question, "The mill")
+    assert (result.grg, result.gains, result.confidences) == (0.0, [], [])
+    assert "no room for the context in the decoder" in " ".join(result.notes)
+    Page(result.to_html())
 
 
 def luminance(colour):
