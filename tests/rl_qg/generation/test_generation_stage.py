@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 from weakref import WeakSet
 
 import pytest
@@ -14,7 +13,6 @@ import torch
 from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
-from rl_qg.generation import generator as generator_module
 from rl_qg.generation import stage as module
 from rl_qg.generation.generator import QuestionGenerator
 from rl_qg.generation.loading import load_seq2seq
@@ -24,7 +22,7 @@ from rl_qg.runtime.json_files import read_json, write_json
 from rl_qg.settings import GenerateSettings, Settings
 from tests.full_disk import room_for
 from tests.questions import example
-from tests.tiny_models import tiny, tiny_bart, tiny_t5, word_tokenizer
+from tests.tiny_models import tiny, tiny_bart, word_tokenizer
 
 WORDS = " ".join(f"w{k}" for k in range(20))
 BEAMS = GenerateSettings(num_beams=3, max_new_tokens=6, batch_size=2)
@@ -363,55 +361,3 @@ def test_the_note_names_the_generator_and_its_reward(model: str, tmp_path: Path)
         run(path, tmp_path / f"{stage}.jsonl")
         note = read_json(tmp_path / f"{stage}.jsonl.settings.json")
         assert (note["model_path"], note["reward"]) == (path, reward)
-
-
-@pytest.fixture(scope="module")
-def t5_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("t5")
-    tokenizer = word_tokenizer(WORDS)
-    tiny_t5(len(tokenizer)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
-@pytest.mark.parametrize("settings", [BEAMS, replace(SAMPLES, top_p=0.8, temperature=1.5)])
-@pytest.mark.parametrize("family", ["model", "t5_model"])
-def test_both_engines_find_the_same_questions(
-    family: str, settings: GenerateSettings, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    path = request.getfixturevalue(family)
-    with patch.object(generator_module, "beam_search", wraps=generator_module.beam_search) as search:
-        own = run(path, tmp_path / "own.jsonl", settings)
-        assert bool(search.call_count) == (not settings.do_sample)
-        search.reset_mock()
-        with patch.object(generator_module, "decode", side_effect=AssertionError):
-            library = run(path, tmp_path / "library.jsonl", replace(settings, engine="library"))
-        assert search.call_count == 0
-    assert len({row["question"] for row in own}) > 7
-    # The order may differ where two candidates are equally likely.
-    keys = [sorted((row["id"], round(row["logprob"], 3), row["question"]) for row in rows) for rows in (own, library)]
-    assert keys[0] == keys[1]
-    logprobs = [[row["logprob"] for row in rows] for rows in (own, library)]
-    assert logprobs[1] == pytest.approx(logprobs[0], rel=1e-4)
-
-
-def test_the_library_gives_the_same_greedy_questions(model: str, t5_model: str) -> None:
-    for path in (model, t5_model):
-        own, library = (
-            QuestionGenerator(path, device=torch.device("cpu"), engine=engine).greedy(data(), max_new_tokens=6)
-            for engine in ("own", "library")
-        )
-        assert own == library and any(own)
-
-
-def test_the_note_names_only_an_engine_that_is_not_the_default(model: str, tmp_path: Path) -> None:
-    """Files of versions without the setting are continued."""
-    own, library = tmp_path / "own.jsonl", tmp_path / "library.jsonl"
-    run(model, own)
-    assert "engine" not in read_json(tmp_path / "own.jsonl.settings.json")
-    with pytest.raises(InputError, match=r"made with other settings \(engine: None -> library\)"):
-        run(model, own, replace(BEAMS, engine="library"))
-    run(model, library, replace(BEAMS, engine="library"))
-    assert read_json(tmp_path / "library.jsonl.settings.json")["engine"] == "library"
-    with pytest.raises(InputError, match=r"made with other settings \(engine: library -> None\)"):
-        run(model, library)
