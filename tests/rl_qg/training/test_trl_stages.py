@@ -337,7 +337,9 @@ def test_a_model_of_the_wrong_kind_for_the_algorithm_is_an_error(tmp_path: Path,
         load_seq2seq(start)
 
 
-def test_too_few_examples_too_long_inputs_and_a_missing_package_are_errors(tmp_path: Path, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_examples_long_inputs_and_a_missing_package_are_errors(
+    tmp_path: Path, start: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(InputError, match=r"takes 4 contexts, and there are 3; lower training.batch_size"):
         train_causal(replace(settings(tmp_path / "a", start), stages="scst"), splits(3), WordReward())
     long = settings(tmp_path / "b", start)
