@@ -17,18 +17,20 @@ from pathlib import Path
 import numpy as np
 
 from rewards import BARTScore, QAScore, QRelScore
-from rl_qg.data.examples import QAExample, read_examples, take
-from rl_qg.evaluation.reward_scorer import Judge
+from rl_qg.data.examples import QAExample
+from rl_qg.data.reading import read_examples
+from rl_qg.data.splits import take
+from rl_qg.evaluation.reward_scorer import RewardScorer
 
 TEMPLATE = "What is the name of the name of the name?"
 
 
-def judges(models: Path) -> dict[str, Judge]:
+def judges(models: Path) -> dict[str, RewardScorer]:
     """The three rewards of this experiment, over the models that `prepare.py` made."""
     return {
-        "qrelscore": Judge(QRelScore(encoder=str(models / "minilm"), decoder=str(models / "gpt2"))),
-        "qascore": Judge(QAScore(model=str(models / "roberta"))),
-        "bartscore": Judge(BARTScore(model=str(models / "bart"))),
+        "qrelscore": RewardScorer(QRelScore(encoder=str(models / "minilm"), decoder=str(models / "gpt2"))),
+        "qascore": RewardScorer(QAScore(model=str(models / "roberta"))),
+        "bartscore": RewardScorer(BARTScore(model=str(models / "bart"))),
     }
 
 

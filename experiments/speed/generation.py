@@ -53,7 +53,9 @@ class Bench:
         ways = [args.memory_of] if args.memory_of else args.ways
         rows = args.batch * args.beams
         self.packed = (
-            QuestionGenerator(folder, device=device, dtype=dtype, rows=rows) if {"ours", "second-pass"} & {*ways} else None
+            QuestionGenerator(folder, device=device, dtype=dtype, rows=rows)
+            if {"ours", "second-pass"} & {*ways}
+            else None
         )
         self.policy: Any = self.packed if ways == ["ours"] else QuestionGenerator(folder, device=device)
 

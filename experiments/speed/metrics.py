@@ -103,7 +103,7 @@ def memory() -> dict[str, float]:
 
 def timed(metric, data: dict[str, list[str]], needed: set[str]) -> tuple[float, list[float]]:
     """Seconds for all rows, and their scores; nothing is remembered from an earlier call."""
-    metric.forget()
+    metric.reset_cache()
     columns = {name: data[name] for name in needed}
     start = time.perf_counter()
     result = metric.score(data["questions"], **columns)

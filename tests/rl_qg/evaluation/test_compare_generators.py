@@ -63,7 +63,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def texts(models: dict[str, Path]) -> dict[str, list[str]]:
     return {
-        name: QuestionGenerator(path, device=torch.device("cpu")).greedy(ROWS, max_new_tokens=6) for name, path in models.items()
+        name: QuestionGenerator(path, device=torch.device("cpu")).greedy(ROWS, max_new_tokens=6)
+        for name, path in models.items()
     }
 
 
