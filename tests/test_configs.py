@@ -93,6 +93,7 @@ def test_miniatures_reach_the_rewards_and_the_reader() -> None:
         assert all(path.startswith("miniature:") for path in paths)
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_combined_reward_have_the_defaults_of_their_own_files() -> None:
     inner = "{metric:product,parts:{bartscore:{direction:f}}}"
     parts = (

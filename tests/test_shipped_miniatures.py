@@ -26,6 +26,7 @@ def builder() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_shipped_miniatures_match_the_current_text_and_recipes(builder: ModuleType) -> None:
     passages, settings = builder.training_text()
     assert shipping_key(passages, settings) == MANIFEST["key"]

@@ -7,6 +7,7 @@ Rewards, BLEU-4 and ROUGE-L have the unit of their metric in `rewards/`; reading
 """
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,7 @@ def _signature(run: ReportedRun) -> str:
     return (run.signature or "signature not recorded") if has_reward else ""
 
 
+@cache
 def _template() -> Any:
     environment = page_environment("rl_qg.reports", "report_template.html", "study_template.html")
     environment.filters["thousands"] = lambda number: "–" if number is None else f"{number:,.0f}"

@@ -11,6 +11,8 @@ import pytest
 from rl_qg.commands.catalogue import COMMANDS
 from tests.docs.markdown import ROOT
 
+pytestmark = pytest.mark.slow
+
 LOADED = re.compile(r"""<(?:script|img|iframe)[^>]*\ssrc="(https?:)?//|<link[^>]*stylesheet[^>]*href="(https?:)?//""")
 NO_NETWORK = {f"{name}_proxy": "http://127.0.0.1:9" for name in ("http", "https", "all")}  # nothing listens there
 

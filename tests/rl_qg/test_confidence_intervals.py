@@ -121,6 +121,7 @@ def test_one_question_per_passage_is_the_plain_bootstrap() -> None:
     assert found.mean - found.low != pytest.approx(found.high - found.mean, rel=0.05)  # skewed, as the values are
 
 
+@pytest.mark.slow
 def test_intervals_are_wider_where_questions_of_a_passage_are_alike() -> None:
     """Of q questions about a passage whose values correlate by r, the mean varies 1 + (q - 1) r times as much."""
     rng = np.random.default_rng(2)
@@ -229,6 +230,7 @@ def test_pairs_of_different_length() -> None:
 # --- Means over passages and seeds ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "spread", "least"), [(1, 0.0, 0.9), (6, 0.2, 0.85), (3, 0.0, 0.9)])
 def test_intervals_over_passages_and_seeds_cover_the_truth(seeds: int, spread: float, least: float) -> None:
     rng = np.random.default_rng(6)

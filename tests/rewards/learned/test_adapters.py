@@ -63,6 +63,7 @@ def test_bleurt_reads_reference_then_question(checkpoints, rows):
     assert load("bleurt", model=checkpoints["bert"]).signature.startswith("bleurt|model:bert@")
 
 
+@pytest.mark.slow
 def test_rquge_step_by_step(checkpoints, rows):
     """The released scorer's steps, one question at a time, with the library's own calls."""
     reader = AutoModelForSeq2SeqLM.from_pretrained(checkpoints["t5"]).eval()

@@ -23,6 +23,7 @@ def score(metric, rows):
     return metric.score(rows["questions"], rows["contexts"], answers=rows["answers"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "unit", "total", "parts"),
     [

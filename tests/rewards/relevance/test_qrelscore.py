@@ -31,6 +31,7 @@ def harmonic(lrm, grg, variant):
     return 2 * lrm * grg / (lrm + grg) if lrm + grg > 0 else 0.0
 
 
+@pytest.mark.slow
 def test_official_numbers(golden, golden_models):
     metric = QRelScore(golden_models["bert"], golden_models["gpt2"], "official")
     got = metric.score([case["question"] for case in golden], [case["context"] for case in golden])
@@ -45,6 +46,7 @@ def test_official_numbers(golden, golden_models):
     assert 0 < by_id["long-03"] < 2  # too long for GPT-2: the released code raises
 
 
+@pytest.mark.slow
 def test_paper_numbers(golden, golden_models):
     metric = QRelScore(golden_models["bert"], golden_models["gpt2"], "paper")
     got = metric.score([case["question"] for case in golden], [case["context"] for case in golden])
@@ -75,6 +77,7 @@ ABLATIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ABLATIONS)
 def test_ablations_of_the_paper(golden, golden_models, key):
     """Every layer of every aggregation and attention, against an independent float64 evaluation."""
@@ -85,6 +88,7 @@ def test_ablations_of_the_paper(golden, golden_models, key):
         assert got == pytest.approx(case["expected"]["qrelscore_paper"]["lrm"][key], abs=1e-5), case["id"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layers", "key"),
     [
@@ -101,6 +105,7 @@ def test_layers_of_the_paper(golden, golden_models, layers, key):
     assert got == pytest.approx([case["expected"]["qrelscore_paper"]["lrm"][key] for case in golden], abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "key"),
     [
@@ -120,6 +125,7 @@ def test_gains_of_the_paper(golden, golden_models, options, key):
             assert result.scores[row] == pytest.approx(want["qrel_abs"], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_unclipped_gain_and_layers_of_the_released_code(golden, golden_models):
     cases = [case for case in golden if case["expected"]["qrelscore_official_f64"]["qrel"] is not None]
     metric = QRelScore(golden_models["bert"], golden_models["gpt2"], clip_gain=False)
@@ -308,6 +314,7 @@ def test_pickle(official, rows):
     assert copy.signature == official.signature
 
 
+@pytest.mark.slow
 def test_signature_names_every_choice(folders):
     base = QRelScore(folders["bert"], folders["gpt2"])
     switches = [

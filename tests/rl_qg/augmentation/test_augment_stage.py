@@ -176,6 +176,7 @@ def test_a_shuffled_file_gives_the_same_sample(tmp_path: Path) -> None:
     assert samples[0] == samples[1] == samples[2]
 
 
+@pytest.mark.slow
 def test_every_candidate_is_sampled_equally_often(tmp_path: Path) -> None:
     lines = many(8)
     counts: Counter[str] = Counter()
@@ -189,6 +190,7 @@ def test_every_candidate_is_sampled_equally_often(tmp_path: Path) -> None:
 words = st.sampled_from(["Where", "is", "it", "Ada", "Rome", "now", "and", "then"])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     questions=st.lists(st.tuples(st.integers(0, 2), st.lists(words, min_size=2, max_size=7)), min_size=1, max_size=25),

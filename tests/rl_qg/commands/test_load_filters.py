@@ -51,6 +51,7 @@ def test_miniatures_are_made_for_the_metric(monkeypatch: pytest.MonkeyPatch) -> 
     assert received[0]["model"] == "miniature:roberta"
 
 
+@pytest.mark.slow
 def test_filters_without_models_need_none() -> None:
     assert not needs_models(compose("augment", []))
     assert needs_models(compose("augment", ["filters=reward"]))
@@ -60,6 +61,7 @@ def test_filters_without_models_need_none() -> None:
     assert with_metrics(settings, STATE).filters["reward"]["metric"] is None
 
 
+@pytest.mark.slow
 def test_keys_of_filters_on_the_command_line() -> None:
     filters = compose("augment", ["filters.length.min_words=4", "filters.duplicates=null"]).augment.filters
     assert filters["length"] == {"min_words": 4, "max_words": 30}

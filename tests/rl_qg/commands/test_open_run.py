@@ -35,6 +35,7 @@ def test_the_second_reward_has_the_options_of_its_settings() -> None:
     assert isinstance(reward, Words) and reward.unit == 3.0
 
 
+@pytest.mark.slow
 def test_settings_of_late_stages_may_change_until_they_are_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ def test_explain_takes_any_text_literally(tmp_path):
     assert "&lt;b&gt;" in page and "<b>there</b>" not in page
 
 
+@pytest.mark.slow
 def test_baselines_are_estimated_and_used(tmp_path):
     output, rows = tmp_path / "baselines.json", tmp_path / "in.jsonl"
     run_command("baselines", [*REWARD, *OFFLINE, "pairs=20", f"output={output}"])

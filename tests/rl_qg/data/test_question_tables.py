@@ -137,6 +137,7 @@ WRITERS: dict[str, Callable[[Rows, Path], Any]] = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(rows=ROWS)
 def test_every_format_gives_the_same_scores_for_the_same_rows(rows: Rows) -> None:

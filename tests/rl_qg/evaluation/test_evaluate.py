@@ -215,6 +215,7 @@ def test_without_passages_rows_with_equal_references_are_drawn_together() -> Non
     assert first == second != third
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rl_qg.commands.cli._stay_offline_without_a_hub", lambda: None)
     for name in ("ce", "scst"):

@@ -86,6 +86,7 @@ def test_a_batch_that_fails_where_its_questions_do_not_is_logged_once(caplog: py
     assert caplog.text.count("the reward failed on 2 questions (TypeError: too many)") == 1
 
 
+@pytest.mark.slow
 def test_a_reward_that_runs_out_of_memory_gets_fewer_questions_and_returns_the_same(caplog) -> None:
     class Small(Length):
         sizes: ClassVar[list[int]] = []

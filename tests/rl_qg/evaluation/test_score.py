@@ -233,6 +233,7 @@ def test_the_command_with_the_shipped_miniatures(
     assert "rows       2, 0 of them without a score" in caplog.text and "mean  " in caplog.text
 
 
+@pytest.mark.slow
 def test_scoring_uses_the_miniatures_of_a_run_on_the_same_data(
     offline: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ class Caching:
         return SimpleNamespace(scores=[float(len(self.known))] * len(questions), parts={})
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_any_byte_ends_in_the_same_file(tmp_path: Path) -> None:
     source, whole, killed = rows(tmp_path / "in.jsonl"), tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
     score(source, whole)
@@ -128,6 +129,7 @@ def test_a_metric_with_a_cache_gives_the_same_file_after_a_kill(tmp_path: Path, 
     assert output.read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_a_batch_that_does_not_fit_into_memory_is_scored_in_parts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

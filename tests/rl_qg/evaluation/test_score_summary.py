@@ -39,6 +39,7 @@ def test_summaries_agree_with_numpy(tmp_path: Path) -> None:
     assert summary["parts"] == {"p": {"mean": pytest.approx(array.mean()), "n": 501}}
 
 
+@pytest.mark.slow
 def test_very_many_scores_are_summarised_in_fixed_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For more scores than the sample holds: exact moments, an interval near the bootstrap, approximate quantiles."""
     values = sorted(skewed(6000))  # sorted, so the first ones are not a random sample
@@ -93,6 +94,7 @@ def test_intervals_resample_passages_if_rows_have_a_context(tmp_path: Path, fiel
     )  # near √3, because scores of a passage are similar
 
 
+@pytest.mark.slow
 def test_the_interval_of_very_many_passages_is_near_the_bootstrap(tmp_path: Path, monkeypatch) -> None:
     values, contexts = correlated(1500)
     path = written(tmp_path / "s.jsonl", [*values], contexts)

@@ -1,5 +1,6 @@
 """Prompts of causal models are cut around the answer, never through it; batches for generation and for training."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ def test_a_short_passage_is_not_cut() -> None:
     assert (source.tokens_cut, source.answer_cut) == (0, False)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(length=st.integers(5, 40), position=st.integers(0, 39), words=st.integers(1, 4), limit=st.integers(8, 30))
 def test_a_long_passage_is_cut_around_its_answer(length: int, position: int, words: int, limit: int) -> None:

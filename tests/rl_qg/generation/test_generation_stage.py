@@ -234,6 +234,7 @@ def test_samples_do_not_depend_on_the_batch(model: str, tmp_path: Path) -> None:
     assert [row["logprob"] for row in small] == pytest.approx([row["logprob"] for row in large], rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [BEAMS, SAMPLES])
 def test_a_batch_that_does_not_fit_into_memory_is_decoded_in_parts(
     model: str,

@@ -109,6 +109,7 @@ def test_the_merged_model_equals_the_adapted_one(tmp_path: Path, build: Callable
     assert before.keys() == after.keys() and all(after[name].equal(value) for name, value in before.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [tiny_bart, tiny_t5])
 def test_both_stages_train_adapters_and_save_whole_models(tmp_path: Path, build: Callable[..., Any]) -> None:
     model = adapted(build)
@@ -150,6 +151,7 @@ def weights(model: Any) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in model.named_parameters() if value.requires_grad}
 
 
+@pytest.mark.slow
 def test_saving_a_model_does_not_change_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With dropout, which would differ if saving drew a random number."""
     results = []
@@ -213,6 +215,7 @@ def test_the_reference_policy_of_a_new_adapter_is_the_model_without_it(tmp_path:
     assert (moved - off).abs().max() > 1e-2
 
 
+@pytest.mark.slow
 def test_checkpointing_does_not_change_the_gradient(tmp_path: Path) -> None:
     results = []
     for on in (False, True):

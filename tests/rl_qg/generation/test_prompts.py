@@ -63,6 +63,7 @@ def test_spare_rows_of_the_embedding_matrix_are_kept() -> None:
     assert model.get_input_embeddings().weight.shape[0] == 128
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     length=st.integers(1, 40),

@@ -41,6 +41,7 @@ def passages(count: int = 20) -> list[PretrainingPassage]:
     return [PretrainingPassage(context, tuple(questions)) for context, questions in texts.items()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", RECIPES)
 def test_each_kind_loads_like_the_full_size_model(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / kind

@@ -170,6 +170,7 @@ def test_the_snippet_runs_and_generates_what_the_policy_generates(tmp_path: Path
     assert expected and printed.getvalue().strip() == expected
 
 
+@pytest.mark.slow
 def test_training_writes_cards(tmp_path: Path) -> None:
     folder = run(tmp_path / "run", "bart")
     (folder / "trained.json").unlink()

@@ -143,6 +143,7 @@ def test_all_other_files_may_be_missing(tmp_path, only):
     assert "None" not in page.text
 
 
+@pytest.mark.slow
 def test_a_run_of_cross_entropy_alone(tmp_path):
     result = evaluation()
     del result["models"]["scst"], result["difference"], result["samples"][0]["scst"]
@@ -203,6 +204,7 @@ def test_a_folder_without_a_run_is_an_input_error(tmp_path):
         write_report([], tmp_path / "report.html")
 
 
+@pytest.mark.slow
 def test_several_runs_are_compared(tmp_path):
     first, second = write(tmp_path / "a"), write(tmp_path / "b")
     page = page_of(first, second, output=tmp_path / "report.html")
@@ -214,6 +216,7 @@ def test_several_runs_are_compared(tmp_path):
     assert not (first / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_rewards_of_different_metrics_are_kept_apart(tmp_path):
     other = {**evaluation(), "reward_signature": "qascore|variant:paper"}
     runs = write(tmp_path / "a"), write(tmp_path / "b", **{"evaluation.json": other})
@@ -237,6 +240,7 @@ def test_runs_of_the_same_name_are_shown_by_their_paths(tmp_path):
     assert str(runs[0]) in page.text and str(runs[1]) in page.text
 
 
+@pytest.mark.slow
 def test_the_same_files_give_the_same_page(tmp_path):
     folder = write(tmp_path / "run")
     pages = [page_of(folder, output=tmp_path / f"{name}.html").source for name in "ab"]

@@ -45,6 +45,7 @@ def section(report):
     return text[text.index("Is the reward being hacked?") : text.index("Samples", text.index("hacked?") + 60)]
 
 
+@pytest.mark.slow
 def test_every_measure_of_an_evaluation_has_its_plot(tmp_path):
     report = page(tmp_path, evaluations(reward_greedy=0.36))
     assert {measure.key for measure in MEASURES} == set(DIRECTION) | {"kl"}
@@ -54,6 +55,7 @@ def test_every_measure_of_an_evaluation_has_its_plot(tmp_path):
     assert report.open == [] and len(set(report.ids)) == len(report.ids)
 
 
+@pytest.mark.slow
 def test_a_reward_that_rises_while_others_fall_is_flagged_in_words(tmp_path):
     lines = evaluations(reward_greedy=0.36, bleu4=0.09, copy_rate=0.6, no_question_mark=0.02)
     report = page(tmp_path, lines)
@@ -67,6 +69,7 @@ def test_a_reward_that_rises_while_others_fall_is_flagged_in_words(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_many_measures_are_counted_in_the_headline_and_listed_below(tmp_path):
     ends = {"held_out": -3, "bleu4": 0.05, "rouge_l": 0.2, "distinct_1": 0.2, "length_words": 30}
     text = section(page(tmp_path, evaluations(reward_greedy=0.36, **ends)))
@@ -74,6 +77,7 @@ def test_many_measures_are_counted_in_the_headline_and_listed_below(tmp_path):
     assert "Words per question: 14.2 → 26.8" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ends", "verdict"),
     [
@@ -89,6 +93,7 @@ def test_nothing_is_flagged_otherwise(tmp_path, ends, verdict):
     assert write_summary(tmp_path)["diverging"] == {}
 
 
+@pytest.mark.slow
 def test_too_few_evaluations_are_reported(tmp_path):
     few = [line for line in evaluations(reward_greedy=0.9, bleu4=0.01).splitlines() if json.loads(line)["step"] <= 40]
     assert "too few to tell" in section(page(tmp_path, "\n".join(few)))
@@ -113,6 +118,7 @@ def test_measures_of_older_runs_are_flagged_too(tmp_path):
     assert "Reward up, cross-entropy of gold up: look at the samples" in section(page(tmp_path, lines))
 
 
+@pytest.mark.slow
 def test_human_questions_are_the_dotted_line(tmp_path):
     lines = evaluations(reward_greedy=0.36)
     assert (
@@ -122,6 +128,7 @@ def test_human_questions_are_the_dotted_line(tmp_path):
     assert "Dotted" not in page(tmp_path / "without", lines, **{"evaluation.json": None}).text
 
 
+@pytest.mark.slow
 def test_the_table_holds_what_was_measured_and_no_empty_column(tmp_path):
     lines = evaluations(reward_greedy=0.36)
     report = page(tmp_path / "new", lines, **{"evaluation.json": evaluation_with_measures(copy_rate=0.613)})
@@ -134,6 +141,7 @@ def test_the_table_holds_what_was_measured_and_no_empty_column(tmp_path):
     assert "held-out reward BLEU" not in old.text.replace("\N{NON-BREAKING HYPHEN}", "-").split("Training")[0]
 
 
+@pytest.mark.slow
 def test_the_held_out_reward_has_its_difference(tmp_path):
     result = evaluation_with_measures()
     result["difference"]["held_out"] = interval(-0.4, 0.1)
@@ -142,6 +150,7 @@ def test_the_held_out_reward_has_its_difference(tmp_path):
     assert write_summary(tmp_path)["held_out"]["difference"]["excludes_zero"] is True
 
 
+@pytest.mark.slow
 def test_compared_runs_show_their_flags(tmp_path):
     bad = write(tmp_path / "bad", **{"metrics.jsonl": evaluations(reward_greedy=0.36, bleu4=0.09, rouge_l=0.2)})
     good = write(tmp_path / "good", **{"metrics.jsonl": evaluations(reward_greedy=0.36)})

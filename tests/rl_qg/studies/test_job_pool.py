@@ -81,6 +81,7 @@ def test_a_failed_job_stops_the_jobs_that_need_it_and_no_others(
     assert list(job_outcomes(jobs).failed) == ["worse"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_a_missing_gpu_is_an_error_and_not_replaced_by_the_cpu(tmp_path: Path) -> None:
     assert run([job(tmp_path, "a")], ("7",)).failed == {"a": "there is no GPU 7 on this machine; see devices"}

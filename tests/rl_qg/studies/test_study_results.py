@@ -90,6 +90,7 @@ def fill(study, examples, grid: Grid, without: str = "nothing") -> dict:
     return tables
 
 
+@pytest.mark.slow
 def test_numbers_of_study_json(grid: tuple) -> None:
     study, examples, plan = grid
     tables = fill(study, examples, plan)
@@ -163,6 +164,7 @@ def test_explanations(grid: tuple) -> None:
         assert row["mean"] == pytest.approx(np.mean(differences, axis=0)[index::4].mean()) and row["count"] == 30
 
 
+@pytest.mark.slow
 def test_tables_and_page(grid: tuple, tmp_path: Path) -> None:
     study, examples, plan = grid
     fill(study, examples, plan)
@@ -206,6 +208,7 @@ def replace_cells(plan: Grid, keep) -> Grid:
     return Grid(tuple(cell for cell in plan.cells if keep(cell)), plan.jobs)
 
 
+@pytest.mark.slow
 def test_runs_and_studies_on_one_page_and_a_broken_study(grid: tuple, tmp_path: Path) -> None:
     study, examples, plan = grid
     fill(study, examples, plan)

@@ -58,6 +58,7 @@ def test_a_run_can_stop_at_a_failed_reward(tmp_path: Path, how: str) -> None:
     assert any("fault" in row for row in lines(tmp_path / "samples.jsonl"))  # the text is saved before the run ends
 
 
+@pytest.mark.slow
 def test_a_step_in_which_every_reward_fails_is_plain_cross_entropy(tmp_path: Path) -> None:
     class Broken(WordReward):
         def score(self, questions, contexts, *, answers=None, references=None) -> Any:
@@ -145,6 +146,7 @@ class Stop(TrainerCallback):
         control.should_training_stop = state.global_step >= self.step
 
 
+@pytest.mark.slow
 def test_the_kl_penalty_keeps_the_policy_near_its_start(tmp_path: Path) -> None:
     ends = {}
     for name, coefficient in {"free": 0.0, "held": 20.0}.items():

@@ -202,6 +202,7 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return launched("cpu2", tmp_path_factory.mktemp("two"), "4x1:4:1:16", "2x2:2:2:16", "again:2:2:16", "odd:4:1:13")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batch", "accumulation"), [(4, 2), (2, 4), (1, 8)])
 def test_accumulated_batches_equal_one_large_batch(tmp_path: Path, alone: Path, batch: int, accumulation: int) -> None:
     assert len(rollouts(alone, 1)) == 4

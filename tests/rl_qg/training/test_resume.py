@@ -125,6 +125,7 @@ def test_a_complete_training_makes_no_further_update(tmp_path: Path, epochs: dic
     assert lines(tmp_path / "metrics.jsonl") == before
 
 
+@pytest.mark.slow
 def test_early_stopping_by_the_loss_is_the_same_after_a_kill(tmp_path: Path) -> None:
     def subject(name: str) -> SelfCriticalTrainer:
         result = trainer(
@@ -173,6 +174,7 @@ def test_a_damaged_best_checkpoint_is_named(tmp_path: Path, caplog) -> None:
     assert "model.safetensors: has 0 bytes instead of" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_run_killed_before_its_first_checkpoint_writes_no_line_twice(tmp_path: Path) -> None:
     options = {"train_dataset": data(16), "eval_dataset": data(4), "eval_on_start": True, "eval_strategy": "steps"}
     for _ in range(2):  # the second run finds the files of the first and starts from the beginning

@@ -138,6 +138,7 @@ def test_lora_saves_two_models_without_adapters(tmp_path: Path, start: str) -> N
     assert kept == {"model": "scst", "steps": 4, "reward": "word-reward"}
 
 
+@pytest.mark.slow
 def test_initial_adapters_depend_only_on_the_seed(tmp_path: Path, start: str) -> None:
     pytest.importorskip("peft")
     weights = []
@@ -162,6 +163,7 @@ class BestAtThird(WordReward):
         return SimpleNamespace(scores=[5.0 if self.calls == 3 else 1.0] * len(questions))
 
 
+@pytest.mark.slow
 def test_the_best_model_by_the_held_out_measure_is_the_final_one(tmp_path: Path, start: str) -> None:
     chosen = settings(tmp_path, start, stop_on="held_out", patience=2, epochs=4)
     chosen.held_out = {"_target_": "best-at-third"}

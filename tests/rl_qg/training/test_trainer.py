@@ -110,6 +110,7 @@ def test_a_reward_that_is_undefined_never_reaches_the_weights(tmp_path: Path, ba
     assert all(line["reward_sample"] == line["reward_sample"] for line in logged)  # no NaN in the means
 
 
+@pytest.mark.slow
 def test_a_rollout_that_runs_out_of_memory_is_retried_with_the_same_result(
     tmp_path: Path, monkeypatch, caplog
 ) -> None:

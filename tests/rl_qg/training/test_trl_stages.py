@@ -139,6 +139,7 @@ def test_a_reward_whose_best_question_is_known_is_learned(tmp_path: Path, start:
     assert all(text.split()[:2] == ["w3", "w3"] for text in policy.greedy(data(5), max_new_tokens=5))
 
 
+@pytest.mark.slow
 def test_cross_entropy_is_computed_on_the_question_only(tmp_path: Path, start: str) -> None:
     """The loss of the first update against plain forward passes, one example at a time."""
     chosen = replace(settings(tmp_path, start), stages="ce")
@@ -274,6 +275,7 @@ def test_failed_rewards_are_skipped_or_stop_the_run(
         train_causal(stops, splits(8), Partly())
 
 
+@pytest.mark.slow
 def test_the_best_model_by_a_held_out_measure_is_saved(tmp_path: Path, start: str) -> None:
     chosen = replace(settings(tmp_path / "run", start, stop_on="loss", patience=1, epochs=50.0), stages="scst")
     chosen.training.eval_steps = 2

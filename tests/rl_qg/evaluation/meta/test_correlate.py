@@ -241,6 +241,7 @@ def test_one_passage_has_no_intervals_and_no_tests(tmp_path: Path) -> None:
     assert "Only 9 passages" in (tmp_path / "few" / "out" / "correlate.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rl_qg.commands.cli._stay_offline_without_a_hub", lambda: None)
     path = write_lines(tmp_path / "human.jsonl", rated(5))
