@@ -1,7 +1,5 @@
 """Settings of all tests."""
 
-import gc
-
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -9,12 +7,6 @@ from hypothesis import HealthCheck, settings
 # failure can be run again.
 settings.register_profile("repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
-
-
-def pytest_collection_finish() -> None:
-    """Leave the imported libraries out of garbage collections, of which some tests make many."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,10 +1,20 @@
 """Batches that do not fit into memory are halved, and the results stay the same."""
 
+import gc
+
 import pytest
 import torch
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
+
+
+@pytest.fixture(autouse=True)
+def collections(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """Collections of garbage, which take long beside the loaded libraries: they are counted and not made."""
+    calls: list[None] = []
+    monkeypatch.setattr(gc, "collect", lambda: calls.append(None))
+    return calls
 
 
 def limited(limit: int, calls: list[int]):
@@ -18,11 +28,12 @@ def limited(limit: int, calls: list[int]):
 
 
 @pytest.mark.parametrize("limit", range(1, 8))
-def test_every_row_is_computed_once_in_order_and_the_size_is_kept(limit: int, caplog) -> None:
+def test_every_row_is_computed_once_in_order_and_the_size_is_kept(limit: int, caplog, collections) -> None:
     retry, calls = OutOfMemoryRetry("rollout", "lower it"), []
     first = retry(limited(limit, calls), range(13))
     assert [value for part in first for value in part] == [row * row for row in range(13)]
     assert max(map(len, first)) <= limit
+    assert len(collections) == sum(rows > limit for rows in calls)  # memory is released after each failure
     calls.clear()
     second = retry(limited(limit, calls), range(13))
     assert second == first and max(calls) <= limit  # memory does not run out again
