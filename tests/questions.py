@@ -35,5 +35,5 @@ def record(
 
 def write_questions(path: Path, records: Iterable[Mapping[str, Any]]) -> Path:
     """One line for each record."""
-    path.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in records), encoding="utf-8")
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in records), encoding="utf-8")
     return path

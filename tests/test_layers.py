@@ -28,6 +28,7 @@ COMPOSES_SETTINGS = "rl_qg.commands.compose"
 READS_OMEGACONF = ("rl_qg.settings", "rl_qg.studies")
 NO_ROOM = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "base_utils"}
 LONGEST = 400  # lines
+PRIVATE = re.compile(r"\b_[a-z]\w*")
 
 
 def module_name(path: Path) -> str:
@@ -41,9 +42,9 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def modules(*packages: str) -> dict[str, Path]:
-    found = {module_name(path): path for package in packages for path in sorted((ROOT / package).rglob("*.py"))}
-    assert len(found) > 5
-    return found
+    files = {module_name(path): path for package in packages for path in sorted((ROOT / package).rglob("*.py"))}
+    assert len(files) > 5
+    return files
 
 
 SOURCE = modules("rl_qg", "rewards")
@@ -166,7 +167,7 @@ def test_stages_of_two_rooms_meet_through_files() -> None:
 
 def test_rewards_do_not_know_training_or_settings() -> None:
     assert not {
-        module: found for module, path in modules("rewards").items() if (found := libraries(path) & NOT_FOR_REWARDS)
+        module: wrong for module, path in modules("rewards").items() if (wrong := libraries(path) & NOT_FOR_REWARDS)
     }
 
 
@@ -228,8 +229,18 @@ def test_modules_named_in_tests_and_documents_exist() -> None:
     assert not wrong
 
 
+def own_names(path: Path) -> set[str]:
+    """Names of functions and attributes that a file defines."""
+    nodes = [*ast.walk(tree_of(path))]
+    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    return functions | {
+        node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+
+
 def test_what_experiments_import_exists() -> None:
-    """Scripts of experiments run rarely: their imports, and what they take from imported modules, are checked here."""
+    """Scripts of experiments run rarely, so what they take from modules and private names they use are checked."""
+    private = {name for path in SOURCE.values() for name in PRIVATE.findall(path.read_text(encoding="utf-8"))}
     wrong = []
     for path in sorted((ROOT / "experiments").rglob("*.py")):
         aliases: dict[str, str] = {}
@@ -244,7 +255,10 @@ def test_what_experiments_import_exists() -> None:
                     if alias.name.startswith(("rl_qg.", "rewards.")):
                         aliases |= {alias.asname: alias.name} if alias.asname else {}
                         wrong += [] if alias.name in SOURCE else [f"{path.relative_to(ROOT)}: {alias.name}"]
+        known = private | own_names(path)
         for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Attribute) and PRIVATE.fullmatch(node.attr) and node.attr not in known:
+                wrong.append(f"{path.relative_to(ROOT)}: {node.attr}")
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
                 dotted = f"{aliases[node.value.id]}.{node.attr}"
                 wrong += [] if resolves(dotted) else [f"{path.relative_to(ROOT)}: {dotted}"]

@@ -38,9 +38,9 @@ def test_operations_of_an_update_are_those_that_torch_counts() -> None:
 
 
 def test_every_prediction_is_near_its_measurement() -> None:
-    found = tables.check()
-    assert len(found) > 40
-    for name, predicted, measured in found:
+    predictions = tables.check()
+    assert len(predictions) > 40
+    for name, predicted, measured in predictions:
         exact = name.startswith(("parameters", "operations", "handed", "checkpoint", "optimizer"))
         assert predicted == pytest.approx(measured, rel=0.005 if exact else 0.3), name
 

@@ -71,7 +71,7 @@ def measure(
             trainer.state.global_step = step
             inputs = dict(trainer.encoder(batch))
             if seed or len(rollouts) <= step:
-                rollout = trainer._roll_out(prepared, inputs, samples=1, greedy=True)
+                rollout = trainer._roll_out(inputs, samples=1, greedy=True)
                 if not seed:
                     rollouts.append(rollout)
             else:

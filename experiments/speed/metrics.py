@@ -60,10 +60,10 @@ def floor_qascore(metric: QAScore, data: dict[str, list[str]]) -> float:
 def floor_bartscore(metric: BARTScore, data: dict[str, list[str]]) -> float:
     """Encoder, and the decoder's keys and values, once per distinct context; the rest of the decoder for each pair."""
     width, layers, total = 768, 6, 0.0
-    length = {text: len(ids) for text, ids in zip(data["contexts"], metric._closed(data["contexts"]), strict=True)}
+    length = {text: len(ids) for text, ids in zip(data["contexts"], metric._delimited(data["contexts"]), strict=True)}
     for source in length.values():
         total += blocks(source, width, layers, source**2) + layers * 4 * width**2 * source
-    for context, target in zip(data["contexts"], metric._closed(data["questions"]), strict=True):
+    for context, target in zip(data["contexts"], metric._delimited(data["questions"]), strict=True):
         tokens = len(target)
         attended = tokens * (tokens + 1) / 2 + tokens * length[context]
         total += blocks(tokens, width, layers, attended) + layers * 4 * width**2 * tokens
