@@ -33,7 +33,7 @@ def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:
     studies = [Path(folder) for folder in runs if is_study(Path(folder))]
     reported = [read_run(Path(folder)) for folder in runs if not is_study(Path(folder))]
     names = _names(reported)
-    summaries = [_summary(run) for run in reported]
+    summaries = [run_summary(run) for run in reported]
     views = [
         run_view(run, summary, name=name, anchor=f"run-{number}")
         for number, (name, run, summary) in enumerate(zip(names, reported, summaries, strict=True), 1)
@@ -49,17 +49,11 @@ def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:
     return {"report": str(output), "runs": summaries}
 
 
-def write_summary(run: Path) -> dict[str, Any]:
-    """Write the main numbers of one run to its `summary.json`, and return them; missing ones are null."""
-    summary = _summary(read_run(Path(run)))
-    write_json(Path(run) / "summary.json", summary)
-    return summary
-
-
 # --- The numbers ---
 
 
-def _summary(run: ReportedRun) -> dict[str, Any]:
+def run_summary(run: ReportedRun) -> dict[str, Any]:
+    """The main numbers of one run, as `summary.json` has them; missing ones are null."""
     evaluation, augmentation = run.evaluation, run.augmentation
     steps, _ = run.metrics.series("loss")
     return {

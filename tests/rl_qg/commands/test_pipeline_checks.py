@@ -45,7 +45,7 @@ def check(files: Path, unlabelled: list[str], **changes: Any) -> None:
         ([], {"augment": {"sample_relevance": 7.0}}, r"augment\.sample_relevance=7.0 is not in \[0, 1\]"),
         ([], {"train_answers": {"batch_size": 0}}, r"train_answers\.batch_size=0 must be at least 1"),
         ([], {"augment": {"sampling": "reward", "sample_by": "logprop"}}, r"augment\.sample_by=logprop"),
-        ([], {"augment": {"hub_dataset": "a/b/c"}}, r"augment\.hub_dataset=a/b/c: not a valid name of a Hub repo"),
+        ([], {"augment": {"hub_dataset": "a/b/c"}}, r"augment\.hub_dataset=a/b/c: not a name of a Hub repository"),
         ([], {"augment": {"filters": {"reward": {"metric": "qascor"}}}}, r"reward\.metric=qascor: no such metric"),
         ([], {"augment": {"filters": {"lenght": {}}}}, r"lenght: no such filter"),
         (["nothing.txt"], {}, r"nothing\.txt: no such file"),

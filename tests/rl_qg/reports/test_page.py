@@ -4,9 +4,9 @@ import re
 import numpy as np
 import pytest
 
-from rl_qg.reports.page import write_report, write_summary
+from rl_qg.reports.page import run_summary, write_report
 from rl_qg.reports.plots import interval_plot
-from rl_qg.reports.run_files import JsonObject, Metrics, ReportedMean
+from rl_qg.reports.run_files import JsonObject, Metrics, ReportedMean, read_run
 from rl_qg.reports.training_plots import moving_mean
 from rl_qg.runtime.errors import InputError
 from tests.rl_qg.reports.run_folders import FILES, NASTY, evaluation, interval, metrics, page_of, write
@@ -97,7 +97,7 @@ def test_the_highest_reward_is_marked_best(whole):
 def test_summary_holds_the_headline_numbers(whole):
     folder, _ = whole
     summary = json.loads((folder / "summary.json").read_text())
-    assert summary == write_summary(folder)
+    assert summary == run_summary(read_run(folder))
     assert summary["reward"]["difference"] == {**interval(0.05, 0.01), "excludes_zero": True}
     assert summary["reward"]["signature"] == "qrelscore|variant:official|version:0.1.0"
     assert summary["bleu4"]["ce"] == interval(0.1743, 0.015)
@@ -152,7 +152,7 @@ def test_a_run_of_cross_entropy_alone(tmp_path):
     page = page_of(folder, output=tmp_path / "report.html")
     assert "Advantage" not in page.words
     assert "BLEU-4, CE" in page.text and "BLEU-4, CE → SCST" not in page.text
-    assert write_summary(folder)["reward"]["difference"] is None
+    assert run_summary(read_run(folder))["reward"]["difference"] is None
 
 
 def test_a_leakage_check_without_a_count_is_not_called_clean(tmp_path):

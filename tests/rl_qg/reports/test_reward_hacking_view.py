@@ -6,8 +6,8 @@ import pytest
 
 from rl_qg.evaluation.text_measures import DIRECTION
 from rl_qg.reports.measures import MEASURES
-from rl_qg.reports.page import write_summary
-from rl_qg.reports.run_files import JsonObject, Metrics
+from rl_qg.reports.page import run_summary
+from rl_qg.reports.run_files import JsonObject, Metrics, read_run
 from tests.rl_qg.reports.run_folders import evaluation, interval, metrics, page_of, write
 
 START = {"reward_greedy": 0.3, "held_out": -2.0, "bleu4": 0.17, "rouge_l": 0.4, "loss": 1.0, "kl": 0.1}
@@ -63,7 +63,7 @@ def test_a_reward_that_rises_while_others_fall_is_flagged_in_words(tmp_path):
     assert "BLEU-4: 0.157 → 0.103 · Copied 2-grams: 27 % → 53 %" in section(report)
     assert report.source.count('<figure class="mini wrong"') == 2
     assert "No sign of it" not in report.text
-    assert write_summary(tmp_path)["diverging"]["bleu4"] == {
+    assert run_summary(read_run(tmp_path))["diverging"]["bleu4"] == {
         "start": pytest.approx(0.17 - 0.08 / 6),
         "end": pytest.approx(0.17 - 0.08 * 5 / 6),
     }
@@ -90,7 +90,7 @@ def test_nothing_is_flagged_otherwise(tmp_path, ends, verdict):
     report = page(tmp_path, evaluations(**ends))
     assert verdict in section(report)
     assert "look at the samples" not in report.text and "mini wrong" not in report.source
-    assert write_summary(tmp_path)["diverging"] == {}
+    assert run_summary(read_run(tmp_path))["diverging"] == {}
 
 
 @pytest.mark.slow
@@ -108,7 +108,7 @@ def test_older_runs_without_these_measures_have_a_line_instead(tmp_path):
     report = page(tmp_path, "".join(json.dumps(line) + "\n" for line in metrics()))
     assert "This run logged no held-out measures" in report.text
     assert '<figure class="mini' not in report.source
-    assert write_summary(tmp_path)["held_out"]["difference"] is None
+    assert run_summary(read_run(tmp_path))["held_out"]["difference"] is None
 
 
 def test_measures_of_older_runs_are_flagged_too(tmp_path):
@@ -147,7 +147,7 @@ def test_the_held_out_reward_has_its_difference(tmp_path):
     result["difference"]["held_out"] = interval(-0.4, 0.1)
     text = page(tmp_path, evaluations(), **{"evaluation.json": result}).text
     assert "held-out reward −0.40 [−0.50, −0.30] interval below 0" in text
-    assert write_summary(tmp_path)["held_out"]["difference"]["excludes_zero"] is True
+    assert run_summary(read_run(tmp_path))["held_out"]["difference"]["excludes_zero"] is True
 
 
 @pytest.mark.slow
