@@ -73,7 +73,7 @@ COMMANDS = {
     "generate": Command(
         "write candidate questions for every answer of the training data",
         "rl-qg generate model.path=RUN/scst data.train=train.json output=questions.jsonl num_beams=8",
-        ("generate", "seed", "accept_changed_data", "data"),
+        ("generate", "seed", "accept_changed_data", "data", "reward_models", "miniature"),
         "generation_commands",
     ),
     "augment": Command(

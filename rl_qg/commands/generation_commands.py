@@ -6,6 +6,7 @@ from functools import partial
 from rl_qg.commands.load_filters import check_filters, needs_models, with_metrics
 from rl_qg.commands.load_metrics import load_reward
 from rl_qg.commands.load_miniatures import one_miniature
+from rl_qg.commands.load_reranker import check_reranker, load_reranker
 from rl_qg.commands.outputs import required
 from rl_qg.data.reading import source_names
 from rl_qg.data.splits import training_spans
@@ -40,6 +41,7 @@ def generate(settings: Settings) -> None:
     from rl_qg.generation.stage import generate as run_generation
 
     output = required(settings.generate.output, "output", "questions.jsonl")
+    check_reranker(settings)
     state = processes(settings.training.use_cpu)
     examples = training_spans(settings.data)
     with state.main_process_first():
@@ -53,6 +55,7 @@ def generate(settings: Settings) -> None:
         state=state,
         sources=examples.hashes,
         accept_changed_data=settings.accept_changed_data,
+        reranker=load_reranker(settings, examples, state),
     )
     log.info("done: %d questions for %d answers in %s", lines, len(examples), output)
 

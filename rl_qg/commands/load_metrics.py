@@ -65,8 +65,8 @@ def load_metrics(entries: Any, settings: Settings, state: PartialState) -> dict[
     return loaded
 
 
-def metric_options(entries: Any, models: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """The options of each metric by its label, in order.
+def metric_options(entries: Any, models: Mapping[str, str], *, key: str = "metrics") -> dict[str, dict[str, Any]]:
+    """The options of each metric by its label, in order; `key` is the setting that errors name.
 
     Raises:
         InputError: an empty list, an entry without a metric, or a label that is used twice or cannot be a file name.
@@ -75,14 +75,14 @@ def metric_options(entries: Any, models: Mapping[str, str]) -> dict[str, dict[st
         entries = [entries]
     if not isinstance(entries, list) or not entries:
         fault = f"is {entries!r}" if entries else "has no value"
-        raise InputError(f"metrics {fault}; name some, such as metrics=[bleu4,rouge_l,qrelscore]")
+        raise InputError(f"{key} {fault}; name some, such as metrics=[bleu4,rouge_l,qrelscore]")
     by_label: dict[str, dict[str, Any]] = {}
     for index, entry in enumerate(entries):
-        label, options = _entry(entry, f"metrics[{index}]", models)
+        label, options = _entry(entry, f"{key}[{index}]", models)
         if not _LABEL.fullmatch(label):
-            raise InputError(f"metrics[{index}]: label {label!r} would name a file: use letters, digits and . _ + -")
+            raise InputError(f"{key}[{index}]: label {label!r} would name a file: use letters, digits and . _ + -")
         if label in by_label:
-            raise InputError(f"metrics[{index}]: there is a metric {label!r} already; give this one another label")
+            raise InputError(f"{key}[{index}]: there is a metric {label!r} already; give this one another label")
         by_label[label] = options
     return by_label
 

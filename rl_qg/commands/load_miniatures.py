@@ -41,8 +41,16 @@ def reward_with_miniatures(settings: Settings) -> dict[str, Any]:
     if settings.data.train != WORLD:  # where miniatures are pretrained on other passages
         splits = load_splits(settings.data)
         examples = [*splits.gold, *splits.unlabelled]
-    options: dict[str, Any] = _replaced(settings.reward, _folders(wanted, settings, examples))
-    return options
+    return options_with_miniatures(settings.reward, examples, settings)
+
+
+def options_with_miniatures(
+    options: dict[str, Any], examples: Iterable[QAExample], settings: Settings
+) -> dict[str, Any]:
+    """The options of a metric with every miniature replaced by its folder, pretrained on these examples if needed."""
+    wanted = [path for path in _texts(options) if is_miniature(path)]
+    replaced: dict[str, Any] = _replaced(options, _folders(wanted, settings, examples)) if wanted else options
+    return replaced
 
 
 def one_miniature(path: str, examples: Iterable[QAExample], settings: Settings) -> str:

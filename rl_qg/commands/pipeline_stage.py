@@ -18,6 +18,7 @@ from rl_qg.augmentation.data_card import check_dataset_name
 from rl_qg.augmentation.stage import augment, check_questions, report_path
 from rl_qg.commands.load_filters import check_filters, check_numbers, with_metrics
 from rl_qg.commands.load_metrics import load_reward
+from rl_qg.commands.load_reranker import check_reranker, load_reranker
 from rl_qg.commands.open_run import OpenRun, open_run
 from rl_qg.commands.training_commands import check_generator, train_generator
 from rl_qg.data.examples import QAExample
@@ -49,6 +50,7 @@ def check_late_stages(settings: Settings, state: PartialState) -> None:
     """Raise `InputError` for what a late stage would refuse, before the first one has taken hours."""
     check_filters(settings)
     check_numbers(settings)
+    check_reranker(settings)
     check_dataset_name(settings.augment.hub_dataset)
     if from_main(state, partial(_reads_passages, settings)):
         method(settings.answers, state)
@@ -93,6 +95,7 @@ def run_pipeline(run: OpenRun) -> Path:
         state=run.state,
         sources=splits.hashes,
         accept_changed_data=settings.accept_changed_data,
+        reranker=load_reranker(settings, [*splits.gold, *splits.unlabelled], run.state),
     )
 
     qa, augmented = folder / "qa", folder / "augmented.json"

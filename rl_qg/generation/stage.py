@@ -11,7 +11,7 @@ the file at its last whole batch and continues.
 import hashlib
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,8 @@ from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
 from rl_qg.data.streaming import Examples
-from rl_qg.generation.generator import QuestionGenerator
+from rl_qg.generation.generator import Candidate, QuestionGenerator
+from rl_qg.generation.reranking import RankedCandidate, Reranker, failed_rewards
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 from rl_qg.runtime.json_files import read_json
@@ -46,8 +47,9 @@ def generate(
     state: PartialState,
     sources: Mapping[str, str] = NO_SOURCES,
     accept_changed_data: bool = False,
+    reranker: Reranker | None = None,
 ) -> int:
-    """Write `settings.num_beams` (or `num_samples`) candidates for each example.
+    """Write `settings.num_beams` (or `num_samples`) candidates for each example, or the best `settings.keep` of them.
 
     A batch that does not fit into memory is decoded in parts. Every process calls this.
 
@@ -60,6 +62,8 @@ def generate(
         state: the processes.
         sources: SHA-256 of the files that the examples come from.
         accept_changed_data: whether `output` is continued although a source has changed.
+        reranker: orders the candidates of an example, each of which then has its `reward` in the file; by default the
+            most probable is the first.
 
     Returns:
         The number of lines in the file.
@@ -69,19 +73,21 @@ def generate(
             full; one example alone does not fit into memory.
     """
     examples = ByLength(examples)
-    count = settings.num_samples if settings.do_sample else settings.num_beams
+    count = settings.candidates
+    written = count if settings.keep is None else settings.keep
     lines = ResumableLines(output, output.with_name(output.name + ".settings.json"), content="questions")
-    prepare = partial(_prepare, lines, examples, count, model_path, settings, seed, sources, accept_changed_data)
+    made_by = partial(_made_by, model_path, settings, seed, reranker)
+    prepare = partial(_prepare, lines, examples, written, model_path, made_by, sources, accept_changed_data)
     position = from_main(state, prepare)
     if position.rows == len(examples):
         log.info("generate: %d of %d passages are in %s already", position.rows, len(examples), output)
-        return position.rows * count
+        return position.rows * written
     dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
     rows = count * settings.batch_size
     generator = QuestionGenerator(model_path, device=state.device, dtype=dtype, rows=rows, engine=settings.engine)
     if not settings.do_sample and count > (size := generator.model.get_output_embeddings().weight.shape[0]):
         raise InputError(f"generate.num_beams={count} is above the {size} tokens that {model_path} knows: lower it")
-    decode = partial(_lines_of, generator, count=count, settings=settings, seed=seed)
+    decode = partial(_lines_of, generator, count=count, settings=settings, seed=seed, reranker=reranker)
     remedy = "ask for fewer candidates (num_beams, num_samples) or shorter ones (max_new_tokens)"
     in_parts = OutOfMemoryRetry("generate", remedy)
     lines.write(
@@ -94,7 +100,9 @@ def generate(
         title="generate",
         unit="passage",
     )
-    return len(examples) * count
+    if reranker is not None:
+        from_main(state, partial(_report_failed, lines))
+    return len(examples) * written
 
 
 class ByLength:
@@ -118,9 +126,15 @@ class ByLength:
 
 
 def _lines_of(
-    generator: QuestionGenerator, examples: Sequence[QAExample], *, count: int, settings: GenerateSettings, seed: int
+    generator: QuestionGenerator,
+    examples: Sequence[QAExample],
+    *,
+    count: int,
+    settings: GenerateSettings,
+    seed: int,
+    reranker: Reranker | None,
 ) -> list[bytes]:
-    """One line for each candidate, those of an example best first."""
+    """One line for each candidate that is kept, those of an example best first."""
     groups = generator.candidates(
         examples,
         count,
@@ -129,13 +143,20 @@ def _lines_of(
         temperature=settings.temperature,
         seed=seed,
     )
+    ranked = groups if reranker is None else reranker.ranked(examples, groups)
     return [
-        json_line(
-            {**_source_fields(example, rank), "question": candidate.question, "logprob": round(candidate.logprob, 6)}
-        )
-        for example, group in zip(examples, groups, strict=True)
-        for rank, candidate in enumerate(group)
+        json_line({**_source_fields(example, rank), **_candidate_fields(candidate, settings.keep)})
+        for example, group in zip(examples, ranked, strict=True)
+        for rank, candidate in enumerate(group[: settings.keep])
     ]
+
+
+def _candidate_fields(item: Candidate | RankedCandidate, keep: int | None) -> dict[str, Any]:
+    """The other fields. Where candidates are left out of the file, the mean over all of them shows what was gained."""
+    if isinstance(item, Candidate):
+        return {"question": item.question, "logprob": round(item.logprob, 6)}
+    mean = {} if keep is None else {"reward_mean": item.reward_mean}
+    return {**_candidate_fields(item.candidate, keep), "reward": item.reward, **mean}
 
 
 def _source_fields(example: QAExample, rank: int) -> dict[str, Any]:
@@ -150,36 +171,58 @@ def _source_fields(example: QAExample, rank: int) -> dict[str, Any]:
     }
 
 
+def _made_by(model_path: str, settings: GenerateSettings, seed: int, reranker: Reranker | None) -> dict[str, Any]:
+    """What the lines depend on. The note of a file has those keys that are not None."""
+    # Keys that older versions do not have are noted only if they differ from the default: old notes stay valid.
+    later = {
+        "engine": None if settings.engine == "own" else settings.engine,
+        "rerank": None if reranker is None else reranker.signature,
+        "keep": settings.keep,
+    }
+    chosen = {name: value for name, value in vars(settings).items() if name not in ("output", *later)}
+    return {
+        "model": _weights_hash(model_path),
+        "seed": seed,
+        "order": f"longest of {WINDOW} first",
+        **chosen,
+        **later,
+    }
+
+
 def _prepare(
     lines: ResumableLines,
     examples: Examples,
-    count: int,
+    written: int,
     model_path: str,
-    settings: GenerateSettings,
-    seed: int,
+    made_by: Callable[[], dict[str, Any]],
     sources: Mapping[str, str],
     accept_changed_data: bool,
 ) -> Position:
     """Check what the file was made with, write its note, and return where to continue."""
-    chosen = {name: value for name, value in vars(settings).items() if name not in ("output", "engine")}
-    made_by = {"model": _weights_hash(model_path), "seed": seed, "order": f"longest of {WINDOW} first", **chosen}
-    # The note names the engine only if it is not the default: notes of versions without the setting stay valid.
-    engine = None if settings.engine == "own" else settings.engine
-    other_sources = lines.check({**made_by, "engine": engine}, sources=sources, accept=accept_changed_data)
-    made_by |= {} if engine is None else {"engine": engine}
+    now = made_by()
+    other_sources = lines.check(now, sources=sources, accept=accept_changed_data)
     data = _data_hash(examples)
     if not other_sources:
         lines.check({"data": data})
     position = lines.position(
         examples,
         lambda example, rank, line: begins_with(line, json_line(_source_fields(example, rank))[:-2]),
-        batch_size=settings.batch_size,
-        lines_per_row=count,
+        batch_size=now["batch_size"],
+        lines_per_row=written,
         row_name="example",
     )
-    reward = _reward_of(model_path)
-    lines.write_note({"model_path": model_path, **made_by, "reward": reward, "data": data, "sources": dict(sources)})
+    noted = {name: value for name, value in now.items() if value is not None}
+    about = {"reward": _reward_of(model_path), "data": data, "sources": dict(sources)}
+    lines.write_note({"model_path": model_path, **noted, **about})
     return position
+
+
+def _report_failed(lines: ResumableLines) -> None:
+    """Count the candidates whose reward failed, in the log and in the note."""
+    failed = failed_rewards(line.text for line in lines.lines())
+    if failed:
+        log.warning("generate: %d candidates in %s have no reward; they come last", failed, lines.path)
+    lines.write_note({**lines.read_note(), "rewards_failed": failed})
 
 
 def _data_hash(examples: Examples) -> str:

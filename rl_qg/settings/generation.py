@@ -42,7 +42,7 @@ class AnswersSettings(Section):
 
 @dataclass
 class GenerateSettings(Section):
-    """Candidate questions: all outputs of one beam search, or nucleus samples."""
+    """Candidate questions: the outputs of one beam search, or nucleus samples, best first."""
 
     output: str = key("", "the file to write, such as questions.jsonl")
     engine: str = key(
@@ -56,6 +56,10 @@ class GenerateSettings(Section):
     top_p: float = key(0.9, "sample from the most likely tokens of this total probability")
     temperature: float = key(1.0, "of sampling")
     max_new_tokens: int = key(64, "longest question")
+    rerank: Any = key(
+        None, "the metric, as an entry of metrics=[…], that orders the candidates of an answer; null: probability"
+    )
+    keep: int | None = key(None, "write the best so many candidates of each answer; null: all")
     batch_size: int = key(16, "answers per device")
     precision: str = key(
         "no",
@@ -63,10 +67,18 @@ class GenerateSettings(Section):
         choices=("no", "bf16"),
     )
 
+    @property
+    def candidates(self) -> int:
+        """Questions that are decoded for each answer."""
+        return self.num_samples if self.do_sample else self.num_beams
+
     def faults(self) -> Iterator[str]:
         """Choices and limits."""
         yield from super().faults()
         yield from self.below(1, "num_beams", "num_samples", "max_new_tokens", "batch_size")
         yield from self.outside("top_p", zero=False)
+        if self.keep is not None and not 1 <= self.keep <= self.candidates:
+            name = "num_samples" if self.do_sample else "num_beams"
+            yield f"keep={self.keep} must be from 1 to {name}={self.candidates}, or null for all"
         if not 0 < self.temperature < inf:
             yield f"temperature={self.temperature} must be above 0"
