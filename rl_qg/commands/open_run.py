@@ -10,11 +10,12 @@ from accelerate import PartialState
 
 from rl_qg.commands.load_metrics import load_reward
 from rl_qg.commands.load_miniatures import with_miniatures
+from rl_qg.commands.unlabelled_passages import with_unlabelled
 from rl_qg.data.splits import Splits, load_splits
 from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.runtime.processes import processes
 from rl_qg.runtime.run_folder import TRAINED, check_run_folder, claim_run_folder
-from rl_qg.runtime.run_record import check_continuation, run_record, write_run_record
+from rl_qg.runtime.run_record import check_continuation, run_record, update_run_record, write_run_record
 from rl_qg.settings import DataSettings, Settings
 
 # The output of each late stage of the pipeline. The stage's settings may change until this file exists.
@@ -46,13 +47,19 @@ class OpenRun:
 
 
 def open_run(settings: Settings) -> OpenRun:
-    """Claim or resume the run folder of a generator, and pretrain the miniatures that the settings name."""
+    """Claim or resume the run folder of a generator, pretrain the miniatures that the settings name, and propose
+    answers in the passages of `data.unlabelled` that have none.
+    """
     folder, state = Path(settings.output_dir), processes(settings.training.use_cpu)
     unused = [section for section, output in OUTPUTS.items() if not (folder / output).exists()]
     splits = claim_run(
         settings, asdict(settings), seed=settings.seed, last_file=TRAINED, unused=unused, extra=_data_counts
     )
-    return OpenRun(with_miniatures(settings, [*splits.gold, *splits.unlabelled], state), splits, state)
+    settings = with_miniatures(settings, [*splits.gold, *splits.unlabelled], state)
+    splits = with_unlabelled(settings, splits, state)
+    if state.is_main_process:
+        update_run_record(folder, _data_counts(splits))
+    return OpenRun(settings, splits, state)
 
 
 def claim_run(

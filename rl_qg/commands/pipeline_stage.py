@@ -1,4 +1,4 @@
-"""All stages: data -> CE -> SCST -> (answers) -> questions -> filter -> augment -> QA -> report.
+"""All stages: (answers) -> data -> CE -> SCST -> questions -> filter -> augment -> QA -> report.
 
     rl-qg pipeline preset=quickstart output_dir=runs/first
 
@@ -7,7 +7,6 @@ continues an interrupted run, and a stage runs again when its result is deleted.
 """
 
 import logging
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -21,14 +20,11 @@ from rl_qg.commands.load_metrics import load_reward
 from rl_qg.commands.load_reranker import check_reranker, load_reranker
 from rl_qg.commands.open_run import OpenRun, open_run
 from rl_qg.commands.training_commands import check_generator, train_generator
+from rl_qg.commands.unlabelled_passages import check_unlabelled
 from rl_qg.data.examples import QAExample
-from rl_qg.data.formats import raw_records
-from rl_qg.data.passages import Passages, has_answers
-from rl_qg.data.reading import read_examples, source_names
-from rl_qg.data.splits import answer_spans, take, with_additional_spans
-from rl_qg.data.streaming import Examples
+from rl_qg.data.reading import read_examples
+from rl_qg.data.splits import answer_spans, take
 from rl_qg.evaluation.compare_generators import evaluate_generators
-from rl_qg.generation.answers.stage import method, propose_answers, report_line
 from rl_qg.generation.stage import generate
 from rl_qg.readers.stage import compare, train_reader
 from rl_qg.reports.hub import publish
@@ -52,26 +48,13 @@ def check_late_stages(settings: Settings, state: PartialState) -> None:
     check_numbers(settings)
     check_reranker(settings)
     check_dataset_name(settings.augment.hub_dataset)
-    if from_main(state, partial(_reads_passages, settings)):
-        method(settings.answers, state)
-
-
-def _reads_passages(settings: Settings) -> bool:
-    """Read the files of `data.unlabelled` completely; return whether one of them needs answers."""
-    sources = source_names(settings.data.unlabelled)
-    answered = [source for source in sources if has_answers(source)]
-    for source in answered:
-        deque(raw_records(source, "train", unlabelled=True), maxlen=0)
-    unanswered = [source for source in sources if source not in answered]
-    if unanswered:
-        deque(Passages(unanswered, settings.answers.passages), maxlen=0)
-    return bool(unanswered)
+    check_unlabelled(settings, state)
 
 
 def run_pipeline(run: OpenRun) -> Path:
     """Run every stage that is not done; return the report's path."""
     folder, settings, splits = run.folder, run.settings, run.splits
-    stages = 8 if settings.data.unlabelled else 7
+    stages = 7
     _log_stage(1, stages, "train the generator: cross-entropy, then by reward")
     generator = train_generator(run)
     if run.state.is_main_process:
@@ -79,12 +62,8 @@ def run_pipeline(run: OpenRun) -> Path:
         _evaluate(run)
     run.state.wait_for_everyone()
 
-    spans: Examples = answer_spans([*splits.gold, *splits.unlabelled])
-    if settings.data.unlabelled:
-        _log_stage(stages - 5, stages, "propose answers in the passages of data.unlabelled")
-        spans = _with_unlabelled(run, spans)
-
-    _log_stage(stages - 4, stages, "generate questions for every answer")
+    _log_stage(3, stages, "generate questions for every answer")
+    spans = answer_spans([*splits.gold, *splits.unlabelled])
     questions = folder / "questions.jsonl"
     generate(
         str(generator),
@@ -99,43 +78,23 @@ def run_pipeline(run: OpenRun) -> Path:
     )
 
     qa, augmented = folder / "qa", folder / "augmented.json"
-    _log_stage(stages - 3, stages, "train a reader on gold alone")
+    _log_stage(4, stages, "train a reader on gold alone")
     _train_reader(run, splits.gold, qa / "gold")  # before the filters, one of which may use it
 
-    _log_stage(stages - 2, stages, "filter, sample and merge with the human questions")
+    _log_stage(5, stages, "filter, sample and merge with the human questions")
     _augment(run, questions, augmented)
 
-    _log_stage(stages - 1, stages, "train a reader on gold with synthetic questions")
+    _log_stage(6, stages, "train a reader on gold with synthetic questions")
     _train_reader(run, read_examples(augmented, role="train").examples, qa / "augmented")
 
     report = folder / "report.html"
     if run.state.is_main_process:
         compare(qa / "gold", qa / "augmented", qa / "comparison.json")
-        _log_stage(stages, stages, "write the report")
+        _log_stage(7, stages, "write the report")
         write_report([folder], report)
         log.info("done: open %s", report)
     run.state.wait_for_everyone()
     return report
-
-
-def _with_unlabelled(run: OpenRun, known: Examples) -> Examples:
-    """The known spans and those of `data.unlabelled`: the answers in a file, or proposed ones."""
-    settings = run.settings
-    sources = source_names(settings.data.unlabelled)
-    answered = from_main(run.state, lambda: [source for source in sources if has_answers(source)])
-    files, unanswered = list(answered), [source for source in sources if source not in answered]
-    if unanswered:
-        output = run.folder / "answers.jsonl"
-        report = propose_answers(
-            Passages(unanswered, settings.answers.passages, run.splits.held_out),
-            output,
-            settings=settings.answers,
-            state=run.state,
-            accept_changed_data=settings.accept_changed_data,
-        )
-        log.info(report_line(report))
-        files += [str(output)] if report["spans"] else []
-    return with_additional_spans(list(known), files, run.splits.held_out) if files else known
 
 
 def _augment(run: OpenRun, questions: Path, augmented: Path) -> None:

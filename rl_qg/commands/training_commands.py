@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rl_qg.commands.load_miniatures import one_miniature
 from rl_qg.commands.open_run import OpenRun, claim_run, open_run
+from rl_qg.commands.unlabelled_passages import check_unlabelled
 from rl_qg.data.splits import Splits, read_role, take
 from rl_qg.runtime.processes import processes
 from rl_qg.settings import DataSettings, QAModelSettings, Settings
@@ -17,6 +18,7 @@ log = logging.getLogger(__name__)
 def train(settings: Settings) -> None:
     """Cross-entropy, then learning from the reward (`rl_qg.training.stages` and `rl_qg.training.trl_stages`)."""
     check_generator(settings)
+    check_unlabelled(settings, processes(settings.training.use_cpu))
     log.info("done: the generator is in %s", train_generator(open_run(settings)))
 
 

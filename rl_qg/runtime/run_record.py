@@ -69,6 +69,11 @@ def write_run_record(folder: Path, record: Mapping[str, Any]) -> Path:
     return path
 
 
+def update_run_record(folder: Path, fields: Mapping[str, Any]) -> None:
+    """Replace these fields of `run.json`, or add them."""
+    write_json(folder / FILE, {**read_json(folder / FILE), **fields})
+
+
 def check_continuation(folder: Path, hashes: Mapping[str, str], *, accept: bool, trained: bool) -> None:
     """Compare the data of a continued run, and until it is `trained` the number of processes, with those of its start.
 
