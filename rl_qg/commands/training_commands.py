@@ -24,21 +24,23 @@ def train(settings: Settings) -> None:
 
 def check_generator(settings: Settings) -> None:
     """Refuse what the algorithm cannot do before data are read and models loaded."""
+    from rl_qg.training.best_of_n import check_best_of_n
     from rl_qg.training.stages import check_training
     from rl_qg.training.trl_config import check_algorithm
-    from rl_qg.training.trl_stages import ALGORITHMS
 
     processes(settings.training.use_cpu)  # before training arguments exist, which would connect processes differently
-    check = check_algorithm if settings.algorithm in ALGORITHMS else check_training
-    check(settings)
+    checks = {"scst": check_training, "best_of_n": check_best_of_n}
+    checks.get(settings.algorithm, check_algorithm)(settings)
 
 
 def train_generator(run: OpenRun) -> Path:
     """Train with the algorithm that the settings name; return the folder of the last stage's model."""
+    from rl_qg.training.best_of_n import train_best_of_n
     from rl_qg.training.stages import train as train_seq2seq
-    from rl_qg.training.trl_stages import ALGORITHMS, train_causal
+    from rl_qg.training.trl_stages import train_causal
 
-    trainer = train_causal if run.settings.algorithm in ALGORITHMS else train_seq2seq
+    trainers = {"scst": train_seq2seq, "best_of_n": train_best_of_n}
+    trainer = trainers.get(run.settings.algorithm, train_causal)
     reward = None if run.settings.stages == "ce" else run.reward()
     return trainer(run.settings, run.splits, reward, None if reward is None else run.held_out())
 

@@ -24,6 +24,7 @@ from rl_qg.text.tables import as_markdown
 STAGES = ("ce", "scst")
 ALGORITHMS = {
     "scst": "self-critical sequence training (SCST)",
+    "best_of_n": "cross-entropy on the best of several samples (best of n)",
     "rloo": "REINFORCE leave-one-out (RLOO, by TRL)",
     "grpo": "group relative policy optimisation (GRPO, by TRL)",
 }

@@ -25,6 +25,7 @@ REWARD_MODELS = {
     "gpt2": "gpt2",
     "roberta": "roberta-base",
     "bart": "facebook/bart-large-cnn",
+    "reader": "distilbert-base-cased-distilled-squad",
 }
 
 
@@ -41,8 +42,9 @@ class Settings(Section):
     )
     algorithm: str = key(
         "scst",
-        "scst (encoder-decoders), or rloo, grpo (TRL's trainers, for causal models such as gpt2)",
-        choices=("scst", "rloo", "grpo"),
+        "scst (encoder-decoders), best_of_n (encoder-decoders; cross-entropy on the best of several samples), "
+        "or rloo, grpo (TRL's trainers, for causal models such as gpt2)",
+        choices=("scst", "best_of_n", "rloo", "grpo"),
     )
     accept_changed_data: bool = key(
         False, "continue although a data file has changed since the run or its output began"

@@ -10,6 +10,7 @@ events. If the command was killed, the same command resumes from the last checkp
 import json
 import logging
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -59,10 +60,10 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     check_training(settings)
     if not splits.gold:
         raise InputError("data.train: no example with a question to learn from")
-    trainer = _trainer(settings, splits, reward, held_out)
+    trainer = seq2seq_trainer(settings, splits, reward, held_out)
     show_progress(trainer, f"train ({settings.stages})" if settings.stages != "both" else "train (ce, scst)")
     if trainer.is_world_process_zero():
-        _report_cuts(trainer, splits.gold, folder)
+        report_cuts(trainer, splits.gold, folder)
     # 2. Train, from the last checkpoint if there is one.
     checkpoint = from_main(trainer.accelerator.state, lambda: last_checkpoint(folder))
     if checkpoint is None and trainer.is_world_process_zero():
@@ -101,9 +102,14 @@ def check_training(settings: Settings) -> None:
     check_stop_on(settings)
 
 
-def _trainer(
-    settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None
+def seq2seq_trainer(
+    settings: Settings,
+    splits: Splits,
+    reward: Reward | None,
+    held_out: Reward | None,
+    trainer_class: Callable[..., SelfCriticalTrainer] = SelfCriticalTrainer,
 ) -> SelfCriticalTrainer:
+    """The trainer that the settings describe, with its model; it learns from `splits.gold`."""
     model, tokenizer = load_seq2seq(settings.model.path)
     add_highlight(tokenizer, model)
     prefix = default_prefix(model) if settings.model.prefix is None else settings.model.prefix
@@ -112,7 +118,7 @@ def _trainer(
         model = add_lora(model, settings.peft, [tokenizer.convert_tokens_to_ids(HIGHLIGHT)])
     arguments = _arguments(settings)  # after the model: with ZeRO-3 it would be loaded in shards otherwise
     arguments.prefix = prefix
-    return SelfCriticalTrainer(
+    return trainer_class(
         model=model,
         args=arguments,
         reward=reward,
@@ -192,7 +198,7 @@ def _use_best_model(trainer: SelfCriticalTrainer, final: Path) -> dict[str, Any]
     return {"measure": measure, "value": value, "step": chosen["step"]}
 
 
-def _report_cuts(trainer: SelfCriticalTrainer, examples: list[QAExample], folder: Path) -> None:
+def report_cuts(trainer: SelfCriticalTrainer, examples: list[QAExample], folder: Path) -> None:
     """Log how many contexts had to be cut, and store the count for the run record."""
     cuts = trainer.encoder.count_cuts(examples)
     write_json(folder / "windows.json", cuts)

@@ -134,7 +134,8 @@ class StageFiles(TrainerCallback):
         step, epoch = self.first_step + state.global_step, self.first_epoch + (state.epoch or 0.0)
         line = {"step": step, "epoch": None, "stage": self.stage, **logs} | {"epoch": round(epoch, 4)}
         if "loss" in logs:
-            line |= {"loss_ce" if self.stage == "ce" else "loss_scst": logs["loss"]}
+            if "loss_ce" not in logs:
+                line |= {"loss_ce" if self.stage == "ce" else "loss_scst": logs["loss"]}
             rollout = [] if self.reward_function is None else self.reward_function.rollout
             _append_samples(self.folder, step, rollout[:SAMPLES_LOGGED])
         append_json_line(self.folder / METRICS, line)

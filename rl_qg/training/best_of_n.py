@@ -1,0 +1,357 @@
+"""Learning from a reward without reinforcement: cross-entropy on the best of n sampled questions.
+
+    rl-qg train algorithm=best_of_n reward=qrelscore data.train=train.json data.validation=dev.json
+
+The cross-entropy stage is that of `algorithm=scst`, update by update. Then its model samples `scst.num_samples`
+questions (4 unless set) for every answer of the training data, with and without human questions; the best by the
+reward are in `picks.jsonl`. A second stage of cross-entropy, `scst.epochs` passes over the human questions and the
+picks, gives `scst/`. Sources: RAFT (Dong et al. 2023, arXiv:2304.06767), whose loop of sampling, ranking and
+fine-tuning this does once; expert iteration and STaR (Zelikman et al. 2022, arXiv:2203.14465) keep what a check of the
+answer accepts.
+
+If the command was killed, the same command continues: `picks.jsonl` after its last whole batch, each stage from its
+last checkpoint (those of the second stage are in `checkpoints/scst/`).
+"""
+
+import logging
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from torch import Tensor
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
+
+from rl_qg.data.examples import QAExample
+from rl_qg.data.splits import Splits, answer_spans
+from rl_qg.evaluation.reward_ranking import reranker_of
+from rl_qg.evaluation.reward_scorer import Reward
+from rl_qg.generation.loading import load_seq2seq
+from rl_qg.generation.prompts import PROMPT_FILE, Prompt, add_highlight, default_prefix
+from rl_qg.generation.reranking import Reranker
+from rl_qg.generation.stage import generate
+from rl_qg.reports.hub import finish_publishing, publish
+from rl_qg.runtime.checkpoints import last_checkpoint
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import read_json, read_json_lines, write_json
+from rl_qg.runtime.preemption import train_until_preempted
+from rl_qg.runtime.processes import from_main, load_unsharded, processes
+from rl_qg.runtime.progress import show_progress
+from rl_qg.runtime.run_folder import TRAINED
+from rl_qg.settings import GenerateSettings, Settings
+from rl_qg.training import stages
+from rl_qg.training.callbacks import HeldOutStopping, best_of, lines_with
+from rl_qg.training.trainer import SelfCriticalTrainer
+from rl_qg.training.trainer_files import StageFiles, replace_folder, save_model_folder
+from rl_qg.training.trl_config import samples_of
+
+ALGORITHM = "best_of_n"
+PICKS = "picks.jsonl"
+NOT_SAMPLED = ("min_new_tokens", "top_k", "no_repeat_ngram")  # rules that generation does not have
+log = logging.getLogger(__name__)
+
+
+def train_best_of_n(settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None = None) -> Path:
+    """Run the stages that `settings.stages` names; return the folder of the last stage's model.
+
+    Raises:
+        InputError: an invalid setting, no data, a model that cannot be loaded, or no candidate with a reward.
+    """
+    if settings.stages == "ce" or reward is None:
+        return stages.train(replace(settings, algorithm="scst"), splits, reward, held_out)
+    folder = Path(settings.output_dir)
+    final = folder / "scst"
+    state = processes(settings.training.use_cpu)
+    if (folder / TRAINED).exists():
+        log.info("train: %s is complete already", final)
+        from_main(state, lambda: finish_publishing(folder, settings.training.hub_model))
+        return final
+    check_best_of_n(settings)
+    if not splits.gold and (settings.stages == "both" or not splits.unlabelled):
+        raise InputError("data.train: no example to learn from")
+    # 1. The generator that samples.
+    steps, start = 0, str(folder / "ce")
+    if settings.stages == "both":
+        steps = _cross_entropy_stage(settings, splits, reward, held_out)
+    else:
+        start = _complete_start(settings, state)
+    # 2. The best of n questions for each answer.
+    picks = _pick(settings, splits, reward, start, state)
+    # 3. Cross-entropy on human questions and picks.
+    note = _learn_from_picks(settings, splits, picks, reward, held_out, start, steps)
+    if state.is_main_process:
+        write_json(folder / TRAINED, note | stages.reward_signatures(reward, held_out) | {"picks": picks.summary()})
+        publish(folder, settings.training.hub_model)
+    state.wait_for_everyone()
+    return final
+
+
+def check_best_of_n(settings: Settings) -> None:
+    """Check what would be refused later, before any model is loaded.
+
+    Raises:
+        InputError: naming the settings.
+    """
+    defaults = type(settings.scst)()
+    changed = [name for name in NOT_SAMPLED if getattr(settings.scst, name) != getattr(defaults, name)]
+    if changed:
+        named = ", ".join(f"scst.{name}={getattr(settings.scst, name)}" for name in changed)
+        raise InputError(
+            f"algorithm={ALGORITHM}: samples by temperature and top_p alone; leave {named} at its default"
+        )
+    stages.check_training(settings)
+
+
+# --- 1. the first stage
+
+
+def _cross_entropy_stage(settings: Settings, splits: Splits, reward: Reward, held_out: Reward | None) -> int:
+    """Train `ce/` as `algorithm=scst` does, unless it is complete; return its number of updates."""
+    folder = Path(settings.output_dir)
+    done = folder / "checkpoints" / "ce.json"
+    state = processes(settings.training.use_cpu)
+    if not from_main(state, done.exists):
+        alone = replace(settings, stages="both", scst=replace(settings.scst, epochs=0.0, stop_on=None))
+        trainer = stages.seq2seq_trainer(alone, replace(splits, unlabelled=[]), reward, held_out)
+        trainer.add_callback(_EvaluateAtEnd())
+        show_progress(trainer, "train (ce)")
+        if trainer.is_world_process_zero():
+            stages.report_cuts(trainer, splits.gold, folder)
+        train_until_preempted(trainer, from_main(state, lambda: last_checkpoint(folder)))
+        if trainer.is_world_process_zero():
+            write_json(done, {"step": trainer.state.global_step})
+        trainer.accelerator.wait_for_everyone()
+        trainer.accelerator.free_memory()
+    step: int = from_main(state, lambda: read_json(done))["step"]
+    return step
+
+
+class _EvaluateAtEnd(TrainerCallback):
+    """Evaluates after the last update, with which the next stage is compared; before the last checkpoint."""
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        control.should_evaluate |= state.global_step == state.max_steps
+
+
+def _complete_start(settings: Settings, state: PartialState) -> str:
+    """`model.path` itself if its prompt is known; else a copy with `<hl>` and with the prompt of the settings."""
+    given, target = settings.model.path, Path(settings.output_dir) / "checkpoints" / "start"
+
+    def save() -> str:
+        if (Path(given) / PROMPT_FILE).exists():
+            return given
+        if not target.exists():
+            model, tokenizer = load_seq2seq(given)
+            add_highlight(tokenizer, model)
+            partial = target.with_name("start.part")
+            shutil.rmtree(partial, ignore_errors=True)
+            model.save_pretrained(partial)
+            tokenizer.save_pretrained(partial)
+            prefix = default_prefix(model) if settings.model.prefix is None else settings.model.prefix
+            Prompt(prefix, settings.model.max_source_length, settings.model.max_target_length).save(partial)
+            partial.rename(target)
+        return str(target)
+
+    return from_main(state, save)
+
+
+# --- 2. picks
+
+
+@dataclass(frozen=True)
+class Picks:
+    """The best question of each answer as an example, with the reward of it and the mean of all its candidates.
+
+    `dropped` counts the answers without one: their rewards all failed, or the best question is empty.
+    """
+
+    examples: Sequence[QAExample]
+    rewards: Mapping[str, tuple[float, float]]
+    dropped: int
+
+    def summary(self) -> dict[str, float]:
+        """Counts and mean rewards."""
+        best, mean = (sum(values) / len(values) for values in zip(*self.rewards.values(), strict=True))
+        return {"count": len(self.examples), "dropped": self.dropped, "reward_pick": best, "reward_sample": mean}
+
+
+def _pick(settings: Settings, splits: Splits, reward: Reward, start: str, state: PartialState) -> Picks:
+    """Write `picks.jsonl`, or the rest of it."""
+    scst, output = settings.scst, Path(settings.output_dir) / PICKS
+    spans = answer_spans([*splits.gold, *splits.unlabelled])
+    load_unsharded()
+    reranker = reranker_of(reward)
+    generate(
+        start,
+        spans,
+        output,
+        settings=GenerateSettings(
+            engine=settings.generate.engine,
+            do_sample=True,
+            num_samples=samples_of(settings),
+            top_p=scst.top_p,
+            temperature=scst.temperature,
+            max_new_tokens=scst.max_new_tokens,
+            batch_size=settings.generate.batch_size,
+            keep=1,
+        ),
+        seed=settings.seed,
+        state=state,
+        sources=splits.hashes,
+        accept_changed_data=settings.accept_changed_data,
+        reranker=reranker if scst.on_bad_reward == "skip" else _strict(reranker),
+    )
+    picks = read_picks(output, spans)
+    if not picks.examples:
+        raise InputError(f"{output}: the reward failed on every question; correct the reward")
+    log.info("%s: %s", PICKS, ", ".join(f"{name} {value:.6g}" for name, value in picks.summary().items()))
+    return picks
+
+
+def read_picks(path: Path, spans: Sequence[QAExample]) -> Picks:
+    """The picks of a file about these answers, as examples whose ids begin with `pick-`."""
+    known = {span.id: span for span in spans}
+    examples, rewards, dropped = [], {}, 0
+    for _, record in read_json_lines(path):
+        if record["reward"] is None or not record["question"]:
+            dropped += 1
+            continue
+        pick = replace(known[record["id"]], id=f"pick-{record['id']}", question=record["question"])
+        examples.append(pick)
+        rewards[pick.id] = record["reward"], record["reward_mean"]
+    return Picks(examples, rewards, dropped)
+
+
+def _strict(reranker: Reranker) -> Reranker:
+    """The same reranker; a reward that fails ends the run (`scst.on_bad_reward=stop`)."""
+
+    def scores(examples: Sequence[QAExample], questions: Sequence[str]) -> Sequence[float]:
+        values = reranker.scores(examples, questions)
+        for example, question, value in zip(examples, questions, values, strict=True):
+            if not math.isfinite(value):
+                raise InputError(
+                    f"example {example.id}: no reward for {question!r}; correct the reward, or skip such questions "
+                    "with scst.on_bad_reward=skip"
+                )
+        return values
+
+    return replace(reranker, scores=scores)
+
+
+# --- 3. the second stage
+
+
+class PicksTrainer(SelfCriticalTrainer):
+    """Cross-entropy on human questions and picks. Log lines continue those of the first stage in the run folder.
+
+    Args:
+        folder: the run folder; checkpoints are in `output_dir` of the arguments.
+        picks: the rewards of which are logged beside the loss.
+        first_step, first_epoch: those with which the first stage ended.
+    """
+
+    def __init__(self, *args: Any, folder: Path, picks: Picks, first_step: int, first_epoch: float, **kwargs: Any):
+        self.folder, self.picks = folder, picks
+        self.first_step, self.first_epoch = first_step, first_epoch
+        super().__init__(*args, **kwargs)
+
+    def _add_callbacks(self) -> None:
+        for callback in (_PickFiles(self), self.finite_updates):
+            self.add_callback(callback)
+        if self.args.stop_on is not None:
+            best = self.folder / stages.BEST
+            keep = lambda: save_model_folder(self, best)  # noqa: E731
+            self.add_callback(HeldOutStopping(self.args.stop_on, self.args.patience, keep=keep))
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """The cross-entropy; the rewards of the picks in the batch are logged."""
+        known = [self.picks.rewards[item.id] for item in inputs["examples"] if item.id in self.picks.rewards]
+        if known:
+            best, mean = (sum(values) for values in zip(*known, strict=True))
+            self.step_metrics.add(reward_pick=(best, len(known)), reward_sample=(mean, len(known)))
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+
+class _PickFiles(StageFiles):
+    """Lines of the second stage, whose steps and epochs continue those of the first."""
+
+    def __init__(self, trainer: PicksTrainer) -> None:
+        super().__init__(trainer.folder, "scst", first_step=trainer.first_step, first_epoch=trainer.first_epoch)
+        self.trainer = trainer
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Count the update for the mean loss; log before each checkpoint."""
+        super().on_step_end(args, state, control, **kwargs)
+        self.trainer.step_metrics.add(loss=(0.0, 1 / self.trainer.accelerator.num_processes))
+
+
+def _learn_from_picks(
+    settings: Settings,
+    splits: Splits,
+    picks: Picks,
+    reward: Reward,
+    held_out: Reward | None,
+    start: str,
+    first_step: int,
+) -> dict[str, Any]:
+    """Train `scst/`; return the note about it."""
+    folder = Path(settings.output_dir)
+    checkpoints, scst = folder / "checkpoints" / "scst", settings.scst
+    # As the first stage of a run whose second one is empty, with the rates of `scst`.
+    ce = replace(
+        settings.ce, epochs=scst.epochs, learning_rate=scst.learning_rate, warmup_fraction=scst.warmup_fraction
+    )
+    chosen = replace(
+        settings,
+        output_dir=str(checkpoints),
+        stages="both",
+        model=replace(settings.model, path=start),
+        ce=ce,
+        scst=replace(scst, epochs=0.0),
+    )
+    first_epoch = settings.ce.epochs if first_step else 0.0
+
+    def build(**given: Any) -> PicksTrainer:
+        return PicksTrainer(**given, folder=folder, picks=picks, first_step=first_step, first_epoch=first_epoch)
+
+    set_seed(settings.seed)
+    data = replace(splits, gold=[*splits.gold, *picks.examples], unlabelled=[])
+    trainer = stages.seq2seq_trainer(chosen, data, reward, held_out, build)
+    trainer.args.run_name = folder.name
+    show_progress(trainer, f"train (scst, {ALGORITHM})")
+    checkpoint = from_main(trainer.accelerator.state, lambda: last_checkpoint(checkpoints))
+    if checkpoint is None and trainer.is_world_process_zero():
+        shutil.rmtree(folder / stages.BEST, ignore_errors=True)  # of a run that was killed before its first checkpoint
+        if not first_step:
+            stages.report_cuts(trainer, data.gold, folder)
+    trainer.args.eval_on_start = checkpoint is None and not first_step
+    train_until_preempted(trainer, checkpoint)
+    save_model_folder(trainer, folder / "scst")
+    note: dict[str, Any] = {"model": "scst", "steps": first_step + trainer.state.global_step}
+    if trainer.is_world_process_zero():
+        note |= _use_best_model(trainer, folder / "scst", first_step)
+    trainer.accelerator.wait_for_everyone()
+    return note
+
+
+def _use_best_model(trainer: SelfCriticalTrainer, final: Path, first_step: int) -> dict[str, Any]:
+    """Replace the final model by the best one by `scst.stop_on`; return what the note says of it."""
+    measure, best = trainer.args.stop_on, final.with_name(stages.BEST)
+    if measure is None or not best.exists():
+        return {}
+    line = best_of(measure, lines_with(measure, trainer.state.log_history, 0))
+    replace_folder(best, final)
+    return {"kept": {"measure": measure, "value": line[f"eval_{measure}"], "step": first_step + line["step"]}}

@@ -1,0 +1,214 @@
+"""`algorithm=best_of_n`: the same first stage, the best of n samples, cross-entropy on them, and resume."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from accelerate import PartialState
+from transformers import AutoModelForSeq2SeqLM
+
+from rl_qg.data.splits import Splits
+from rl_qg.generation.stage import generate
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import read_json
+from rl_qg.settings import CESettings, GenerateSettings, ModelSettings, SCSTSettings, Settings, TrainingSettings
+from rl_qg.training import best_of_n
+from rl_qg.training.best_of_n import check_best_of_n, train_best_of_n
+from rl_qg.training.stages import train
+from tests.rl_qg.training.word_task import WORDS, WordReward, data, lines
+from tests.tiny_models import tiny_bart, word_tokenizer
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("start")
+    tokenizer = word_tokenizer(WORDS)
+    tiny_bart(len(tokenizer), seed=1).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def settings(folder: Path, start: str, **scst: Any) -> Settings:
+    options: dict[str, Any] = {"epochs": 2, "learning_rate": 1e-2, "max_new_tokens": 6, "num_samples": 4}
+    return Settings(
+        output_dir=str(folder),
+        algorithm="best_of_n",
+        model=ModelSettings(start, max_source_length=48, max_target_length=8),
+        training=TrainingSettings(
+            batch_size=8, logging_steps=1, eval_steps=2, eval_samples=4, save_steps=2, use_cpu=True, report_to="none"
+        ),
+        ce=CESettings(epochs=1, learning_rate=1e-2),
+        scst=SCSTSettings(**{**options, **scst}),
+        generate=GenerateSettings(batch_size=5),
+    )
+
+
+def splits(gold: int = 8, unlabelled: int = 8) -> Splits:
+    """The unlabelled examples are other answers, whose questions are not known."""
+    rows = data(gold + unlabelled)
+    return Splits(rows[:gold], [replace(row, question="") for row in rows[gold:]], data(4))
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    state: dict[str, torch.Tensor] = AutoModelForSeq2SeqLM.from_pretrained(folder).state_dict()
+    return state
+
+
+def test_the_stages_end_to_end(tmp_path: Path, start: str) -> None:
+    chosen = settings(tmp_path / "best", start)
+    assert train_best_of_n(chosen, splits(), WordReward()) == tmp_path / "best" / "scst"
+    # 1. The first stage is that of algorithm=scst, to the last bit.
+    train(settings(tmp_path / "scst", start), Splits(splits().gold, [], data(4)), WordReward())
+    expected = weights(tmp_path / "scst" / "ce")
+    assert all(value.equal(expected[name]) for name, value in weights(tmp_path / "best" / "ce").items())
+    # 2. Each pick is the first of the best among four samples of its model, for every answer.
+    every = tmp_path / "every.jsonl"
+    sampling = GenerateSettings(do_sample=True, num_samples=4, top_p=1.0, max_new_tokens=6, batch_size=5)
+    rows = [*splits().gold, *splits().unlabelled]
+    state = PartialState(cpu=True)
+    generate(str(tmp_path / "best" / "ce"), rows, every, settings=sampling, seed=chosen.seed, state=state)
+    reward = WordReward()
+    by_id: dict[str, list[tuple[float, str]]] = {}
+    for line in lines(every):
+        score = reward.score([line["question"]], [""]).scores[0]
+        by_id.setdefault(line["id"], []).append((score, line["question"]))
+    picks = lines(tmp_path / "best" / "picks.jsonl")
+    assert {pick["id"] for pick in picks} == {row.id for row in rows} == by_id.keys()
+    for pick in picks:
+        rewards = [score for score, _ in by_id[pick["id"]]]
+        first_of_best = by_id[pick["id"]][rewards.index(max(rewards))]
+        assert (pick["reward"], pick["question"]) == first_of_best
+        assert pick["reward_mean"] == pytest.approx(sum(rewards) / 4, abs=1e-6)
+    assert len({max(scores for scores, _ in group) for group in by_id.values()}) > 1
+    # 3. Two passes over 8 human questions and the picks that are not empty, in batches of 8.
+    metrics = lines(tmp_path / "best" / "metrics.jsonl")
+    usable = sum(bool(pick["question"]) for pick in picks)
+    updates = 1 + 2 * -(-(8 + usable) // 8)
+    trained = read_json(tmp_path / "best" / "trained.json")
+    assert trained["steps"] == updates == metrics[-1]["step"] and trained["model"] == "scst"
+    steps = [line["step"] for line in metrics if "loss" in line]
+    assert steps == list(range(1, updates + 1))
+    assert {line["stage"] for line in metrics if line["step"] > 1} == {"scst"}
+    assert [line["step"] for line in metrics if "eval_reward" in line] == [1, 3, 5]
+    # The rewards in the log are those of the picks: over a pass their mean is that of the file.
+    used = [pick for pick in picks if pick["question"]]
+    assert trained["picks"]["count"] == usable and trained["picks"]["dropped"] == len(picks) - usable
+    assert trained["picks"]["reward_pick"] == pytest.approx(sum(pick["reward"] for pick in used) / usable)
+    assert trained["picks"]["reward_sample"] == pytest.approx(sum(pick["reward_mean"] for pick in used) / usable)
+    assert all(line["reward_pick"] >= line["reward_sample"] for line in metrics if "reward_pick" in line)
+    assert metrics[-1]["epoch"] == pytest.approx(3.0)
+
+
+def test_the_second_stage_is_cross_entropy_on_human_questions_and_picks(tmp_path: Path, start: str) -> None:
+    """Against `stages=ce` on a data set of the same examples: equal losses, update by update."""
+    chosen = settings(tmp_path / "best", start)
+    train_best_of_n(chosen, splits(), WordReward())
+    known = {row.id: row for row in [*splits().gold, *splits().unlabelled]}
+    picks = [
+        replace(known[pick["id"]], id=f"pick-{pick['id']}", question=pick["question"])
+        for pick in lines(tmp_path / "best" / "picks.jsonl")
+        if pick["question"]
+    ]
+    plain = settings(tmp_path / "plain", str(tmp_path / "best" / "ce"))
+    plain = replace(plain, stages="ce", ce=CESettings(epochs=2, learning_rate=1e-2))
+    train(plain, Splits([*splits().gold, *picks], [], data(4)), None)
+    expected = [line["loss"] for line in lines(tmp_path / "plain" / "metrics.jsonl") if "loss" in line]
+    found = [line["loss"] for line in lines(tmp_path / "best" / "metrics.jsonl") if "loss" in line]
+    assert found[1:] == expected
+
+
+class Killed(Exception):
+    """Stands for a kill."""
+
+
+@pytest.mark.parametrize("where", ["picks", "second"])
+def test_a_killed_run_continues_to_the_same_files(
+    tmp_path: Path, start: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_best_of_n(settings(tmp_path / "whole", start), splits(), WordReward())
+    calls = 0
+
+    class Interrupted(WordReward):
+        """Fails in the third batch of candidates."""
+
+        def score(self, *columns: Any, **named: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if where == "picks" and (tmp_path / "killed" / "ce").exists() and calls == 4:
+                raise KeyboardInterrupt
+            return super().score(*columns, **named)
+
+    original = best_of_n.PicksTrainer.training_step
+
+    def killed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if where == "second" and self.state.global_step == 3:
+            raise Killed
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(best_of_n.PicksTrainer, "training_step", killed)
+    with pytest.raises((Killed, KeyboardInterrupt)):
+        train_best_of_n(settings(tmp_path / "killed", start), splits(), Interrupted())
+    assert (tmp_path / "killed" / "ce").exists() and not (tmp_path / "killed" / "scst").exists()
+    monkeypatch.setattr(best_of_n.PicksTrainer, "training_step", original)
+    train_best_of_n(settings(tmp_path / "killed", start), splits(), WordReward())
+    for name in ("picks.jsonl", "trained.json"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    expected = weights(tmp_path / "whole" / "scst")
+    assert all(value.equal(expected[name]) for name, value in weights(tmp_path / "killed" / "scst").items())
+    logged = [
+        [{key: value for key, value in line.items() if "second" not in key and "runtime" not in key} for line in rows]
+        for rows in (lines(tmp_path / folder / "metrics.jsonl") for folder in ("whole", "killed"))
+    ]
+    assert logged[0] == logged[1]
+
+
+def test_it_learns_the_reward_from_passages_without_questions(tmp_path: Path, start: str) -> None:
+    chosen = replace(settings(tmp_path, start, epochs=8, num_samples=8), stages="scst")
+    train_best_of_n(chosen, splits(0, 16), WordReward())
+    rewards = [line["eval_reward"] for line in lines(tmp_path / "metrics.jsonl") if "eval_reward" in line]
+    assert rewards[-1] > rewards[0]
+    assert not (tmp_path / "ce").exists()
+    trained = read_json(tmp_path / "trained.json")["picks"]
+    assert trained["reward_pick"] > trained["reward_sample"]
+    train_best_of_n(chosen, splits(0, 16), WordReward())  # complete: nothing is done again
+
+
+class NoReward(WordReward):
+    """Fails on every question."""
+
+    def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+        return SimpleNamespace(scores=[None] * len(questions))
+
+
+def test_a_reward_that_fails_is_one_line(tmp_path: Path, start: str) -> None:
+    alone = replace(settings(tmp_path / "a", start), stages="scst")
+    with pytest.raises(InputError, match=r"picks\.jsonl: the reward failed on every question; correct the reward"):
+        train_best_of_n(alone, splits(), NoReward())
+    stop = replace(settings(tmp_path / "b", start, on_bad_reward="stop"), stages="scst")
+    with pytest.raises(InputError, match=r"example e\d+: no reward for .*scst\.on_bad_reward=skip"):
+        train_best_of_n(stop, splits(), NoReward())
+
+
+def test_rules_that_samples_do_not_follow_are_refused(tmp_path: Path, start: str) -> None:
+    with pytest.raises(
+        InputError, match=r"algorithm=best_of_n: .* leave scst\.min_new_tokens=2, scst\.top_k=5 at its"
+    ):
+        check_best_of_n(settings(tmp_path, start, top_k=5, min_new_tokens=2))
+    check_best_of_n(settings(tmp_path, start, top_p=0.9, temperature=0.7))
+
+
+def test_the_best_model_by_a_held_out_measure_is_kept(tmp_path: Path, start: str) -> None:
+    chosen = settings(tmp_path, start, stop_on="rouge_l", patience=1, epochs=6)
+    train_best_of_n(chosen, splits(), WordReward())
+    kept = json.loads((tmp_path / "trained.json").read_text())["kept"]
+    values = {
+        line["step"]: line["eval_rouge_l"]
+        for line in lines(tmp_path / "metrics.jsonl")
+        if "eval_rouge_l" in line and line["step"] > 1
+    }
+    assert kept["value"] == max(values.values()) == values[kept["step"]]
+    assert not (tmp_path / "best").exists()
