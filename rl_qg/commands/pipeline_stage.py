@@ -1,4 +1,4 @@
-"""All stages: (answers) -> data -> CE -> SCST -> questions -> filter -> augment -> QA -> report.
+"""All stages: (answers) -> data -> CE -> SCST -> questions -> filter -> augment -> readers -> report.
 
     rl-qg pipeline preset=quickstart output_dir=runs/first
 
@@ -7,29 +7,29 @@ continues an interrupted run, and a stage runs again when its result is deleted.
 """
 
 import logging
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from accelerate import PartialState
 
 from rl_qg.augmentation.data_card import check_dataset_name
-from rl_qg.augmentation.stage import augment, check_questions, report_path
-from rl_qg.commands.load_filters import check_filters, check_numbers, with_metrics
-from rl_qg.commands.load_metrics import load_reward
-from rl_qg.commands.load_reranker import check_reranker, load_reranker
+from rl_qg.commands.load_filters import check_filters, check_numbers
+from rl_qg.commands.load_reranker import check_reranker
 from rl_qg.commands.open_run import OpenRun, open_run
+from rl_qg.commands.pipeline_readers import (
+    augment_equally,
+    filters_use_reader,
+    generate_questions,
+    generators_of,
+    train_reader_of_filters,
+    train_readers,
+)
 from rl_qg.commands.training_commands import check_generator, train_generator
 from rl_qg.commands.unlabelled_passages import check_unlabelled
-from rl_qg.data.examples import QAExample
-from rl_qg.data.reading import read_examples
 from rl_qg.data.splits import answer_spans, take
 from rl_qg.evaluation.compare_generators import evaluate_generators
-from rl_qg.generation.stage import generate
-from rl_qg.readers.stage import compare, train_reader
 from rl_qg.reports.hub import publish
 from rl_qg.reports.page import write_report
-from rl_qg.runtime.processes import from_main, processes
+from rl_qg.runtime.processes import processes
 from rl_qg.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -53,8 +53,7 @@ def check_late_stages(settings: Settings, state: PartialState) -> None:
 
 def run_pipeline(run: OpenRun) -> Path:
     """Run every stage that is not done; return the report's path."""
-    folder, settings, splits = run.folder, run.settings, run.splits
-    stages = 7
+    folder, splits, stages = run.folder, run.splits, 6
     _log_stage(1, stages, "train the generator: cross-entropy, then by reward")
     generator = train_generator(run)
     if run.state.is_main_process:
@@ -62,73 +61,26 @@ def run_pipeline(run: OpenRun) -> Path:
         _evaluate(run)
     run.state.wait_for_everyone()
 
-    _log_stage(3, stages, "generate questions for every answer")
-    spans = answer_spans([*splits.gold, *splits.unlabelled])
-    questions = folder / "questions.jsonl"
-    generate(
-        str(generator),
-        spans,
-        questions,
-        settings=settings.generate,
-        seed=settings.seed,
-        state=run.state,
-        sources=splits.hashes,
-        accept_changed_data=settings.accept_changed_data,
-        reranker=load_reranker(settings, [*splits.gold, *splits.unlabelled], run.state),
-    )
+    _log_stage(3, stages, "generate questions for every answer, with each generator")
+    arms = generators_of(run, generator)
+    candidates = generate_questions(run, arms, answer_spans([*splits.gold, *splits.unlabelled]))
+    if filters_use_reader(run):
+        train_reader_of_filters(run, candidates)
 
-    qa, augmented = folder / "qa", folder / "augmented.json"
-    _log_stage(4, stages, "train a reader on gold alone")
-    _train_reader(run, splits.gold, qa / "gold")  # before the filters, one of which may use it
+    _log_stage(4, stages, "filter, sample and merge with the human questions")
+    augment_equally(run, arms)
 
-    _log_stage(5, stages, "filter, sample and merge with the human questions")
-    _augment(run, questions, augmented)
-
-    _log_stage(6, stages, "train a reader on gold with synthetic questions")
-    _train_reader(run, read_examples(augmented, role="train").examples, qa / "augmented")
+    _log_stage(5, stages, "train readers on gold alone, and on gold with the questions of each generator")
+    train_readers(run, arms, candidates)
 
     report = folder / "report.html"
     if run.state.is_main_process:
-        compare(qa / "gold", qa / "augmented", qa / "comparison.json")
-        _log_stage(7, stages, "write the report")
+        _log_stage(6, stages, "write the report")
+        publish(folder, None if report.exists() else run.settings.training.hub_model)  # cards with the readers' scores
         write_report([folder], report)
         log.info("done: open %s", report)
     run.state.wait_for_everyone()
     return report
-
-
-def _augment(run: OpenRun, questions: Path, augmented: Path) -> None:
-    accept = run.settings.accept_changed_data
-
-    def is_done() -> bool:
-        if not (augmented.exists() and report_path(augmented).exists()):
-            return False
-        check_questions(questions, augmented, accept_changed_data=accept)
-        return True
-
-    if from_main(run.state, is_done):
-        return
-    augment(
-        questions,
-        run.splits.gold,
-        augmented,
-        settings=with_metrics(run.settings, run.state),
-        state=run.state,
-        load_metric=partial(load_reward, state=run.state, placement=run.settings.training.reward_placement),
-    )
-
-
-def _train_reader(run: OpenRun, examples: Sequence[QAExample], folder: Path) -> None:
-    settings = run.settings
-    train_reader(
-        examples,
-        run.splits.validation,
-        settings=settings.qa,
-        output_dir=folder,
-        use_cpu=settings.training.use_cpu,
-        precision=settings.training.precision,
-        accept_changed_data=settings.accept_changed_data,
-    )
 
 
 def _evaluate(run: OpenRun) -> None:

@@ -1,13 +1,13 @@
-"""The QA stage: train an extractive reader over several seeds, score it, and compare two readers question by question.
+"""The QA stage: train an extractive reader over several seeds, and score it.
 
-A generator is as good as the reader that its questions train: the reader trained on augmented data is compared with
-one trained on gold data alone (QRelScore paper, data augmentation for QA).
+A generator is as good as the reader that its questions train: readers trained on augmented data are compared with one
+trained on gold data alone (QRelScore paper, data augmentation for QA), see `rl_qg.readers.reader_comparison`.
 """
 
 import dataclasses
 import logging
 import shutil
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import transformers
 from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from rl_qg.confidence_intervals import PassageDraws, mean_interval, paired_interval
+from rl_qg.confidence_intervals import PassageDraws, mean_interval
 from rl_qg.data.examples import QAExample, examples_hash, passage_hash
 from rl_qg.readers.encoders import fine_tuning_arguments
 from rl_qg.readers.features import Windows, best_answers, encode
@@ -107,8 +107,8 @@ def train_reader(
 
     Files in `output_dir`: model and tokenizer of the first seed and its `predictions.json` (id to text);
     `question_scores.json` (id to exact match and F1, fractions and means over the seeds, and the hash of the passage);
-    `qa_metrics.json` (percent, means over the seeds, with 95 % bootstrap intervals over passages); `seed-<k>/` with
-    these files of each seed.
+    `qa_metrics.json` (percent, means over the seeds, with 95 % bootstrap intervals over passages, and the number of
+    updates of each seed); `seed-<k>/` with these files of each seed.
 
     A second call skips finished seeds and resumes an unfinished one from its last checkpoint. Every process calls
     this; the main one writes. Raises `InputError` for unusable examples, settings or models, and when `output_dir`
@@ -142,6 +142,7 @@ def _inputs(job: _Job, seed: int, data: Mapping[str, str]) -> dict[str, Any]:
     """Everything that the result of a seed depends on, so that a resumed run is the same run."""
     settings = dataclasses.asdict(job.settings)
     seeds = settings.pop("seeds")
+    settings.pop("equal_updates")  # is about several readers, and one of them does not depend on it
     # The first seed also keeps its model, so another order of seeds is another run.
     inputs = {**settings, "precision": job.precision, "data": dict(data), "seed": seed}
     return inputs | {"keeps_model": seed == seeds[0], "processes": job.processes.num_processes}
@@ -217,6 +218,7 @@ def _run_seed(job: _Job, seed: int, features: _Features) -> None:
             "f1": scores.f1,
             "total": len(scores.ids),
             "missing": scores.missing,
+            "updates": trainer.state.global_step,
             "features": {"train": features.train.counts(), "validation": features.validation.counts()},
         }
         write_json(folder / "qa_metrics.json", metrics)
@@ -260,6 +262,7 @@ def _summarise(job: _Job, data: Mapping[str, str]) -> None:
         },
         "resampled": "passages",
         "passages": draws.passages,
+        "updates": metrics[seeds[0]].get("updates"),  # readers of earlier versions did not count them
         "model": job.settings.model.path,
         "precision": job.precision,
         "data": dict(data),
@@ -268,47 +271,3 @@ def _summarise(job: _Job, data: Mapping[str, str]) -> None:
     write_json(job.output_dir / "predictions.json", read_json(job.folder(seeds[0]) / "predictions.json"))
     write_json(job.output_dir / "question_scores.json", questions)
     write_json(job.output_dir / "qa_metrics.json", summary)
-
-
-# --- Two readers ---
-
-
-def compare(baseline_dir: Path, augmented_dir: Path, output: Path) -> dict[str, Any]:
-    """Compare two qa folders question by question, write the result to `output` and return it.
-
-    `difference` is augmented minus baseline in percent points, with its 95 % interval by the paired bootstrap over
-    passages; a question's score is its mean over the seeds. Folders of earlier versions do not name the passages:
-    each question is then drawn by itself, and `resampled` says so. Raises `InputError` when their questions differ.
-    """
-    folders = {"baseline": baseline_dir, "augmented": augmented_dir}
-    metrics = {name: read_json(folder / "qa_metrics.json") for name, folder in folders.items()}
-    tables = {name: read_json(folder / "question_scores.json") for name, folder in folders.items()}
-    baseline, augmented = tables["baseline"], tables["augmented"]
-    if problem := _mismatch(
-        baseline.keys(), augmented.keys(), *(side["data"]["validation"] for side in metrics.values())
-    ):
-        raise InputError(f"{baseline_dir} and {augmented_dir}: {problem}: score both on the same data.validation")
-    shown = (*SCORES, "seeds", "intervals", "model")
-    has_passages = all("passage" in row for row in baseline.values())
-    draws = PassageDraws([row["passage"] if has_passages else key for key, row in baseline.items()])
-    difference = {}
-    for name in SCORES:
-        first, second = ([100 * table[key][name] for key in baseline] for table in (augmented, baseline))
-        difference[name] = dataclasses.asdict(paired_interval(first, second, draws))
-    result = {
-        "total": len(baseline),
-        "resampled": "passages" if has_passages else "questions",
-        "passages": draws.passages if has_passages else None,
-        **{side: {"folder": str(folders[side]), **{key: metrics[side][key] for key in shown}} for side in folders},
-        "difference": difference,
-    }
-    write_json(output, result)
-    return result
-
-
-def _mismatch(first: Set[str], second: Set[str], first_hash: str, second_hash: str) -> str:
-    """How two sets of questions differ; empty where they do not."""
-    if first != second:
-        counts = f"{len(first - second)} only in the first, {len(second - first)} only in the second"
-        return f"other questions ({counts}, such as {min(first ^ second)})"
-    return "" if first_hash == second_hash else "questions of the same ids, but other content"

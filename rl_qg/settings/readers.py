@@ -23,6 +23,10 @@ class QASettings(Section):
     max_answer_length: int = key(30, "tokens")
     n_best: int = key(20, "answer starts and ends considered")
     seeds: list[int] = key([0, 1, 2], "one reader each")
+    equal_updates: bool = key(
+        True,
+        "pipeline and study: readers that are compared make as many updates as the one on most data; false: epochs",
+    )
 
     def faults(self) -> Iterator[str]:
         """Choices and limits."""

@@ -24,7 +24,7 @@ def test_the_pipeline_runs_end_to_end(home: dict[str, str], tmp_path: Path, algo
     questions = [json.loads(line) for line in (run / "questions.jsonl").read_text().splitlines()]
     assert any(question["question"] for question in questions)
     assert all(question["logprob"] < 0 for question in questions)
-    assert json.loads((run / "qa" / "augmented" / "qa_metrics.json").read_text())["total"] > 0
+    assert json.loads((run / "qa" / "scst" / "qa_metrics.json").read_text())["total"] > 0
     for noise in ("FutureWarning", "Traceback", "telemetry", "DeepSpeed", "real_accelerator"):
         assert noise not in done.stderr
     before = {path: path.stat().st_mtime_ns for path in run.rglob("model.safetensors")}

@@ -23,9 +23,16 @@ def run(home: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """What a run must reproduce: everything except times, machines and checkpoints."""
-    names = ["augmented.json", "questions.jsonl", "evaluation.json", "windows.json"]
+    names = [
+        "augmented.json",
+        "augmented.ce.json",
+        "questions.jsonl",
+        "questions.ce.jsonl",
+        "evaluation.json",
+        "windows.json",
+    ]
     names += [
-        f"qa/{kind}/{name}" for kind in ("gold", "augmented") for name in ("predictions.json", "model.safetensors")
+        f"qa/{kind}/{name}" for kind in ("gold", "ce", "scst") for name in ("predictions.json", "model.safetensors")
     ]
     names += ["ce/model.safetensors", "scst/model.safetensors", "samples.jsonl"]
     return {name: (folder / name).read_bytes() for name in names}
@@ -35,8 +42,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_the_pipeline_writes_every_documented_file(run: Path) -> None:
     for name in (
         "config.yaml run.json ce/config.json scst/config.json metrics.jsonl samples.jsonl questions.jsonl "
-        "augmented.json augmented.report.json qa/gold/qa_metrics.json qa/augmented/qa_metrics.json "
-        "qa/augmented/predictions.json qa/comparison.json evaluation.json summary.json report.html"
+        "augmented.json augmented.report.json questions.ce.jsonl augmented.ce.json augmented.ce.report.json "
+        "qa/gold/qa_metrics.json qa/ce/qa_metrics.json qa/scst/qa_metrics.json "
+        "qa/scst/predictions.json qa/comparison.json evaluation.json summary.json report.html"
     ).split():
         assert (run / name).exists(), name
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -62,7 +70,7 @@ def test_models_load_with_the_auto_classes(run: Path) -> None:
     for stage in ("ce", "scst"):
         AutoModelForSeq2SeqLM.from_pretrained(run / stage)
         assert "<hl>" in AutoTokenizer.from_pretrained(run / stage).get_vocab()
-    AutoModelForQuestionAnswering.from_pretrained(run / "qa" / "augmented")
+    AutoModelForQuestionAnswering.from_pretrained(run / "qa" / "scst")
 
 
 @pytest.mark.slow

@@ -1,12 +1,18 @@
-"""Two readers, question by question."""
+"""Readers compared question by question, at equal updates."""
 
 from pathlib import Path
 
 import pytest
 
-from rl_qg.readers.stage import compare
+from rl_qg.readers.reader_comparison import compare_readers, count_updates, count_windows
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json, write_json
+from rl_qg.settings import QASettings
+from tests.toy_reader import run, save_distilbert, toy_examples, toy_settings
+
+
+def compare(baseline: Path, augmented: Path, output: Path) -> dict:
+    return compare_readers({"gold": baseline, "scst": augmented}, output)
 
 
 def write_folder(
@@ -81,3 +87,49 @@ def test_compare_refuses_other_questions(tmp_path) -> None:
     with pytest.raises(InputError, match=r"nothing/qa_metrics\.json: cannot be read"):
         compare(tmp_path / "nothing", first, tmp_path / "compare.json")
     assert not (tmp_path / "compare.json").exists()
+
+
+RIGHT = {"gold": 10, "ce": 20, "scst": 15}
+
+
+def test_three_readers_are_compared_in_pairs(tmp_path) -> None:
+    """By hand: gold answers 10 of 40 questions, ce 20, scst 15; the interval is that of the two folders alone."""
+    rows = {name: {f"q{i}": (float(i < right), i < right) for i in range(40)} for name, right in RIGHT.items()}
+    folders = {name: write_folder(tmp_path / name, rows[name]) for name in RIGHT}
+    result = compare_readers(folders, tmp_path / "three.json")
+    assert list(result["differences"]) == ["ce - gold", "scst - gold", "scst - ce"]
+    means = {pair: part["exact_match"]["mean"] for pair, part in result["differences"].items()}
+    assert means == {"ce - gold": 25.0, "scst - gold": 12.5, "scst - ce": -12.5}
+    assert result["differences"]["scst - ce"]["f1"]["high"] < 0 < result["differences"]["scst - gold"]["f1"]["low"]
+    for pair in result["differences"]:
+        later, earlier = pair.split(" - ")
+        alone = compare(folders[earlier], folders[later], tmp_path / "two.json")
+        assert alone["difference"] == result["differences"][pair]
+    # tools of earlier versions read these three, which are gold and the final generator's
+    assert result["difference"] == result["differences"]["scst - gold"]
+    assert (result["baseline"], result["augmented"]) == (result["readers"]["gold"], result["readers"]["scst"])
+    assert result["readers"]["ce"]["exact_match"] == 50.0
+    with pytest.raises(InputError, match="needs two readers, got 1"):
+        compare_readers({"gold": folders["gold"]}, tmp_path / "one.json")
+
+
+@pytest.mark.parametrize(
+    ("windows", "epochs", "batch_size", "processes", "expected"),
+    [(48, 2.0, 16, 1, 6), (49, 2.0, 16, 1, 8), (49, 2.0, 16, 2, 4), (100, 0.5, 16, 1, 4), (3, 1.0, 16, 4, 1)],
+)
+def test_updates_are_counted_by_hand(windows, epochs, batch_size, processes, expected) -> None:
+    settings = QASettings(epochs=epochs, batch_size=batch_size)
+    assert count_updates(windows, settings, processes) == expected
+    assert count_updates(windows, QASettings(max_steps=7), processes) == 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [30, 48])
+def test_updates_are_those_of_the_trainer(tmp_path, count) -> None:
+    """As many as the library makes, on passages some of which need two windows."""
+    settings = toy_settings(save_distilbert(tmp_path / "model", size=16), epochs=1.5, max_length=16, doc_stride=4)
+    train = toy_examples(count, 1)
+    result = run(tmp_path / "qa", settings, train)
+    windows = count_windows(train, settings)
+    assert windows == result["features"]["train"]["windows"] > count
+    assert result["updates"] == count_updates(windows, settings, 1)

@@ -1,0 +1,213 @@
+"""The late stages of the pipeline: questions of each generator, augmented data of equal size, and readers.
+
+They answer one question: is a reader better with the questions of the generator that learned from a reward than with
+those of the CE generator that it began as, or with human questions alone? So both generators get the same answers,
+settings, filters and seed, both add as many questions, and all readers make as many updates.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rl_qg.augmentation.stage import augment, check_questions, report_path
+from rl_qg.commands.load_filters import with_metrics
+from rl_qg.commands.load_metrics import load_reward
+from rl_qg.commands.load_reranker import load_reranker
+from rl_qg.commands.open_run import OpenRun
+from rl_qg.data.examples import QAExample
+from rl_qg.data.reading import read_examples
+from rl_qg.data.streaming import Examples
+from rl_qg.generation.stage import generate
+from rl_qg.readers.reader_comparison import compare_readers, count_updates, count_windows
+from rl_qg.readers.stage import train_reader
+from rl_qg.runtime.json_files import read_json
+from rl_qg.runtime.processes import from_main
+from rl_qg.settings import AugmentSettings, QASettings
+
+log = logging.getLogger(__name__)
+GOLD, CE = "gold", "ce"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A generator of a run, and the files of its questions; `name` is that of its model's and its reader's folder."""
+
+    name: str
+    model: Path
+    questions: Path
+    augmented: Path
+
+
+def generators_of(run: OpenRun, final: Path) -> list[Arm]:
+    """The CE generator, where the run has trained it and another after it, and the final one."""
+    folder = run.folder
+    arms = [Arm(final.name, final, folder / "questions.jsonl", folder / "augmented.json")]
+    if final.name == CE:
+        log.info("one generator alone (stages=ce): there is no reader on questions of another")
+    elif (folder / CE / "config.json").exists():
+        arms = [Arm(CE, folder / CE, folder / "questions.ce.jsonl", folder / "augmented.ce.json"), *arms]
+    else:
+        log.info("no generator in %s: there is no reader on its questions (stages=both trains it)", folder / CE)
+    return arms
+
+
+# --- Questions ---
+
+
+def generate_questions(run: OpenRun, arms: Sequence[Arm], spans: Examples) -> int:
+    """Write the candidates of each generator; return how many each of them has."""
+    settings, lines = run.settings, 0
+    reranker = load_reranker(settings, [*run.splits.gold, *run.splits.unlabelled], run.state)
+    for arm in arms:
+        log.info("questions of the generator in %s", arm.model)
+        lines = generate(
+            str(arm.model),
+            spans,
+            arm.questions,
+            settings=settings.generate,
+            seed=settings.seed,
+            state=run.state,
+            sources=run.splits.hashes,
+            accept_changed_data=settings.accept_changed_data,
+            reranker=reranker,
+        )
+    return lines
+
+
+# --- Augmented data ---
+
+
+def augment_equally(run: OpenRun, arms: Sequence[Arm]) -> None:
+    """Filter the questions of each generator and add as many of each: those of the one that keeps fewer.
+
+    A file that exists, with the right number of questions, is not written again.
+    """
+    settings = with_metrics(run.settings, run.state)
+    accept = run.settings.accept_changed_data
+    while (step := from_main(run.state, partial(_next_augmentation, arms, settings, accept))) is not None:
+        arm, count = arms[step[0]], step[1]
+        # The data of the final generator are published; those of the other are there to be compared with.
+        hub_dataset = settings.hub_dataset if arm is arms[-1] else None
+        augment(
+            arm.questions,
+            run.splits.gold,
+            arm.augmented,
+            settings=replace(settings, num_samples=count, hub_dataset=hub_dataset),
+            state=run.state,
+            load_metric=partial(load_reward, state=run.state, placement=run.settings.training.reward_placement),
+        )
+    if run.state.is_main_process:
+        counts = {arm.name: read_json(report_path(arm.augmented)) for arm in arms}
+        kept = ", ".join(f"{name} {report['kept']:,}" for name, report in counts.items())
+        log.info("%d questions of each generator are added (kept: %s)", counts[arms[-1].name]["sampled"], kept)
+
+
+def _next_augmentation(
+    arms: Sequence[Arm], settings: AugmentSettings, accept_changed_data: bool
+) -> tuple[int, int] | None:
+    """The number of an arm whose data are missing or of another size, and the size; None when all are there."""
+    reports = {number: report for number, arm in enumerate(arms) if (report := _report(arm, arms, settings))}
+    size = min([settings.num_samples, *(report["kept"] for report in reports.values())])
+    for number, arm in enumerate(arms):
+        if number not in reports or reports[number]["sampled"] != size:
+            return number, size
+        check_questions(arm.questions, arm.augmented, accept_changed_data=accept_changed_data)
+    return None
+
+
+def _report(arm: Arm, arms: Sequence[Arm], settings: AugmentSettings) -> dict[str, Any] | None:
+    """The report of an arm's augmented data; None where they are missing, or were made with other settings.
+
+    The run folder refuses other settings once the data of the final generator exist (`rl_qg.commands.open_run`).
+    """
+    if not (arm.augmented.exists() and report_path(arm.augmented).exists()):
+        return None
+    report: dict[str, Any] = read_json(report_path(arm.augmented))
+    made_with, now = report.get("settings", {}), json.loads(json.dumps(asdict(settings)))
+    same = all(now.get(key) == value for key, value in made_with.items() if key != "num_samples")
+    return report if same or arm is arms[-1] else None
+
+
+# --- Readers ---
+
+
+def train_readers(run: OpenRun, arms: Sequence[Arm], candidates: int) -> dict[str, Path]:
+    """Train the readers on gold alone and on gold with each generator's questions; compare them.
+
+    Returns the folder of each reader. `candidates` is how many questions each generator has written.
+    """
+    data: dict[str, Sequence[QAExample]] = {GOLD: run.splits.gold} if run.splits.gold else {}
+    data |= {arm.name: read_examples(arm.augmented, role="train").examples for arm in arms}
+    settings = run.settings.qa
+    if settings.equal_updates:
+        updates = _planned_updates(run, candidates) if filters_use_reader(run) else _most_updates(run, data)
+        settings = replace(settings, max_steps=updates)
+        log.info("each reader makes %d updates", updates)
+    folders = {name: run.folder / "qa" / name for name in data}
+    for name, examples in data.items():
+        log.info("reader %s: %d questions", name, len(examples))
+        _train_reader(run, examples, settings, folders[name])
+    if run.state.is_main_process and len(folders) > 1:
+        compare_readers(folders, run.folder / "qa" / "comparison.json")
+    return folders
+
+
+def train_reader_of_filters(run: OpenRun, candidates: int) -> None:
+    """Train the reader on gold alone before the filters, one of which uses it.
+
+    How many questions are kept is not known then. For equal updates as many are assumed as could be added.
+    """
+    settings = run.settings.qa
+    if settings.equal_updates:
+        settings = replace(settings, max_steps=_planned_updates(run, candidates))
+    _train_reader(run, run.splits.gold, settings, run.folder / "qa" / GOLD)
+
+
+def filters_use_reader(run: OpenRun) -> bool:
+    """Whether a filter of the run names the reader that the run trains on gold questions."""
+    folder = (run.folder / "qa" / GOLD).resolve()
+    return any(Path(text).expanduser().resolve() == folder for text in _texts(run.settings.augment.filters) if text)
+
+
+def _texts(value: Any) -> list[str]:
+    """All texts in nested options."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [text for part in value for text in _texts(part)]
+    return [value] if isinstance(value, str) else []
+
+
+def _most_updates(run: OpenRun, data: Mapping[str, Sequence[QAExample]]) -> int:
+    """As many updates as the reader with most windows would make."""
+    settings = run.settings.qa
+    if settings.max_steps > 0:
+        return settings.max_steps
+    windows = from_main(run.state, lambda: max(count_windows(examples, settings) for examples in data.values()))
+    return count_updates(windows, settings, run.state.num_processes)
+
+
+def _planned_updates(run: OpenRun, candidates: int) -> int:
+    """The updates of a reader on gold and as many questions as could be added, each with as many windows as gold."""
+    settings, gold = run.settings.qa, run.splits.gold
+    if settings.max_steps > 0:
+        return settings.max_steps
+    windows = from_main(run.state, lambda: count_windows(gold, settings))
+    added = min(run.settings.augment.num_samples, candidates)
+    return count_updates(round(windows * (1 + added / len(gold))), settings, run.state.num_processes)
+
+
+def _train_reader(run: OpenRun, examples: Sequence[QAExample], settings: QASettings, folder: Path) -> None:
+    train_reader(
+        examples,
+        run.splits.validation,
+        settings=settings,
+        output_dir=folder,
+        use_cpu=run.settings.training.use_cpu,
+        precision=run.settings.training.precision,
+        accept_changed_data=run.settings.accept_changed_data,
+    )
