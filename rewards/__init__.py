@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rewards.embedding.bertscore import BERTScore
     from rewards.embedding.kpqa import KPQA
     from rewards.embedding.moverscore import MoverScore
+    from rewards.form import QuestionForm
     from rewards.learned.bleurt import BLEURT
     from rewards.learned.comet import COMET
     from rewards.learned.ctc import CTC
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from rewards.relevance.bartscore import BARTScore
     from rewards.relevance.qascore import QAScore
     from rewards.relevance.qrelscore import QRelScore
+    from rewards.relevance.reader import ReaderScore
 
 __all__ = [
     "BLEURT",
@@ -61,6 +63,8 @@ __all__ = [
     "QAScore",
     "QMetric",
     "QRelScore",
+    "QuestionForm",
+    "ReaderScore",
     "RougeL",
     "Weighted",
     "__version__",

@@ -39,6 +39,11 @@ _KINDS: dict[str, tuple[Any, Any, str]] = {
         transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
         "a token classifier",
     ),
+    "reader": (
+        transformers.AutoModelForQuestionAnswering,
+        transformers.MODEL_FOR_QUESTION_ANSWERING_MAPPING,
+        "an extractive reader",
+    ),
     "regressor": (
         transformers.AutoModelForSequenceClassification,
         transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
@@ -61,7 +66,7 @@ class FrozenModel:
 
     Args:
         name: local folder (``config.json``, ``*.safetensors``, tokenizer files) or Hub name.
-        kind: ``encoder``, ``masked``, ``causal`` or ``seq2seq``.
+        kind: ``encoder``, ``masked``, ``causal``, ``seq2seq``, ``tagger``, ``reader`` or ``regressor``.
         device: where to run; None takes that of `loading_on`, else the current GPU if there is one, else the CPU.
         dtype: name of a torch floating-point type.
 

@@ -10,6 +10,8 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "qrelscore": "rewards.relevance.qrelscore:QRelScore",
     "qascore": "rewards.relevance.qascore:QAScore",
     "bartscore": "rewards.relevance.bartscore:BARTScore",
+    "reader": "rewards.relevance.reader:ReaderScore",
+    "form": "rewards.form:QuestionForm",
     **{f"bleu{order}": ("rewards.overlap.bleu:Bleu", {"order": order}) for order in range(1, 5)},
     **{
         f"coco_bleu{order}": ("rewards.overlap.bleu:Bleu", {"order": order, "variant": "coco"})

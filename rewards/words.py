@@ -10,6 +10,7 @@ script a token of its own, together with its combining marks.
 import re
 import string
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache, wraps
 from itertools import chain
@@ -121,6 +122,25 @@ def normalise_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
 
 
+def answer_exact_match(prediction: str, answer: str) -> float:
+    """Return 1.0 when both are the same after `normalise_answer`, else 0.0."""
+    return float(normalise_answer(prediction) == normalise_answer(answer))
+
+
+def answer_f1(prediction: str, answer: str) -> float:
+    """Return the harmonic mean of precision and recall over normalised words, counted with repetition.
+
+    0.0 when no word is shared, and so also when both are empty after normalisation (where `answer_exact_match` is
+    1.0), as in the script that `normalise_answer` names.
+    """
+    predicted, expected = normalise_answer(prediction).split(), normalise_answer(answer).split()
+    shared = sum((Counter(predicted) & Counter(expected)).values())
+    if shared == 0:
+        return 0.0
+    precision, recall = shared / len(predicted), shared / len(expected)
+    return 2 * precision * recall / (precision + recall)
+
+
 def case_of(tokenize: str, *, lowercase: bool = False) -> str:
     """Return in which case words are compared, ``lower`` or ``mixed`` (unchanged): for signatures."""
     return "lower" if lowercase or tokenize in _LOWERING else "mixed"
@@ -155,6 +175,11 @@ def porter_stem() -> Callable[[str], str]:
 def separate_unspaced(text: str) -> str:
     """Put spaces around each character of a script without spaces; its combining marks stay with it."""
     return text if text.isascii() else _unspaced().sub(r" \g<0> ", text)
+
+
+def is_unspaced(word: str) -> bool:
+    """Return whether a word is a character of a script without spaces, as `separate_unspaced` leaves it."""
+    return not word.isascii() and _unspaced().match(word) is not None
 
 
 @cache

@@ -3,6 +3,8 @@
 Source: Nema and Khapra 2018, section 4, as their released code sorts them: by white space, capital letters and lists.
 """
 
+import re
+
 from rewards.words import Words, cached_by_text, ptb, tokenizer
 
 CLASSES = ("content", "entity", "type", "function")
@@ -27,6 +29,20 @@ FUNCTION_WORDS = frozenset(
 _OPENING_VERBS = frozenset(
     "am are is was were do does did has have had can could may might must shall should will would".split()
 )
+
+_INTRODUCING = frozenset(
+    """
+    about above according across after against along alongside although amid among and apart around as
+    aside at because before behind below beneath beside besides between beyond but by compared concerning contrary
+    depending despite due during except excluding exactly following for from given historically if in including
+    inside instead into like near of off on onto or other out outside over per prior regarding relative roughly since
+    regardless so than then through throughout to today together toward towards under unlike until up upon using versus
+    via while with within without
+    """.split()
+)
+"""Words that begin what may stand in front of a question: "In 1204, who ...", "According to Ida, what ..."."""
+
+_CLAUSES = re.compile(r"[,;:\u2013\u2014]+(?!\d)|\s-+\s")
 
 RELATION_WORDS = (
     "act",
@@ -59,6 +75,35 @@ def has_question_word(text: str) -> bool:
 def asks(text: str) -> bool:
     """Return whether a text has a question word, or opens with a verb as yes-no questions do ("Is ...", "Did ...")."""
     return has_question_word(text) or not _OPENING_VERBS.isdisjoint(ptb(text)[:1])
+
+
+def opens_question(text: str) -> bool:
+    """Return whether a question word or an inverted auxiliary verb opens a clause of a text, and more words follow.
+
+    True for "Who built it?", "Did she?", "In what year did ...", "At the end of which war ...", "In 1204, who ...",
+    "If so, was it ...". Elsewhere a question word opens a relative clause or stands for a missing phrase: false for
+    "The town, which ...?", "The man who ...?", "It was built by whom?", and for "Who?" alone. So the first clause, or
+    any other if the text begins with an introducing word ("in", "after", "according", "based", "using", ...), must
+    begin with a question word or an auxiliary verb, or with an introducing word and have a question word before any
+    auxiliary verb.
+    """
+    clauses = [words for clause in _CLAUSES.split(text) if (words := ptb(clause))]
+    if not clauses:
+        return False
+    first = clauses[0][0]
+    introduced = first in _INTRODUCING or first in _LOWER_QUESTION_WORDS or first.endswith(("ed", "ing"))
+    return any(map(_opens_question, clauses if introduced else clauses[:1]))
+
+
+def _opens_question(words: Words) -> bool:
+    if words[0] in _OPENING_VERBS:
+        return len(words) > 1
+    for at, word in enumerate(words):
+        if word in _LOWER_QUESTION_WORDS:
+            return len(words) > at + 1
+        if word in _OPENING_VERBS or words[0] not in _INTRODUCING:
+            return False
+    return False
 
 
 def is_empty(text: str) -> bool:

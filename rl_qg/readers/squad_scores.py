@@ -3,13 +3,14 @@
 Source: `evaluate-v1.1.py` of Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text" (2016).
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rewards.words import normalise_answer
+from rewards.words import answer_exact_match, answer_f1
 from rl_qg.data.examples import QAExample
 from rl_qg.runtime.errors import InputError
+
+exact_match, f1 = answer_exact_match, answer_f1
 
 
 @dataclass(frozen=True)
@@ -33,25 +34,6 @@ class SquadScores:
     def f1(self) -> float:
         """Mean F1, in percent."""
         return 100.0 * sum(self.f1s) / len(self.ids)
-
-
-def exact_match(prediction: str, answer: str) -> float:
-    """Return 1.0 when both are the same after normalisation, else 0.0."""
-    return float(normalise_answer(prediction) == normalise_answer(answer))
-
-
-def f1(prediction: str, answer: str) -> float:
-    """Harmonic mean of precision and recall over normalised words, counted with repetition.
-
-    0.0 when no word is shared, and so also when both are empty after normalisation (where `exact_match` is 1.0), as in
-    the source.
-    """
-    predicted, expected = normalise_answer(prediction).split(), normalise_answer(answer).split()
-    shared = sum((Counter(predicted) & Counter(expected)).values())
-    if shared == 0:
-        return 0.0
-    precision, recall = shared / len(predicted), shared / len(expected)
-    return 2 * precision * recall / (precision + recall)
 
 
 def score_predictions(predictions: Mapping[str, str], examples: Iterable[QAExample]) -> SquadScores:

@@ -1,0 +1,136 @@
+"""A gate for rewards: whether a text has the form of a question and copies neither its answer nor its passage."""
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import pairwise
+
+from rewards.base import Inputs, Metric, MetricResult
+from rewards.errors import MetricInputError
+from rewards.options import number
+from rewards.overlap.word_classes import opens_question
+from rewards.words import Words, is_unspaced, normalise_answer, ptb, separate_unspaced
+
+QUESTION_MARKS = "?\uff1f\u061f\u1367\u037e"
+"""Latin, full-width, Arabic, Ethiopic and Greek."""
+
+CHECKS = ("question_word", "question_mark", "no_repetition", "no_answer", "no_copy")
+
+
+class QuestionForm(Metric):
+    """1.0 for a text that has the form of a question and is no copy, else 0.0: a gate for a product of metrics.
+
+    Source: the rules are this project's. Their need: Hosking and Riedel, "Evaluating Rewards for Question Generation
+    Models", NAACL 2019, who trained with rewards of question answering and of language models and found that rewards
+    rise while people rate the questions lower: a reader finds answers from fragments too.
+
+    All of these must hold; each is a part, 1.0 or 0.0. Words are those of `rewards.words.ptb`, in lower case.
+
+    - ``question_word``: a question word or an inverted auxiliary verb opens a clause
+      (`rewards.overlap.word_classes.opens_question`). For ``language="en"`` alone; 1.0 for all others. Questions with
+      the question word at the end ("It was built in what year?") fail: they cannot be told from fragments without a
+      parser.
+    - ``question_mark``: the text ends with one of `QUESTION_MARKS`, and has no other.
+    - ``no_repetition``: no word follows itself, and no three words follow each other twice, unless the passage has the
+      same ("Duran Duran"). Characters of scripts without spaces are not words and may be repeated.
+    - ``no_answer``: the answer's words, without articles and punctuation, do not stand in the text one after another.
+    - ``no_copy``: at most ``max_copied`` words in a row are also a row of words of the passage. In scripts without
+      spaces, where each character counts as a word, choose a larger number.
+
+    Of 19,815 human questions (SQuAD's du_test, SQuADShifts' new wiki) the share that passes each check, and all of
+    them, is in docs/explanation/metrics.md. It does not see whether a sentence is grammatical or complete ("Whose fate
+    does The Golden Journey?" passes), nor whether the question has an answer.
+
+    As a gate multiply it with a reward that is never negative: 0 is then the lowest score. It is no gate for a
+    log-probability, of which 0 is the highest.
+
+    Args:
+        language: of the questions, a code such as ``"en"``.
+        max_copied: the longest run of words that may be copied, from 0.
+        allow_answer: leave out ``no_answer``; answers are then not needed.
+
+    Raises:
+        MetricInputError: a number or a language that is not valid.
+    """
+
+    name = "form"
+    bounds = (0.0, 1.0)
+    part_names = CHECKS
+
+    def __init__(self, language: str = "en", *, max_copied: int = 8, allow_answer: bool = False) -> None:
+        if not isinstance(language, str) or not language.isalpha() or not language.islower():
+            raise MetricInputError(f"form: language {language!r} is no code of a language, such as en or de")
+        if not isinstance(allow_answer, bool):
+            raise MetricInputError(f"form: allow_answer {allow_answer!r} is neither true nor false")
+        self.language, self.allow_answer = language, allow_answer
+        self.max_copied = int(number(self.name, "max_copied", max_copied, low=0, whole=True))
+        self.needs = frozenset({"contexts"} if allow_answer else {"contexts", "answers"})
+        self.part_names = tuple(check for check in CHECKS if check != "no_answer" or not allow_answer)
+
+    def choices(self) -> Mapping[str, object]:
+        """Return what can change a score."""
+        return {
+            "language": self.language,
+            "max_copied": self.max_copied,
+            "allow_answer": "yes" if self.allow_answer else "no",
+        }
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Return the score and the checks."""
+        columns = zip(inputs.questions, inputs.contexts, inputs.answers, strict=True)
+        checked = [self._checks(*row) for row in columns]
+        parts = {name: [float(row[name]) for row in checked] for name in self.part_names}
+        return MetricResult([float(all(row.values())) for row in checked], parts)
+
+    def _checks(self, question: str, context: str, answer: str) -> dict[str, bool]:
+        words, passage = ptb(question), ptb(context)
+        checks = {
+            "question_word": self.language != "en" or opens_question(question),
+            "question_mark": _has_one_mark(question),
+            "no_repetition": not _repeats(words, passage),
+            "no_answer": not _contains(_compared(question), _compared(answer)),
+            "no_copy": not _shares_run(words, context, self.max_copied + 1),
+        }
+        return {name: checks[name] for name in self.part_names}
+
+
+def _has_one_mark(text: str) -> bool:
+    return text.rstrip()[-1:] in [*QUESTION_MARKS] and sum(map(text.count, QUESTION_MARKS)) == 1
+
+
+def _repeats(words: Words, passage: Words) -> bool:
+    """Return whether a word or three words are repeated in a way that the passage does not have."""
+    known = set(pairwise(passage))
+    if any(pair[0] == pair[1] and pair not in known and not is_unspaced(pair[0]) for pair in pairwise(words)):
+        return True
+    repeated = {triple for triple in _repeated_triples(words) if not any(map(is_unspaced, triple))}
+    return bool(repeated) and not repeated <= _repeated_triples(passage)
+
+
+def _repeated_triples(words: Words) -> set[Words]:
+    counts = Counter(words[at : at + 3] for at in range(len(words) - 2))
+    return {triple for triple, count in counts.items() if count > 1}
+
+
+def _compared(text: str) -> Words:
+    """Return the words of a text as answers are compared: without case, articles and ASCII punctuation."""
+    return tuple(separate_unspaced(normalise_answer(text)).split())
+
+
+def _contains(words: Words, part: Words) -> bool:
+    """Return whether ``part``, if it is not empty, stands in ``words`` as a whole."""
+    return bool(part) and part in _runs(words, len(part))
+
+
+def _runs(words: Words, size: int) -> set[Words]:
+    """Return all rows of ``size`` words that follow each other."""
+    return {words[at : at + size] for at in range(len(words) - size + 1)}
+
+
+@lru_cache(1 << 8)
+def _passage_runs(text: str, size: int) -> frozenset[Words]:
+    return frozenset(_runs(ptb(text), size))
+
+
+def _shares_run(words: Words, context: str, size: int) -> bool:
+    return not _passage_runs(context, size).isdisjoint(_runs(words, size))

@@ -1,0 +1,286 @@
+"""A reader as a metric: whether the answer is found by a model that reads the question and the passage.
+
+Sources: Zhang and Bansal, "Addressing Semantic Drift in Question Generation for Semi-Supervised Question Answering",
+EMNLP 2019, section 4 (the probability of the answer as a reward); Alberti, Andor, Pitler, Devlin, Collins, "Synthetic
+QA Corpora Generation with Roundtrip Consistency", ACL 2019 (exact match as a filter); Clark and Gardner, "Simple and
+Effective Multi-Paragraph Reading Comprehension", ACL 2018 (one softmax over the windows of a passage).
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from rewards.base import Inputs, Metric, MetricResult
+from rewards.errors import MetricInputError
+from rewards.frozen import FrozenModel, batches_by_length
+from rewards.options import batch_of, number
+from rewards.relevance.reading import (
+    PairFormat,
+    SpanLogprobs,
+    TokenizedPassage,
+    WindowLogits,
+    tokenized_passages,
+    window_starts,
+)
+from rewards.words import answer_exact_match, answer_f1
+
+logger = logging.getLogger(__name__)
+
+MEASURES = ("probability", "log_probability", "f1", "exact_match")
+
+LOWEST = -30.0
+"""Lowest log-probability that is reported: the reward of a question stays finite where the answer is impossible."""
+
+
+class ReaderScore(Metric):
+    """Whether an extractive reader that reads the sampled question and the passage finds the expected answer.
+
+    Source: the probability of the answer as a reward: Zhang and Bansal, EMNLP 2019, section 4; F1 or exact match of
+    what the reader answers: the round trip of Alberti et al., ACL 2019.
+
+    The reader reads ``question, passage`` in its own format. p(start) and p(end) are softmaxes over the positions of
+    the passage, question and special tokens left out. The span of the answer is the tokens that share a character
+    with it, at every place where its text stands in the passage; the most probable place counts. ``measure`` is
+
+    - ``"probability"``: p(start) p(end), from 0 to 1. The default: bounded, so that a gate can be multiplied with it.
+    - ``"log_probability"``: log p(start) + log p(end), natural, from -30 (`LOWEST`, lower ones are raised to it) to 0.
+    - ``"f1"``, ``"exact_match"``: of the reader's most probable span of at most ``max_answer_length`` tokens and the
+      answer, as in SQuAD's script, from 0 to 1.
+
+    Higher is better. Compare questions about one answer with each other: a longer or a rarer answer is less probable
+    under every question.
+
+    Long passages are read in windows of ``max_length`` tokens that share ``stride`` tokens with their neighbours. One
+    softmax runs over all windows, and a token that several of them hold has the sum of its probabilities there. So
+    there is one distribution over the passage, whatever its length; a passage of one window has the plain formula.
+    A question takes at most half of a window; the end of a longer one is cut (counted in `truncated`, logged once).
+
+    ``abstain=True`` is for readers that were trained with unanswerable questions, as in SQuAD 2: the class token,
+    which stands for "no answer", takes part in the softmaxes, and a reader for which it is more probable than every
+    span answers nothing (F1 and exact match 0). Of several windows the class token of the one that abstains least
+    takes part, once: a window without the answer rightly abstains, so that only all together mean "no answer". For
+    other readers the class token means nothing, and False, the default, leaves it out.
+
+    Where nothing can be scored there is no error: if the answer is empty or does not stand in the passage, or the
+    passage is empty, probability is 0 and log-probability `LOWEST`; F1 and exact match compare the answer with what
+    the reader answers, and are 0 if that is nothing. An empty question is read like any other.
+
+    Cost: one pass of the encoder for each window of each pair of question and passage.
+
+    Args:
+        model: extractive reader (BERT, DistilBERT, RoBERTa, ELECTRA, ..., a folder of ``rl-qg qa`` included), a local
+            folder or a Hub name.
+        measure: which of the parts is the score.
+        abstain: whether the reader may answer "no answer".
+        max_length: tokens in a window, special tokens included; at most those that the model can read, in which case
+            ``stride`` is at most a third of them.
+        stride: tokens that neighbouring windows share.
+        max_answer_length: tokens of the longest answer that the reader may give, for F1 and exact match.
+        batch_size: windows per forward pass.
+        device: where to run; None takes the current GPU if there is one, else the CPU.
+        dtype: floating-point type of the model.
+
+    Parts: ``probability``, ``log_probability``, ``f1`` and ``exact_match``, whatever is the score.
+
+    Raises:
+        MetricInputError: an option that does not exist, or a model that cannot be loaded or is no extractive reader.
+    """
+
+    name = "reader"
+    needs = frozenset({"contexts", "answers"})
+    part_names = MEASURES
+
+    def __init__(
+        self,
+        model: str = "distilbert-base-cased-distilled-squad",
+        measure: str = "probability",
+        *,
+        abstain: bool = False,
+        max_length: int = 384,
+        stride: int = 128,
+        max_answer_length: int = 30,
+        batch_size: int = 32,
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+    ) -> None:
+        if measure not in MEASURES:
+            raise MetricInputError(f"reader: measure {measure!r} does not exist; use {', '.join(MEASURES)}")
+        if not isinstance(abstain, bool):
+            raise MetricInputError(f"reader: abstain {abstain!r} is neither true nor false")
+        self.measure, self.abstain, self.dtype = measure, abstain, dtype
+        self.bounds = (LOWEST, 0.0) if measure == "log_probability" else (0.0, 1.0)
+        self.max_answer_length = int(number(self.name, "max_answer_length", max_answer_length, low=1, whole=True))
+        self.max_length = int(number(self.name, "max_length", max_length, low=8, whole=True))
+        self.stride = int(number(self.name, "stride", stride, low=0, high=self.max_length - 1, whole=True))
+        self.batch_size = batch_of(self.name, batch_size)
+        self.truncated = 0
+        """How many questions were cut so far."""
+        self.model = FrozenModel(model, "reader", device=device, dtype=dtype)
+        _check_head(self.model)
+        self._format = PairFormat.of(self.model)
+        if abstain and self._format.class_position is None:
+            raise MetricInputError(f"reader: the tokenizer of {model!r} has no class token; abstain=true needs one")
+        if self.model.max_tokens < self.max_length:
+            self.max_length, self.stride = self.model.max_tokens, min(self.stride, self.model.max_tokens // 3)
+        self._room = self.max_length - self._format.size
+        # Every window must bring a token of the passage that the one before it does not have.
+        self._question_limit = min(self._room // 2, self._room - self.stride - 1)
+        if self._question_limit < 1:
+            raise MetricInputError(
+                f"reader: windows of max_length {self.max_length} that share stride {self.stride} tokens have no room "
+                "for a question; raise the first or lower the second"
+            )
+
+    def choices(self) -> Mapping[str, object]:
+        """Return what can change a score or a part."""
+        return {
+            "measure": self.measure,
+            "model": self.model.identity,
+            "abstain": "yes" if self.abstain else "no",
+            "max_length": self.max_length,
+            "stride": self.stride,
+            "max_answer_length": self.max_answer_length,
+            "dtype": self.dtype,
+        }
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Return the score and all measures as parts."""
+        distinct = dict.fromkeys(inputs.contexts)
+        known = dict(zip(distinct, tokenized_passages(self.model, list(distinct)), strict=True))
+        passages = [known[text] for text in inputs.contexts]
+        spans = self._spans(self._questions(inputs.questions), passages)
+        logprobs = _answer_logprobs(spans, passages, inputs.answers)
+        predictions = self._predictions(spans, passages)
+        parts = {
+            "probability": logprobs.exp().tolist(),
+            "log_probability": logprobs.clamp(min=LOWEST).tolist(),
+            "f1": _compared(answer_f1, predictions, inputs.answers),
+            "exact_match": _compared(answer_exact_match, predictions, inputs.answers),
+        }
+        return MetricResult(list(parts[self.measure]), parts)
+
+    def _questions(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of each question, cut at the limit."""
+        questions = self.model.ids(texts)
+        cut = sum(len(ids) > self._question_limit for ids in questions)
+        if cut and not self.truncated:
+            logger.warning(
+                "reader: a question has more than %d tokens and its end is cut (logged once; the count is in "
+                "`truncated`)",
+                self._question_limit,
+            )
+        self.truncated += cut
+        return [ids[: self._question_limit] for ids in questions]
+
+    def _spans(self, questions: Sequence[list[int]], passages: Sequence[TokenizedPassage]) -> SpanLogprobs:
+        """Read every pair and return the probabilities of the tokens of all passages, one after another."""
+        sizes = torch.tensor([len(passage.ids) for passage in passages])
+        starts = [
+            window_starts(len(passage.ids), self._room - len(question), self.stride) if passage.ids else ()
+            for question, passage in zip(questions, passages, strict=True)
+        ]
+        windows = [(row, start) for row, some in enumerate(starts) for start in some]
+        rows = torch.repeat_interleave(torch.arange(len(passages)), sizes)
+        return self._read(questions, passages, windows, sizes.cumsum(0) - sizes).spans(rows, len(passages))
+
+    def _read(
+        self,
+        questions: Sequence[list[int]],
+        passages: Sequence[TokenizedPassage],
+        windows: Sequence[tuple[int, int]],
+        first_tokens: torch.Tensor,
+    ) -> WindowLogits:
+        """Run the reader over windows, each a row and where in its passage the window begins.
+
+        ``first_tokens`` [R] is the index of each passage's first token among those of all passages.
+        """
+        questions_at = [len(questions[row]) for row, _ in windows]
+        held = [
+            min(self._room - size, len(passages[row].ids) - start)
+            for size, (row, start) in zip(questions_at, windows, strict=True)
+        ]
+        values: list[torch.Tensor] = []
+        tokens: list[torch.Tensor] = []
+        class_values = torch.zeros(2, len(windows), dtype=torch.float64) if self.abstain else None
+        lengths = [size + count + self._format.size for size, count in zip(questions_at, held, strict=True)]
+        owners = torch.tensor([row for row, _ in windows], dtype=torch.long)
+        begins = torch.tensor([start for _, start in windows], dtype=torch.long)
+        offset = len(self._format.before) + len(self._format.between)
+        for batch in batches_by_length(lengths, self.batch_size, self.model.tokens_at_once):
+            pieces = [
+                (questions[row], passages[row].ids[start : start + held[at]])
+                for at, (row, start) in ((at, windows[at]) for at in batch)
+            ]
+            logits = self._logits(pieces)
+            first = torch.tensor([offset + questions_at[at] for at in batch])[:, None]
+            position = torch.arange(logits.shape[-1])
+            inside = (position >= first) & (position < first + torch.tensor([held[at] for at in batch])[:, None])
+            base = (first_tokens[owners[batch]] + begins[batch])[:, None]
+            values.append(logits[:, inside])
+            tokens.append((base + position - first)[inside])
+            if class_values is not None:
+                class_values[:, batch] = logits[:, :, self._format.class_position]
+        empty = torch.zeros(2, 0, dtype=torch.float64)
+        return WindowLogits(
+            torch.cat([empty, *values], 1), torch.cat([first_tokens[:0], *tokens]), class_values, owners
+        )
+
+    def _logits(self, pieces: Sequence[tuple[list[int], list[int]]]) -> torch.Tensor:
+        """Return start and end logits of questions with pieces of passages, [2, rows, longest] (float64, CPU)."""
+        pad = self.model.tokenizer.pad_token_id
+        ids, lengths = self.model.pad([self._format.ids(*piece) for piece in pieces], 0 if pad is None else pad)
+        mask = (torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]).long()
+        options = {}
+        if self._format.token_types is not None:
+            types = [self._format.types(len(question), len(passage)) for question, passage in pieces]
+            options["token_type_ids"], _ = self.model.pad(types)
+        output = self.model.model(input_ids=ids, attention_mask=mask, **options)
+        return torch.stack([output.start_logits, output.end_logits]).float().cpu().double()
+
+    def _predictions(self, spans: SpanLogprobs, passages: Sequence[TokenizedPassage]) -> list[str | None]:
+        """Return what the reader answers to each row; None where it abstains or there is nothing to read."""
+        values, first, last = spans.best(self.max_answer_length)
+        sizes = torch.tensor([len(passage.ids) for passage in passages])
+        offsets = sizes.cumsum(0) - sizes
+        answers = (values >= spans.no_answer) & (first >= 0)
+        columns = zip(answers.tolist(), (first - offsets).tolist(), (last - offsets).tolist(), passages, strict=True)
+        return [passage.span(begin, end) if some else None for some, begin, end, passage in columns]
+
+
+def _answer_logprobs(
+    spans: SpanLogprobs, passages: Sequence[TokenizedPassage], answers: Sequence[str]
+) -> torch.Tensor:
+    """Return the log-probability of each answer at its most probable place, [R]; -inf where it stands nowhere."""
+    found: dict[tuple[int, str], list[tuple[int, int]]] = {}
+    rows, firsts, lasts = [], [], []
+    offset = 0
+    for row, (passage, answer) in enumerate(zip(passages, answers, strict=True)):
+        key = (id(passage), answer)
+        if key not in found:
+            found[key] = passage.places(answer)
+        for first, last in found[key]:
+            rows.append(row)
+            firsts.append(offset + first)
+            lasts.append(offset + last)
+        offset += len(passage.ids)
+    return spans.at(*(torch.tensor(column, dtype=torch.long) for column in (firsts, lasts, rows)))
+
+
+def _compared(
+    measure: Callable[[str, str], float], predictions: Sequence[str | None], answers: Sequence[str]
+) -> list[float]:
+    return [
+        0.0 if prediction is None else measure(prediction, answer)
+        for prediction, answer in zip(predictions, answers, strict=True)
+    ]
+
+
+def _check_head(model: FrozenModel) -> None:
+    head = getattr(model.model, "qa_outputs", None)
+    outputs = 0 if head is None else head.weight.shape[0]
+    if outputs != 2:
+        raise MetricInputError(
+            f"reader: {model.name!r} has a span head with {outputs} outputs for each token; an extractive reader has "
+            "2, for start and end"
+        )
