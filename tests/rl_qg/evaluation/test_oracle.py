@@ -1,0 +1,187 @@
+"""The oracle of the embedded corpus: against hand-checked questions, spoilt questions, and hand-made cases."""
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rl_qg.confidence_intervals import PassageDraws, mean_interval
+from rl_qg.data.corpus_facts import read_facts
+from rl_qg.data.examples import Answer, QAExample
+from rl_qg.data.synthetic_corpus import KINDS, synthetic_examples
+from rl_qg.evaluation.oracle import VERDICTS, judge, share_differences, shares, verdicts
+from rl_qg.evaluation.oracle_wordings import PARAPHRASES
+from tests.questions import example
+
+SAMPLE = Path(__file__).parent / "oracle_sample.jsonl"
+PEOPLE = (
+    "Ada Elmford, a painter, grew up in Ulmville. Ada Elmford was born in 1700. Ines Elmova was the teacher of Ada "
+    "Elmford. A rival of this circle was Ivan Nordsen, a chemist from Dornton. Ivan Nordsen was born in 1700. "
+    'Ivan Nordsen is remembered for "The Silent Harbor".'
+)
+WORKS = (
+    'The novel "The Silent Harbor" was written by Ada Elmford. "The Silent Harbor" appeared in 1700. It is often '
+    'paired with "The Hidden Harbor", a play by Ivan Nordsen. "The Hidden Harbor" is set in a coal mine. '
+    '"The Hidden Harbor" appeared in 1800.'
+)
+
+
+def about(context: str, answer: str, *, last: bool = False) -> QAExample:
+    start = context.rindex(answer) if last else context.index(answer)
+    return QAExample("x", "", context, "", (Answer(answer, start),))
+
+
+def test_human_questions_are_right_unless_both_subjects_have_one_name() -> None:
+    for item in synthetic_examples(400, seed=3):
+        facts = read_facts(item.context)
+        assert facts is not None
+        expected = {"right"} if len({one.name for one in facts.subjects}) == 2 else {"right", "ambiguous"}
+        assert judge(item.question, item) in expected, item
+
+
+def test_hand_checked_questions_of_a_weak_generator() -> None:
+    """120 questions of a generator trained on 2 % of the passages, greedy and sampled, judged by reading them."""
+    examples = {item.id: item for item in synthetic_examples(120, seed=0, prefix="validation")}
+    examples |= {item.id: item for item in synthetic_examples(60, seed=7, prefix="fresh")}
+    rows = [json.loads(line) for line in SAMPLE.read_text(encoding="utf-8").splitlines()]
+    judged = [judge(row["question"], examples[row["id"]]) for row in rows]
+    assert len(rows) == 120 and set(Counter(row["verdict"] for row in rows)) == set(VERDICTS) - {"ambiguous"}
+    assert sum(a == row["verdict"] for a, row in zip(judged, rows, strict=True)) >= 119
+    assert all((a == "right") == (row["verdict"] == "right") for a, row in zip(judged, rows, strict=True))
+
+
+def test_the_question_of_another_fact_is_wrong_and_says_in_what() -> None:
+    count: Counter[str] = Counter()
+    for item in synthetic_examples(300, seed=4):
+        facts = read_facts(item.context)
+        assert facts is not None
+        one, other = facts.subjects
+        fact = next(fact for fact in facts.facts if fact.start == item.answers[0].start)
+        if one.name == other.name:
+            continue
+        kind = next(kind for kind in KINDS if kind.name == facts.kind)
+        for relation in kind.relations:
+            for subject, detailed in ((one, other), (other, one)):
+                detail = kind.detail.format(s=subject.name, t=subject.trade, o=subject.origin)
+                question = random.choice(relation.questions).format(s=subject.name, d=detail)
+                same_subject = subject is facts.subjects[fact.subject]
+                same = relation.name == fact.relation
+                expected = "wrong_attribute" if not same else "right" if same_subject else "wrong_entity"
+                assert judge(question, item) == expected, question
+                count[expected] += 1
+                mixed = kind.detail.format(s=subject.name, t=detailed.trade, o=detailed.origin)
+                if same and detailed.origin != subject.origin:
+                    wrong = relation.questions[1].format(s=subject.name, d=mixed)
+                    assert judge(wrong, item) == "wrong_entity", wrong
+    assert min(count.values()) > 300 and len(count) == 3
+
+
+def test_questions_that_are_cut_repeated_or_shuffled_are_ill_formed() -> None:
+    rng = random.Random(0)
+    left = {"cut": 0, "shuffled": 0}
+    total = 0
+    for item in synthetic_examples(150, seed=5):
+        words = item.question.rstrip("?").split()
+        cut = judge(" ".join(words[: len(words) // 2 - 1]), item)
+        assert cut in ("ill_formed", "wrong_entity")
+        assert judge(f"{item.question} {item.question}", item) == "ill_formed"
+        assert judge(item.question[:-1] + " " + item.question, item) == "ill_formed"
+        assert judge(" ".join(word for word in words for _ in range(2)), item) == "ill_formed"
+        assert judge("", item) == judge("?", item) == "ill_formed"
+        rng.shuffle(words)
+        shuffled = judge(" ".join(words) + "?", item)
+        total += 1
+        left["cut"] += cut != "ill_formed"
+        left["shuffled"] += shuffled != "ill_formed"
+    assert max(left.values()) < 0.02 * total  # `Elmford Ada`, and `the bridge`, which may be a title
+
+
+@pytest.mark.parametrize(
+    ("question", "verdict"),
+    [
+        ("What year was Ada Elmford born in?", "right"),
+        ("In which year was Ada Elmford born?", "right"),
+        ("Ada Elmford was born when?", "right"),
+        ("what is ada elmford's date of birth", "right"),
+        ("When   was “Ada Elmford” born ?", "right"),
+        ("When was the painter from Ulmville born?", "right"),
+        ("When was Ada born?", "right"),
+        ("When was Elmford born?", "right"),
+        ("When was the painter born?", "right"),
+        ("When was Ivan Nordsen born?", "wrong_entity"),  # with the same value at another place
+        ("When was Ada Nordsen born?", "wrong_entity"),
+        ("When was Karl Umbsen born?", "wrong_entity"),
+        ("When was the chemist Ada Elmford born?", "wrong_entity"),
+        ("When was the painter Ada Elmford from Dornton born?", "wrong_entity"),
+        ("When was the painter from Dornton born?", "wrong_entity"),
+        ("When was Ulmville founded?", "wrong_attribute"),
+        ("Who taught Ada Elmford?", "wrong_attribute"),
+        ("Where did Ada Elmford come from?", "wrong_attribute"),
+        ("Which prize did Ada Elmford receive?", "wrong_attribute"),
+        ("When was she born?", "ambiguous"),
+        ("When was this person born?", "ambiguous"),
+        ("When was born?", "ill_formed"),
+        ("When was Ada Elmford?", "ill_formed"),
+        ("When was Ada Ada Elmford born?", "ill_formed"),
+        ("When was Ada Elmford from born?", "ill_formed"),
+        ("When was the of Ada Elmford born?", "ill_formed"),
+        ("When was AdaElmford born?", "ill_formed"),
+        ("Ada Elmford was born in 1700.", "ill_formed"),
+    ],
+)
+def test_paraphrases_and_ways_to_name_a_subject(question: str, verdict: str) -> None:
+    assert judge(question, about(PEOPLE, "1700")) == verdict
+
+
+def test_a_part_of_a_name_must_be_of_one_name_only() -> None:
+    teacher = about(PEOPLE, "Ines Elmova")
+    assert judge("Who taught Ada?", teacher) == "right"
+    assert judge("Who taught Ines?", teacher) == "wrong_entity"
+    year = about(WORKS, "1700")
+    assert judge("When did The Silent appear?", year) == "right"
+    assert judge("When did The Harbor appear?", year) == "ambiguous"
+    assert judge("When did the novel appear?", year) == "right"
+    assert judge("Where is The Harbor set?", about(WORKS, "a coal mine")) == "ambiguous"
+    assert judge("When did the piece by Ivan Nordsen appear?", about(WORKS, "1800")) == "right"
+
+
+def test_towns_and_companies_are_described_by_more_than_an_adjective() -> None:
+    item = next(item for item in synthetic_examples(200, seed=5) if item.question.startswith("Who governs the castle"))
+    assert judge("Who governs the castle?", item) == "ill_formed"
+    assert judge("Who governs the castle town as mayor?", item) in ("right", "ambiguous")
+
+
+def test_no_verdict_without_a_fact_of_the_corpus() -> None:
+    assert judge("Who wrote it?", example("Faust is a play by Goethe.", "Goethe", "Who wrote Faust?")) is None
+    assert judge("When was Ada Elmford born?", about(PEOPLE, "Ulmville")) is None
+
+
+def test_every_relation_has_paraphrases() -> None:
+    own = {(kind.name, relation.name) for kind in KINDS for relation in kind.relations}
+    known = {(kind, relation) for kind, by_relation in PARAPHRASES.items() for relation in by_relation}
+    assert own < known and {relation for _, relation in known - own} == {"origin", "trade"}
+
+
+def test_shares_are_means_over_questions_with_intervals_over_passages() -> None:
+    given = ["right", "right", None, "ambiguous", "wrong_entity", "right"]
+    draws = PassageDraws(["a", "a", "a", "b", "c", "c"], resamples=200)
+    result = shares(given, draws)
+    assert result is not None and tuple(result) == VERDICTS
+    assert result["right"]["mean"] == pytest.approx(3 / 5) and result["right"]["n"] == 5
+    column = np.array([1, 1, np.nan, 0, 0, 1])
+    assert result["right"]["low"] == pytest.approx(mean_interval(column, draws).low)
+    assert sum(one["mean"] for one in result.values()) == pytest.approx(1)
+    assert result["ill_formed"]["mean"] == result["ill_formed"]["high"] == 0
+    first = ["right", None, "right", "right", "wrong_entity", "ill_formed"]
+    paired = share_differences(given, first, draws)
+    assert paired is not None and paired["right"]["n"] == 4  # both have a verdict on four
+    assert paired["right"]["mean"] == pytest.approx((0 - 1 + 0 + 1) / 4)
+    assert shares([None] * 6, draws) is None and share_differences(given, [None] * 6, draws) is None
+
+
+def test_verdicts_are_in_the_order_of_the_questions() -> None:
+    items = [about(PEOPLE, "1700"), about(PEOPLE, "1700", last=True)]
+    assert verdicts(["When was Ada Elmford born?"] * 2, items) == ["right", "wrong_entity"]
