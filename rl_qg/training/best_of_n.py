@@ -84,6 +84,7 @@ def train_best_of_n(settings: Settings, splits: Splits, reward: Reward | None, h
     note = _learn_from_picks(settings, splits, picks, reward, held_out, start, steps)
     if state.is_main_process:
         write_json(folder / TRAINED, note | stages.reward_signatures(reward, held_out) | {"picks": picks.summary()})
+        shutil.rmtree(folder / stages.BEST, ignore_errors=True)  # only now, so that a kill loses nothing
         publish(folder, settings.training.hub_model)
     state.wait_for_everyone()
     return final

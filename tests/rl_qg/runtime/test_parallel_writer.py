@@ -13,6 +13,7 @@ from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
 from rl_qg.data.question_tables import QuestionTable
+from rl_qg.evaluation.reward_ranking import reranker_of
 from rl_qg.evaluation.score import score_file
 from rl_qg.generation.stage import generate
 from rl_qg.runtime.errors import InputError
@@ -55,6 +56,9 @@ def everything(folder: Path, model: Path, state: PartialState, count: int = 16) 
     """The files of generation and scoring: five batches of three and one of one."""
     for name, settings in SETTINGS.items():
         generate(str(model), data(count), folder / f"{name}.jsonl", settings=settings, seed=5, state=state)
+    best, reranker = replace(SETTINGS["samples"], num_samples=4, keep=2), reranker_of(Mean())
+    output = folder / "best.jsonl"
+    generate(str(model), data(count), output, settings=best, seed=5, state=state, reranker=reranker)
     source = QuestionTable(folder / "beams.jsonl")
     score_file(Mean(), source, folder / "scored.jsonl", batch_size=4, state=state)
 
@@ -104,7 +108,7 @@ def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
     everything(together, model, state)
     torch.set_num_threads(threads)
     whole = {path.name: path.read_bytes() for path in alone.iterdir() if path.suffix == ".jsonl"}
-    assert len(whole) == 3 and len(set(whole["samples.jsonl"].splitlines())) > 16
+    assert len(whole) == 4 and len(set(whole["samples.jsonl"].splitlines())) > 16
     for name in whole:  # two processes continue what one began: cut in the second batch
         (together / name).write_bytes(whole[name][: len(whole[name]) // 3])
     (together / "scored.jsonl").unlink()

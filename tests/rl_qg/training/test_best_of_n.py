@@ -93,7 +93,7 @@ def test_the_stages_end_to_end(tmp_path: Path, start: str) -> None:
     steps = [line["step"] for line in metrics if "loss" in line]
     assert steps == list(range(1, updates + 1))
     assert {line["stage"] for line in metrics if line["step"] > 1} == {"scst"}
-    assert [line["step"] for line in metrics if "eval_reward" in line] == [1, 3, 5]
+    assert [line["step"] for line in metrics if "eval_reward_greedy" in line] == [1, *range(3, updates + 1, 2)]
     # The rewards in the log are those of the picks: over a pass their mean is that of the file.
     used = [pick for pick in picks if pick["question"]]
     assert trained["picks"]["count"] == usable and trained["picks"]["dropped"] == len(picks) - usable
@@ -169,7 +169,9 @@ def test_a_killed_run_continues_to_the_same_files(
 def test_it_learns_the_reward_from_passages_without_questions(tmp_path: Path, start: str) -> None:
     chosen = replace(settings(tmp_path, start, epochs=8, num_samples=8), stages="scst")
     train_best_of_n(chosen, splits(0, 16), WordReward())
-    rewards = [line["eval_reward"] for line in lines(tmp_path / "metrics.jsonl") if "eval_reward" in line]
+    rewards = [
+        line["eval_reward_greedy"] for line in lines(tmp_path / "metrics.jsonl") if "eval_reward_greedy" in line
+    ]
     assert rewards[-1] > rewards[0]
     assert not (tmp_path / "ce").exists()
     trained = read_json(tmp_path / "trained.json")["picks"]
