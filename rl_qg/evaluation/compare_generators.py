@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from rl_qg.confidence_intervals import Floats, Interval, PassageDraws, mean_interval, paired_interval, percentiles
 from rl_qg.data.examples import QAExample, passage_hash
+from rl_qg.evaluation.oracle import share_differences, shares, verdicts
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
 from rl_qg.evaluation.text_measures import bleu4, held_out_measures, measure_signatures
 from rl_qg.generation.generator import QuestionGenerator
@@ -39,7 +40,8 @@ def evaluate_generators(
     """Measure `models` (such as `{"ce": …, "scst": …}`) on the same held-out `examples` and write `output` (JSON).
 
     Intervals of rewards, of their parts and of BLEU-4 are bootstraps over passages, and `difference` is the paired
-    bootstrap of the last model minus the first. `held_out` is a second reward, which training did not optimise. Gold
+    bootstrap of the last model minus the first. On the embedded corpus `oracle` holds the shares of the verdicts of
+    `rl_qg.evaluation.oracle`. `held_out` is a second reward, which training did not optimise. Gold
     questions are measured too, except by what compares with gold questions. A question that a reward fails on is left
     out of its means, and their `n` counts the others.
 
@@ -55,13 +57,15 @@ def evaluate_generators(
         for name, path in models.items()
     }
     rewards = {"reward": reward} | ({} if held_out is None else {"held_out": held_out})
+    texts_of = {**questions, "gold": gold}
     scored = {
-        kind: {name: _scored(kind, metric, examples, texts) for name, texts in {**questions, "gold": gold}.items()}
+        kind: {name: _scored(kind, metric, examples, texts) for name, texts in texts_of.items()}
         for kind, metric in rewards.items()
     }
+    judged = {name: verdicts(texts, examples) for name, texts in texts_of.items()}
     summaries = {
-        name: _text_summary(texts, examples, draws, is_gold=name == "gold")
-        for name, texts in {**questions, "gold": gold}.items()
+        name: _text_summary(texts, examples, draws, is_gold=name == "gold") | _oracle(shares(judged[name], draws))
+        for name, texts in texts_of.items()
     }
     for kind, by_model in scored.items():
         for name, summary in summaries.items():
@@ -76,9 +80,11 @@ def evaluate_generators(
     if len(models) > 1:
         first, *_, last = models
         differences = {kind: _difference(batch[last], batch[first], draws) for kind, batch in scored.items()}
-        result["difference"] = {"of": f"{last} - {first}", **differences}
+        changes = _oracle(share_differences(judged[last], judged[first], draws))
+        result["difference"] = {"of": f"{last} - {first}", **differences, **changes}
     result["samples"] = [
         _sample(index, example, {name: texts[index] for name, texts in questions.items()}, scored)
+        | _oracle({name: given[index] for name, given in judged.items()} if judged["gold"][index] else None)
         for index, example in enumerate(examples)
         if index % max(1, len(examples) // SAMPLES) == 0
     ]
@@ -154,6 +160,11 @@ def _difference(last: ScoredBatch, first: ScoredBatch, draws: PassageDraws) -> d
     """The paired difference over the questions that both have a score for; None when there are none."""
     scores = _finite(last.scores), _finite(first.scores)
     return None if np.isnan(scores[0] - scores[1]).all() else asdict(paired_interval(*scores, draws))
+
+
+def _oracle(value: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the oracle says, as a part of a record; empty where the passages are not of the embedded corpus."""
+    return {} if value is None else {"oracle": dict(value)}
 
 
 def _finite(values: Sequence[float]) -> Floats:

@@ -15,6 +15,8 @@ import torch
 from rewards import load
 from rl_qg.confidence_intervals import PassageDraws, mean_interval, paired_interval
 from rl_qg.data.examples import passage_hash
+from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.evaluation import compare_generators
 from rl_qg.evaluation.compare_generators import _corpus_interval, evaluate_generators
 from rl_qg.evaluation.text_measures import bleu4, held_out_measures
 from rl_qg.generation.generator import QuestionGenerator
@@ -167,3 +169,24 @@ def test_a_reward_that_always_fails_ends_the_evaluation_with_its_error(
     with pytest.raises(InputError, match="no held-out examples"):
         evaluate_generators(models, [], Length(), tmp_path / "e.json", **OPTIONS)
     assert not (tmp_path / "e.json").exists()
+
+
+def test_on_the_embedded_corpus_the_oracle_says_what_each_generator_asks_for(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = list(synthetic_examples(6, seed=3))
+    asked = {"ce": [row.question for row in rows], "scst": [row.question for row in rows]}
+    asked["ce"][:4] = ["Why?"] * 4
+    monkeypatch.setattr(compare_generators, "_greedy", lambda name, *_, **__: asked[name])
+    result = evaluate_generators(models, rows, Length(), tmp_path / "evaluation.json", **OPTIONS)
+    n = len(rows)
+    shares = {name: model["oracle"] for name, model in result["models"].items()}
+    assert shares["gold"]["right"]["mean"] == shares["scst"]["right"]["mean"] == 1.0
+    assert shares["ce"]["ill_formed"]["mean"] == pytest.approx(4 / n) and shares["ce"]["ill_formed"]["n"] == n
+    column = [float(k < 4) for k in range(n)]
+    draws = PassageDraws([passage_hash(row.context) for row in rows])
+    assert result["difference"]["oracle"]["right"] == vars(paired_interval(column, [0.0] * n, draws))
+    assert result["samples"][0]["oracle"] == {"ce": "ill_formed", "scst": "right", "gold": "right"}
+    monkeypatch.undo()
+    other = evaluate_generators(models, ROWS, Length(), tmp_path / "other.json", **OPTIONS)
+    assert "oracle" not in {**other["models"]["ce"], **other["difference"], **other["samples"][0]}
