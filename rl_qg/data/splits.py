@@ -15,7 +15,7 @@ from rl_qg.data.formats import RawRecord, is_unicode, raw_records
 from rl_qg.data.passages import Passages, passage_key
 from rl_qg.data.reading import QAData, read_examples, report_line, source_names
 from rl_qg.data.streaming import ExampleStream, RecordSource, as_raw_record, span_key, stream_examples
-from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.data.synthetic_corpus import Wordings, synthetic_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, WorldSettings
 
@@ -139,7 +139,12 @@ def _source(settings: DataSettings, role: Role) -> Any:
 
 def _corpus_examples(sizes: WorldSettings, role: Role) -> Iterator[QAExample]:
     passages = sizes.train_passages if role == "train" else sizes.validation_passages
-    return synthetic_examples(passages, seed=sizes.seed, prefix=role)
+    wordings: Wordings = "all"
+    if sizes.new_wordings:
+        wordings = "training" if role == "train" else "held_out"
+    return synthetic_examples(
+        passages, seed=sizes.seed, prefix=role, shared_facts=sizes.shared_facts, wordings=wordings
+    )
 
 
 def _corpus_data(sizes: WorldSettings, role: Role) -> QAData:

@@ -7,8 +7,9 @@ generator has alternatives between which a reward can distinguish.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from rl_qg.data.examples import Answer, QAExample
 
@@ -268,20 +269,40 @@ COMPANY = Kind(
     ),
 )
 KINDS = (PERSON, TOWN, WORK, COMPANY)
-QUESTION_WEIGHTS = (0.6, 0.25, 0.15)  # mostly the plain wording; a reward may prefer one of the others
+Wordings = Literal["all", "training", "held_out"]
+QUESTION_WEIGHTS: Mapping[Wordings, tuple[float, float, float]] = {
+    "all": (0.6, 0.25, 0.15),  # mostly the plain wording; a reward may prefer one of the others
+    "training": (0.6, 0.25, 0.0),
+    "held_out": (0.0, 0.0, 1.0),
+}
 PRONOUN_RATE = 0.25
 
 
-def synthetic_examples(passages: int, *, seed: int, prefix: str = "world") -> Iterator[QAExample]:
-    """Yield the questions about `passages` passages. The same arguments give the same text."""
+def synthetic_examples(
+    passages: int, *, seed: int, prefix: str = "world", shared_facts: float = 0.0, wordings: Wordings = "all"
+) -> Iterator[QAExample]:
+    """Yield the questions about `passages` passages. The same arguments give the same text.
+
+    Args:
+        passages: how many.
+        seed: of the facts and their wording.
+        prefix: of the ids; it also changes the text, as the seed does.
+        shared_facts: the probability that the second subject of a passage has the same relations as the first, so
+            that each fact has one like it.
+        wordings: the question forms: all three of each relation, the two of `training`, or the other, `held_out`.
+            The passages are the same.
+    """
     rng = random.Random(f"{prefix}-{seed}")
     for number in range(passages):
-        yield from _passage(rng, f"{prefix}-{seed}-{number}")
+        yield from _passage(rng, f"{prefix}-{seed}-{number}", shared_facts, QUESTION_WEIGHTS[wordings])
 
 
-def _passage(rng: random.Random, key: str) -> list[QAExample]:
+def _passage(
+    rng: random.Random, key: str, shared_facts: float, weights: tuple[float, float, float]
+) -> list[QAExample]:
     kind = rng.choice(KINDS)
     text = ""
+    relations: list[Relation] = []
     facts: list[tuple[Relation, str, str, Answer]] = []
     title = ""
     for intros in (kind.intros, kind.seconds):
@@ -289,7 +310,8 @@ def _passage(rng: random.Random, key: str) -> list[QAExample]:
         title = title or subject
         text += ("" if not text else " ") + rng.choice(intros).format(s=subject, t=trade, o=origin)
         detail = kind.detail.format(s=subject, t=trade, o=origin)
-        for relation in rng.sample(kind.relations, k=rng.randint(2, 3)):
+        relations = _relations(rng, kind, relations, shared_facts)
+        for relation in relations:
             value = _value(rng, relation.name)
             template = rng.choice(relation.sentences)
             mention = kind.pronoun if template.startswith("{s}") and rng.random() < PRONOUN_RATE else subject
@@ -302,11 +324,18 @@ def _passage(rng: random.Random, key: str) -> list[QAExample]:
             id=f"{key}-{index}",
             title=title,
             context=text,
-            question=rng.choices(relation.questions, QUESTION_WEIGHTS)[0].format(s=subject, d=detail),
+            question=rng.choices(relation.questions, weights)[0].format(s=subject, d=detail),
             answers=(answer,),
         )
         for index, (relation, subject, detail, answer) in enumerate(facts)
     ]
+
+
+def _relations(rng: random.Random, kind: Kind, first: list[Relation], shared_facts: float) -> list[Relation]:
+    """Two or three relations of a new subject; those of the `first` one, in another order, with this probability."""
+    if first and shared_facts > 0 and rng.random() < shared_facts:
+        return rng.sample(first, k=len(first))
+    return rng.sample(kind.relations, k=rng.randint(2, 3))
 
 
 def _subject(rng: random.Random, kind: Kind) -> tuple[str, str, str]:

@@ -14,6 +14,15 @@ class WorldSettings(Section):
     train_passages: int = key(600, "passages to train on")
     validation_passages: int = key(120, "passages to validate on")
     seed: int = key(0, "of the facts and their wording")
+    shared_facts: float = key(
+        0.0, "probability that the second subject of a passage has facts of the same kinds as the first"
+    )
+    new_wordings: bool = key(False, "ask about validation passages in wordings that no training question has")
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits."""
+        yield from super().faults()
+        yield from self.outside("shared_facts")
 
 
 @dataclass

@@ -3,7 +3,14 @@
 import re
 from collections import defaultdict
 
-from rl_qg.data.synthetic_corpus import synthetic_examples
+import pytest
+
+from rl_qg.data.corpus_facts import read_facts
+from rl_qg.data.examples import examples_hash
+from rl_qg.data.splits import read_role
+from rl_qg.data.synthetic_corpus import KINDS, synthetic_examples
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings import DataSettings, WorldSettings
 
 
 def test_same_arguments_give_the_same_text_and_others_do_not() -> None:
@@ -48,3 +55,55 @@ def test_a_question_must_name_its_subject() -> None:
     assert doubled > 0.8 * len(passages)
     kinds = {item.question.split()[0] for items in passages.values() for item in items}
     assert {"When", "Who", "Where", "What", "Which", "How", "In"} <= kinds
+
+
+def test_the_corpus_is_the_one_of_all_reported_results() -> None:
+    """Byte by byte: packaged miniatures and published numbers belong to this text."""
+    known = "06a2dd3dda6caed0b5575c75a0e596956ecbf103873c289e01dce320c1733df9"
+    assert examples_hash(synthetic_examples(120, seed=0, prefix="validation")) == known
+    known = "e3bde9a20933def7e2382f5b960930671bc4b33f890fbdd3c2160652be3c1e10"
+    assert examples_hash(synthetic_examples(300, seed=0)) == known
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_shared_facts_give_both_subjects_facts_of_the_same_kinds(share: float) -> None:
+    contexts = dict.fromkeys(item.context for item in synthetic_examples(300, seed=1, shared_facts=share))
+    same = 0
+    for context in contexts:
+        facts = read_facts(context)
+        assert facts is not None
+        first, second = ({fact.relation for fact in facts.facts if fact.subject == number} for number in (0, 1))
+        same += first == second
+    by_chance = 0.07 * (1 - share)  # measured: two draws of 2 or 3 relations of 4 or 5
+    assert same / len(contexts) == pytest.approx(share + by_chance, abs=0.07)
+    assert share < 1 or same == len(contexts)
+
+
+def test_new_wordings_are_held_out_of_training_and_leave_the_passages_as_they_are() -> None:
+    world = WorldSettings(80, 80, new_wordings=True)
+    roles = {
+        role: read_role(DataSettings("world", "world", world=world), role).examples for role in ("train", "validation")
+    }
+    plain = read_role(DataSettings("world", "world", world=WorldSettings(80, 80)), "validation").examples
+    assert [(item.context, item.answers) for item in roles["validation"]] == [
+        (item.context, item.answers) for item in plain
+    ]
+    forms = {role: {_form(item.context, item.question) for item in items} for role, items in roles.items()}
+    assert not forms["train"] & forms["validation"]
+    relations = sum(len(kind.relations) for kind in KINDS)
+    assert len(forms["validation"]) == relations and relations < len(forms["train"]) <= 2 * relations
+
+
+def _form(context: str, question: str) -> str:
+    """The question without the names of its passage."""
+    facts = read_facts(context)
+    assert facts is not None
+    for subject in facts.subjects:
+        for text, slot in ((subject.name, "S"), (subject.origin, "O"), (subject.trade, "T")):
+            question = re.sub(rf"\b{re.escape(text)}\b", slot, question)
+    return question
+
+
+def test_a_probability_outside_0_and_1_is_refused() -> None:
+    with pytest.raises(InputError, match=r"shared_facts=1\.5 is not in"):
+        WorldSettings(shared_facts=1.5).check()
