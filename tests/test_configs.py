@@ -53,6 +53,8 @@ def test_the_default_groups_change_nothing_but_data_model_reward_and_filters() -
     declared.data.train = declared.data.validation = "rajpurkar/squad"
     declared.model.path = "facebook/bart-base"
     composed.reward, composed.augment.filters = {}, {}
+    assert composed.scst.normalise_advantage == "none"  # of preset=paper
+    declared.scst.normalise_advantage = "none"
     assert composed == declared
 
 
@@ -73,10 +75,23 @@ def test_the_research_default_is_the_papers_setting() -> None:
 
 def test_settings_of_a_preset_for_the_embedded_corpus_do_not_apply_to_the_users_files() -> None:
     files = compose("pipeline", ["preset=quickstart", "data.train=a.json", "data.validation=b.json"])
-    assert (files.data.train, files.data.validation, files.scst.reward_scale) == ("a.json", "b.json", 1.0)
+    assert (files.data.train, files.data.validation) == ("a.json", "b.json")
     assert files.model.path == "miniature:bart"
-    assert compose("pipeline", ["preset=quickstart"]).scst.reward_scale == 100
     assert full_overrides("train", ["data.train=a", "data=world"])[0] == "data.train=a"
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        ([], "none"),  # preset=paper
+        (["preset=quickstart"], "running"),
+        (["preset=quickstart", "scst.normalise_advantage=true"], "batch"),  # as it was written before
+        (["preset=quickstart", "scst.normalise_advantage=false"], "none"),
+        (["scst.normalise_advantage=running"], "running"),
+    ],
+)
+def test_steps_are_of_equal_size_unless_the_preset_is_that_of_the_paper(given: list[str], chosen: str) -> None:
+    assert compose("train", given).scst.normalise_advantage == chosen
 
 
 def test_the_command_line_wins_over_a_preset() -> None:

@@ -148,10 +148,13 @@ class PromptEncoder:
         return self._pad([source.ids for source in self.encode(examples)])
 
     def __call__(self, rows: Sequence[QAExample | Mapping[str, Any]]) -> dict[str, object]:
-        """Collate for training: adds `labels` (batch, target length; -100 at padding) and the `examples`."""
+        """Collate for training: adds `labels` (batch, target length; -100 at padding, and in all of a row without a
+        question) and the `examples`.
+        """
         examples = [as_example(row) for row in rows]
         targets = self._pad(self.targets(examples))
         labels = targets["input_ids"].masked_fill(targets["attention_mask"] == 0, -100)
+        labels[torch.tensor([not example.question for example in examples])] = -100
         return {**self.batch(examples), "labels": labels, "examples": examples}
 
     def _pad(self, rows: list[list[int]]) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ from typing import Any
 from rl_qg.settings.keys import Section, key
 
 BASELINES = ("greedy", "leave_one_out", "mean", "none")
+NORMALISATIONS = ("running", "batch", "none")
 SCHEDULES = ("linear", "constant", "cosine", "warmup")
 
 
@@ -71,8 +72,12 @@ class SelfCriticalOptions(Section):
         choices=BASELINES,
     )
     num_samples: int | None = key(None, "samples per context; null: 1 for greedy and none, 4 for the others")
-    reward_scale: float = key(1.0, "factor on the advantage; raise it where rewards differ by thousandths")
-    normalise_advantage: bool = key(False, "divide by the root mean square of the batch's advantages")
+    reward_scale: float = key(1.0, "factor on the advantage; has an effect with normalise_advantage=none only")
+    normalise_advantage: str = key(
+        "running",
+        "divide advantages by their root mean square over earlier updates (running) or this batch (batch), or none",
+        choices=NORMALISATIONS,
+    )
     clip_advantage: float | None = key(
         None, "largest absolute advantage, after scale and normalisation; null: no limit"
     )
@@ -86,6 +91,11 @@ class SelfCriticalOptions(Section):
     ce_weight: str = key(
         "one", "weight of the cross-entropy: one (the paper) or rest (1 - lambda)", choices=("one", "rest")
     )
+    unlabelled_share: float | None = key(
+        None, "share of the stage's examples that have no question; null: by the numbers of examples, 0: none"
+    )
+    updates_per_rollout: int = key(1, "updates from each rollout; above 1 with a clipped importance ratio (PPO)")
+    clip_ratio: float = key(0.2, "with updates_per_rollout above 1: largest change of a token's probability ratio")
     kl_coefficient: float = key(
         0.0, "weight of the divergence from the generator at the start of the stage, per target token"
     )
@@ -117,6 +127,11 @@ class SelfCriticalOptions(Section):
     top_p: float = key(1.0, "sample from the most likely tokens of this total probability; 1: all")
     no_repeat_ngram: int = key(0, "no n-gram of this length twice; 0: off")
 
+    def __post_init__(self) -> None:
+        # Before there were three choices this was a switch: true divided by the spread of the batch.
+        switch = str(self.normalise_advantage).lower()
+        self.normalise_advantage = {"true": "batch", "false": "none"}.get(switch, self.normalise_advantage)
+
     def faults(self) -> Iterator[str]:
         """Choices and limits."""
         yield from super().faults()
@@ -136,7 +151,11 @@ class SelfCriticalOptions(Section):
             yield f"kl_coefficient={self.kl_coefficient} must not be negative"
         if self.kl_target is not None and (self.kl_target <= 0 or self.kl_coefficient == 0):
             yield f"kl_target={self.kl_target} must be above 0, and so must kl_coefficient, where it starts"
-        yield from self.below(1, "patience")
+        if self.unlabelled_share is not None and not 0 <= self.unlabelled_share <= 1:
+            yield f"unlabelled_share={self.unlabelled_share} is not in [0, 1]"
+        yield from self.below(1, "patience", "updates_per_rollout")
+        if self.clip_ratio <= 0:
+            yield f"clip_ratio={self.clip_ratio} must be above 0"
 
     def _faults_of_sampling(self) -> Iterator[str]:
         if self.temperature <= 0:

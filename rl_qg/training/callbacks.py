@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import reduce
+from accelerate.utils import gather_object, reduce
 from torch import Tensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
@@ -137,6 +137,44 @@ class KLCoefficient(TrainerCallback, ExportableState):
             if tokens:
                 self.value = adapted_coefficient(self.value, total / tokens, self.target)
         self._sums = [0.0, 0.0]
+
+
+class EqualRewards(TrainerCallback):
+    """Warns once when all rewards of the first updates of the self-critical stage are equal: they teach nothing.
+
+    Args:
+        boundary: returns the step at which the stage starts.
+    """
+
+    UPDATES = 10
+
+    def __init__(self, boundary: Callable[[], int]) -> None:
+        self.boundary = boundary
+        self._limits = (math.inf, -math.inf)
+
+    def add(self, *rewards: Tensor | None) -> None:
+        """Add the rewards of a batch; those that are not finite are left out."""
+        for values in filter(lambda values: values is not None and values.isfinite().any(), rewards):
+            finite = values[values.isfinite()]
+            self._limits = (
+                min(self._limits[0], float(finite.min())),
+                max(self._limits[1], float(finite.max())),
+            )
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Look at the rewards of all processes after the tenth update, or after the last one if there are fewer."""
+        if state.global_step != min(self.boundary() + self.UPDATES, state.max_steps) or not state.max_steps:
+            return
+        lowest, highest = zip(*gather_object([self._limits]), strict=True)
+        if min(lowest) == max(highest):
+            log.warning(
+                "every reward of the first %d updates is %g: there is nothing to learn from it; rl-qg score shows the "
+                "rewards of any questions",
+                state.global_step - self.boundary(),
+                min(lowest),
+            )
 
 
 class HeldOutStopping(TrainerCallback):

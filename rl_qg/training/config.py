@@ -33,6 +33,7 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
     samples_logged: int = key(4, "rollouts written to samples.jsonl at each logging step")
 
     def __post_init__(self) -> None:
+        SelfCriticalOptions.__post_init__(self)
         options = {item.name: getattr(self, item.name) for item in fields(SelfCriticalOptions)}
         faults = list(SelfCriticalOptions(**options).faults())
         if self.ce_epochs < 0 or self.scst_epochs < 0 or self.ce_epochs + self.scst_epochs == 0:
@@ -43,7 +44,7 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
             self.num_samples = 1 if self.baseline in ("greedy", "none") else 4
         self.num_train_epochs = self.ce_epochs + self.scst_epochs
         self.remove_unused_columns = False  # the collator reads all fields of an example
-        super().__post_init__()
+        Seq2SeqTrainingArguments.__post_init__(self)
 
     def boundary(self, max_steps: int) -> int:
         """The last step of the cross-entropy stage, of `max_steps` in all."""

@@ -12,7 +12,18 @@ from torch import Tensor
 from rl_qg.generation.logprobs import _wide, token_logprobs
 from rl_qg.settings.training import BASELINES, SCHEDULES
 
+TOKENS_WITHOUT_QUESTION = 16
+"""Target tokens that a row without a gold question counts for: about the length of a question."""
+
 # --- likelihoods
+
+
+def target_tokens(labels: Tensor) -> Tensor:
+    """By what the loss of an update is divided: the gold tokens of `labels` (n, t), -100 at padding, and
+    `TOKENS_WITHOUT_QUESTION` for each row without any, so that a sequence weighs the same with and without a question.
+    """
+    real = labels.ne(-100)
+    return real.sum() + TOKENS_WITHOUT_QUESTION * (~real.any(-1)).sum()
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
@@ -42,10 +53,12 @@ def advantages(rewards: Tensor, baseline: str, greedy: Tensor | None = None) -> 
     - mean: r_i − mean of all k samples, r_i included, which scales the gradient by 1 − 1/k.
     - none: r itself (REINFORCE). Unbiased, with a variance that grows with the mean reward.
 
-    A reward that is not finite is left out of every baseline, and its advantage is 0.
+    A reward that is not finite is left out of every baseline, and its advantage is 0. Differences are taken in
+    float64, so that equal rewards have advantages of exactly 0.
     """
+    kind = rewards.dtype
     usable = torch.isfinite(rewards)
-    rewards = rewards.masked_fill(~usable, 0.0)
+    rewards = rewards.masked_fill(~usable, 0.0).double()
     if baseline == "greedy":
         assert greedy is not None, "baseline=greedy needs greedy rewards"
         usable = usable & torch.isfinite(greedy).unsqueeze(-1)
@@ -60,16 +73,27 @@ def advantages(rewards: Tensor, baseline: str, greedy: Tensor | None = None) -> 
         level = torch.zeros_like(rewards)
     else:
         raise ValueError(f"baseline={baseline} is not one of {', '.join(BASELINES)}")
-    return ((rewards - level) * usable).detach()
+    return ((rewards - level) * usable).to(kind).detach()
 
 
-def shaped(advantage: Tensor, *, scale: float = 1.0, normalise: bool = False, clip: float | None = None) -> Tensor:
+def shaped(
+    advantage: Tensor,
+    *,
+    scale: float = 1.0,
+    normalise: bool = False,
+    spread: float | None = None,
+    clip: float | None = None,
+) -> Tensor:
     """Advantages for the loss: scaled, then divided by their root mean square, then clipped to [−clip, clip].
 
     Normalisation subtracts no mean (that would be another baseline), so signs are kept. The root mean square is over
-    the samples of the batch whose advantage is not 0.
+    the samples of the batch whose advantage is not 0, or it is `spread`, the one of earlier updates, which stands in
+    for scale and batch; where that is 0 nothing is known of it yet, and all advantages are 0.
     """
-    advantage = scale * advantage
+    if spread is not None:
+        advantage = advantage / spread if spread > 0 else torch.zeros_like(advantage)
+    else:
+        advantage = scale * advantage
     if normalise:
         size = advantage.square().sum() / advantage.ne(0).sum().clamp(min=1)
         advantage = advantage / size.sqrt().clamp(min=1e-8)
@@ -82,6 +106,17 @@ def policy_gradient(logprobs: Tensor, mask: Tensor, advantage: Tensor) -> Tensor
     Its gradient, averaged over samples, is an estimate of the gradient of the expected negative reward.
     """
     return -advantage.detach() * (logprobs * mask).sum(-1)
+
+
+def clipped_policy_gradient(logprobs: Tensor, old: Tensor, mask: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """−Σ_t min(ρ_t A, clip(ρ_t, 1 − ε, 1 + ε) A) of each sequence, with ρ_t = p(sample_t) / p_old(sample_t) of each
+    token and ε = `clip` (PPO: Schulman et al. 2017, eq. 7): (n, t), (n, t), (n, t), (n,) -> (n,).
+
+    Where all ratios are 1, its gradient is that of `policy_gradient`.
+    """
+    ratio = ((logprobs - old.detach()) * mask).exp()
+    advantage = advantage.detach().unsqueeze(-1)
+    return -(torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage) * mask).sum(-1)
 
 
 def kl_from_samples(logprobs: Tensor, reference: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +58,13 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
         return final
     # 1. Check settings and data, and build the trainer.
     check_training(settings)
-    if not splits.gold:
+    splits = replace(splits, unlabelled=unlabelled_examples(settings, splits, reward))
+    if not splits.gold and not (settings.stages == "scst" and splits.unlabelled):
         raise InputError("data.train: no example with a question to learn from")
     trainer = seq2seq_trainer(settings, splits, reward, held_out)
     show_progress(trainer, f"train ({settings.stages})" if settings.stages != "both" else "train (ce, scst)")
     if trainer.is_world_process_zero():
-        report_cuts(trainer, splits.gold, folder)
+        report_cuts(trainer, [*splits.gold, *splits.unlabelled], folder)
     # 2. Train, from the last checkpoint if there is one.
     checkpoint = from_main(trainer.accelerator.state, lambda: last_checkpoint(folder))
     if checkpoint is None and trainer.is_world_process_zero():
@@ -76,11 +77,37 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     if trainer.is_world_process_zero():
         kept = _use_best_model(trainer, final)
         note = {"model": final.name, "steps": trainer.state.global_step, **reward_signatures(reward, held_out)}
+        if splits.unlabelled:
+            share = float(trainer.unlabelled_share)
+            note["unlabelled"] = {"examples": len(splits.unlabelled), "share": share}
         write_json(folder / TRAINED, note | ({"kept": kept} if kept else {}))
         shutil.rmtree(folder / BEST, ignore_errors=True)
         publish(folder, settings.training.hub_model)
     trainer.accelerator.wait_for_everyone()
     return final
+
+
+def unlabelled_examples(settings: Settings, splits: Splits, reward: Reward | None) -> list[QAExample]:
+    """The passages without questions that the self-critical stage learns from (`scst.unlabelled_share`).
+
+    Raises:
+        InputError: the reward compares with gold questions, and a share above 0 is asked for.
+    """
+    share = settings.scst.unlabelled_share
+    if settings.stages == "ce" or share == 0 or not splits.unlabelled:
+        return []
+    if "references" in getattr(reward, "needs", ()):
+        if share is not None:
+            raise InputError(
+                f"scst.unlabelled_share={share}: the reward compares with gold questions, which these passages do not "
+                "have; set it to 0, or choose another reward"
+            )
+        log.info("the reward compares with gold questions, so the stage does not use the passages without questions")
+        return []
+    log.info(
+        "the self-critical stage: %d examples with a question, %d without", len(splits.gold), len(splits.unlabelled)
+    )
+    return splits.unlabelled
 
 
 def reward_signatures(reward: Reward | None, held_out: Reward | None) -> dict[str, str]:
@@ -109,7 +136,9 @@ def seq2seq_trainer(
     held_out: Reward | None,
     trainer_class: Callable[..., SelfCriticalTrainer] = SelfCriticalTrainer,
 ) -> SelfCriticalTrainer:
-    """The trainer that the settings describe, with its model; it learns from `splits.gold`."""
+    """The trainer that the settings describe, with its model; it learns from `splits.gold`, and in the self-critical
+    stage from `splits.unlabelled` too.
+    """
     model, tokenizer = load_seq2seq(settings.model.path)
     add_highlight(tokenizer, model)
     prefix = default_prefix(model) if settings.model.prefix is None else settings.model.prefix
@@ -124,6 +153,7 @@ def seq2seq_trainer(
         reward=reward,
         held_out=held_out,
         train_dataset=splits.gold,
+        unlabelled=splits.unlabelled,
         eval_dataset=take(splits.validation, settings.training.eval_samples, settings.data.seed),
         processing_class=tokenizer,
         callbacks=_callbacks(settings),

@@ -13,15 +13,15 @@ those of the library.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer
 
-from rl_qg.data.examples import QAExample
+from rl_qg.data.examples import QAExample, as_example
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredRollout
 from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, concatenate, decode, uniform_draws
 from rl_qg.generation.logprobs import shift_right, token_logprobs
@@ -30,22 +30,31 @@ from rl_qg.runtime.checkpoints import CompleteCheckpoints
 from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 from rl_qg.runtime.sharded_weights import WholeModel
 from rl_qg.training import objectives
-from rl_qg.training.callbacks import FailedRewards, FiniteUpdates, HeldOutStopping, KLCoefficient
+from rl_qg.training.advantage_scale import AdvantageScale
+from rl_qg.training.callbacks import EqualRewards, FailedRewards, FiniteUpdates, HeldOutStopping, KLCoefficient
 from rl_qg.training.config import SelfCriticalConfig
 from rl_qg.training.encoder_sharing import share_encoder_pass
 from rl_qg.training.eval_metrics import HeldOutQuestions
+from rl_qg.training.greedy_evaluation import GreedyEvaluation
+from rl_qg.training.reference_divergence import ReferenceDivergence
 from rl_qg.training.reference_policy import ReferencePolicy
+from rl_qg.training.rollout_reuse import LearnedRollout, RolloutReuse
+from rl_qg.training.row_schedule import both_pools, exact_share
+from rl_qg.training.scheduled_rows import CountPasses, ScheduledRows
 from rl_qg.training.step_metrics import StepMetrics, rollout_metrics
 from rl_qg.training.trainer_files import RunFiles, save_model_folder
 
 __all__ = ["SelfCriticalConfig", "SelfCriticalTrainer"]
 
 
-class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
+class SelfCriticalTrainer(
+    ScheduledRows, ReferenceDivergence, GreedyEvaluation, WholeModel, CompleteCheckpoints, Seq2SeqTrainer
+):
     """Trains a seq2seq question generator on `QAExample`s, or on a `datasets.Dataset` with the columns of SQuAD.
 
     `reward` is a metric of `rewards` or any object with the same `score`; None if there is no self-critical stage.
-    `held_out` is a second reward, which evaluations report and nothing optimises.
+    `held_out` is a second reward, which evaluations report and nothing optimises. `unlabelled` are examples whose
+    questions are unknown, for the self-critical stage (`scst.unlabelled_share`); their questions are not read.
     """
 
     # The loss below is normalised over all accumulated batches and processes. The library would take the per-batch
@@ -60,6 +69,7 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
         reward: Reward | None = None,
         held_out: Reward | None = None,
         train_dataset: Sequence[QAExample] | None = None,
+        unlabelled: Sequence[QAExample] = (),
         eval_dataset: Sequence[QAExample] | None = None,
         processing_class: PreTrainedTokenizerBase,
         **kwargs: Any,
@@ -69,11 +79,16 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
         add_highlight(processing_class, model)
         prompt = Prompt(args.prefix, args.max_source_length, args.max_target_length)
         self.encoder = PromptEncoder(processing_class, prompt)
+        self.gold_examples = 0 if train_dataset is None else len(train_dataset)
+        self.unlabelled = [replace(as_example(row), question="") for row in unlabelled] if args.scst_epochs else []
+        share = args.unlabelled_share if args.scst_epochs else 0.0
+        self.unlabelled_share = exact_share(share, self.gold_examples, len(self.unlabelled))
+        mixes = self.unlabelled_share > 0
         super().__init__(
             model=model,
             args=args,
             data_collator=self.encoder,
-            train_dataset=train_dataset,
+            train_dataset=both_pools(train_dataset, self.unlabelled) if mixes else train_dataset,
             eval_dataset=eval_dataset,
             processing_class=processing_class,
             **kwargs,
@@ -87,6 +102,10 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
         self.failed_rewards = FailedRewards(Path(args.output_dir) / "samples.jsonl", args.on_bad_reward)
         self.kl_coefficient = KLCoefficient(args.kl_coefficient, args.kl_target)
         self.finite_updates = FiniteUpdates()
+        self.advantage_scale = AdvantageScale()
+        self.equal_rewards = EqualRewards(lambda: self.boundary)
+        self.rollouts = RolloutReuse()
+        self.schedule = self.row_schedule() if mixes or args.updates_per_rollout > 1 else None
         self.reference: ReferencePolicy | None = None
         self.step_metrics = StepMetrics()
         self.logged_samples: list[dict[str, Any]] = []
@@ -94,8 +113,12 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
         self._add_callbacks()
 
     def _add_callbacks(self) -> None:
-        for callback in (RunFiles(self), self.kl_coefficient, self.finite_updates):
+        by_reward = (self.kl_coefficient, self.finite_updates, self.advantage_scale, self.equal_rewards)
+        for callback in (RunFiles(self), *by_reward):
             self.add_callback(callback)
+        if self.schedule is not None:
+            self.args.num_train_epochs = 1
+            self.add_callback(CountPasses(self.schedule))
         if self.args.stop_on is not None:
             best = Path(self.args.output_dir) / "best"
             self.add_callback(
@@ -112,7 +135,7 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
     @property
     def boundary(self) -> int:
         """Last step of the cross-entropy stage."""
-        return self.args.boundary(self.state.max_steps)
+        return self.args.boundary(self.state.max_steps) if self.schedule is None else self.schedule.boundary
 
     def scst_weight(self, step: int) -> float:
         """λ in the update that completes `step`."""
@@ -137,7 +160,7 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
         scheduler: torch.optim.lr_scheduler.LRScheduler | None = self.lr_scheduler  # type: ignore[has-type]
         if scheduler is None:
             args = self.args
-            boundary = args.boundary(num_training_steps)
+            boundary = args.boundary(num_training_steps) if self.schedule is None else self.schedule.boundary
             scheduler = torch.optim.lr_scheduler.LambdaLR(
                 optimizer or self.optimizer,
                 lambda step: objectives.learning_rate_factor(
@@ -162,17 +185,17 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """L_ce up to the boundary, then λ · L_scst + w · L_ce + β · KL; each term summed over sequences and divided by
-        the number of gold tokens of the whole update.
+        the number of target tokens of the whole update (`objectives.target_tokens`).
         """
         step, labels = self.state.global_step + 1, inputs["labels"]
-        gold_tokens = num_items_in_batch if num_items_in_batch is not None else labels.ne(-100).sum()
+        tokens = num_items_in_batch if num_items_in_batch is not None else objectives.target_tokens(labels)
         self.step_metrics.count(labels.shape[0])
         if step <= self.boundary:
             loss = self._cross_entropy_loss(model, inputs)
         else:
             self._keep_reference()
             loss = self._self_critical_loss(model, inputs, step)
-        loss, processes = loss / gold_tokens, self.accelerator.num_processes
+        loss, processes = loss / tokens, self.accelerator.num_processes
         if self.args.average_tokens_across_devices:
             loss = loss * processes  # cancels the mean over processes
         self.step_metrics.add(loss=(loss.detach() / processes, 0.0))  # `RunFiles` adds its weight, one for each update
@@ -189,57 +212,95 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
     def _self_critical_loss(self, model: torch.nn.Module, inputs: dict[str, Any], step: int) -> Tensor:
         """λ · L_scst + w · L_ce + β · KL, summed over the batch of b contexts with k samples each."""
         args, labels, examples = self.args, inputs["labels"], inputs["examples"]
-        # 1. Rollout: sampled questions, and greedy ones for the baseline, without gradient and dropout.
-        with self.step_metrics.timed("rollout"):
-            rollout = self._roll_out(inputs, samples=args.num_samples, greedy=args.baseline == "greedy")
-            samples = rollout.samples
-            assert samples is not None
-        # 2. Rewards and advantages.
-        with self.step_metrics.timed("reward"):
-            scored = self._score(examples, rollout, step)
-            advantage = objectives.advantages(scored.rewards, args.baseline, scored.greedy)
-            shaped = objectives.shaped(
-                advantage, scale=args.reward_scale, normalise=args.normalise_advantage, clip=args.clip_advantage
-            )
+        # 1. Rollout, rewards and advantages, without gradient.
+        learned = self._rollout_of(inputs, step)
+        samples = learned.rollout.samples
+        assert samples is not None
         with self.step_metrics.timed("update"):
-            # 3. One forward pass with gradient for the gold and the sampled questions.
-            gold_logits, logits = self._gold_and_sample_logits(model, inputs, samples)
+            # 2. One forward pass with gradient for the gold and the sampled questions.
+            gold = labels.ne(-100).any(-1).nonzero().squeeze(-1)
+            gold_logits, logits = self._gold_and_sample_logits(model, inputs, gold, samples)
             logprobs = token_logprobs(logits, samples.tokens)
-            # 4. The terms of the loss.
-            ce = self._cross_entropy(gold_logits, labels)
-            scst = objectives.policy_gradient(logprobs, samples.mask, shaped.flatten()) / args.num_samples
+            # 3. The terms of the loss.
+            ce = self._cross_entropy(gold_logits, labels[gold])
+            scst = self._policy_loss(learned, logprobs) / args.num_samples
             loss = self.scst_weight(step) * scst.sum() + self.ce_weight(step) * ce.sum()
             if self.kl_coefficient.value > 0:
                 loss = loss + self._kl_penalty(inputs, samples, logits, logprobs)
-        # 5. What is logged.
+        # 4. What is logged.
         gold_tokens = labels.ne(-100).sum()
         self.step_metrics.add(
             loss_ce=(ce.detach().sum(), gold_tokens),
-            loss_scst=(scst.detach().sum(), gold_tokens),
-            length_gold=(gold_tokens, len(labels)),
-            **scored.measures(advantage),
-            **rollout_metrics(rollout, logprobs.detach()),
+            loss_scst=(scst.detach().sum(), objectives.target_tokens(labels)),
+            length_gold=(gold_tokens, len(gold)),
+            **learned.scored.measures(learned.advantage),
+            **rollout_metrics(learned.rollout, logprobs.detach()),
         )
-        self.logged_samples = scored.rows(examples[: args.samples_logged])
+        self.logged_samples = learned.scored.rows(examples[: args.samples_logged])
         return loss
 
-    def _gold_and_sample_logits(
-        self, model: torch.nn.Module, inputs: dict[str, Any], samples: Decoded
-    ) -> tuple[Tensor, Tensor]:
-        """Logits of the gold questions (b, gold length, v) and of the samples (b · k, sample length, v)."""
-        labels = inputs["labels"]
-        rows = _stack(labels, samples.tokens.masked_fill(~samples.mask, -100))
-        gold, sampled = self._logits(model, inputs, rows, gold=len(labels)).split([len(labels), len(samples.tokens)])
-        return gold[:, : labels.shape[1]], sampled[:, : samples.tokens.shape[1]]
+    def _rollout_of(self, inputs: dict[str, Any], step: int) -> LearnedRollout:
+        """A new rollout with its rewards and advantages, or the one that an earlier update made for these contexts."""
+        args, examples = self.args, inputs["examples"]
+        number = step if self.schedule is None else self.schedule.rollout_of(step)
+        if (kept := self.rollouts.get(number, examples)) is not None:
+            return kept
+        # Sampled questions, and greedy ones for the baseline, without dropout.
+        with self.step_metrics.timed("rollout"):
+            rollout = self._roll_out(inputs, samples=args.num_samples, greedy=args.baseline == "greedy")
+        with self.step_metrics.timed("reward"):
+            scored = self._score(examples, rollout, step)
+            advantage = objectives.advantages(scored.rewards, args.baseline, scored.greedy)
+        self.advantage_scale.add(advantage)
+        self.equal_rewards.add(scored.rewards, scored.greedy)
+        learned = LearnedRollout(rollout, scored, advantage)
+        if args.updates_per_rollout > 1:
+            self.rollouts.keep(examples, learned)
+        return learned
 
-    def _logits(self, model: torch.nn.Module, inputs: dict[str, Any], labels: Tensor, *, gold: int = 0) -> Tensor:
-        """Logits (rows, t, v) of `labels` (rows, t): first `gold` rows, one for each context, then equally many rows
+    def _policy_loss(self, learned: LearnedRollout, logprobs: Tensor) -> Tensor:
+        """L_scst of each of the b · k samples, given their log-probabilities (b · k, t)."""
+        args, samples = self.args, learned.rollout.samples
+        assert samples is not None
+        advantage = objectives.shaped(
+            learned.advantage,
+            scale=args.reward_scale,
+            normalise=args.normalise_advantage == "batch",
+            spread=self.advantage_scale.value if args.normalise_advantage == "running" else None,
+            clip=args.clip_advantage,
+        ).flatten()
+        if args.updates_per_rollout == 1:
+            return objectives.policy_gradient(logprobs, samples.mask, advantage)
+        if learned.logprobs is None:
+            learned.logprobs = logprobs.detach()
+        with torch.no_grad():
+            ratio = ((logprobs - learned.logprobs) * samples.mask).exp()
+            clipped = ((ratio - 1).abs() > args.clip_ratio).sum()
+            self.step_metrics.add(clip_fraction=(clipped, samples.mask.sum()))
+        return objectives.clipped_policy_gradient(logprobs, learned.logprobs, samples.mask, advantage, args.clip_ratio)
+
+    def _gold_and_sample_logits(
+        self, model: torch.nn.Module, inputs: dict[str, Any], gold: Tensor, samples: Decoded
+    ) -> tuple[Tensor, Tensor]:
+        """Logits of the gold questions of the contexts `gold` (g,), (g, gold length, v), and of the samples of all,
+        (b · k, sample length, v).
+        """
+        labels = inputs["labels"]
+        rows = _stack(labels[gold], samples.tokens.masked_fill(~samples.mask, -100))
+        first, rest = self._logits(model, inputs, rows, gold=gold).split([len(gold), len(samples.tokens)])
+        return first[:, : labels.shape[1]], rest[:, : samples.tokens.shape[1]]
+
+    def _logits(
+        self, model: torch.nn.Module, inputs: dict[str, Any], labels: Tensor, *, gold: Tensor | None = None
+    ) -> Tensor:
+        """Logits (rows, t, v) of `labels` (rows, t): first one row for each context in `gold`, then equally many rows
         for each context, side by side. Each context is encoded once.
         """
         decoder_input = shift_right(labels, self.special_tokens.start, self.special_tokens.pad)
         ids, mask = inputs["input_ids"], inputs["attention_mask"]
         every = torch.arange(len(mask), device=mask.device)
-        context = torch.cat((every[:gold], every.repeat_interleave((len(labels) - gold) // len(mask))))
+        gold = every[:0] if gold is None else gold
+        context = torch.cat((gold, every.repeat_interleave((len(labels) - len(gold)) // len(mask))))
         with share_encoder_pass(self.accelerator.unwrap_model(model), mask, context):
             return model(input_ids=ids, attention_mask=mask[context], decoder_input_ids=decoder_input).logits
 
@@ -286,85 +347,6 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
         texts = self.processing_class.batch_decode(decoded.tokens, skip_special_tokens=True)
         return [text.strip() for text in texts]
 
-    # --- divergence from the policy at the boundary
-
-    def _keep_reference(self) -> None:
-        """Copy the policy at the boundary, if a divergence from it is optimised or reported."""
-        reported = self.args.watch_kl and self.eval_dataset is not None
-        if (self.args.kl_coefficient > 0 or reported) and self.reference is None:
-            with self.whole_model() as policy:
-                self.reference = ReferencePolicy.at_stage_start(
-                    policy,
-                    Path(self.args.output_dir),
-                    resumed=self.state.global_step > self.boundary,
-                    write=self.is_world_process_zero(),
-                )
-
-    def _kl_penalty(self, inputs: dict[str, Any], samples: Decoded, logits: Tensor, logprobs: Tensor) -> Tensor:
-        """β · KL from the reference policy, summed over the batch."""
-        reference = self._reference_logits(inputs, samples)
-        if self.args.kl_estimator == "exact":
-            kl = objectives.kl_over_vocabulary(logits, reference)
-        else:
-            # After the end both are set equal: an infinite value there would remain NaN when it is masked later.
-            reference_logprobs = token_logprobs(reference, samples.tokens)
-            kl = objectives.kl_from_samples(logprobs, torch.where(samples.mask, reference_logprobs, logprobs.detach()))
-        kl = kl * samples.mask
-        total = (kl.detach().sum(), samples.mask.sum())
-        self.kl_coefficient.add(*total)
-        self.step_metrics.add(kl=total)
-        return self.kl_coefficient.value * kl.sum() / self.args.num_samples
-
-    def _reference_logits(self, inputs: dict[str, Any], decoded: Decoded) -> Tensor:
-        """Logits (n, t, v) of the reference policy at the tokens of n = b · k questions."""
-        assert self.reference is not None
-        # The unsharded copy of a model does not cast by itself, unlike the model in training.
-        with self.whole_model() as policy, self.reference.swapped_into(policy), self.accelerator.autocast():
-            return self._logits(policy, inputs, decoded.tokens).float()
-
-    # --- evaluation
-
-    def prediction_step(
-        self,
-        model: torch.nn.Module,
-        inputs: dict[str, Any],
-        prediction_loss_only: bool,
-        ignore_keys: list[str] | None = None,
-        **gen_kwargs: Any,
-    ) -> tuple[Tensor, None, None]:
-        """Cross-entropy per token, averaged over questions (so that it does not depend on the batches). Greedy
-        questions are collected for `evaluation_loop`, with their divergence from the reference policy.
-        """
-        inputs = self._prepare_inputs(inputs)
-        with torch.no_grad(), self.compute_loss_context_manager():
-            labels = inputs["labels"]
-            losses = objectives.cross_entropy(self._logits(model, inputs, labels), labels) / labels.ne(-100).sum(-1)
-            self.eval_losses += zip(inputs["examples"], losses.tolist(), strict=True)
-            if self.held_out_questions is not None:
-                greedy = self._roll_out(inputs, samples=0, greedy=True).greedy
-                assert greedy is not None
-                divergence = None
-                if self.reference is not None:
-                    reference = self._reference_logits(inputs, greedy)
-                    divergence = objectives.kl_over_vocabulary(self._logits(model, inputs, greedy.tokens), reference)
-                self.held_out_questions.add(inputs["examples"], self._texts(greedy), greedy.mask, divergence)
-        return losses.mean(), None, None
-
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """The library's loop; reward, held-out reward and held-out measures of the greedy questions are added to the
-        metrics (`docs/explanation/method.md`).
-        """
-        with self.step_metrics.paused():
-            output = super().evaluation_loop(*args, **kwargs)
-            prefix = kwargs.get("metric_key_prefix", "eval")
-            losses = dict(gather_object(self.eval_losses)).values()  # the library's mean depends on the batches
-            output.metrics[f"{prefix}_loss"] = sum(losses) / len(losses)
-            self.eval_losses = []
-            if self.held_out_questions is not None:
-                measures = self.held_out_questions.collect()
-                output.metrics.update({f"{prefix}_{name}": value for name, value in measures.items()})
-        return output
-
     # --- logging and checkpoints
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -376,11 +358,14 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
             if step > self.boundary:
                 skipped = float(self.finite_updates.skipped)
                 logs |= {"kl_coefficient": self.kl_coefficient.value, "updates_skipped": skipped}
+                if self.args.normalise_advantage == "running":
+                    logs["advantage_scale"] = self.advantage_scale.value
         super().log(logs, start_time)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """The library's, after bringing this run into the state in which a resumed run begins, bit for bit."""
         self.step_metrics.gather_on_main(self.accelerator)
+        self.rollouts.clear()
         if self.held_out_questions is not None:
             self.held_out_questions.reset_cache()  # the caches of a resumed run are empty
         super()._save_checkpoint(model, trial)

@@ -10,7 +10,10 @@ from rl_qg.training.config import check_stop_on
 
 NUM_SAMPLES = 4
 BASELINES = {"rloo": "leave_one_out", "grpo": "mean"}  # of the algorithms themselves
-NOT_IN_TRL = ("clip_advantage", "schedule", "lambda_max", "lambda_warmup", "ce_weight", "kl_target", "kl_estimator")
+NOT_IN_TRL = (
+    *("clip_advantage", "schedule", "lambda_max", "lambda_warmup", "ce_weight", "kl_target", "kl_estimator"),
+    *("updates_per_rollout", "clip_ratio"),
+)
 
 
 def check_algorithm(settings: Settings) -> None:
@@ -24,8 +27,10 @@ def check_algorithm(settings: Settings) -> None:
     faults = [f"scst.{key}={getattr(scst, key)}" for key in NOT_IN_TRL if getattr(scst, key) != default[key]]
     if scst.baseline not in (default["baseline"], BASELINES[name]):
         faults.append(f"scst.baseline={scst.baseline} (it is {BASELINES[name]} by definition)")
-    if name == "grpo" and scst.normalise_advantage:
-        faults.append("scst.normalise_advantage=True (it divides by the spread of each group by definition)")
+    if name == "grpo" and scst.normalise_advantage == "batch":
+        faults.append("scst.normalise_advantage=batch (it divides by the spread of each group by definition)")
+    if scst.unlabelled_share not in (None, 0, 1):
+        faults.append(f"scst.unlabelled_share={scst.unlabelled_share} (null, 0 or 1: examples are drawn alike)")
     if faults:
         raise InputError(
             f"algorithm={name}: cannot honour {', '.join(faults)}; leave the default, or use algorithm=scst"
@@ -105,7 +110,8 @@ def reward_arguments(settings: Settings, output_dir: str) -> dict[str, Any]:
         "top_p": scst.top_p,
         "generation_kwargs": {name: value for name, value in limits.items() if value},
         "disable_dropout": True,  # TRL samples in training mode: with dropout it would not sample from the policy
-        **({"normalize_advantages": scst.normalise_advantage} if settings.algorithm == "rloo" else {}),
+        # The library has no running mean; its batch is the nearest.
+        **({"normalize_advantages": scst.normalise_advantage != "none"} if settings.algorithm == "rloo" else {}),
     }
 
 

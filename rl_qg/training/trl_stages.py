@@ -14,6 +14,7 @@ import shutil
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ from rl_qg.runtime.trackers import check_tracker
 from rl_qg.settings import Settings
 from rl_qg.training.callbacks import FailedRewards, HeldOutStopping
 from rl_qg.training.eval_metrics import HeldOutQuestions
-from rl_qg.training.stages import reward_signatures
+from rl_qg.training.row_schedule import exact_share
+from rl_qg.training.stages import reward_signatures, unlabelled_examples
 from rl_qg.training.step_metrics import StepMetrics
 from rl_qg.training.trainer_files import StageFiles, replace_folder, save_model_folder
 from rl_qg.training.trl_config import check_algorithm, cross_entropy_arguments, reward_arguments
@@ -60,6 +62,7 @@ def train_causal(settings: Settings, splits: Splits, reward: Reward | None, held
         log.info("train: %s is complete already", final)
         from_main(processes(settings.training.use_cpu), lambda: finish_publishing(folder, settings.training.hub_model))
         return final
+    splits = replace(splits, unlabelled=unlabelled_examples(settings, splits, reward))
     _check(settings, splits)
     steps = 0
     with _no_library_warnings():
@@ -78,7 +81,7 @@ def _check(settings: Settings, splits: Splits) -> None:
         raise InputError(
             f'algorithm={settings.algorithm}: causal models are trained by TRL; install it: pip install "rl-qg[trl]"'
         )
-    if not splits.gold:
+    if not splits.gold and not (settings.stages == "scst" and splits.unlabelled):
         raise InputError("data.train: no example with a question to learn from")
     check_algorithm(settings)
     check_tracker(settings.training.report_to)
@@ -218,19 +221,21 @@ class CausalStage:
 
         assert self.reward is not None
         # 1. The reward, as TRL calls it.
-        gold, scst, step_metrics = self.splits.gold, self.settings.scst, StepMetrics()
+        examples, scst, step_metrics = self._examples_of_reward_stage(), self.settings.scst, StepMetrics()
         failed_rewards = FailedRewards(self.folder / "samples.jsonl", scst.on_bad_reward)
-        reward_function = RewardFunction(self.reward, gold, failed_rewards, step_metrics, first_step=self.first_step)
+        reward_function = RewardFunction(
+            self.reward, examples, failed_rewards, step_metrics, first_step=self.first_step
+        )
         # 2. The trainer of the algorithm.
         is_rloo = self.settings.algorithm == "rloo"
         config, trainer_class = (RLOOConfig, LeaveOneOutTrainer) if is_rloo else (GRPOConfig, GroupRelativeTrainer)
         arguments = config(**reward_arguments(self.settings, str(self.checkpoints)))
-        self._check_update_size(len(gold), arguments.generation_batch_size // arguments.num_generations)
+        self._check_update_size(len(examples), arguments.generation_batch_size // arguments.num_generations)
         trainer = trainer_class(
             model=model,
             args=arguments,
             reward_funcs=reward_function,
-            train_dataset=Dataset.from_dict({"prompt": encoder.texts(gold), "row": range(len(gold))}),
+            train_dataset=Dataset.from_dict({"prompt": encoder.texts(examples), "row": range(len(examples))}),
             eval_dataset=Dataset.from_dict({"prompt": [""] * len(validation), "row": range(len(validation))}),
             processing_class=encoder.tokenizer,
             peft_config=self._adapters(model, encoder.tokenizer),
@@ -262,6 +267,12 @@ class CausalStage:
             )
         return trainer
 
+    def _examples_of_reward_stage(self) -> list[QAExample]:
+        """Those with a question, then those without; with `scst.unlabelled_share=1` the latter alone."""
+        share, gold, unlabelled = self.settings.scst.unlabelled_share, self.splits.gold, self.splits.unlabelled
+        exact_share(share, len(gold), len(unlabelled))  # raises where the share cannot be had
+        return unlabelled if share == 1 else [*gold, *unlabelled]
+
     def _adapters(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Any:
         if self.settings.peft.method == "none":
             return None
@@ -270,7 +281,7 @@ class CausalStage:
     def _report_cuts(self, encoder: CausalPromptEncoder) -> None:
         """Log how many contexts had to be cut, and store the count for the run record."""
         if self.state.is_main_process:
-            cuts = encoder.count_cuts(self.splits.gold)
+            cuts = encoder.count_cuts([*self.splits.gold, *self.splits.unlabelled])
             write_json(self.folder / "windows.json", cuts)
             log.info("inputs: %s", json.dumps(cuts))
 

@@ -44,7 +44,6 @@ TRAINING = (
     "ce.learning_rate=1e-4",
     "scst.learning_rate=1e-4",
     "scst.max_new_tokens=24",
-    "scst.reward_scale=100",
     "scst.kl_coefficient=0.1",
     "scst.kl_target=0.01",
     "scst.stop_on=rouge_l",

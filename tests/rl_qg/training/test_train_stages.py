@@ -54,8 +54,9 @@ def test_every_setting_of_the_stage_reaches_the_trainer(tmp_path: Path, start: s
     """Each value differs from its default, so a setting that is not passed on is noticed."""
     chosen = SCSTSettings(
         epochs=3.0, learning_rate=2e-5, warmup_fraction=0.2, baseline="leave_one_out", num_samples=3,
-        reward_scale=2.0, normalise_advantage=True, clip_advantage=1.5, schedule="cosine", lambda_max=0.5,
-        lambda_warmup=0.3, ce_weight="rest", kl_coefficient=0.1, kl_target=0.02, kl_estimator="exact",
+        reward_scale=2.0, normalise_advantage="batch", clip_advantage=1.5, schedule="cosine", lambda_max=0.5,
+        lambda_warmup=0.3, ce_weight="rest", unlabelled_share=0.4,
+        updates_per_rollout=2, clip_ratio=0.3, kl_coefficient=0.1, kl_target=0.02, kl_estimator="exact",
         watch_kl=False, on_bad_reward="stop", stop_on="bleu4", patience=5, max_new_tokens=9, min_new_tokens=2,
         temperature=0.9, top_k=7, top_p=0.8, no_repeat_ngram=3,
     )  # fmt: skip

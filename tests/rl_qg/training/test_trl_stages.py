@@ -312,7 +312,8 @@ def mean_loss(policy: QuestionGenerator) -> float:
         ),
         ("rloo", {"baseline": "mean"}, "scst.baseline=mean .it is leave_one_out by definition"),
         ("grpo", {"baseline": "leave_one_out"}, "scst.baseline=leave_one_out .it is mean by definition"),
-        ("grpo", {"normalise_advantage": True}, "scst.normalise_advantage=True"),
+        ("grpo", {"normalise_advantage": "batch"}, "scst.normalise_advantage=batch"),
+        ("rloo", {"unlabelled_share": 0.5}, "scst.unlabelled_share=0.5"),
         ("rloo", {"clip_advantage": 1.0, "kl_target": 0.1}, "scst.clip_advantage=1.0, scst.kl_target=0.1"),
         ("rloo", {"num_samples": 1}, "scst.num_samples must be at least 2"),
         ("rloo", {"temperature": 0.0}, "temperature=0.0 must be above 0"),
@@ -326,7 +327,7 @@ def test_settings_without_meaning_for_the_algorithm_are_named(
     with pytest.raises(InputError, match=message) as error:
         check_algorithm(settings(Path("run"), "x", algorithm, **scst))
     assert "\n" not in str(error.value)
-    check_algorithm(settings(Path("run"), "x", "rloo", baseline="leave_one_out", normalise_advantage=True))
+    check_algorithm(settings(Path("run"), "x", "rloo", baseline="leave_one_out", normalise_advantage="batch"))
 
 
 def test_a_model_of_the_wrong_kind_for_the_algorithm_is_an_error(tmp_path: Path, start: str) -> None:

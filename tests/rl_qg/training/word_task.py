@@ -42,6 +42,7 @@ def trainer(folder: Path, model: Any = None, **options: Any) -> SelfCriticalTrai
         "scst_epochs": 1,
         "learning_rate": 1e-2,
         "scst_learning_rate": 1e-2,
+        "normalise_advantage": "none",
         "max_new_tokens": 6,
         "logging_steps": 1,
         "use_cpu": True,
@@ -51,7 +52,11 @@ def trainer(folder: Path, model: Any = None, **options: Any) -> SelfCriticalTrai
         "max_grad_norm": 0.0,
         "seed": 3,
     }
-    rest = {key: options.pop(key) for key in ("reward", "held_out", "train_dataset", "eval_dataset") if key in options}
+    rest = {
+        key: options.pop(key)
+        for key in ("reward", "held_out", "train_dataset", "unlabelled", "eval_dataset")
+        if key in options
+    }
     return SelfCriticalTrainer(
         model=model or tiny_bart(len(tokenizer), seed=1),
         args=SelfCriticalConfig(output_dir=str(folder), **{**settings, **options}),

@@ -1,0 +1,146 @@
+"""Which examples each update takes, where a stage mixes gold examples with passages without questions, or makes
+several updates from one batch.
+
+The library draws a new order of one data set in each epoch. Here two pools of different sizes are read in one stage,
+and the length of a pass differs between stages, so the rows of the whole run are one schedule, and the library sees a
+single epoch.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.utils.data import ConcatDataset, Dataset
+
+from rl_qg.data.examples import seeded_rank
+from rl_qg.runtime.errors import InputError
+
+
+def exact_share(share: float | None, gold: int, unlabelled: int) -> Fraction:
+    """The share of the self-critical stage's examples that have no question.
+
+    Args:
+        share: `scst.unlabelled_share`; None: by the numbers of examples.
+        gold: number of examples with a question.
+        unlabelled: number of examples without one.
+
+    Raises:
+        InputError: a share above 0 without such examples, or below 1 without gold examples.
+    """
+    if share is None:
+        return Fraction(unlabelled, max(1, gold + unlabelled))
+    if share > 0 and not unlabelled:
+        raise InputError(
+            f"scst.unlabelled_share={share}: there are no passages without questions; name some by data.unlabelled or "
+            "data.labelled_fraction, or leave the share null"
+        )
+    if 0 < share < 1 and not gold:
+        raise InputError(f"scst.unlabelled_share={share}: there are no gold questions; set it to 1 or null")
+    return Fraction(str(share))
+
+
+@dataclass(frozen=True)
+class RowSchedule:
+    """The rows of every update of a run. Rows below `gold` are gold examples, the next `unlabelled` ones have no
+    question. Every update has `update_size` rows, whatever the batches and processes are.
+
+    The cross-entropy stage reads the gold examples in seeded permutations, and so does the self-critical stage with
+    each pool. There `share` of the rows, evenly spread, have no question: of the first n rows, the whole part of
+    n · share. A pass of this stage is one over the passages without questions, or over gold if the share is 0.
+
+    Args:
+        gold, unlabelled: sizes of the pools.
+        share: of the self-critical stage, from `exact_share`.
+        update_size: examples of one update, over all accumulated batches and processes.
+        ce_epochs, scst_epochs: passes of each stage.
+        max_steps: updates of both stages; 0 or less: as many as the passes need.
+        updates_per_rollout: consecutive updates of the self-critical stage with the same rows.
+        seed: of the permutations.
+    """
+
+    gold: int
+    unlabelled: int
+    share: Fraction
+    update_size: int
+    ce_epochs: float
+    scst_epochs: float
+    max_steps: int
+    updates_per_rollout: int
+    seed: int
+
+    @cached_property
+    def boundary(self) -> int:
+        """The last step of the cross-entropy stage."""
+        if self.max_steps > 0:
+            return round(self.max_steps * self.ce_epochs / (self.ce_epochs + self.scst_epochs))
+        return math.ceil(Fraction(str(self.ce_epochs)) * self.gold / self.update_size)
+
+    @cached_property
+    def updates(self) -> int:
+        """The number of updates of the run."""
+        if self.max_steps > 0:
+            return self.max_steps
+        rollouts = math.ceil(Fraction(str(self.scst_epochs)) * self._rows_of_a_pass / self.update_size)
+        repeats = self.updates_per_rollout
+        return (self.boundary // repeats + rollouts) * repeats if rollouts else self.boundary
+
+    @property
+    def _rows_of_a_pass(self) -> Fraction:
+        """Rows of the self-critical stage in which one pass is made."""
+        return self.unlabelled / self.share if self.share else Fraction(self.gold)
+
+    def rollout_of(self, step: int) -> int:
+        """The number of the rollout, from 0, that the update completing `step` of the self-critical stage learns from.
+
+        New rollouts are made after steps that are multiples of `updates_per_rollout`, and at the stage's start.
+        """
+        return (step - 1) // self.updates_per_rollout - self.boundary // self.updates_per_rollout
+
+    def passes(self, step: int) -> float:
+        """Passes made after `step` updates: over the gold examples, then those of the self-critical stage."""
+        size, repeats = self.update_size, self.updates_per_rollout
+        ce, scst = self.ce_epochs, self.scst_epochs
+        if self.max_steps > 0:
+            ce = self.boundary * size / max(1, self.gold)
+            scst = (self.updates - self.boundary) * size / repeats / float(self._rows_of_a_pass)
+        if step <= self.boundary:
+            return ce * step / max(1, self.boundary)
+        return ce + scst * (step - self.boundary) / (self.updates - self.boundary)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """The rows of each update, in order."""
+        size = self.update_size
+        gold = _endless(self.gold, 0, self.seed, "gold")
+        unlabelled = _endless(self.unlabelled, self.gold, self.seed, "unlabelled")
+        for _ in range(self.boundary):
+            yield list(islice(gold, size))
+        rows, last = list[int](), -1
+        for step in range(self.boundary + 1, self.updates + 1):
+            if (rollout := self.rollout_of(step)) != last:
+                last, first = rollout, rollout * size
+                rows = [next(unlabelled if self._has_no_question(first + n) else gold) for n in range(size)]
+            yield rows
+
+    def _has_no_question(self, position: int) -> bool:
+        """Whether a row of the self-critical stage, counted from 0, comes from the passages without questions."""
+        return math.floor((position + 1) * self.share) > math.floor(position * self.share)
+
+
+def both_pools(gold: Sequence[Any] | None, unlabelled: Sequence[Any]) -> Dataset[Any]:
+    """One data set of the gold examples, then those without questions."""
+    pools: list[Any] = [pool for pool in (gold, unlabelled) if pool is not None and len(pool)]
+    return ConcatDataset(pools)
+
+
+def _endless(size: int, first: int, seed: int, name: str) -> Iterator[int]:
+    """The numbers from `first` to `first + size - 1` in a new seeded order in each pass, without end."""
+    number = 0
+    while size:
+        number += 1
+        generator = torch.Generator().manual_seed(int.from_bytes(seeded_rank(seed, f"{name} {number}")[:7], "big"))
+        yield from (torch.randperm(size, generator=generator) + first).tolist()
