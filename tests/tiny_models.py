@@ -63,7 +63,7 @@ def tiny(
 def _names(architecture: str) -> dict[str, str]:
     """The fields of a configuration that hold each size."""
     match architecture:
-        case "bert" | "roberta" | "albert":
+        case "bert" | "roberta" | "albert" | "electra":
             return {
                 "hidden": "hidden_size",
                 "feed_forward": "intermediate_size",

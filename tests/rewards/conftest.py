@@ -4,7 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from transformers import BertForMaskedLM, GPT2LMHeadModel, PreTrainedTokenizerFast, RobertaForMaskedLM
+from transformers import (
+    BertForMaskedLM,
+    BertForQuestionAnswering,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+    RobertaForMaskedLM,
+)
 
 from tests.tiny_models import WORD_ROLES, byte_tokenizer, piece_tokenizer, save, tiny, tiny_bart
 
@@ -33,13 +39,16 @@ def roberta_tokenizer() -> PreTrainedTokenizerFast:
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory) -> dict[str, str]:
-    """Folders of a BERT (40 positions), GPT-2 (48), RoBERTa (56 usable) and BART (40): limits are reached soon."""
+    """Folders of a BERT (40 positions), GPT-2 (48), RoBERTa (56 usable), BART (40) and a reader (40): limits
+    are reached soon.
+    """
     root = tmp_path_factory.mktemp("models")
     tokenizers = {
         "bert": word_piece(),
         "gpt2": byte_level({"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}),
         "roberta": roberta_tokenizer(),
         "bart": roberta_tokenizer(),
+        "reader": piece_tokenizer(text=TEXT),
     }
     sizes = {name: {"vocab_size": len(tokenizer), "spread": 0.4} for name, tokenizer in tokenizers.items()}
     models = {
@@ -47,6 +56,7 @@ def folders(tmp_path_factory) -> dict[str, str]:
         "gpt2": tiny(GPT2LMHeadModel, **sizes["gpt2"], layers=2, positions=48, bos_token_id=0, eos_token_id=0),
         "roberta": tiny(RobertaForMaskedLM, **sizes["roberta"], layers=2, positions=58, **ROBERTA),
         "bart": tiny_bart(**sizes["bart"], positions=40, decoder_layers=2),
+        "reader": tiny(BertForQuestionAnswering, **sizes["reader"], layers=2, positions=40),
     }
     return {name: save(root / name, tokenizers[name], model) for name, model in models.items()}
 

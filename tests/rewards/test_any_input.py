@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards import BARTScore, MetricInputError, QAScore, QRelScore, Weighted
+from rewards import BARTScore, MetricInputError, Product, QAScore, QRelScore, ReaderScore, Weighted
 
-KINDS = ("qrelscore", "qrelscore-paper", "qascore", "qascore-official", "bartscore", "weighted")
+KINDS = ("qrelscore", "qrelscore-paper", "qascore", "qascore-official", "bartscore", "weighted", "reader", "gated")
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +25,8 @@ def metrics(folders):
                 "answer": {"metric": QAScore(folders["roberta"]), "clip": [-50, 0], "scale": 0.02},
             }
         ),
+        "reader": ReaderScore(folders["reader"], "log_probability", abstain=True),
+        "gated": Product({"reader": {"model": folders["reader"]}, "form": {}}),
     }
 
 
