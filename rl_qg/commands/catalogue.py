@@ -48,7 +48,7 @@ COMMANDS = {
         "rl-qg train reward=qascore data.train=train.json data.validation=dev.json model.path=./my-t5 output_dir=RUN",
         (
             *("output_dir", "seed", "stages", "algorithm", "accept_changed_data", "data", "model", "miniature"),
-            *("peft", "reward_models", "training", "ce", "scst"),
+            *("peft", "reward_models", "training", "ce", "scst", "evaluation"),
         ),
         "training_commands",
     ),
@@ -110,6 +110,12 @@ COMMANDS = {
         "evaluate metrics: whether they separate questions made wrong from paraphrases",
         "rl-qg robustness input=dev.json metrics=[rouge_l,qrelscore] output=DIR",
         ("robustness", "reward_models", "miniature"),
+        "evaluation_commands",
+    ),
+    "separate": Command(
+        "test a reward before training with it: how often it ranks right questions above wrong ones",
+        "rl-qg separate reward=reader data.train=train.json data.validation=dev.json output=DIR",
+        ("separate", "reward_models", "data", "miniature"),
         "evaluation_commands",
     ),
     "explain": Command(

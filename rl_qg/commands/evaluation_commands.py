@@ -11,7 +11,8 @@ from tqdm import tqdm
 from rl_qg.commands.load_metrics import load_metrics, load_reward
 from rl_qg.commands.load_miniatures import reward_with_miniatures
 from rl_qg.commands.outputs import check_writable, required, writing
-from rl_qg.data.splits import load_training
+from rl_qg.data.examples import Role
+from rl_qg.data.splits import load_training, read_role, take
 from rl_qg.evaluation.result_pages import check_folder
 from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.runtime.errors import InputError
@@ -76,6 +77,21 @@ def _metrics(settings: Settings, entries: Sequence[Any], *, optional: bool = Fal
     """The metrics of a list, in one process; none where the list is empty and may be."""
     state = processes(settings.training.use_cpu)
     return load_metrics(entries, settings, state) if entries or not optional else {}
+
+
+def separate(settings: Settings) -> None:
+    """A reward on right and wrong questions (`rl_qg.evaluation.separation`)."""
+    from rl_qg.evaluation.separation import separation, write_separation
+
+    options = settings.separate
+    role: Role = "validation" if settings.data.validation else "train"
+    folder = check_folder(options.output, "separation")
+    pool = [example for example in read_role(settings.data, role, allow_unlabelled=True).examples if example.question]
+    if not pool:
+        raise InputError(f"data.{role}: no example has a question; the test needs human questions")
+    examples = take(pool, options.max_examples, options.seed)
+    record = separation(_reward(settings), examples, pool=pool, seed=options.seed, resamples=options.resamples)
+    write_separation(folder, record)
 
 
 def explain(settings: Settings) -> None:

@@ -10,6 +10,7 @@ from rl_qg.commands.open_run import OpenRun, claim_run, open_run
 from rl_qg.commands.unlabelled_passages import check_unlabelled
 from rl_qg.data.splits import Splits, read_role, take
 from rl_qg.runtime.processes import processes
+from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.settings import DataSettings, QAModelSettings, Settings
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ def check_generator(settings: Settings) -> None:
 
 def train_generator(run: OpenRun) -> Path:
     """Train with the algorithm that the settings name; return the folder of the last stage's model."""
+    from rl_qg.evaluation.separation import check_reward
     from rl_qg.training.best_of_n import train_best_of_n
     from rl_qg.training.stages import train as train_seq2seq
     from rl_qg.training.trl_stages import train_causal
@@ -42,6 +44,10 @@ def train_generator(run: OpenRun) -> Path:
     trainers = {"scst": train_seq2seq, "best_of_n": train_best_of_n}
     trainer = trainers.get(run.settings.algorithm, train_causal)
     reward = None if run.settings.stages == "ce" else run.reward()
+    if reward is not None and run.state.is_main_process and not (run.folder / TRAINED).exists():
+        count, seed = run.settings.evaluation.check_reward, run.settings.data.seed
+        check_reward(reward, run.splits.validation, run.folder, count=count, seed=seed)
+    run.state.wait_for_everyone()
     return trainer(run.settings, run.splits, reward, None if reward is None else run.held_out())
 
 

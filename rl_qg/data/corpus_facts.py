@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from rl_qg.data.examples import QAExample
 from rl_qg.data.synthetic_corpus import (
     COMPANY,
     GENRES,
@@ -85,6 +86,12 @@ def read_facts(context: str) -> CorpusFacts | None:
         else:
             return CorpusFacts(kind.name, tuple(subjects), tuple(facts)) if len(subjects) == SUBJECTS else None
     return None
+
+
+def answered_fact(facts: CorpusFacts, example: QAExample) -> CorpusFact | None:
+    """The fact whose value is one of the example's answers, at its place; None where there is none."""
+    answers = {(answer.text, answer.start) for answer in example.answers}
+    return next((fact for fact in facts.facts if (fact.value, fact.start) in answers), None)
 
 
 def _fact(kind: Kind, subjects: list[CorpusSubject], sentence: str, offset: int) -> CorpusFact | None:

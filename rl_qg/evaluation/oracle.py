@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rl_qg.confidence_intervals import Floats, PassageDraws, mean_interval, paired_interval
-from rl_qg.data.corpus_facts import TRADES, CorpusFact, CorpusFacts, CorpusSubject, read_facts
+from rl_qg.data.corpus_facts import TRADES, CorpusFact, CorpusFacts, CorpusSubject, answered_fact, read_facts
 from rl_qg.data.examples import QAExample
 from rl_qg.data.synthetic_corpus import ADJECTIVES, COMPANY_ENDINGS, FIRST_NAMES, NOUNS
 from rl_qg.evaluation.oracle_wordings import FORMS, LEXICON, PARAPHRASES, normalised, words_of
@@ -63,7 +63,7 @@ def judge(question: str, example: QAExample) -> str | None:
     is not one of its facts.
     """
     facts = read_facts(example.context)
-    target = None if facts is None else _target(facts, example)
+    target = None if facts is None else answered_fact(facts, example)
     if facts is None or target is None:
         return None
     asked = _parse(question, facts.kind)
@@ -73,12 +73,6 @@ def judge(question: str, example: QAExample) -> str | None:
     if not references:
         return "wrong_attribute"
     return _verdict_on_subject(references[0], facts, target)
-
-
-def _target(facts: CorpusFacts, example: QAExample) -> CorpusFact | None:
-    """The fact whose value is one of the example's answers, at its place."""
-    answers = {(answer.text, answer.start) for answer in example.answers}
-    return next((fact for fact in facts.facts if (fact.value, fact.start) in answers), None)
 
 
 def _verdict_on_subject(reference: _Reference, facts: CorpusFacts, target: CorpusFact) -> str:
@@ -135,7 +129,7 @@ def _parse(question: str, kind: str) -> tuple[tuple[tuple[str, str], _Reference]
 def _reference(words: str, kind: str) -> _Reference | None:
     """How a slot names a subject, first as one of this kind; None where it is no name and no description."""
     for name in (kind, *(other for other in FORMS if other != kind)):
-        if match := _REFERENCES[name].fullmatch(words):
+        if (match := _REFERENCES[name].fullmatch(words)) and (not match["n"] or match["n"] != match["o"]):
             trade, after = match["t"] or "", match["t2"] or ""
             return _Reference(match["n"] or "", trade or after, match["o"] or "")
     return None

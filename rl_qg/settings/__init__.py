@@ -15,6 +15,7 @@ from rl_qg.settings.evaluation import (
     RobustnessSettings,
     ScoreColumns,
     ScoreSettings,
+    SeparateSettings,
 )
 from rl_qg.settings.generation import AnswersSettings, GenerateSettings
 from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings, QAModelSettings
@@ -44,6 +45,7 @@ __all__ = [
     "ScoreColumns",
     "ScoreSettings",
     "SelfCriticalOptions",
+    "SeparateSettings",
     "Settings",
     "TrainAnswersSettings",
     "TrainKPQASettings",

@@ -16,6 +16,14 @@ class EvaluationSettings(Section):
 
     max_examples: int = key(500, "validation examples")
     batch_size: int = key(32, "examples")
+    check_reward: int = key(
+        100, "validation examples on which the reward is tested before training with it (rl-qg separate); 0: no test"
+    )
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits."""
+        yield from super().faults()
+        yield from self.below(0, "check_reward")
 
 
 @dataclass
@@ -128,6 +136,23 @@ class RobustnessSettings(Section):
         """Choices and limits."""
         yield from super().faults()
         yield from self.below(1, "resamples", "batch_size")
+
+
+@dataclass
+class SeparateSettings(Section):
+    """A reward on right and wrong questions, before training with it (`rl_qg.evaluation.separation`)."""
+
+    output: str = key("", "the folder of table, page and record; a run folder will do")
+    max_examples: int | None = key(200, "a seeded sample of this many human questions; null: all")
+    resamples: int = key(10000, "bootstrap resamples of passages, for intervals")
+    seed: int = key(0, "of the sample and of the wrong questions")
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits."""
+        yield from super().faults()
+        yield from self.below(1, "resamples")
+        if self.max_examples is not None:
+            yield from self.below(1, "max_examples")
 
 
 @dataclass

@@ -13,6 +13,7 @@ from rl_qg.settings.evaluation import (
     ExplainSettings,
     RobustnessSettings,
     ScoreSettings,
+    SeparateSettings,
 )
 from rl_qg.settings.generation import AnswersSettings, GenerateSettings
 from rl_qg.settings.keys import Section, key
@@ -76,5 +77,6 @@ class Settings(Section):
     evaluate: EvaluateSettings = key(EvaluateSettings(), "generated questions under several metrics")
     correlate: CorrelateSettings = key(CorrelateSettings(), "metrics compared with human ratings")
     robustness: RobustnessSettings = key(RobustnessSettings(), "metrics on questions made wrong, or paraphrased")
+    separate: SeparateSettings = key(SeparateSettings(), "a reward on right and wrong questions")
     explain: ExplainSettings = key(ExplainSettings(), "one score, token by token")
     baselines: BaselinesSettings = key(BaselinesSettings(), "QRelScore of unrelated questions and passages")

@@ -1,0 +1,243 @@
+"""How well a reward orders a right question above wrong ones for the same passage and answer.
+
+    rl-qg separate reward=reader data.train=train.json data.validation=dev.json output=DIR
+
+A reward can only teach what it can tell. For every held-out example the human question is compared with wrong ones of
+several kinds (`rl_qg.evaluation.wrong_questions`): the share of pairs in which the human question has the larger
+reward, ties counted half. That is the area under the ROC curve of pairs; 0.5 is chance. The intervals are bootstraps
+over passages.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from rl_qg.confidence_intervals import Floats, PassageDraws, few_passages, mean_interval
+from rl_qg.data.examples import QAExample, passage_hash
+from rl_qg.data.splits import take
+from rl_qg.evaluation.result_pages import NONE, Page, Table, as_text, estimate_text, write_results
+from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, signature_of
+from rl_qg.evaluation.wrong_questions import ANSWER_KINDS, KINDS, wrong_questions
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import write_json
+
+FILE = "separation.json"
+CHANCE = 0.5
+SHOWN = 2  # examples of each kind on the page
+_AT_ONCE = 256  # questions
+_OVERALL = "all kinds together"
+log = logging.getLogger(__name__)
+
+
+def separation(
+    reward: Reward,
+    examples: Sequence[QAExample],
+    *,
+    pool: Sequence[QAExample] = (),
+    seed: int = 0,
+    resamples: int = 10_000,
+) -> dict[str, Any]:
+    """Score right and wrong questions about the examples with a reward, as training would, and compare them.
+
+    Returns a record for JSON: `reward` (its signature), `examples`, `passages`, `seed`, `mean` (reward of the human
+    questions), `pairs` ({kind: {auc, low, high, n, mean}}, `mean` being the reward of the wrong questions, and n the
+    pairs; kinds without a pair are left out), `auc` ({auc, low, high, n} of all pairs), `failed` (questions without a
+    score, whose pairs are left out), and `samples`. Intervals are None where all examples are about one passage.
+
+    Args:
+        reward: larger is better; it is taken as it is, since training raises it.
+        examples: with a question each; those without are left out.
+        pool: further examples whose questions serve as wrong ones.
+        seed: of the choice of wrong questions.
+        resamples: draws of passages.
+
+    Raises:
+        InputError: no example has a question, the reward compares with the human question, or it fails on all.
+    """
+    examples = [example for example in examples if example.question]
+    if not examples:
+        raise InputError("no example with a question to test the reward on; see data.validation")
+    if "references" in getattr(reward, "needs", ()):
+        raise InputError(
+            "the reward compares with the human question, which is its own best match; choose a reward that reads "
+            "passage or answer"
+        )
+    wrong = wrong_questions(examples, pool, seed)
+    right_scores, wrong_scores = _scores(reward, examples, wrong)
+    draws = PassageDraws([passage_hash(example.context) for example in examples], resamples=resamples)
+    pairs, won = {}, []
+    for kind, scores in wrong_scores.items():
+        outcomes = _outcomes(right_scores, scores)
+        won.append(outcomes)
+        if not np.isnan(outcomes).all():
+            pairs[kind] = _share(outcomes, draws) | {"mean": float(np.nanmean(scores))}
+    if not pairs:
+        raise InputError(
+            f"the reward {signature_of(reward)} fails on every question of the test; see the warning above"
+        )
+    everything = PassageDraws(
+        [number for _ in won for number in draws.passage_index.tolist()], resamples=resamples
+    )  # the same draws of the same passages
+    asked = sum(question is not None for questions in wrong.values() for question in questions)
+    return {
+        "reward": signature_of(reward),
+        "examples": len(examples),
+        "passages": draws.passages,
+        "seed": seed,
+        "mean": float(np.nanmean(right_scores)),
+        "pairs": pairs,
+        "auc": _share(np.concatenate(won), everything),
+        "failed": asked
+        + len(examples)
+        - sum(int(np.isfinite(one).sum()) for one in (right_scores, *wrong_scores.values())),
+        "samples": _samples(examples, wrong, right_scores, wrong_scores),
+    }
+
+
+def _scores(
+    reward: Reward, examples: Sequence[QAExample], wrong: Mapping[str, Sequence[str | None]]
+) -> tuple[Floats, dict[str, Floats]]:
+    """The rewards of the examples' questions (examples,) and of each kind of wrong ones; NaN where there is none."""
+    rows = [(number, "", example.question) for number, example in enumerate(examples)]
+    rows += [(number, kind, text) for kind, texts in wrong.items() for number, text in enumerate(texts) if text]
+    rows.sort(key=lambda row: row[0])  # questions about one passage together: rewards keep what they know of it
+    scorer = RewardScorer(reward)
+    columns = {kind: np.full(len(examples), np.nan) for kind in ("", *wrong)}
+    with tqdm(total=len(rows), desc="separate", unit="question", leave=False, delay=2) as bar:
+        for start in range(0, len(rows), _AT_ONCE):
+            part = rows[start : start + _AT_ONCE]
+            scored = scorer([examples[number] for number, _, _ in part], [text for _, _, text in part])
+            for (number, kind, _), score in zip(part, scored.scores, strict=True):
+                columns[kind][number] = score if np.isfinite(score) else np.nan
+            bar.update(len(part))
+    scorer.reset_cache()
+    return columns.pop(""), columns
+
+
+def _outcomes(right: Floats, wrong: Floats) -> Floats:
+    """1 where the right question has the larger reward, 0.5 for a tie, else 0; NaN where one has none."""
+    return np.where(np.isnan(right - wrong), np.nan, (1 + np.sign(right - wrong)) / 2)
+
+
+def _share(outcomes: Floats, draws: PassageDraws) -> dict[str, Any]:
+    interval = mean_interval(outcomes, draws)
+    return {"auc": interval.mean, "low": interval.low, "high": interval.high, "n": interval.n}
+
+
+def _samples(
+    examples: Sequence[QAExample],
+    wrong: Mapping[str, Sequence[str | None]],
+    right_scores: Floats,
+    wrong_scores: Mapping[str, Floats],
+) -> list[dict[str, Any]]:
+    """Some wrong questions of each kind beside the right one, with both rewards."""
+    samples = []
+    for kind, texts in wrong.items():
+        numbers = [number for number, text in enumerate(texts) if text is not None][:SHOWN]
+        for number in numbers:
+            scores = {"reward": right_scores[number], "reward_wrong": wrong_scores[kind][number]}
+            known = {key: None if np.isnan(score) else float(score) for key, score in scores.items()}
+            example = examples[number]
+            texts_of = {"id": example.id, "question": example.question, "wrong": texts[number]}
+            samples.append({"kind": kind, **texts_of, "answer": example.answers[0].text, **known})
+    return samples
+
+
+# --- what it says
+
+
+def doubts(record: Mapping[str, Any]) -> str | None:
+    """One line on what a reward cannot tell; None where nothing is in doubt.
+
+    In doubt are `ANSWER_KINDS` and all kinds together, where the interval does not lie above 0.5. With one passage
+    there is no interval, and no doubt.
+    """
+    shares = {KINDS[kind]: record["pairs"][kind] for kind in ANSWER_KINDS if kind in record["pairs"]}
+    shares[_OVERALL] = record["auc"]
+    found = [
+        f"{name} ({_text(share)} of {share['n']} pairs in order)"
+        for name, share in shares.items()
+        if share["low"] is not None and share["low"] <= CHANCE
+    ]
+    return f"the reward cannot tell the human question from: {'; '.join(found)}" if found else None
+
+
+def check_reward(reward: Reward, validation: Sequence[QAExample], folder: Path, *, count: int, seed: int) -> None:
+    """Before training with a reward: write `separation.json` in the run folder, and warn of what it cannot tell.
+
+    Nothing is done where the file exists, for `count` 0, and for a reward that compares with human questions. A reward
+    that fails on all questions is left to training, which has rules for it.
+    """
+    output = folder / FILE
+    asked = [example for example in validation if example.question]
+    if not count or not asked or output.exists() or "references" in getattr(reward, "needs", ()):
+        return
+    try:
+        record = separation(reward, take(asked, count, seed), pool=validation, seed=seed, resamples=2000)
+    except InputError as error:
+        log.warning("separation test: %s", error)
+        return
+    write_json(output, record)
+    if line := doubts(record):
+        log.warning("separation test: %s; see %s and rl-qg separate", line, output)
+    else:
+        log.info("separation test: right questions above wrong ones in %s of pairs", _text(record["auc"]))
+
+
+def write_separation(folder: Path, record: Mapping[str, Any]) -> None:
+    """Write `separation.json`, `.txt`, `.html` and a CSV of the table, and print the table."""
+    rows = [{"kind": kind, **share} for kind, share in record["pairs"].items()]
+    rows.append({"kind": "all", **record["auc"]})
+    page = Page("separate", "Right and wrong questions", _facts(record), _tables(record), {"reward": record["reward"]})
+    write_results(folder, "separation", record, page, {"separation": rows})
+    log.info("%s\ndone: open %s", as_text(page), folder / "separation.html")
+
+
+def _facts(record: Mapping[str, Any]) -> list[str]:
+    facts = [f"{record['examples']:,} human questions about {record['passages']:,} passages, seed {record['seed']}"]
+    if record["failed"]:
+        facts.append(f"{record['failed']:,} questions have no reward and are left out")
+    line = doubts(record)
+    facts.append(f"In doubt: {line}." if line else "The reward tells every kind that concerns the answer from chance.")
+    warning = few_passages(record["passages"])
+    return [*facts, *([warning] if warning else [])]
+
+
+def _tables(record: Mapping[str, Any]) -> list[Table]:
+    rows = [
+        {
+            "wrong question": KINDS[kind],
+            "pairs": f"{share['n']:,}",
+            "in order": _text(share),
+            "its mean reward": f"{share['mean']:.4g}",
+        }
+        for kind, share in record["pairs"].items()
+    ]
+    total = {"wrong question": _OVERALL, "pairs": f"{record['auc']['n']:,}", "in order": _text(record["auc"])}
+    note = (
+        "Share of pairs in which the human question has the larger reward, ties counted half, with its 95 % interval "
+        f"over passages; 0.5 is chance. The mean reward of the human questions is {record['mean']:.4g}."
+    )
+    shown = [
+        {
+            "wrong question": sample["wrong"],
+            "kind": sample["kind"],
+            "human question": sample["question"],
+            "reward of the human one": _number(sample["reward"]),
+            "of the wrong one": _number(sample["reward_wrong"]),
+        }
+        for sample in record["samples"]
+    ]
+    return [Table("Pairs in order", [*rows, total], note), Table("Examples", shown)]
+
+
+def _text(share: Mapping[str, Any]) -> str:
+    return estimate_text({"value": share["auc"], "low": share["low"], "high": share["high"]})
+
+
+def _number(value: float | None) -> str:
+    return NONE if value is None else f"{value:.4g}"
