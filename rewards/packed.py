@@ -2,8 +2,9 @@
 
 PyTorch multiplies float32 matrices with MKL, which on AMD processors reaches less than half of what oneDNN, shipped
 with the same PyTorch, does with weights in its own layout (measured: 200 against 455 GFLOP/s on two cores of an
-EPYC with AVX-512; `experiments/speed`). A frozen model's weights never change, so they are converted once. Values
-differ from the usual ones by rounding only.
+EPYC with AVX-512; on one with AVX2 alone it was the other way around; `experiments/speed`). So a layer is packed where
+that is faster on this machine (`rewards.measured_products`). A frozen model's weights never change, so they are
+converted once. Values differ from the usual ones by rounding only.
 """
 
 from typing import Any
@@ -13,9 +14,17 @@ from torch import Tensor, nn
 from transformers.activations import NewGELUActivation
 from transformers.pytorch_utils import Conv1D
 
+from rewards.measured_products import packed_is_faster
+
 # Rows are padded to a multiple of it. oneDNN never drops the code that it compiles for each number of rows: without
 # padding, memory grows by 20 MB with every 1,000 questions (measured with miniatures, QRelScore).
 STEP = 64
+
+ROWS = 1000
+"""How many rows a layer is timed with: frozen models read about a thousand tokens at a time."""
+
+OUTPUTS = 1 << 22
+"""Outputs of a layer that are computed at a time at most: a vocabulary head gets fewer rows."""
 
 
 class PackedLinear(nn.Module):
@@ -73,20 +82,35 @@ def can_pack(model: nn.Module) -> bool:
     )
 
 
-def pack(model: nn.Module) -> None:
-    """Replace the linear layers of a frozen model on the CPU by packed ones, one at a time to save memory."""
+def pack(model: nn.Module, rows: int = ROWS) -> None:
+    """Replace the linear layers of a frozen model on the CPU by packed ones, where these are faster, one at a time to
+    save memory.
+
+    ``rows`` is how many rows (tokens) the model reads at a time, about.
+    """
     child: Any
     for name, child in list(model.named_children()):
-        if type(child) is nn.Linear:
-            setattr(model, name, PackedLinear(child.weight, child.bias))
-        elif type(child) is Conv1D:
-            setattr(model, name, PackedLinear(child.weight.t(), child.bias, transposed=True))
+        if type(child) is nn.Linear or type(child) is Conv1D:
+            if _is_faster_packed(child, rows):
+                setattr(model, name, _packed(child))
         elif type(child) is NewGELUActivation:
             setattr(
                 model, name, nn.GELU(approximate="tanh")
             )  # the same function, with one pass over memory instead of eight
         else:
-            pack(child)
+            pack(child, rows)
+
+
+def _packed(layer: nn.Linear | Conv1D) -> PackedLinear:
+    if isinstance(layer, Conv1D):
+        return PackedLinear(layer.weight.t(), layer.bias, transposed=True)
+    return PackedLinear(layer.weight, layer.bias)
+
+
+def _is_faster_packed(layer: nn.Linear | Conv1D, rows: int) -> bool:
+    first, second = layer.weight.shape
+    size = (first, second) if isinstance(layer, Conv1D) else (second, first)
+    return packed_is_faster(layer, lambda: _packed(layer), size, min(rows, max(1, OUTPUTS // size[1])))
 
 
 def unpack(model: nn.Module) -> None:

@@ -1,5 +1,7 @@
 """Settings of all tests."""
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -7,6 +9,8 @@ from hypothesis import HealthCheck, settings
 # failure can be run again.
 settings.register_profile("repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
+
+os.environ.setdefault("RL_QG_PACKED", "always")  # no test, and no process that one starts, depends on measured times
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

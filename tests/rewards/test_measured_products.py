@@ -1,0 +1,126 @@
+"""Which product is chosen, from times that are given; no test depends on real ones."""
+
+import json
+import os
+
+import pytest
+import torch
+from torch import nn
+from transformers import GPT2LMHeadModel
+
+import rewards.measured_products as products
+from rewards import MetricInputError
+from rewards.packed import PackedLinear, can_pack, pack
+from tests.tiny_models import tiny
+
+
+@pytest.fixture
+def times(tmp_path, monkeypatch):
+    """Times by inputs and outputs that replace measured ones; the calls are noted."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv(products.VARIABLE, "measure")
+    monkeypatch.setattr(products, "_known", {})
+    given, calls = {}, []
+
+    def milliseconds(plain, packed, x):
+        size = (x.shape[1], plain(x).shape[1])
+        calls.append((*size, len(x)))
+        return given.get(size, (2.0, 1.0))
+
+    monkeypatch.setattr(products, "milliseconds", milliseconds)
+    return given, calls
+
+
+def packed_sizes(rows=1000):
+    model = tiny(GPT2LMHeadModel, 50, hidden=16, layers=2, positions=32).requires_grad_(False)
+    if not can_pack(model):
+        pytest.skip("this PyTorch has no oneDNN")
+    ids = torch.arange(20).reshape(2, 10)
+    want = model(ids).logits
+    pack(model, rows)
+    torch.testing.assert_close(model(ids).logits, want, atol=1e-6, rtol=1e-6)
+    layers = [module for module in model.modules() if isinstance(module, PackedLinear)]
+    return sorted({tuple(reversed(layer.weight.shape)) for layer in layers})
+
+
+def test_each_size_is_chosen_by_its_own_times(times):
+    given, calls = times
+    given |= {(16, 64): (1.0, 2.0), (16, 50): (1.0, 1.0)}
+    assert packed_sizes() == [(16, 16), (16, 48), (64, 16)]
+    assert sorted(calls) == [(16, 16, 1000), (16, 48, 1000), (16, 50, 1000), (16, 64, 1000), (64, 16, 1000)]
+
+
+def test_a_small_gain_is_not_worth_it(times):
+    given, _ = times
+    given |= {(16, 64): (products.MARGIN - 0.01, 1.0), (16, 48): (products.MARGIN + 0.01, 1.0)}
+    chosen = packed_sizes()
+    assert (16, 48) in chosen and (16, 64) not in chosen
+
+
+def test_a_machine_is_measured_once(times, monkeypatch):
+    given, calls = times
+    given[16, 64] = (1.0, 2.0)
+    first = packed_sizes()
+    measured = len(calls)
+    assert packed_sizes() == first
+    monkeypatch.setattr(products, "_known", {})  # as in another process
+    given.clear()
+    assert packed_sizes() == first
+    assert len(calls) == measured
+    kept = json.loads(products.cache_file().read_text())
+    assert len(kept) == measured
+    assert all("torch" in key and "threads" in key and "rows" in key for key in kept)
+
+
+@pytest.mark.parametrize("change", ["threads", "machine", "rows"])
+def test_another_situation_is_measured_again(times, monkeypatch, change):
+    _, calls = times
+    packed_sizes()
+    measured = len(calls)
+    if change == "threads":
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
+    if change == "machine":
+        monkeypatch.setattr(products, "_machine", lambda: "another")
+    packed_sizes(rows=64 if change == "rows" else 1000)
+    assert len(calls) == 2 * measured
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", '{"a": 1}', '{"a": [1]}'])
+def test_a_damaged_file_is_replaced(times, content):
+    path = products.cache_file()
+    path.parent.mkdir()
+    path.write_text(content)
+    packed_sizes()
+    assert len(json.loads(path.read_text())) == len(times[1])
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(times, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert packed_sizes()
+    assert times[1]
+
+
+@pytest.mark.parametrize(("choice", "packed"), [("always", True), ("never", False)])
+def test_the_environment_decides_without_measuring(times, monkeypatch, choice, packed):
+    monkeypatch.setenv(products.VARIABLE, choice)
+    assert bool(packed_sizes()) == packed
+    assert not times[1]
+    assert not products.cache_file().exists()
+
+
+def test_an_unknown_choice(monkeypatch):
+    monkeypatch.setenv(products.VARIABLE, "sometimes")
+    with pytest.raises(
+        MetricInputError, match="RL_QG_PACKED='sometimes' does not exist; use always, never or measure"
+    ):
+        products.packed_is_faster(nn.Linear(2, 2), lambda: nn.Linear(2, 2), (2, 2), 1)
+
+
+def test_both_layers_are_called_equally_often():
+    calls = []
+    layers = [lambda x, name=name: calls.append(name) for name in ("plain", "packed")]
+    found = products.milliseconds(*layers, torch.ones(1, 1))
+    assert calls == ["plain", "packed"] * (products.ROUNDS + 1)
+    assert min(found) >= 0
