@@ -58,7 +58,9 @@ class Windows:
         return np.diff(self.bounds)
 
     def counts(self) -> dict[str, int]:
-        """Numbers of examples, of windows, of cut questions, and of examples whose answer no window holds whole."""
+        """Numbers of examples, of windows, of cut questions, and of examples whose answer no window holds whole, those
+        without an answer included.
+        """
         has_answer = (self.contexts[:, 0] <= self.labels[:, 0]) & (self.labels[:, 0] < self.contexts[:, 1])
         examples = len(np.unique(self.examples))
         return {

@@ -24,6 +24,7 @@ from rl_qg.readers.encoders import fine_tuning_arguments
 from rl_qg.readers.features import Windows, best_answers, encode
 from rl_qg.readers.model import QATrainer, load_model, load_tokenizer
 from rl_qg.readers.squad_scores import score_predictions
+from rl_qg.readers.unanswerable import with_unanswerable
 from rl_qg.runtime.checkpoints import last_checkpoint
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json, write_json
@@ -114,8 +115,9 @@ def train_reader(
     this; the main one writes. Raises `InputError` for unusable examples, settings or models, and when `output_dir`
     holds readers trained with other settings, or with other data that the caller has not accepted.
     """
+    _Job(train, validation, settings, output_dir, use_cpu, precision).check()
+    train = with_unanswerable(train, settings.unanswerable, settings.seeds[0])
     job = _Job(train, validation, settings, output_dir, use_cpu, precision)
-    job.check()
     data = {"train": examples_hash(train), "validation": examples_hash(validation)}
     inputs = {seed: _inputs(job, seed, data) for seed in settings.seeds}
     for seed in settings.seeds:

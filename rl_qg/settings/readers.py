@@ -23,6 +23,10 @@ class QASettings(Section):
     max_answer_length: int = key(30, "tokens")
     n_best: int = key(20, "answer starts and ends considered")
     seeds: list[int] = key([0, 1, 2], "one reader each")
+    unanswerable: float = key(
+        0.0,
+        "share of training questions beside which an unanswerable one is made, so that the reader learns to abstain",
+    )
     equal_updates: bool = key(
         True,
         "pipeline and study: readers that are compared make as many updates as the one on most data; false: epochs",
@@ -33,6 +37,7 @@ class QASettings(Section):
         yield from super().faults()
         if not self.seeds:
             yield "seeds is empty: name at least one seed, such as qa.seeds=[0]"
+        yield from self.outside("unanswerable")
         yield from stride_faults(self.doc_stride, self.max_length)
 
 

@@ -1,0 +1,110 @@
+"""Questions without an answer, made from answerable ones, so that a reader learns to abstain.
+
+An extractive reader that has only seen answerable questions answers anything: a fragment, shuffled words, the question
+of another passage. As a reward it then teaches a generator to write such fragments (measured:
+`experiments/learning-by-reward`). SQuAD 2.0 (Rajpurkar et al., "Know What You Don't Know", ACL 2018) taught readers to
+abstain by questions that people wrote; here rules write them from the training data.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from rl_qg.data.examples import QAExample
+from rl_qg.runtime.errors import InputError
+
+Words = list[str]
+
+
+def with_unanswerable(examples: Sequence[QAExample], share: float, seed: int) -> list[QAExample]:
+    """Return the examples, and for a share of them a second one whose question was made unanswerable.
+
+    Such an example has the same passage, no answers, and the id of the first with `-unanswerable`. Each is made by one
+    of seven rules, drawn with equal probability: the question of another passage; its beginning; its words shuffled;
+    one or two words left out; one to three words twice; its beginning with the end of another question; one of its
+    capitalised words replaced by one of another question. A question that a rule leaves as it was gives no example.
+    Names of the same passage are not exchanged: the passage may answer the new question too.
+
+    Args:
+        examples: answerable ones, of at least two passages when `share` is above 0.
+        share: probability, for each example, that an unanswerable one is added: 0 to 1.
+        seed: of the choices; they depend on the order of the examples too.
+
+    Raises:
+        InputError: `share` is above 0 and all examples are about one passage.
+    """
+    if not share:
+        return list(examples)
+    if len({example.context for example in examples}) < 2:
+        raise InputError("qa.unanswerable: questions of at least two passages are needed to make unanswerable ones")
+    rng = random.Random(seed)
+    added = []
+    for example in examples:
+        if rng.random() < share:
+            question = _corrupted(example, examples, rng)
+            if question != example.question:
+                added.append(replace(example, id=f"{example.id}-unanswerable", question=question, answers=()))
+    return [*examples, *added]
+
+
+def _corrupted(example: QAExample, examples: Sequence[QAExample], rng: random.Random) -> str:
+    other = rng.choice(examples)
+    while other.context == example.context:
+        other = rng.choice(examples)
+    rule = rng.choice(_RULES)
+    words = rule(_words(example.question), _words(other.question), rng)
+    return " ".join(words) + "?" if words else example.question
+
+
+def _words(question: str) -> Words:
+    return question.rstrip("?").split()
+
+
+def _other(words: Words, other: Words, rng: random.Random) -> Words:
+    return other
+
+
+def _beginning(words: Words, other: Words, rng: random.Random) -> Words:
+    return words[: rng.randint(1, max(1, len(words) - 1))]
+
+
+def _shuffled(words: Words, other: Words, rng: random.Random) -> Words:
+    return rng.sample(words, len(words))
+
+
+def _left_out(words: Words, other: Words, rng: random.Random) -> Words:
+    dropped = rng.sample(range(len(words)), k=min(len(words) - 1, rng.randint(1, 2))) if words else []
+    return [word for position, word in enumerate(words) if position not in dropped]
+
+
+def _repeated(words: Words, other: Words, rng: random.Random) -> Words:
+    start, length = rng.randrange(len(words) or 1), rng.randint(1, 3)
+    return words[: start + length] + words[start:]
+
+
+def _joined(words: Words, other: Words, rng: random.Random) -> Words:
+    return words[: rng.randint(1, max(1, len(words)))] + other[max(1, len(other) - rng.randint(1, 4)) :]
+
+
+def _other_name(words: Words, other: Words, rng: random.Random) -> Words:
+    """One capitalised word, the first excepted, replaced by one of the other question."""
+    places, names = _capitalised(words), [other[place] for place in _capitalised(other)]
+    if not places or not names:
+        return words
+    place = rng.choice(places)
+    return [*words[:place], rng.choice(names), *words[place + 1 :]]
+
+
+def _capitalised(words: Words) -> list[int]:
+    return [place for place, word in enumerate(words) if place and word.lstrip("\"'(“‘")[:1].isupper()]
+
+
+_RULES: tuple[Callable[[Words, Words, random.Random], Words], ...] = (
+    _other,
+    _beginning,
+    _shuffled,
+    _left_out,
+    _repeated,
+    _joined,
+    _other_name,
+)

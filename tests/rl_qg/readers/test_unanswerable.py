@@ -1,0 +1,70 @@
+"""Unanswerable questions for readers that abstain."""
+
+from collections import Counter
+
+import pytest
+
+from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.readers.unanswerable import with_unanswerable
+from rl_qg.runtime.errors import InputError
+
+EXAMPLES = list(synthetic_examples(60, seed=3, prefix="unanswerable"))
+
+
+def test_the_examples_stay_and_the_added_ones_have_no_answer() -> None:
+    mixed = with_unanswerable(EXAMPLES, 1.0, seed=0)
+    added = mixed[len(EXAMPLES) :]
+    originals = {f"{example.id}-unanswerable": example for example in EXAMPLES}
+
+    assert mixed[: len(EXAMPLES)] == EXAMPLES
+    assert len(added) > 0.9 * len(EXAMPLES)
+    assert len({example.id for example in added}) == len(added)
+    for example in added:
+        original = originals[example.id]
+        assert example.context == original.context and example.answers == ()
+        assert example.question not in ("", "?", original.question)
+
+
+def test_no_question_is_one_of_the_same_passage() -> None:
+    asked: dict[str, set[str]] = {}
+    for example in EXAMPLES:
+        asked.setdefault(example.context, set()).add(example.question)
+    added = with_unanswerable(EXAMPLES, 1.0, seed=0)[len(EXAMPLES) :]
+    assert not [example.question for example in added if example.question in asked[example.context]]
+
+
+def test_every_rule_is_used() -> None:
+    """Words of the original question, in order or not, complete or not, tell which rule was at work."""
+    everything = {example.question for example in EXAMPLES}
+    originals = {f"{example.id}-unanswerable": example.question for example in EXAMPLES}
+    kinds: Counter[str] = Counter()
+    for example in with_unanswerable(EXAMPLES, 1.0, seed=1)[len(EXAMPLES) :]:
+        words, before = example.question.rstrip("?").split(), originals[example.id].rstrip("?").split()
+        if example.question in everything:
+            kinds["other passage"] += 1
+        elif sorted(words) == sorted(before):
+            kinds["shuffled"] += 1
+        elif words == before[: len(words)]:
+            kinds["beginning"] += 1
+        elif set(words) == set(before):
+            kinds["repeated"] += 1
+        elif set(words) < set(before):
+            kinds["left out"] += 1
+        elif len(words) == len(before) and sum(a != b for a, b in zip(words, before, strict=True)) == 1:
+            kinds["other name"] += 1
+        else:
+            kinds["joined"] += 1
+    assert len(kinds) == 7 and min(kinds.values()) >= 5, kinds
+
+
+def test_the_share_and_the_seed_decide() -> None:
+    half = len(with_unanswerable(EXAMPLES, 0.5, seed=0)) - len(EXAMPLES)
+    assert 0.3 * len(EXAMPLES) < half < 0.7 * len(EXAMPLES)
+    assert with_unanswerable(EXAMPLES, 0.5, seed=0) == with_unanswerable(EXAMPLES, 0.5, seed=0)
+    assert with_unanswerable(EXAMPLES, 0.5, seed=0) != with_unanswerable(EXAMPLES, 0.5, seed=1)
+    assert with_unanswerable(EXAMPLES, 0.0, seed=0) == EXAMPLES
+
+
+def test_questions_of_one_passage_alone_are_refused() -> None:
+    with pytest.raises(InputError, match=r"qa\.unanswerable: questions of at least two passages"):
+        with_unanswerable([example for example in EXAMPLES if example.context == EXAMPLES[0].context], 1.0, seed=0)
