@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from rl_qg.evaluation.reward_hacking import SeriesChange, divergences
 from rl_qg.evaluation.text_measures import DIRECTION
-from rl_qg.reports.run_files import ReportedRun
+from rl_qg.reports.run_files import ReportedMean, ReportedRun
 
 REWARD = "reward_greedy"
 
@@ -57,3 +57,33 @@ def diverging(run: ReportedRun) -> dict[str, SeriesChange]:
     """The held-out measures that went clearly the wrong way while the optimised reward went up."""
     others = {key: run.metrics.self_critical(f"eval_{key}") for key in DIRECTION if key != REWARD}
     return divergences(run.metrics.self_critical(f"eval_{REWARD}"), others)
+
+
+def fallen_measures(run: ReportedRun) -> list[tuple[str, float, float, int]]:
+    """Every held-out measure before and after, where the reward rose and all of them fell; else an empty list.
+
+    Each is (label, value of the CE generator, of the final one, decimals). The values are means on held-out passages:
+    the second reward, BLEU-4, ROUGE-L, the share of questions that are right by the oracle of the embedded corpus, and
+    the F1 of the readers; those that the run has.
+    """
+    evaluation = run.evaluation
+    before, after = (evaluation.estimate("models", model, "reward") for model in ("ce", "scst"))
+    if before is None or after is None or after.mean <= before.mean:
+        return []
+    fields = {
+        "held-out reward": (("held_out",), 1, 3),
+        "BLEU-4": (("bleu4",), 1, 3),
+        "ROUGE-L": (("rouge_l",), 1, 3),
+        "right by the oracle in %": (("oracle", "right"), 100, 1),
+    }
+    pairs: list[tuple[str, ReportedMean | None, ReportedMean | None, int, int]] = [
+        (label, *(evaluation.estimate("models", model, *keys) for model in ("ce", "scst")), factor, digits)
+        for label, (keys, factor, digits) in fields.items()
+    ]
+    pairs.append(("reader F1", run.reader_score("ce", "f1"), run.reader_score("scst", "f1"), 1, 1))
+    known = [
+        (label, factor * ce.mean, factor * scst.mean, digits)
+        for label, ce, scst, factor, digits in pairs
+        if ce is not None and scst is not None
+    ]
+    return known if all(scst < ce for _, ce, scst, _ in known) else []

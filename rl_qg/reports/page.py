@@ -11,9 +11,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rl_qg.reports.measures import diverging
+from rl_qg.reports.measures import diverging, fallen_measures
 from rl_qg.reports.plots import RUN_COLOURS
-from rl_qg.reports.run_files import MODELS, SCORES, ReportedMean, ReportedRun, read_run
+from rl_qg.reports.run_files import (
+    MODELS,
+    OLDER_READER,
+    SCORES,
+    JsonObject,
+    ReportedMean,
+    ReportedRun,
+    read_run,
+)
 from rl_qg.reports.run_view import headline, run_view
 from rl_qg.reports.study_view import is_study, study_view
 from rl_qg.reports.training_plots import overlay_plot
@@ -76,7 +84,12 @@ def run_summary(run: ReportedRun) -> dict[str, Any]:
             **{model: _plain(evaluation.estimate("models", model, "held_out")) for model in MODELS},
             "difference": _plain(evaluation.estimate("difference", "held_out"), difference=True),
         },
+        "oracle": {
+            **{model: _shares(evaluation, "models", model) for model in MODELS},
+            "difference": _shares(evaluation, "difference", difference=True),
+        },
         "diverging": {measure: vars(change) for measure, change in diverging(run).items()},
+        "every_held_out_measure_fell": bool(fallen_measures(run)),
         "questions": {
             "candidates": augmentation.count("candidates") or run.questions,
             **{key: augmentation.count(key) for key in ("kept", "sampled", "requested", "gold")},
@@ -84,7 +97,16 @@ def run_summary(run: ReportedRun) -> dict[str, Any]:
         },
         "qa": {
             **{name: _reader(run, name) for name in run.qa},
+            # What tools of earlier versions read: the reader on gold with the final generator's questions.
+            OLDER_READER: _reader(run, run.final_reader) if run.final_reader else None,
             "difference": {score: _plain(run.difference.estimate(score), difference=True) for score in SCORES},
+            "differences": {
+                pair: {
+                    score: _plain(run.comparison.estimate("differences", pair, score), difference=True)
+                    for score in SCORES
+                }
+                for pair in run.comparison.part("differences").value
+            },
         },
         "training": {"steps": steps[-1] if steps else None, "boundary": run.metrics.boundary, **_seconds(run)},
         "leakage": run.record.get("leakage"),
@@ -102,7 +124,18 @@ def _reader(run: ReportedRun, name: str) -> dict[str, Any] | None:
     if not record.value:
         return None
     scores = {score: _plain(run.reader_score(name, score)) for score in SCORES}
-    return {**scores, "total": record.count("total"), "seeds": [row.get("seed") for row in record.list("seeds")]}
+    return {
+        **scores,
+        "total": record.count("total"),
+        "seeds": [row.get("seed") for row in record.list("seeds")],
+        "updates": record.count("updates"),
+    }
+
+
+def _shares(evaluation: JsonObject, *keys: str, difference: bool = False) -> dict[str, Any] | None:
+    """The shares of the oracle's verdicts, fractions; None where the passages are not of the embedded corpus."""
+    part = evaluation.part(*keys, "oracle")
+    return {name: _plain(part.estimate(name), difference=difference) for name in part.value} or None
 
 
 def _seconds(run: ReportedRun) -> dict[str, float | None]:

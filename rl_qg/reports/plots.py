@@ -6,7 +6,7 @@ and dark mode needs no second drawing. The palette is Okabe and Ito's, safe for 
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import matplotlib
@@ -71,7 +71,7 @@ def interval_plot(
 
     With `zero`, a line marks 0, no difference. About `salt` see `page_svg`.
     """
-    figure, axes = new_figure(height=2.0, left=0.09 if zero else 0.27)
+    figure, axes = new_figure(height=max(2.0, 0.6 + 0.33 * len(rows)), left=0.3)
     axes.grid(True, axis="x")
     axes.grid(False, axis="y")
     axes.spines["left"].set_visible(False)
@@ -92,6 +92,34 @@ def interval_plot(
     axes.margins(x=0.12)
     axes.set_xlabel("percentage points" if zero else "percent")
     return page_svg(figure, f"{salt} intervals {zero}")
+
+
+def reader_plot(groups: Mapping[str, Sequence[tuple[str, str, ReportedMean]]], salt: str) -> Markup:
+    """Bars with intervals and their values as SVG: a group for each score, a bar for each reader, in percent.
+
+    A bar is label, CSS variable, mean. About `salt` see `page_svg`.
+    """
+    rows = [(group, *bar) for group, bars in groups.items() for bar in bars]
+    figure, axes = new_figure(width=5.6, height=0.55 + 0.34 * len(rows), left=0.27, right=0.9)
+    axes.grid(True, axis="x")
+    axes.grid(False, axis="y")
+    axes.spines["left"].set_visible(False)
+    position, positions = -1.0, []
+    for number, (group, _, colour, estimate) in enumerate(rows):
+        position += 1.0 if number == 0 or group == rows[number - 1][0] else 1.45
+        positions.append(position)
+        axes.barh(position, estimate.mean, height=0.62, color=COLOURS[colour], linewidth=0)
+        end = estimate.mean
+        if estimate.low is not None and estimate.high is not None:
+            axes.plot([estimate.low, estimate.high], [position, position], color=COLOURS["text"], linewidth=1.3)
+            end = max(end, estimate.high)
+        axes.annotate(f"{estimate.mean:.1f}", (end, position), xytext=(5, 0), textcoords="offset points", va="center")
+    axes.set_yticks(positions, [f"{group}, {label}" for group, label, *_ in rows], color=COLOURS["text"])
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(positions[-1] + 0.6, -0.6)
+    axes.set_xlim(0)
+    axes.set_xlabel("percent")
+    return page_svg(figure, f"{salt} readers")
 
 
 def new_figure(

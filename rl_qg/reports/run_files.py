@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from rl_qg.runtime.json_files import read_json, read_json_lines
 
 MODELS = ("gold", "ce", "scst")
 SCORES = {"exact_match": "EM", "f1": "F1"}
+READERS = ("gold", "ce", "scst")
+OLDER_READER = "augmented"  # gold with the final generator's questions, in runs that compared two readers by epochs
+FINAL_WORDS = {"scst": "SCST", "rloo": "RLOO", "grpo": "GRPO", "best_of_n": "best of n"}
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,8 @@ class ReportedRun:
     augmentation: JsonObject
     qa: Mapping[str, JsonObject]
     comparison: JsonObject
+    augmentation_ce: JsonObject
+    separation: JsonObject
 
     @property
     def signature(self) -> str | None:
@@ -156,10 +162,40 @@ class ReportedRun:
         signature = self.evaluation.get("reward_signature") or self.record.get("reward_signature")
         return None if signature is None else str(signature)
 
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings of the run; empty where there is no `config.yaml`."""
+        settings = yaml.safe_load(self.config) if self.config else {}
+        return settings if isinstance(settings, Mapping) else {}
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What each generator is called: the final one, whose folder is always `scst`, by its algorithm."""
+        algorithm = str(self.settings.get("algorithm", "scst"))
+        return {"gold": "human", "ce": "CE", "scst": FINAL_WORDS.get(algorithm, algorithm)}
+
+    @property
+    def readers(self) -> list[str]:
+        """The readers that have been trained, in order."""
+        return [name for name, record in self.qa.items() if record.value]
+
+    @property
+    def final_reader(self) -> str | None:
+        """The reader on gold with questions of the final generator, or of the only one; None: none yet."""
+        names = ("ce",) if self.settings.get("stages") == "ce" else ("scst", OLDER_READER)
+        return next((name for name in names if name in self.readers), None)
+
     @property
     def difference(self) -> JsonObject:
         """What the augmented reader gains: `difference` of `comparison.json`, or in older runs all of it."""
         return self.comparison.part("difference") if "difference" in self.comparison.value else self.comparison
+
+    def reader_difference(self, later: str, earlier: str, score: str) -> ReportedMean | None:
+        """A reader's score minus another's in percent points, paired; None where they have not been compared."""
+        known = self.comparison.estimate("differences", f"{later} - {earlier}", score)
+        if known is None and (later, earlier) == (OLDER_READER, "gold") and later in self.readers:
+            return self.difference.estimate(score)
+        return known
 
     def reader_score(self, reader: str, score: str) -> ReportedMean | None:
         """A reader's mean score in percent, with its interval over passages; None when it has not been trained."""
@@ -187,10 +223,12 @@ def read_run(folder: Path) -> ReportedRun:
         evaluation=_json_object(folder / "evaluation.json"),
         questions=_count(folder / "questions.jsonl"),
         augmentation=_json_object(folder / "augmented.report.json"),
-        qa={name: _json_object(folder / "qa" / name / "qa_metrics.json") for name in ("gold", "augmented")},
+        qa={name: _json_object(folder / "qa" / name / "qa_metrics.json") for name in (*READERS, OLDER_READER)},
         comparison=_json_object(folder / "qa" / "comparison.json"),
+        augmentation_ce=_json_object(folder / "augmented.ce.report.json"),
+        separation=_json_object(folder / "separation.json"),
     )
-    records = (run.record, run.evaluation, run.augmentation, run.comparison, *run.qa.values())
+    records = (run.record, run.evaluation, run.augmentation, run.comparison, run.separation, *run.qa.values())
     if not any(record.value for record in records) and not run.metrics.lines:
         raise InputError(f"{folder}: holds none of the files of a run; give the output_dir of a run")
     return run

@@ -1,23 +1,20 @@
 """One run for the report's page: numbers as text with intervals; a part is empty when its file is missing."""
 
-import math
-import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rl_qg.reports.estimates import digits_of, estimate_text
 from rl_qg.reports.measures import diverging
-from rl_qg.reports.plots import interval_plot
+from rl_qg.reports.outcome_view import outcome_view
+from rl_qg.reports.reader_view import equal_conditions, readers_view
 from rl_qg.reports.reward_hacking_view import flag, held_out_view
-from rl_qg.reports.run_files import MODELS, SCORES, JsonObject, ReportedMean, ReportedRun, is_number
+from rl_qg.reports.run_files import MODELS, JsonObject, ReportedMean, ReportedRun, is_number
+from rl_qg.reports.sample_view import samples_view
 from rl_qg.reports.training_plots import training_plots
 
-READERS = {"gold": ("gold only", "gold"), "augmented": ("gold + generated", "scst")}
-SAMPLES_SHOWN = 24
-EXCERPT = 150
 LISTED = 20
 DATA_KEYS = ("data", "data_report", "examples", "leakage")  # shown in a section of their own
-MINUS = "\N{MINUS SIGN}"
 
 
 def run_view(run: ReportedRun, summary: Mapping[str, Any], *, name: str, anchor: str) -> dict[str, Any]:
@@ -25,15 +22,20 @@ def run_view(run: ReportedRun, summary: Mapping[str, Any], *, name: str, anchor:
     return {
         "name": name,
         "anchor": anchor,
+        "words": run.words,
+        "outcome": outcome_view(run, anchor),
+        "separation": _separation(run),
+        "parts": _reward_parts(run),
         "summary": summary,
         "headline": headline(run, summary),
         "facts": _facts(run, summary),
         "held_out": _held_out(summary),
         "hacking": held_out_view(run, anchor),
         "plots": training_plots(run.metrics, anchor),
-        **_samples(run),
+        **samples_view(run),
         "funnel": _funnel(run),
-        "qa": _qa(run, anchor),
+        "kept_of_ce": run.augmentation_ce.count("kept"),
+        "qa": readers_view(run, anchor),
         "evaluation": _evaluation(run),
         "leakage": _leakage(run.record.part("leakage")),
         "data": list(run.record.part("data").value.items()),
@@ -49,16 +51,18 @@ def headline(run: ReportedRun, summary: Mapping[str, Any]) -> dict[str, Any]:
     estimate = run.evaluation.estimate
     reward = {model: estimate("models", model, "reward") for model in MODELS}
     difference, held_out = estimate("difference", "reward"), estimate("difference", "held_out")
-    digits = _digits([*reward.values(), difference])
+    digits = digits_of([*reward.values(), difference])
     return {
-        "reward": {model: _text(value, digits) for model, value in reward.items()},
-        "reward_difference": _text(difference, digits, signed=True),
-        "held_out_difference": _text(held_out, _digits([held_out]), signed=True),
+        "reward": {model: estimate_text(value, digits) for model, value in reward.items()},
+        "reward_difference": estimate_text(difference, digits, signed=True),
+        "held_out_difference": estimate_text(held_out, digits_of([held_out]), signed=True),
         "flag": flag(diverging(run), 1),
-        "bleu4": {model: _text(estimate("models", model, "bleu4"), 3) for model in MODELS[1:]},
-        "qa_f1": {name: _text(run.reader_score(name, "f1"), 1) for name in run.qa},
-        "qa_difference": _text(run.difference.estimate("f1"), 1, signed=True),
-        "qa_seeds": max(len(record.list("seeds")) for record in run.qa.values()),
+        "bleu4": {model: estimate_text(estimate("models", model, "bleu4"), 3) for model in MODELS[1:]},
+        "qa_f1": {name: estimate_text(run.reader_score(name, "f1"), 1) for name in run.qa},
+        "qa_final": run.final_reader,
+        "qa_difference": estimate_text(run.difference.estimate("f1"), 1, signed=True),
+        "qa_by_reward": estimate_text(run.reader_difference("scst", "ce", "f1"), 1, signed=True),
+        "qa_conditions": equal_conditions(run),
         "questions": summary["questions"],
         "seed": summary["seed"],
         "commit": (summary["commit"] or "")[:10],
@@ -66,12 +70,14 @@ def headline(run: ReportedRun, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _facts(run: ReportedRun, summary: Mapping[str, Any]) -> list[str]:
-    """Stages, steps, seed, commit and time, for the line below the run's name."""
+    """Stages, algorithm, data, steps, seed, commit and time, for the line below the run's name."""
     stages = " → ".join(dict.fromkeys(str(line.get("stage")).upper() for line in run.metrics.lines))
     steps, seed, commit = summary["training"]["steps"], summary["seed"], summary["commit"]
     changed = " with uncommitted changes" if run.record.get("code", "dirty") else ""
     facts = {
         stages: stages,
+        f"algorithm {run.settings.get('algorithm')}": run.settings.get("algorithm"),
+        unlabelled_use(run): unlabelled_use(run),
         f"{steps or 0:,.0f} steps": steps,
         f"seed {seed}": seed is not None,
         f"commit {str(commit)[:10]}{changed}": commit,
@@ -80,38 +86,23 @@ def _facts(run: ReportedRun, summary: Mapping[str, Any]) -> list[str]:
     return [text for text, known in facts.items() if known]
 
 
+def unlabelled_use(run: ReportedRun) -> str:
+    """How training used the answers without questions; empty where there are none. Earlier versions used none."""
+    count, options = run.record.count("examples", "unlabelled"), run.settings.get("scst", {})
+    if not count or run.settings.get("stages") == "ce":
+        return ""
+    share = options.get("unlabelled_share", 0)
+    if share == 0:
+        return f"{count:,} answers without questions, not used in training"
+    part = "" if share is None else f", {100 * share:.0f} % of its examples"
+    return f"{count:,} answers without questions learned from by the reward{part}"
+
+
 def _held_out(summary: Mapping[str, Any]) -> str:
     if summary["examples"] is None:
         return ""
     passages = f", {summary['passages']:,} passages" if summary["passages"] else ""
     return f"{summary['examples']:,} held-out questions{passages}"
-
-
-def _text(estimate: ReportedMean | None, digits: int, *, signed: bool = False) -> dict[str, Any] | None:
-    """A mean as text: value, interval, n, and for a difference on which side of 0 the interval is."""
-    if estimate is None:
-        return None
-    value, low, high = (
-        None if number is None else _number(number, digits, signed=signed)
-        for number in (estimate.mean, estimate.low, estimate.high)
-    )
-    verdict = ""
-    if signed and estimate.excludes_zero is not None:
-        direction = "up" if estimate.mean > 0 else "down"
-        verdict = direction if estimate.excludes_zero else "unclear"
-    interval = f"[{low}, {high}]" if low is not None and high is not None else ""
-    return {"value": value, "interval": interval, "n": estimate.n, "verdict": verdict}
-
-
-def _number(value: float, digits: int, *, signed: bool = False) -> str:
-    return format(value, f"{'+' if signed else ''},.{digits}f").replace("-", MINUS)
-
-
-def _digits(estimates: Sequence[ReportedMean | None]) -> int:
-    """How many decimals show one digit of the narrowest interval's half-width, from 2 to 5; 3 without intervals."""
-    widths = [(e.high - e.low) / 2 for e in estimates if e and e.low is not None and e.high is not None]
-    widths = [width for width in widths if 0 < width < math.inf]
-    return min(5, max(2, -math.floor(math.log10(min(widths))))) if widths else 3
 
 
 # Columns of the table of generators, those that were measured: field, heading, format (None: with an interval).
@@ -138,9 +129,9 @@ def _evaluation(run: ReportedRun) -> dict[str, Any] | None:
     cells: dict[str, list[Any]] = {model: [] for model in parts}
     for field, _, form in columns:
         estimates = {model: part.estimate(field) for model, part in parts.items()}
-        digits = 3 if field == "bleu4" else _digits(list(estimates.values()))
+        digits = 3 if field == "bleu4" else digits_of(list(estimates.values()))
         for model, estimate in estimates.items():
-            cells[model].append(_text(estimate, digits) if form is None else _without_interval(estimate, form))
+            cells[model].append(estimate_text(estimate, digits) if form is None else _without_interval(estimate, form))
     return {
         "headings": [heading for _, heading, _ in columns],
         "rows": [{"model": model, "cells": cells[model]} for model in parts],
@@ -149,75 +140,55 @@ def _evaluation(run: ReportedRun) -> dict[str, Any] | None:
     }
 
 
-def _without_interval(estimate: ReportedMean | None, form: str) -> dict[str, Any] | None:
-    """A number without an interval, for a cell of the table."""
-    return None if estimate is None else {"value": form.format(estimate.mean).replace("%", " %"), "interval": ""}
+def _reward_parts(run: ReportedRun) -> list[dict[str, Any]]:
+    """The parts of the reward, one row each, for human questions and those of both generators."""
+    parts = {model: run.evaluation.part("models", model, "reward_parts") for model in MODELS}
+    names = list(dict.fromkeys(name for part in parts.values() for name in part.value))
+    rows = []
+    for name in names:
+        estimates = {model: part.estimate(name) for model, part in parts.items()}
+        digits = digits_of(list(estimates.values()))
+        cells = [estimate_text(estimate, digits) for estimate in estimates.values()]
+        rows.append({"name": name, "cells": cells})
+    return rows
 
 
-def _samples(run: ReportedRun) -> dict[str, Any]:
-    """The samples to show, and in how many of all samples each generator has the higher reward."""
-    samples = [JsonObject(run.evaluation.path, sample) for sample in run.evaluation.list("samples")]
-    rewards = [_rewards(sample) for sample in samples]
-    known = [reward for row in rewards for reward in row.values() if reward is not None]
-    span = (min(known), max(known)) if known else (0.0, 1.0)
-    pairs = [(row["ce"], row["scst"]) for row in rewards if row["ce"] is not None and row["scst"] is not None]
-    wins = {
-        "scst": sum(scst > ce for ce, scst in pairs),
-        "ce": sum(ce > scst for ce, scst in pairs),
-        "equal": sum(ce == scst for ce, scst in pairs),
-    }
+def _separation(run: ReportedRun) -> dict[str, Any] | None:
+    """How often the reward puts the right question above a wrong one: for each kind, and over all."""
+    pairs = run.separation.part("pairs")
+    rows = [(kind.replace("_", " "), pairs.part(kind)) for kind in pairs.value]
+    rows += [("all kinds", run.separation.part("auc"))] if run.separation.get("auc") is not None else []
+    known = [(kind, part, estimate) for kind, part in rows if (estimate := _share(part)) is not None]
+    if not known:
+        return None
     return {
-        "samples": [_sample(sample, span) for sample in samples[:SAMPLES_SHOWN]],
-        "samples_total": len(samples),
-        "wins": wins if pairs else None,
-    }
-
-
-def _rewards(sample: JsonObject) -> dict[str, float | None]:
-    rewards = {model: sample.number(f"reward_{model}") for model in MODELS}
-    return {
-        model: reward if reward is not None and math.isfinite(reward) else None for model, reward in rewards.items()
-    }
-
-
-def _sample(sample: JsonObject, span: tuple[float, float]) -> dict[str, Any]:
-    """One row: the passage and three questions; `bar` is the reward's position within `span`, in percent."""
-    low, high = span
-    rewards = _rewards(sample)
-    known = {model: reward for model, reward in rewards.items() if reward is not None}
-    winners = [model for model, reward in known.items() if reward == max(known.values())]
-    texts = {model: sample.get(model) for model in MODELS}
-    return {
-        "context": _context(sample),
-        "questions": [
+        "signature": run.separation.get("reward"),
+        "rows": [
             {
-                "model": model,
-                "text": texts[model],
-                "same": model == "scst" and texts["scst"] is not None and texts["scst"] == texts["ce"],
-                "reward": None if reward is None else _number(reward, 3),
-                "bar": 0 if reward is None or low == high else 100 * (reward - low) / (high - low),
-                "winner": len(winners) < len(known) and model in winners,
+                "kind": kind,
+                "share": estimate_text(estimate, 3),
+                "width": 100 * estimate.mean,
+                "n": estimate.n,
+                "blind": _is_blind(estimate),
             }
-            for model, reward in rewards.items()
+            for kind, _, estimate in known
         ],
     }
 
 
-def _context(sample: JsonObject) -> dict[str, str]:
-    """The passage split at the answer: whole (before, answer, after), and an excerpt around the answer."""
-    context, answer = str(sample.get("context") or ""), str(sample.get("answer") or "")
-    start = sample.count("answer_start")
-    if start is None or start < 0 or not context.startswith(answer, start):
-        start = context.find(answer)
-    if start < 0 or not answer:
-        return {"before": context, "answer": "", "after": "", "near_before": context[: 2 * EXCERPT], "near_after": ""}
-    before, after = context[:start], context[start + len(answer) :]
-    near_before, near_after = before, after
-    if len(before) > EXCERPT:
-        near_before = "… " + re.sub(r"^\S*\s+", "", before[-EXCERPT:])
-    if len(after) > EXCERPT:
-        near_after = re.sub(r"\s+\S*$", "", after[:EXCERPT]) + " …"
-    return {"before": before, "answer": answer, "after": after, "near_before": near_before, "near_after": near_after}
+def _share(part: JsonObject) -> ReportedMean | None:
+    share = part.number("auc")
+    return None if share is None else ReportedMean(share, part.number("low"), part.number("high"), part.count("n"))
+
+
+def _is_blind(share: ReportedMean) -> bool:
+    """Whether the interval holds one half, as that of a reward that knows nothing would."""
+    return share.low is not None and share.high is not None and share.low <= 0.5 <= share.high
+
+
+def _without_interval(estimate: ReportedMean | None, form: str) -> dict[str, Any] | None:
+    """A number without an interval, for a cell of the table."""
+    return None if estimate is None else {"value": form.format(estimate.mean).replace("%", " %"), "interval": ""}
 
 
 def _funnel(run: ReportedRun) -> list[dict[str, Any]]:
@@ -238,52 +209,6 @@ def _funnel(run: ReportedRun) -> list[dict[str, Any]]:
         if count is not None:
             bars.append({"label": kind, "count": count, "kind": kind, "left": 0.0, "width": 100 * count / total})
     return bars
-
-
-def _qa(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
-    """Rows of the readers' table, their differences, and the plot of each."""
-    readers = [name for name, record in run.qa.items() if record.value]
-    if not readers:
-        return None
-    differences = {score: run.difference.estimate(score) for score in SCORES}
-    levels = [
-        (f"{SCORES[score]}, {READERS[name][0]}", READERS[name][1], estimate, _seed_scores(run.qa[name], score))
-        for score in SCORES
-        for name in readers
-        if (estimate := run.reader_score(name, score))
-    ]
-    gains = [
-        (SCORES[score], "greedy" if estimate.excludes_zero else "muted", estimate, ())
-        for score, estimate in differences.items()
-        if estimate
-    ]
-    return {
-        "rows": [_reader_row(run, name) for name in readers],
-        "difference": [_text(estimate, 1, signed=True) for estimate in differences.values()],
-        "resampled": run.qa[readers[0]].resampled,
-        "levels": interval_plot(levels, anchor) if levels else None,
-        "gains": interval_plot(gains, anchor, zero=True) if gains else None,
-    }
-
-
-def _reader_row(run: ReportedRun, name: str) -> dict[str, Any]:
-    record = run.qa[name]
-    seeds = [row.get("seed") for row in record.list("seeds")]
-    columns = [[_number(value, 1) for value in _seed_scores(record, score)] for score in SCORES]
-    return {
-        "label": READERS[name][0],
-        "scores": [_text(run.reader_score(name, score), 1) for score in SCORES],
-        "seeds": [(seed, scores) for seed, *scores in zip(seeds, *columns, strict=True)],
-        "total": record.count("total"),
-    }
-
-
-def _seed_scores(record: JsonObject, score: str) -> list[float]:
-    rows = record.list("seeds")
-    values = [JsonObject(record.path, row).number(score) for row in rows]
-    if None in values:
-        raise record.error(("seeds", score), "a number for each seed", None)
-    return [value for value in values if value is not None]
 
 
 def _leakage(leakage: JsonObject) -> dict[str, Any] | None:

@@ -152,3 +152,73 @@ def write(folder, **changes):
 def page_of(*folders, output):
     write_report(folders, output)
     return Page(output.read_text(encoding="utf-8"))
+
+
+# --- What a run of the present pipeline has besides: three readers, the oracle, the separation of the reward ---
+
+
+def reader_at(em, f1, updates, examples):
+    return {
+        **reader(em, f1),
+        "updates": updates,
+        "resampled": "passages",
+        "features": {"train": {"examples": examples}},
+    }
+
+
+def shares(right, wrong_entity, half=0.04):
+    rest = 1 - right - wrong_entity
+    values = {"right": right, "wrong_entity": wrong_entity, "wrong_attribute": rest, "ambiguous": 0, "ill_formed": 0}
+    return {name: interval(value, half if value else 0) for name, value in values.items()}
+
+
+def judged_sample(ce, scst, verdict_ce, verdict_scst):
+    """The questions of both generators for one answer, with what the oracle says of them."""
+    texts = {"context": "Ada lives in Rome.", "answer": "Rome", "answer_start": 13, "gold": "Where does Ada live?"}
+    oracle = {"gold": "right", "ce": verdict_ce, "scst": verdict_scst}
+    return {**texts, "id": "a", "ce": ce, "scst": scst, "oracle": oracle}
+
+
+JUDGED = [
+    judged_sample("Where does Ada live?", "Ada?", "right", "ill_formed"),
+    judged_sample("Where does Max live?", "Where does Ada live?", "wrong_entity", "right"),
+    judged_sample("Who lives in Rome?", "Who is in Rome?", "wrong_attribute", "wrong_attribute"),
+]
+
+
+def three_readers():
+    """Changes for `write`: files of a run that compared three readers at equal updates."""
+    result = evaluation()
+    for model, part in {"ce": shares(0.7, 0.2), "scst": shares(0.8, 0.15), "gold": shares(1.0, 0.0)}.items():
+        result["models"][model]["oracle"] = part
+        result["models"][model]["reward_parts"] = {"form": interval(0.9, 0.02), "reader": interval(0.4, 0.02)}
+    result["difference"]["oracle"] = {
+        name: interval(value, 0.04) for name, value in (("right", 0.1), ("wrong_entity", -0.05))
+    }
+    result["samples"] = JUDGED
+    pairs = {"ce - gold": (3.0, 1.5), "scst - gold": (5.0, 1.5), "scst - ce": (2.0, 2.5)}
+    differences = {
+        pair: {"exact_match": interval(mean - 1, half, 80), "f1": interval(mean, half, 80)}
+        for pair, (mean, half) in pairs.items()
+    }
+    kinds = {"another passage": (0.97, 0.01), "wrong_entity": (0.52, 0.04)}
+    return {
+        "evaluation.json": result,
+        "qa/augmented/qa_metrics.json": None,
+        "qa/gold/qa_metrics.json": reader_at(51.5, 61.8, 657, 1200),
+        "qa/ce/qa_metrics.json": reader_at(53.9, 64.8, 657, 3200),
+        "qa/scst/qa_metrics.json": reader_at(55.5, 66.8, 657, 3200),
+        "qa/comparison.json": {"difference": differences["scst - gold"], "differences": differences},
+        "augmented.ce.report.json": {"kept": 5900, "sampled": 4000},
+        "separation.json": {
+            "reward": "reader|measure:probability",
+            "pairs": {kind: auc(*share) for kind, share in kinds.items()},
+            "auc": auc(0.75, 0.02),
+        },
+        "config.yaml": "algorithm: scst\nstages: both\nscst:\n  unlabelled_share: 0.75\n",
+        "run.json": {**FILES["run.json"], "examples": {"gold": 1200, "unlabelled": 3600, "validation": 80}},
+    }
+
+
+def auc(share, half, n=160):
+    return {"auc": share, "low": share - half, "high": share + half, "n": n}

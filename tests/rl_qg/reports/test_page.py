@@ -11,7 +11,7 @@ from rl_qg.reports.training_plots import moving_mean
 from rl_qg.runtime.errors import InputError
 from tests.rl_qg.reports.run_folders import FILES, NASTY, evaluation, interval, metrics, page_of, write
 
-SECTIONS = ("headline", "curves", "samples", "funnel", "qa", "data", "record")
+SECTIONS = ("headline", "separation", "curves", "samples", "funnel", "qa", "data", "record")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_the_page_is_well_formed(whole):
 def test_every_section_is_there(whole):
     _, page = whole
     assert {f"run-1-{section}" for section in SECTIONS} <= set(page.ids)
-    assert page.tags.count("figure") == 10
+    assert page.tags.count("figure") == 11
     assert "metrics.jsonl in this run folder" not in page.text
     for title in ("Loss", "Reward", "Advantage", "λ", "Question length", "Gradient norm", "Learning rate", "Time"):
         assert title in page.words

@@ -1,0 +1,190 @@
+"""The report's answer: three readers, the oracle, marks on samples, the separation of the reward, one warning."""
+
+import json
+
+import pytest
+
+from rl_qg.reports.page import run_summary, write_report
+from rl_qg.reports.run_files import read_run
+from rl_qg.runtime.errors import InputError
+from tests.rl_qg.reports.run_folders import evaluation, interval, page_of, three_readers, write
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    folder = write(tmp_path_factory.mktemp("runs") / "three", **three_readers())
+    return folder, page_of(folder, output=folder / "report.html")
+
+
+def run_of(folder, **changes):
+    return write(folder, **{**three_readers(), **changes})
+
+
+def test_the_page_answers_with_three_readers_at_equal_updates(three):
+    _, page = three
+    for text in (
+        "What was learning by the reward worth?",
+        "F1 of the reader on gold + SCST minus that on gold + CE: +2.0 points [−0.5, +4.5]; the interval includes 0",
+        "657 updates each, 3 reader seeds",
+        "F1, gold alone",
+        "F1, gold + CE",
+        "EM, gold + SCST",
+        "64.8 → 66.8",
+        "gold alone 61.8",
+        "All make the same number of updates",
+        "gold + SCST − gold alone",
+        "EM: interval above 0",
+        "CE generator 5,900",
+        "right by the oracle, % 70.0 [66.0, 74.0] 80.0 [76.0, 84.0] +10.0 [+6.0, +14.0] 100.0",
+        "SCST − CE +10.0 [+6.0, +14.0] −5.0 [−9.0, −1.0]",
+        "Parts of the reward",
+    ):
+        assert text in page.text, text
+    assert page.open == [] and len(set(page.ids)) == len(page.ids)
+
+
+def test_the_algorithm_and_the_passages_without_questions_are_named(three, tmp_path):
+    _, page = three
+    assert "algorithm scst" in page.text
+    assert "3,600 answers without questions learned from by the reward, 75 % of its examples" in page.text
+    config = "algorithm: best_of_n\nstages: both\nscst:\n  unlabelled_share: 0\n"
+    page = page_of(run_of(tmp_path / "run", **{"config.yaml": config}), output=tmp_path / "report.html")
+    assert "algorithm best_of_n" in page.text and "gold + best of n" in page.text
+    assert "3,600 answers without questions, not used in training" in page.text
+
+
+def test_samples_are_marked_by_the_oracle(three):
+    """By hand: the first question became worse, the second better, the third is wrong before and after."""
+    _, page = three
+    assert (
+        "Marked by the oracle of the embedded corpus: of 3, SCST became better than CE in 1, worse in 1." in page.text
+    )
+    assert page.words.count("better") == 1 and page.words.count("worse") == 1
+    assert "Ada? worse ill formed" in page.text
+    assert "Where does Ada live? better right" in page.text
+
+
+def test_without_an_oracle_samples_are_marked_by_overlap_with_the_human_question(tmp_path):
+    """ROUGE-L by hand, gold of four words: a question of three of them and one other beats one that shares two."""
+    row = {"context": "Ada lives in Rome.", "answer": "Rome", "answer_start": 13, "gold": "Where does Ada live?"}
+    near, far = "Where does Max live?", "Where is Ada now?"
+    result = evaluation()
+    pairs = [(far, near), (near, far), (near, near)]
+    result["samples"] = [{**row, "id": str(number), "ce": ce, "scst": scst} for number, (ce, scst) in enumerate(pairs)]
+    page = page_of(write(tmp_path / "run", **{"evaluation.json": result}), output=tmp_path / "report.html")
+    assert "Marked by ROUGE-L to the human question: of 3, SCST became better than CE in 1, worse in 1." in page.text
+    assert f"{near} better" in page.text and f"{far} worse" in page.text
+
+
+def test_the_separation_of_the_reward(three, tmp_path):
+    _, page = three
+    assert "Reward: reader|measure:probability" in page.text
+    assert "another passage 0.970 [0.960, 0.980] 160" in page.text
+    assert "wrong entity 0.520 [0.480, 0.560] 160 cannot tell" in page.text
+    assert "all kinds 0.750 [0.730, 0.770] 160" in page.text and page.words.count("cannot tell") == 1
+    page = page_of(run_of(tmp_path / "run", **{"separation.json": None}), output=tmp_path / "report.html")
+    assert "No separation.json in this run folder" in page.text
+
+
+def fallen(bleu4=0.15, right=0.6, f1=64.0):
+    """Changes of a run whose reward rose while measures fell: BLEU-4 from 0.174, right from 70 %, F1 from 64.8."""
+    changes = three_readers()
+    models = changes["evaluation.json"]["models"]
+    models["scst"] |= {"bleu4": bleu4, "oracle": {"right": interval(right, 0.04)}}
+    changes["qa/scst/qa_metrics.json"]["f1"] = f1
+    return changes
+
+
+@pytest.mark.parametrize(("better", "expected"), [({}, True), ({"right": 0.8}, False), ({"f1": 65.0}, False)])
+def test_one_line_where_the_reward_rose_and_everything_else_fell(tmp_path, better, expected):
+    folder = write(tmp_path / "run", **fallen(**better))
+    page = page_of(folder, output=tmp_path / "report.html")
+    line = (
+        "The reward rose and every held-out measure fell: BLEU-4 0.174 → 0.150, right by the oracle in % 70.0 → 60.0, "
+        "reader F1 64.8 → 64.0."
+    )
+    assert (line in page.text) is expected
+    assert run_summary(read_run(folder))["every_held_out_measure_fell"] is expected
+    first_card = page.text.index("Reward, CE → SCST")
+    assert not expected or first_card < page.text.index(line) < page.text.index("BLEU-4, CE → SCST")
+
+
+def test_no_warning_where_the_reward_fell_too(tmp_path):
+    changes = fallen()
+    changes["evaluation.json"]["models"]["scst"]["reward"] = interval(0.3, 0.02)
+    page = page_of(write(tmp_path / "run", **changes), output=tmp_path / "report.html")
+    assert "every held-out measure fell" not in page.text
+
+
+def test_the_summary_has_three_readers_and_keeps_the_older_fields(three):
+    folder, _ = three
+    summary = json.loads((folder / "summary.json").read_text())
+    qa = summary["qa"]
+    assert qa["gold"]["f1"] == {"mean": 61.8, "low": 58.8, "high": 64.8, "n": 80}
+    assert qa["ce"]["exact_match"]["mean"] == 53.9 and qa["scst"]["f1"]["mean"] == 66.8
+    for name in ("gold", "ce", "scst"):
+        assert (qa[name]["seeds"], qa[name]["updates"]) == ([0, 1, 2], 657)
+    assert list(qa["differences"]) == ["ce - gold", "scst - gold", "scst - ce"]
+    assert qa["differences"]["scst - ce"]["f1"] == {**interval(2.0, 2.5, 80), "excludes_zero": False}
+    assert qa["differences"]["ce - gold"]["exact_match"]["excludes_zero"] is True
+    assert qa["augmented"] == qa["scst"] and qa["difference"] == qa["differences"]["scst - gold"]
+    assert summary["oracle"]["ce"]["right"] == interval(0.7, 0.04)
+    assert summary["oracle"]["difference"]["right"] == {**interval(0.1, 0.04), "excludes_zero": True}
+    assert summary["every_held_out_measure_fell"] is False
+
+
+def test_a_run_of_an_earlier_version_is_shown_as_before(tmp_path):
+    folder = write(tmp_path / "run")  # two readers, by epochs; no oracle, no separation
+    page = page_of(folder, output=tmp_path / "report.html")
+    assert "F1 of the reader on gold + generated minus that on gold alone: +3.4 points [+1.8, +5.0]" in page.text
+    assert "part of a difference may be longer training" in page.text
+    assert "oracle" not in page.text and "algorithm" not in page.text
+    qa = run_summary(read_run(folder))["qa"]
+    assert qa["ce"] is None and qa["scst"] is None and qa["augmented"]["f1"]["mean"] == 65.2
+    assert qa["augmented"]["updates"] is None and qa["differences"] == {}
+
+
+@pytest.mark.parametrize("missing", [name for name, content in three_readers().items() if content is not None])
+def test_any_one_of_the_new_files_may_be_missing(tmp_path, missing):
+    page = page_of(run_of(tmp_path / "run", **{missing: None}), output=tmp_path / "report.html")
+    assert "None" not in page.text and page.open == []
+
+
+def test_a_run_of_cross_entropy_alone_has_two_readers(tmp_path):
+    changes = three_readers()
+    comparison = changes["qa/comparison.json"]
+    comparison["differences"] = {"ce - gold": comparison["differences"]["ce - gold"]}
+    comparison["difference"] = comparison["differences"]["ce - gold"]
+    changes |= {"qa/scst/qa_metrics.json": None, "config.yaml": "algorithm: scst\nstages: ce\n"}
+    folder = write(tmp_path / "run", **changes)
+    page = page_of(folder, output=tmp_path / "report.html")
+    assert "F1 of the reader on gold + CE minus that on gold alone: +3.0 points" in page.text
+    assert "gold + SCST" not in page.text
+    qa = run_summary(read_run(folder))["qa"]
+    assert qa["augmented"] == qa["ce"] and qa["scst"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "where"),
+    [
+        ("separation.json", '{"pairs": {"a": {"auc": "high"}}}', "field auc: expected a number, got str"),
+        ("separation.json", '{"pairs": 3}', "field pairs: expected an object"),
+        ("qa/ce/qa_metrics.json", '{"f1": 5, "updates": "many"}', "field updates: expected a number"),
+        ("evaluation.json", '{"samples": [{"oracle": {"ce": "good"}}]}', "expected one of right, wrong_entity"),
+        ("qa/comparison.json", '{"differences": {"scst - ce": {"f1": "more"}}}', "scst - ce.f1: expected a number"),
+    ],
+)
+def test_a_broken_new_file_is_named(tmp_path, name, content, where):
+    folder = run_of(tmp_path / "run", **{name: content})
+    with pytest.raises(InputError) as caught:
+        write_report([folder], tmp_path / "report.html")
+    assert str(folder / name) in str(caught.value) and where in str(caught.value)
+
+
+@pytest.mark.slow
+def test_new_and_older_runs_side_by_side(tmp_path):
+    older, newer = write(tmp_path / "older"), run_of(tmp_path / "newer")
+    page = page_of(older, newer, output=tmp_path / "report.html")
+    assert "SCST − CE" in page.text and "last − gold" in page.text
+    row = page.text[page.text.index("newer seed 13") :]
+    assert row.index("61.8") < row.index("64.8") < row.index("66.8") < row.index("+2.0")
