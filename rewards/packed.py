@@ -21,10 +21,10 @@ from rewards.measured_products import packed_is_faster
 STEP = 64
 
 ROWS = 1000
-"""How many rows a layer is timed with: frozen models read about a thousand tokens at a time."""
+"""How many rows a layer is timed with at most: frozen models read about a thousand tokens at a time."""
 
-OUTPUTS = 1 << 22
-"""Outputs of a layer that are computed at a time at most: a vocabulary head gets fewer rows."""
+NUMBERS = 1 << 20
+"""Inputs or outputs that a layer is timed with at most (at least `STEP` rows): a few milliseconds."""
 
 
 class PackedLinear(nn.Module):
@@ -110,7 +110,7 @@ def _packed(layer: nn.Linear | Conv1D) -> PackedLinear:
 def _is_faster_packed(layer: nn.Linear | Conv1D, rows: int) -> bool:
     first, second = layer.weight.shape
     size = (first, second) if isinstance(layer, Conv1D) else (second, first)
-    return packed_is_faster(layer, lambda: _packed(layer), size, min(rows, max(1, OUTPUTS // size[1])))
+    return packed_is_faster(layer, lambda: _packed(layer), size, min(rows, max(STEP, NUMBERS // max(size))))
 
 
 def unpack(model: nn.Module) -> None:
