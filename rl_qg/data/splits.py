@@ -13,7 +13,7 @@ from typing import Any
 from rl_qg.data.examples import QAExample, Role, examples_hash, passage_hash, seeded_rank
 from rl_qg.data.formats import RawRecord, is_unicode, raw_records
 from rl_qg.data.passages import Passages, passage_key
-from rl_qg.data.reading import QAData, read_examples, report_line, source_names
+from rl_qg.data.reading import QAData, RecordChecker, read_examples, report_line, source_names
 from rl_qg.data.streaming import ExampleStream, RecordSource, as_raw_record, span_key, stream_examples
 from rl_qg.data.synthetic_corpus import Wordings, synthetic_examples
 from rl_qg.runtime.errors import InputError
@@ -30,8 +30,8 @@ class Splits:
 
     Args:
         gold: training examples whose questions are known; CE, SCST and the gold reader learn from these.
-        unlabelled: training passages with answers but no questions (see `data.labelled_fraction`); only generation
-            reads them.
+        unlabelled: training passages with answers but no questions (see `data.labelled_fraction` and
+            `data.unlabelled`); the self-critical stage and generation read them, cross-entropy does not.
         validation: held-out examples; nothing learns from them.
         held_out: the keys (`passage_key`) of all validation passages, sampled or not.
         leakage: the check that no training passage is a validation passage.
@@ -49,9 +49,14 @@ class Splits:
 
 
 def load_splits(settings: DataSettings) -> Splits:
-    """Read both roles, drop training passages that are also validation passages, and select the unlabelled ones."""
+    """Read both roles, drop training passages that are also validation passages, and select the unlabelled ones.
+
+    Without `data.train` there are no gold examples, if `data.unlabelled` names passages.
+    """
     # 1. Read.
-    train, validation = read_role(settings, "train"), read_role(settings, "validation")
+    none = QAData(examples=[], report={"role": "train", "sources": [], **RecordChecker().report()}, hashes={})
+    train = none if not settings.train and settings.unlabelled else read_role(settings, "train")
+    validation = read_role(settings, "validation")
     # 2. Drop what leaks.
     clean, check = _without_leakage(train.examples, validation.examples)
     # 3. Sample, and split into labelled and unlabelled passages.
@@ -88,7 +93,7 @@ def _without_leakage(
         "%(shared_passages)d shared; %(train_examples_dropped)d training examples dropped",
         check,
     )
-    if not clean:
+    if train and not clean:
         raise InputError("data.train: every passage is also in data.validation; name different files")
     return clean, check
 
@@ -240,9 +245,9 @@ def with_additional_spans(
         left_out = sum(_is_held_out(record, held_out) for record in raw_records(name, "train", unlabelled=True))
         if left_out:
             log.info("%s: %d records are about passages of data.validation and are left out", name, left_out)
-    training = RecordSource("data.train", lambda: map(as_raw_record, known))
+    training = [RecordSource("data.train", lambda: map(as_raw_record, known))] if known else []
     added = [RecordSource(name, partial(_added_records, name, held_out), Path(name).expanduser()) for name in files]
-    stream = ExampleStream([training, *added], role="train", allow_unlabelled=True, spans=True)
+    stream = ExampleStream([*training, *added], role="train", allow_unlabelled=True, spans=True)
     log.info("%d distinct answers to ask about, %d of them in the training data", len(stream), len(known))
     return stream
 

@@ -31,9 +31,7 @@ class DataSettings(Section):
 
     train: Any = key(MISSING, "file(s), Hub data set, or world (the embedded corpus)")
     validation: Any = key(MISSING, "held-out file(s), Hub data set, or world")
-    unlabelled: Any = key(
-        None, "pipeline: file(s) of further passages to ask about: text, or QA data with or without answers"
-    )
+    unlabelled: Any = key(None, "file(s) of passages without questions to learn on and to ask about: text, or QA data")
     max_train: int | None = key(None, "at most this many training examples (a seeded sample); null: all")
     max_validation: int | None = key(None, "at most this many validation examples; null: all")
     labelled_fraction: float = key(

@@ -1,4 +1,6 @@
-"""Callbacks of training: failed rewards, updates that are not finite, adaptive β, and early stopping."""
+"""Callbacks of training: rewards that fail, teach nothing or are hacked, updates that are not finite, adaptive β, and
+early stopping.
+"""
 
 import logging
 import math
@@ -14,8 +16,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 
 from rl_qg.data.examples import QAExample
+from rl_qg.evaluation.reward_hacking import SeriesChange, divergences
 from rl_qg.evaluation.reward_scorer import ScoredBatch
-from rl_qg.evaluation.text_measures import improves
+from rl_qg.evaluation.text_measures import DIRECTION, improves
 from rl_qg.runtime.errors import LocalError
 from rl_qg.runtime.json_files import append_json_line
 from rl_qg.runtime.sharded_weights import gather
@@ -174,6 +177,36 @@ class EqualRewards(TrainerCallback):
                 "rewards of any questions",
                 state.global_step - self.boundary(),
                 min(lowest),
+            )
+
+
+class HackingReport(TrainerCallback):
+    """Says in one line at the end that the reward rose while held-out measures fell, by the rule of the report
+    (`rl_qg.evaluation.reward_hacking`).
+
+    Args:
+        boundary: returns the step at which the self-critical stage starts.
+    """
+
+    def __init__(self, boundary: Callable[[], int]) -> None:
+        self.boundary = boundary
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Read the evaluations of the stage in the log history, which checkpoints store."""
+        lines = [line for line in state.log_history if "eval_loss" in line and line["step"] >= self.boundary()]
+        series = {name: [line[f"eval_{name}"] for line in lines if f"eval_{name}" in line] for name in DIRECTION}
+        reward = series.pop("reward_greedy")
+        fell = divergences(reward, series)
+        change = SeriesChange.of(reward)
+        if fell and change is not None and state.is_world_process_zero:
+            log.warning(
+                "the reward rose (%.4g -> %.4g) while held-out measures got worse (%s): read samples.jsonl and the "
+                "report; scst.kl_target and scst.stop_on hold a generator near its start",
+                change.start,
+                change.end,
+                ", ".join(f"{name} {value.start:.4g} -> {value.end:.4g}" for name, value in fell.items()),
             )
 
 

@@ -31,7 +31,14 @@ from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 from rl_qg.runtime.sharded_weights import WholeModel
 from rl_qg.training import objectives
 from rl_qg.training.advantage_scale import AdvantageScale
-from rl_qg.training.callbacks import EqualRewards, FailedRewards, FiniteUpdates, HeldOutStopping, KLCoefficient
+from rl_qg.training.callbacks import (
+    EqualRewards,
+    FailedRewards,
+    FiniteUpdates,
+    HackingReport,
+    HeldOutStopping,
+    KLCoefficient,
+)
 from rl_qg.training.config import SelfCriticalConfig
 from rl_qg.training.encoder_sharing import share_encoder_pass
 from rl_qg.training.eval_metrics import HeldOutQuestions
@@ -114,7 +121,7 @@ class SelfCriticalTrainer(
 
     def _add_callbacks(self) -> None:
         by_reward = (self.kl_coefficient, self.finite_updates, self.advantage_scale, self.equal_rewards)
-        for callback in (RunFiles(self), *by_reward):
+        for callback in (RunFiles(self), *by_reward, HackingReport(lambda: self.boundary)):
             self.add_callback(callback)
         if self.schedule is not None:
             self.args.num_train_epochs = 1

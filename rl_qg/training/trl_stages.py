@@ -38,7 +38,7 @@ from rl_qg.runtime.progress import show_progress
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.runtime.trackers import check_tracker
 from rl_qg.settings import Settings
-from rl_qg.training.callbacks import FailedRewards, HeldOutStopping
+from rl_qg.training.callbacks import FailedRewards, HackingReport, HeldOutStopping
 from rl_qg.training.eval_metrics import HeldOutQuestions
 from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.stages import reward_signatures, unlabelled_examples
@@ -258,6 +258,7 @@ class CausalStage:
             reward_function=reward_function,
             watch_kl=scst.watch_kl,
         )
+        trainer.add_callback(HackingReport(lambda: 0))
         if scst.stop_on is not None:
             best = self.checkpoints / "best"
             trainer.add_callback(
