@@ -12,6 +12,8 @@ from transformers import (
     BartForConditionalGeneration,
     BertConfig,
     BertForMaskedLM,
+    DistilBertConfig,
+    DistilBertForQuestionAnswering,
     GPT2Config,
     GPT2LMHeadModel,
     RobertaConfig,
@@ -20,6 +22,7 @@ from transformers import (
 
 BUILDERS = {
     "bert-base": lambda: BertForMaskedLM(BertConfig(vocab_size=28996)),
+    "distilbert-base": lambda: DistilBertForQuestionAnswering(DistilBertConfig(vocab_size=28996)),
     "gpt2": lambda: GPT2LMHeadModel(GPT2Config(bos_token_id=0, eos_token_id=0)),
     "roberta-large": lambda: RobertaForMaskedLM(
         RobertaConfig(
@@ -54,7 +57,8 @@ def build(name: str, folder: Path, tokenizers: Path) -> str:
     target = folder / name
     if not (target / "config.json").is_file():
         torch.manual_seed(0)
-        tokenizer = AutoTokenizer.from_pretrained(tokenizers / f"tiny-{name.split('-')[0]}")
+        kind = name.split("-")[0].removeprefix("distil")
+        tokenizer = AutoTokenizer.from_pretrained(tokenizers / f"tiny-{kind}")
         tokenizer.save_pretrained(target)
         BUILDERS[name]().save_pretrained(target)
     return str(target)

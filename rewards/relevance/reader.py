@@ -1,7 +1,7 @@
 """A reader as a metric: whether the answer is found by a model that reads the question and the passage.
 
 Sources: Zhang and Bansal, "Addressing Semantic Drift in Question Generation for Semi-Supervised Question Answering",
-EMNLP 2019, section 4 (the probability of the answer as a reward); Alberti, Andor, Pitler, Devlin, Collins, "Synthetic
+EMNLP 2019 (the probability of the answer as a reward); Alberti, Andor, Pitler, Devlin, Collins, "Synthetic
 QA Corpora Generation with Roundtrip Consistency", ACL 2019 (exact match as a filter); Clark and Gardner, "Simple and
 Effective Multi-Paragraph Reading Comprehension", ACL 2018 (one softmax over the windows of a passage).
 """
@@ -36,7 +36,7 @@ LOWEST = -30.0
 class ReaderScore(Metric):
     """Whether an extractive reader that reads the sampled question and the passage finds the expected answer.
 
-    Source: the probability of the answer as a reward: Zhang and Bansal, EMNLP 2019, section 4; F1 or exact match of
+    Source: the probability of the answer as a reward: Zhang and Bansal, EMNLP 2019; F1 or exact match of
     what the reader answers: the round trip of Alberti et al., ACL 2019.
 
     The reader reads ``question, passage`` in its own format. p(start) and p(end) are softmaxes over the positions of

@@ -1,8 +1,8 @@
 """What an extractive reader reads, and the probabilities of spans that follow from its logits.
 
 Passages that are too long are read in overlapping windows. One softmax runs over all windows of a passage, so that the
-windows compete with each other: Clark and Gardner, "Simple and Effective Multi-Paragraph Reading Comprehension", ACL
-2018, section 3.2 (shared normalisation).
+windows compete with each other: the shared normalisation of Clark and Gardner, "Simple and Effective Multi-Paragraph
+Reading Comprehension", ACL 2018.
 """
 
 from collections.abc import Sequence
