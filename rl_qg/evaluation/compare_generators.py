@@ -17,7 +17,7 @@ from rl_qg.confidence_intervals import Floats, Interval, PassageDraws, mean_inte
 from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.evaluation.oracle import share_differences, shares, verdicts
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
-from rl_qg.evaluation.text_measures import bleu4, held_out_measures, measure_signatures
+from rl_qg.evaluation.text_measures import bleu4, held_out_measures, measure_signatures, rouge_l
 from rl_qg.generation.generator import QuestionGenerator
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import write_json
@@ -40,8 +40,8 @@ def evaluate_generators(
     """Measure `models` (such as `{"ce": …, "scst": …}`) on the same held-out `examples` and write `output` (JSON).
 
     Intervals of rewards, of their parts and of BLEU-4 are bootstraps over passages, and `difference` is the paired
-    bootstrap of the last model minus the first. On the embedded corpus `oracle` holds the shares of the verdicts of
-    `rl_qg.evaluation.oracle`. `held_out` is a second reward, which training did not optimise. Gold
+    bootstrap of the last model minus the first, of ROUGE-L too. On the embedded corpus `oracle` holds the shares of the
+    verdicts of `rl_qg.evaluation.oracle`. `held_out` is a second reward, which training did not optimise. Gold
     questions are measured too, except by what compares with gold questions. A question that a reward fails on is left
     out of its means, and their `n` counts the others.
 
@@ -80,7 +80,8 @@ def evaluate_generators(
     if len(models) > 1:
         first, *_, last = models
         differences = {kind: _difference(batch[last], batch[first], draws) for kind, batch in scored.items()}
-        changes = _oracle(share_differences(judged[last], judged[first], draws))
+        changes = _overlap_differences(questions[last], questions[first], gold, draws)
+        changes |= _oracle(share_differences(judged[last], judged[first], draws))
         result["difference"] = {"of": f"{last} - {first}", **differences, **changes}
     result["samples"] = [
         _sample(index, example, {name: texts[index] for name, texts in questions.items()}, scored)
@@ -160,6 +161,18 @@ def _difference(last: ScoredBatch, first: ScoredBatch, draws: PassageDraws) -> d
     """The paired difference over the questions that both have a score for; None when there are none."""
     scores = _finite(last.scores), _finite(first.scores)
     return None if np.isnan(scores[0] - scores[1]).all() else asdict(paired_interval(*scores, draws))
+
+
+def _overlap_differences(
+    last: Sequence[str], first: Sequence[str], gold: Sequence[str], draws: PassageDraws
+) -> dict[str, Any]:
+    """BLEU-4 and ROUGE-L of the last model minus those of the first, with paired intervals over passages."""
+    references = [[text] for text in gold]
+    values = [bleu4().corpus(draws.sums(bleu4().statistics(texts, references))) for texts in (last, first)]
+    low, high = percentiles(values[0][1:] - values[1][1:]) if draws.passages > 1 else (None, None)
+    of_bleu4 = Interval(float(values[0][0] - values[1][0]), low, high, len(gold), draws.passages)
+    overlaps = [rouge_l().score(texts, references=references).scores for texts in (last, first)]
+    return {"bleu4": asdict(of_bleu4), "rouge_l": asdict(paired_interval(*overlaps, draws))}
 
 
 def _oracle(value: Mapping[str, Any] | None) -> dict[str, Any]:

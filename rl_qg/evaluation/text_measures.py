@@ -72,7 +72,7 @@ def held_out_measures(
     passage_words = [words(text) for text in contexts]
     return {
         "bleu4": float(bleu4().corpus(bleu4().statistics(questions, gold).sum(axis=0))),
-        "rouge_l": _mean(iter(_rouge_l().score(questions, references=gold).scores)),
+        "rouge_l": _mean(iter(rouge_l().score(questions, references=gold).scores)),
         "distinct_1": _distinct(question_words, 1),
         "distinct_2": _distinct(question_words, 2),
         "length_words": _mean(word_count(text) for text in questions),
@@ -84,7 +84,7 @@ def held_out_measures(
 
 def measure_signatures() -> dict[str, str]:
     """Return the signatures of the measures that compare with gold questions, with how they treat a set."""
-    return {"bleu4": f"{bleu4().signature}|set:corpus", "rouge_l": f"{_rouge_l().signature}|set:mean"}
+    return {"bleu4": f"{bleu4().signature}|set:corpus", "rouge_l": f"{rouge_l().signature}|set:mean"}
 
 
 @cache
@@ -94,7 +94,8 @@ def bleu4() -> Any:
 
 
 @cache
-def _rouge_l() -> Any:
+def rouge_l() -> Any:
+    """Return the metric whose mean is `rouge_l`."""
     return load("rouge_l")
 
 

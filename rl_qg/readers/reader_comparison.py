@@ -16,6 +16,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.readers.features import encode
 from rl_qg.readers.model import load_tokenizer
 from rl_qg.readers.stage import SCORES
+from rl_qg.readers.unanswerable import with_unanswerable
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json, write_json
 from rl_qg.settings import QASettings
@@ -27,10 +28,13 @@ SHOWN = (*SCORES, "seeds", "intervals", "model", "updates")
 
 
 def count_windows(examples: Sequence[QAExample], settings: QASettings) -> int:
-    """Into how many windows a reader cuts these examples; it learns from windows. Errors as of `train_reader`."""
+    """Into how many windows a reader cuts these training examples, and those that `unanswerable` adds to them.
+
+    Errors as of `train_reader`.
+    """
     tokenizer, token_types = load_tokenizer(settings.model.path, max_length=settings.max_length)
     windows = encode(
-        examples,
+        with_unanswerable(examples, settings.unanswerable, settings.seeds[0]),
         tokenizer,
         max_length=settings.max_length,
         doc_stride=settings.doc_stride,

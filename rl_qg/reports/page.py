@@ -72,6 +72,7 @@ def run_summary(run: ReportedRun) -> dict[str, Any]:
         "passages": evaluation.count("passages"),
         "bleu4": {
             **{model: _plain(evaluation.estimate("models", model, "bleu4")) for model in MODELS[1:]},
+            "difference": _plain(evaluation.estimate("difference", "bleu4"), difference=True),
             "signature": evaluation.get("models", "ce", "bleu_signature"),
         },
         "reward": {

@@ -3,11 +3,10 @@
 import math
 import re
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
-from rewards import load
 from rl_qg.evaluation.oracle import VERDICTS
+from rl_qg.evaluation.text_measures import rouge_l
 from rl_qg.reports.estimates import number_text
 from rl_qg.reports.run_files import MODELS, JsonObject, ReportedRun
 
@@ -78,16 +77,11 @@ def _mark_by_overlap(sample: JsonObject) -> str | None:
     gold, ce, scst = (sample.get(model) for model in MODELS)
     if not all(isinstance(text, str) for text in (gold, ce, scst)):
         return None
-    return _mark(*_rouge_l().score([ce, scst], references=[[gold], [gold]]).scores)
+    return _mark(*rouge_l().score([ce, scst], references=[[gold], [gold]]).scores)
 
 
 def _mark(ce: float, scst: float) -> str:
     return "" if math.isclose(ce, scst) else "better" if scst > ce else "worse"
-
-
-@cache
-def _rouge_l() -> Any:
-    return load("rouge_l")
 
 
 # --- One row ---

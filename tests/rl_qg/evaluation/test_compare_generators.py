@@ -190,3 +190,26 @@ def test_on_the_embedded_corpus_the_oracle_says_what_each_generator_asks_for(
     monkeypatch.undo()
     other = evaluate_generators(models, ROWS, Length(), tmp_path / "other.json", **OPTIONS)
     assert "oracle" not in {**other["models"]["ce"], **other["difference"], **other["samples"][0]}
+
+
+def test_overlap_with_human_questions_is_compared_in_pairs(
+    models: dict[str, Path], texts: dict[str, list[str]], tmp_path: Path
+) -> None:
+    """The differences are those of the two models' own numbers; the interval of BLEU-4 by a loop over the draws."""
+    result = evaluate_generators(models, ROWS, Length(), tmp_path / "e.json", **OPTIONS)
+    for name in ("bleu4", "rouge_l"):
+        before, after = (result["models"][model][name] for model in ("ce", "scst"))
+        values = [value["mean"] if isinstance(value, dict) else value for value in (before, after)]
+        assert result["difference"][name]["mean"] == pytest.approx(values[1] - values[0])
+    draws = PassageDraws([passage_hash(row.context) for row in ROWS])
+    counts = {model: bleu4().statistics(texts[model], [[row.question] for row in ROWS]) for model in ("ce", "scst")}
+    gains = []
+    for weights in (row for block in draws.blocks() for row in block):
+        drawn = weights[draws.passage_index]
+        scores = {model: bleu4().corpus((drawn[:, None] * counts[model]).sum(axis=0)) for model in counts}
+        gains.append(float(scores["scst"] - scores["ce"]))
+    assert len(set(gains)) > 10
+    low, high = np.quantile(gains[1:], [0.025, 0.975])
+    interval = result["difference"]["bleu4"]
+    assert (interval["low"], interval["high"]) == pytest.approx((low, high))
+    assert (interval["n"], interval["passages"]) == (10, 10)
