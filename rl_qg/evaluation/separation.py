@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from rl_qg.confidence_intervals import Floats, PassageDraws, few_passages, mean_interval
+from rl_qg.confidence_intervals import FEW, Floats, PassageDraws, few_passages, mean_interval
 from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.data.splits import take
 from rl_qg.evaluation.result_pages import NONE, Page, Table, as_text, estimate_text, write_results
@@ -153,15 +153,17 @@ def _samples(
 def doubts(record: Mapping[str, Any]) -> str | None:
     """One line on what a reward cannot tell; None where nothing is in doubt.
 
-    In doubt are `ANSWER_KINDS` and all kinds together, where the interval does not lie above 0.5. With one passage
-    there is no interval, and no doubt.
+    In doubt are `ANSWER_KINDS` and all kinds together, where the interval does not lie above 0.5. Fewer than ten
+    passages say nothing either way.
     """
+    if record["passages"] < FEW:
+        return None
     shares = {KINDS[kind]: record["pairs"][kind] for kind in ANSWER_KINDS if kind in record["pairs"]}
     shares[_OVERALL] = record["auc"]
     found = [
         f"{name} ({_text(share)} of {share['n']} pairs in order)"
         for name, share in shares.items()
-        if share["low"] is not None and share["low"] <= CHANCE
+        if share["low"] is None or share["low"] <= CHANCE
     ]
     return f"the reward cannot tell the human question from: {'; '.join(found)}" if found else None
 
@@ -201,10 +203,10 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
     facts = [f"{record['examples']:,} human questions about {record['passages']:,} passages, seed {record['seed']}"]
     if record["failed"]:
         facts.append(f"{record['failed']:,} questions have no reward and are left out")
+    if warning := few_passages(record["passages"]):
+        return [*facts, warning]
     line = doubts(record)
-    facts.append(f"In doubt: {line}." if line else "The reward tells every kind that concerns the answer from chance.")
-    warning = few_passages(record["passages"])
-    return [*facts, *([warning] if warning else [])]
+    return [*facts, f"In doubt: {line}." if line else "Right questions are above each kind that concerns the answer."]
 
 
 def _tables(record: Mapping[str, Any]) -> list[Table]:

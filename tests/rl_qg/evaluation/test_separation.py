@@ -140,6 +140,10 @@ def test_one_passage_has_shares_without_intervals_and_no_doubt() -> None:
     one = [item for item in EXAMPLES if item.context == EXAMPLES[0].context]
     record = separation(Constant(), one)
     assert record["auc"]["low"] is None and record["auc"]["auc"] == 0.5 and doubts(record) is None
+    few = [item for item in EXAMPLES if int(item.id.split("-")[2]) < 9]
+    assert doubts(separation(Constant(), few)) is None  # 9 passages say nothing either way
+    more = [item for item in EXAMPLES if int(item.id.split("-")[2]) < 10]
+    assert doubts(separation(Constant(), more)) is not None
 
 
 def test_before_training_it_is_written_once_and_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -148,9 +152,9 @@ def test_before_training_it_is_written_once_and_warns(tmp_path: Path, caplog: py
     check_reward(WordCount(needs=("references",)), EXAMPLES, tmp_path, count=9, seed=0)
     check_reward(Told(lambda question, answer: None), EXAMPLES, tmp_path, count=9, seed=0)
     assert not list(tmp_path.iterdir()) and "fails on every question" in caplog.text
-    check_reward(Constant(), EXAMPLES, tmp_path, count=9, seed=0)
+    check_reward(Constant(), EXAMPLES, tmp_path, count=40, seed=0)
     record = json.loads((tmp_path / "separation.json").read_text())
-    assert record["examples"] == 9 and record["auc"]["auc"] == 0.5
+    assert record["examples"] == 40 and record["passages"] >= 10 and record["auc"]["auc"] == 0.5
     assert "the reward cannot tell the human question from: another answer's question" in caplog.text
     check_reward(knowing(EXAMPLES), EXAMPLES, tmp_path, count=9, seed=0)
     assert json.loads((tmp_path / "separation.json").read_text()) == record
