@@ -14,7 +14,7 @@ from rewards.words import Words, is_unspaced, normalise_answer, ptb, separate_un
 QUESTION_MARKS = "?\uff1f\u061f\u1367\u037e"
 """Latin, full-width, Arabic, Ethiopic and Greek."""
 
-CHECKS = ("question_word", "question_mark", "no_repetition", "no_answer", "no_copy")
+CHECKS: tuple[str, ...] = ("question_word", "question_mark", "no_repetition", "no_answer", "no_copy")
 
 
 class QuestionForm(Metric):
