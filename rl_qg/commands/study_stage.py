@@ -25,6 +25,7 @@ from rl_qg.commands.compose import compose
 from rl_qg.commands.load_miniatures import pretraining_text
 from rl_qg.data.splits import WORLD
 from rl_qg.miniatures.cache import ensure_miniatures, is_miniature
+from rl_qg.readers.reader_comparison import count_updates
 from rl_qg.reports.page import write_report
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import append_json_line
@@ -84,7 +85,8 @@ def plan(study: Study) -> tuple[StudyExamples, Grid]:
     settings = compose("train", [f"preset={study.preset}", *study.settings, *_data(study), "output_dir=unused"])
     examples = load_examples(study, settings.data.world)
     write_examples(examples)
-    return examples, make_grid(study, examples, {name: _miniatures(study, examples, name) for name in study.resources})
+    miniatures = {name: _miniatures(study, examples, name) for name in study.resources}
+    return examples, make_grid(study, examples, miniatures, _updates(study, examples))
 
 
 def write_results(study: Study, examples: StudyExamples, grid: Grid, outcomes: JobOutcomes) -> Path:
@@ -100,6 +102,22 @@ def write_results(study: Study, examples: StudyExamples, grid: Grid, outcomes: J
 
 def _data(study: Study) -> list[str]:
     return [f"data.train={WORLD}", f"data.validation={WORLD}"] if study.data.train == WORLD else []
+
+
+def _updates(study: Study, examples: StudyExamples) -> dict[str, int]:
+    """For each resource the updates of every reader: those of the reader on most questions, one window a question.
+
+    A resource whose readers have a number of updates of their own (`qa.max_steps`), or train by epochs
+    (`qa.equal_updates=false`), is left out.
+    """
+    updates = {}
+    for name, resource in study.resources.items():
+        overrides = [f"preset={study.preset}", *study.settings, *resource.settings, *_data(study), "output_dir=unused"]
+        qa = compose("train", overrides).qa
+        if qa.equal_updates and qa.max_steps <= 0:
+            questions = len(examples.resources[name].gold) * (1 + max(study.amounts))
+            updates[name] = count_updates(round(questions * (1 + qa.unanswerable)), qa, processes=1)
+    return updates
 
 
 def _miniatures(study: Study, examples: StudyExamples, resource: str) -> list[str]:

@@ -105,6 +105,7 @@ class _GridBuilder:
     study: Study
     examples: StudyExamples
     miniatures: Mapping[str, Sequence[str]]
+    updates: Mapping[str, int]
     jobs: dict[str, Job] = field(default_factory=dict)
 
     def add(
@@ -141,12 +142,18 @@ class _GridBuilder:
         return [f"preset={self.study.preset}", *general, *folders, *ALL_EXAMPLES, *last]
 
 
-def make_grid(study: Study, examples: StudyExamples, miniatures: Mapping[str, Sequence[str]]) -> Grid:
+def make_grid(
+    study: Study,
+    examples: StudyExamples,
+    miniatures: Mapping[str, Sequence[str]],
+    updates: Mapping[str, int] | None = None,
+) -> Grid:
     """Lay out all cells of a study, seed by seed, so that the readers of one seed are complete before the next begins.
 
-    `miniatures` holds for each resource the overrides that name the folders of its miniature models.
+    `miniatures` holds for each resource the overrides that name the folders of its miniature models, `updates` the
+    number of updates of each of its readers; those of a resource that it does not name train by their settings.
     """
-    builder = _GridBuilder(study, examples, miniatures)
+    builder = _GridBuilder(study, examples, miniatures, updates or {})
     cells: list[Cell] = []
     for seed in study.seeds:
         for resource in examples.resources:
@@ -260,6 +267,7 @@ def _reader(builder: _GridBuilder, resource: str, seed: int, label: str, train: 
         f"data.train={train}",
         f"data.validation={builder.examples.folder / 'validation.json'}",
         f"qa.seeds=[{seed}]",
+        *([f"qa.max_steps={builder.updates[resource]}"] if resource in builder.updates else []),
         "output_dir={out}",
     ]
     return builder.add("reader", f"{resource}-{label}", seed, "qa", arguments, needs)

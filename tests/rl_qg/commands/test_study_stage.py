@@ -4,14 +4,16 @@ import shlex
 import shutil
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from rl_qg.commands.study_stage import _updates
 from rl_qg.runtime.json_files import read_json
+from rl_qg.studies.study_file import read_study
 from tests.processes import command_line, rl_qg, start, user_environment
-
-pytestmark = pytest.mark.slow
 
 FILE = """
 output_dir: study
@@ -57,6 +59,26 @@ def finished(folder: Path) -> dict[str, Path]:
     return after
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        # 10 questions and 5 more by amount 0.5: 15 in batches of 4 are 4 updates, three times; 2 (and 1) are 1
+        (["qa.epochs=3", "qa.batch_size=4", "qa.max_steps=-1"], {"half": 12, "small": 3}),
+        (["qa.epochs=3", "qa.batch_size=4", "qa.max_steps=-1", "qa.equal_updates=false"], {}),
+        (["qa.max_steps=50"], {}),
+    ],
+)
+def test_readers_of_a_study_make_as_many_updates_as_the_one_on_most_questions(
+    tmp_path: Path, options: list[str], expected: dict[str, int]
+) -> None:
+    (tmp_path / "study.yaml").write_text(FILE.replace("{half: 0.5}", "{half: 0.5, small: 0.1}"))
+    study = read_study(tmp_path / "study.yaml", [])
+    gold = {"half": [None] * 10, "small": [None] * 2}
+    examples = SimpleNamespace(resources={name: SimpleNamespace(gold=rows) for name, rows in gold.items()})
+    assert _updates(replace(study, settings=options), examples) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
 def test_every_job_was_run(finished: dict[str, Path]) -> None:
     assert set(finished) == {
         "ce-half-ce",
@@ -71,6 +93,7 @@ def test_every_job_was_run(finished: dict[str, Path]) -> None:
     }
 
 
+@pytest.mark.slow
 def test_study_json_has_the_scores_of_the_readers(finished: dict[str, Path], folder: Path) -> None:
     record = read_json(folder / "study" / "study.json")
     assert record["jobs"]["done"] == record["jobs"]["total"] == 9
@@ -82,6 +105,7 @@ def test_study_json_has_the_scores_of_the_readers(finished: dict[str, Path], fol
     assert "rl-qg study" in (folder / "study" / "study.html").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "results"),
     [
@@ -105,6 +129,7 @@ def test_the_command_of_a_job_reproduces_its_files(
         assert (job / "out" / result).read_bytes() == (kept / result).read_bytes()
 
 
+@pytest.mark.slow
 def test_dry_run_shows_what_is_done_and_refuses_wrong_settings(finished: dict[str, Path], folder: Path) -> None:
     study = "study", "study.yaml"
     environment = user_environment(folder)

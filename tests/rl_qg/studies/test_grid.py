@@ -32,7 +32,7 @@ def study(folder: Path, *overrides: str) -> Study:
     return read_study(path, overrides)
 
 
-def grid(study: Study, gold: int = 3) -> Grid:
+def grid(study: Study, gold: int = 3, updates: dict[str, int] | None = None) -> Grid:
     question = example("A b c.", "b", "what?")
     examples = [replace(question, id=str(number)) for number in range(gold)]
     data = study.output_dir / "data"
@@ -40,7 +40,7 @@ def grid(study: Study, gold: int = 3) -> Grid:
     resources = {name: ResourceData(name, data / name, examples, examples, examples) for name in names}
     all_examples = StudyExamples(data / "validation", examples, examples, {}, resources, {}, {})
     folders = ["model.path=mini/bart", "qa.model.path=mini/bert", "reward_models.bert=mini/bert"]
-    return make_grid(study, all_examples, {name: folders for name in names})
+    return make_grid(study, all_examples, {name: folders for name in names}, updates)
 
 
 def count(grid: Grid) -> dict[str, int]:
@@ -56,6 +56,19 @@ def test_every_cell_once_and_shared_jobs_once(tmp_path: Path) -> None:
     assert len({job.name for job in job_grid.jobs}) == len(job_grid.jobs)
     assert len({cell.reader.name for cell in job_grid.cells}) == len(job_grid.cells)
     assert {cell.requested for cell in job_grid.cells} == {0, 2, 6}
+
+
+def test_every_reader_of_a_resource_makes_as_many_updates(tmp_path: Path) -> None:
+    job_grid = grid(study(tmp_path), updates={"25": 9})
+    for cell in job_grid.cells:
+        given = [text for text in cell.reader.arguments if text.startswith("qa.max_steps=")]
+        assert given == [
+            "qa.max_steps=7",
+            *(["qa.max_steps=9"] if cell.resource == "25" else []),
+        ]  # the last one holds
+    before = {job.name for job in grid(study(tmp_path)).jobs}
+    changed = {job.name for job in job_grid.jobs} - before
+    assert changed and all("-25-" in name for name in changed)  # other resources find their jobs done
 
 
 def test_jobs_come_after_the_jobs_they_need(tmp_path: Path) -> None:
