@@ -130,6 +130,7 @@ def _miniatures(study: Study, examples: StudyExamples, resource: str) -> list[st
     settings: Settings = compose("train", overrides)
     models = {"model.path": settings.model.path, "qa.model.path": settings.qa.model.path}
     models |= {f"reward_models.{key}": path for key, path in settings.reward_models.items()}
+    del models["reward_models.reader"]  # comes with the package or has to be taught: it is not pretrained on passages
     wanted = {key: path for key, path in models.items() if is_miniature(path)}
     if not wanted:
         return []
