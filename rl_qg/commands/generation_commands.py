@@ -9,7 +9,7 @@ from rl_qg.commands.load_miniatures import one_miniature
 from rl_qg.commands.load_reranker import check_reranker, load_reranker
 from rl_qg.commands.outputs import required
 from rl_qg.data.reading import source_names
-from rl_qg.data.splits import training_spans
+from rl_qg.data.splits import take, training_spans
 from rl_qg.data.streaming import Examples, stream_examples
 from rl_qg.runtime.processes import processes
 from rl_qg.settings import Settings
@@ -43,7 +43,8 @@ def generate(settings: Settings) -> None:
     output = required(settings.generate.output, "output", "questions.jsonl")
     check_reranker(settings)
     state = processes(settings.training.use_cpu)
-    examples = training_spans(settings.data)
+    stream, limit = training_spans(settings.data), settings.generate.max_answers
+    examples: Examples = stream if limit is None else take(list(stream), limit, settings.seed)
     with state.main_process_first():
         model_path = one_miniature(settings.model.path, examples, settings)
     lines = run_generation(
@@ -53,7 +54,7 @@ def generate(settings: Settings) -> None:
         settings=settings.generate,
         seed=settings.seed,
         state=state,
-        sources=examples.hashes,
+        sources=stream.hashes,
         accept_changed_data=settings.accept_changed_data,
         reranker=load_reranker(settings, examples, state),
     )

@@ -20,7 +20,7 @@ from rl_qg.commands.load_reranker import load_reranker
 from rl_qg.commands.open_run import OpenRun
 from rl_qg.data.examples import QAExample
 from rl_qg.data.reading import read_examples
-from rl_qg.data.streaming import Examples
+from rl_qg.data.splits import answer_spans, take
 from rl_qg.generation.stage import generate
 from rl_qg.readers.reader_comparison import compare_readers, count_updates, count_windows
 from rl_qg.readers.stage import train_reader
@@ -58,9 +58,15 @@ def generators_of(run: OpenRun, final: Path) -> list[Arm]:
 # --- Questions ---
 
 
-def generate_questions(run: OpenRun, arms: Sequence[Arm], spans: Examples) -> int:
-    """Write the candidates of each generator; return how many each of them has."""
-    settings, lines = run.settings, 0
+def answers_asked(run: OpenRun) -> list[QAExample]:
+    """The answers that questions are generated for, each span once: all of the training data, or a seeded sample."""
+    spans = answer_spans([*run.splits.gold, *run.splits.unlabelled])
+    return take(spans, run.settings.generate.max_answers, run.settings.seed)
+
+
+def generate_questions(run: OpenRun, arms: Sequence[Arm]) -> int:
+    """Write the candidates of each generator for the same answers; return how many each of them has."""
+    settings, spans, lines = run.settings, answers_asked(run), 0
     reranker = load_reranker(settings, [*run.splits.gold, *run.splits.unlabelled], run.state)
     for arm in arms:
         log.info("questions of the generator in %s", arm.model)

@@ -25,7 +25,7 @@ from rl_qg.commands.pipeline_readers import (
 )
 from rl_qg.commands.training_commands import check_generator, train_generator
 from rl_qg.commands.unlabelled_passages import check_unlabelled
-from rl_qg.data.splits import answer_spans, take
+from rl_qg.data.splits import take
 from rl_qg.evaluation.compare_generators import evaluate_generators
 from rl_qg.reports.hub import publish
 from rl_qg.reports.page import write_report
@@ -53,7 +53,7 @@ def check_late_stages(settings: Settings, state: PartialState) -> None:
 
 def run_pipeline(run: OpenRun) -> Path:
     """Run every stage that is not done; return the report's path."""
-    folder, splits, stages = run.folder, run.splits, 6
+    folder, stages = run.folder, 6
     _log_stage(1, stages, "train the generator: cross-entropy, then by reward")
     generator = train_generator(run)
     if run.state.is_main_process:
@@ -61,9 +61,9 @@ def run_pipeline(run: OpenRun) -> Path:
         _evaluate(run)
     run.state.wait_for_everyone()
 
-    _log_stage(3, stages, "generate questions for every answer, with each generator")
+    _log_stage(3, stages, "generate questions with each generator")
     arms = generators_of(run, generator)
-    candidates = generate_questions(run, arms, answer_spans([*splits.gold, *splits.unlabelled]))
+    candidates = generate_questions(run, arms)
     if filters_use_reader(run):
         train_reader_of_filters(run, candidates)
 

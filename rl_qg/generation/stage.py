@@ -178,6 +178,7 @@ def _made_by(model_path: str, settings: GenerateSettings, seed: int, reranker: R
         "engine": None if settings.engine == "own" else settings.engine,
         "rerank": None if reranker is None else reranker.signature,
         "keep": settings.keep,
+        "max_answers": settings.max_answers,
     }
     chosen = {name: value for name, value in vars(settings).items() if name not in ("output", *later)}
     return {

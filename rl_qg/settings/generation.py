@@ -60,6 +60,7 @@ class GenerateSettings(Section):
         None, "the metric, as an entry of metrics=[…], that orders the candidates of an answer; null: probability"
     )
     keep: int | None = key(None, "write the best so many candidates of each answer; null: all")
+    max_answers: int | None = key(None, "ask about so many answers, a seeded sample; null: all")
     batch_size: int = key(16, "answers per device")
     precision: str = key(
         "no",
@@ -80,5 +81,7 @@ class GenerateSettings(Section):
         if self.keep is not None and not 1 <= self.keep <= self.candidates:
             name = "num_samples" if self.do_sample else "num_beams"
             yield f"keep={self.keep} must be from 1 to {name}={self.candidates}, or null for all"
+        if self.max_answers is not None and self.max_answers < 1:
+            yield f"max_answers={self.max_answers} must be at least 1, or null for all"
         if not 0 < self.temperature < inf:
             yield f"temperature={self.temperature} must be above 0"

@@ -11,6 +11,7 @@ from accelerate import PartialState
 from rl_qg.commands.open_run import OpenRun
 from rl_qg.commands.pipeline_readers import (
     Arm,
+    answers_asked,
     augment_equally,
     filters_use_reader,
     generators_of,
@@ -119,6 +120,20 @@ def test_the_generators_of_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert "stages=ce" in caplog.text
 
 
+def test_both_generators_are_asked_about_the_same_sample_of_answers(tmp_path: Path) -> None:
+    run = open_toy_run(tmp_path)
+    spans = answers_asked(run)
+    keys = [(item.context, item.answers[0]) for item in spans]
+    assert len(set(keys)) == len(keys) > 5  # every span once
+    run.settings.generate.max_answers = 5
+    sample = answers_asked(run)
+    assert len(sample) == 5 and sample == answers_asked(run)
+    assert [item for item in spans if item in sample] == sample  # in their order
+    run.settings.generate.max_answers = 0
+    with pytest.raises(InputError, match=r"generate\.max_answers=0 must be at least 1"):
+        run.settings.check()
+
+
 @pytest.fixture(scope="module")
 def reader_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_distilbert(tmp_path_factory.mktemp("reader") / "model", size=16)
@@ -156,7 +171,7 @@ def test_by_epochs_a_reader_on_more_data_makes_more_updates(tmp_path: Path, read
 
 @pytest.mark.slow
 def test_a_filter_may_use_the_reader_on_gold(tmp_path: Path, reader_model: Path) -> None:
-    """It is trained before the filters, with the updates of 24 and 26 examples, the most that could be added: 4 batches of 16."""
+    """It is trained before the filters, with the updates of 24 and 26 examples, the most that could be added."""
     options = {"reader": str(tmp_path / "qa" / "gold"), "min_f1": 0.0, "max_length": 32, "doc_stride": 8}
     filters = {**FILTERS, "round_trip": options}
     run = open_toy_run(tmp_path, filters=filters, qa=toy_settings(reader_model))

@@ -54,3 +54,14 @@ def test_an_unusable_metric_is_one_line(tmp_path, entry, message):
     with pytest.raises(InputError, match=message):
         arguments = [f"data.train={passages}", f"rerank={entry}", f"output={tmp_path / 'q.jsonl'}"]
         run_command("generate", [*GENERATE[2:], *arguments])
+
+
+def test_a_sample_of_the_answers_is_the_same_for_the_same_seed(tmp_path):
+    everything, some, again = (tmp_path / name for name in ("all.jsonl", "some.jsonl", "again.jsonl"))
+    for output, more in ((everything, []), (some, ["max_answers=2"]), (again, ["max_answers=2"])):
+        run_command("generate", [*GENERATE, *more, f"output={output}"])
+    assert rows(some) == rows(again) and len(rows(some)) == 2 * 3
+    assert len(rows(everything)) > len(rows(some))
+    asked = {row["id"] for row in rows(some)}
+    same = [row for row in rows(everything) if row["id"] in asked]
+    assert [row["question"] for row in same] == [row["question"] for row in rows(some)]
