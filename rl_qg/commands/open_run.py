@@ -55,8 +55,9 @@ def open_run(settings: Settings) -> OpenRun:
     splits = claim_run(
         settings, asdict(settings), seed=settings.seed, last_file=TRAINED, unused=unused, extra=_data_counts
     )
-    settings = with_miniatures(settings, [*splits.gold, *splits.unlabelled], state)
+    training = [*splits.gold, *splits.unlabelled]
     splits = with_unlabelled(settings, splits, state)
+    settings = with_miniatures(settings, training or splits.unlabelled, state)
     if state.is_main_process:
         update_run_record(folder, _data_counts(splits))
     return OpenRun(settings, splits, state)

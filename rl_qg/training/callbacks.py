@@ -157,12 +157,10 @@ class EqualRewards(TrainerCallback):
 
     def add(self, *rewards: Tensor | None) -> None:
         """Add the rewards of a batch; those that are not finite are left out."""
-        for values in filter(lambda values: values is not None and values.isfinite().any(), rewards):
-            finite = values[values.isfinite()]
-            self._limits = (
-                min(self._limits[0], float(finite.min())),
-                max(self._limits[1], float(finite.max())),
-            )
+        for values in [values for values in rewards if values is not None]:
+            if len(finite := values[values.isfinite()]):
+                lowest, highest = self._limits
+                self._limits = min(lowest, float(finite.min())), max(highest, float(finite.max()))
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

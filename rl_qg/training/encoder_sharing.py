@@ -1,4 +1,4 @@
-"""One pass of the encoder for several rows of the decoder."""
+"""One pass of the encoder, and one projection of its states in each layer, for several rows of the decoder."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,10 +6,17 @@ from typing import Any
 
 from torch import Tensor, nn
 
+# Names of the modules of cross attention, and of its projections of the encoder's states to keys and values, in BART
+# and its relatives, in T5, and in BERT as a decoder. In other models each row has its own projection.
+CROSS_ATTENTION = frozenset({"encoder_attn", "EncDecAttention", "crossattention"})
+PROJECTIONS = frozenset({"k_proj", "v_proj", "k", "v", "key", "value"})
+
 
 @contextmanager
 def share_encoder_pass(model: nn.Module, mask: Tensor, context: Tensor) -> Iterator[None]:
-    """Within the block, `model` encodes each context once and decodes one row for each entry of `context`.
+    """Within the block, `model` encodes each context once and decodes one row for each entry of `context`. The keys
+    and values of cross attention are computed once for each context too; without this, k samples of a context would
+    cost k projections of all its tokens in every layer, and their gradients.
 
     Call the model with b contexts (`input_ids`), and with `attention_mask` and `decoder_input_ids` of n rows. It stays
     one call of the outermost module: DDP, ZeRO-3 and FSDP rely on a complete forward pass, and mixed precision
@@ -27,17 +34,52 @@ def share_encoder_pass(model: nn.Module, mask: Tensor, context: Tensor) -> Itera
     def with_context_mask(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return args, {**kwargs, "attention_mask": mask}
 
+    # `index_select`, because the gradient of indexing with a tensor is far slower on a CPU.
     def one_state_for_each_row(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        output["last_hidden_state"] = output["last_hidden_state"][context]
+        output["last_hidden_state"] = output["last_hidden_state"].index_select(0, context)
         return output
 
     encoder: nn.Module = model.get_encoder()  # type: ignore[operator]
     hooks = [
         encoder.register_forward_pre_hook(with_context_mask, with_kwargs=True),
         encoder.register_forward_hook(one_state_for_each_row),
+        *_shared_projections(model, len(mask), context),
     ]
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _shared_projections(model: nn.Module, contexts: int, context: Tensor) -> list[Any]:
+    """Hooks with which the projections of cross attention read one row for each context and return n rows."""
+    if getattr(model, "is_gradient_checkpointing", False) and model.training:
+        return []  # layers run again in the backward pass, where these hooks are gone
+    first = context.new_full((contexts,), len(context)).scatter_reduce(
+        0, context, context.new_tensor(range(len(context))), "amin"
+    )
+    if bool((first == len(context)).any()):
+        return []  # a context without rows
+
+    def read_once(module: nn.Module, args: tuple[Any, ...]) -> Any:
+        return (args[0].index_select(0, first), *args[1:])
+
+    def repeat(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        return output.index_select(0, context)
+
+    return [
+        hook
+        for layer in cross_attention_projections(model)
+        for hook in (layer.register_forward_pre_hook(read_once), layer.register_forward_hook(repeat))
+    ]
+
+
+def cross_attention_projections(model: nn.Module) -> list[nn.Module]:
+    """The modules that project the encoder's states to keys and values, adapters included."""
+    found = []
+    for name, module in model.named_modules():
+        *parents, own = name.split(".")
+        if own in PROJECTIONS and CROSS_ATTENTION & set(parents[-2:]):
+            found.append(module)
+    return found

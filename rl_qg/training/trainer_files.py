@@ -65,7 +65,9 @@ class RunFiles(TrainerCallback, ExportableState):
             return
         stage = "ce" if state.global_step <= self.trainer.boundary else "scst"
         folder, head = Path(args.output_dir), {"step": state.global_step, "epoch": logs.get("epoch"), "stage": stage}
-        unknown = {name: None for name in ("loss_ce",) if math.isnan(logs.get(name, 0.0))}  # no gold token since then
+        unknown = {
+            name: None for name in ("loss_ce", "length_gold") if math.isnan(logs.get(name, 0.0))
+        }  # no gold token since then
         append_json_line(folder / METRICS, {**head, **logs, **unknown})
         if "loss" in logs:
             _append_samples(folder, state.global_step, self.trainer.logged_samples)
