@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from rewards import ReaderScore
 from rl_qg.miniatures.cache import SHIPPED, is_shipped, shipping_key
 
 ROOT = Path(__file__).parent.parent
@@ -40,6 +41,17 @@ def test_shipped_miniatures_match_the_current_text_and_recipes(builder: ModuleTy
 def test_each_reaches_its_recorded_held_out_loss(builder: ModuleType, kind: str) -> None:
     loss = builder.held_out_loss(SHIPPED / kind, kind)
     assert loss == pytest.approx(MANIFEST["held_out_loss"][kind], abs=0.01)
+
+
+def test_the_reader_reads_as_recorded_and_abstains(builder: ModuleType) -> None:
+    assert {key: MANIFEST["reader"][key] for key in builder.READER} == builder.READER
+    assert builder.reader_f1(SHIPPED / "reader") == pytest.approx(MANIFEST["reader"]["f1"], abs=0.01)
+    reader = ReaderScore(str(SHIPPED / "reader"), abstain=True)
+    examples = builder.reader_validation()
+    contexts, answers = [e.context for e in examples], [e.answers[0].text for e in examples]
+    whole = reader.score([e.question for e in examples], contexts, answers=answers).scores
+    cut = reader.score([" ".join(e.question.split()[:3]) + "?" for e in examples], contexts, answers=answers).scores
+    assert sum(cut) < 0.2 * sum(whole)
 
 
 def test_shipped_miniatures_are_small_and_in_safetensors() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
@@ -10,8 +11,9 @@ from accelerate import PartialState
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import WORLD, load_splits
 from rl_qg.data.synthetic_corpus import synthetic_examples
-from rl_qg.miniatures.cache import ensure_miniatures, is_miniature
+from rl_qg.miniatures.cache import READER, SHIPPED, ensure_miniatures, is_miniature
 from rl_qg.miniatures.pretraining import PretrainingPassage
+from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, QAModelSettings, Settings
 
 
@@ -82,8 +84,18 @@ def pretraining_passages(examples: Iterable[QAExample]) -> list[PretrainingPassa
 
 
 def _folders(paths: Sequence[str], settings: Settings, examples: Iterable[QAExample]) -> dict[str, str]:
-    """The folder of each miniature, pretrained if it is not in the cache."""
-    folders = ensure_miniatures(paths, pretraining_text(settings.data, examples), settings.miniature)
+    """The folder of each miniature, pretrained if it is not in the cache.
+
+    Raises:
+        InputError: `miniature:reader` for other data than the embedded corpus: a reader has to be taught by questions.
+    """
+    if READER in paths and settings.data.train != WORLD:
+        raise InputError(
+            f"{READER} knows the embedded corpus alone; train a reader (rl-qg qa) and set reward_models.reader=FOLDER"
+        )
+    folders: dict[str, Path] = {READER: SHIPPED / "reader"} if READER in paths else {}
+    if others := [path for path in paths if path != READER]:
+        folders |= ensure_miniatures(others, pretraining_text(settings.data, examples), settings.miniature)
     return {path: str(folder) for path, folder in folders.items()}
 
 

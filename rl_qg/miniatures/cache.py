@@ -27,6 +27,7 @@ from rl_qg.runtime.progress import show_progress
 from rl_qg.settings import MiniatureSettings
 
 PREFIX = "miniature:"
+READER = "miniature:reader"  # part of the package: a reader of the embedded corpus, taught by other passages
 SHIPPED = Path(__file__).parent / "pretrained"  # the miniatures of the embedded corpus, in half precision
 LAUNCHER_VARIABLES = frozenset(
     "RANK LOCAL_RANK GROUP_RANK ROLE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE "
