@@ -46,7 +46,8 @@ def test_each_reaches_its_recorded_held_out_loss(builder: ModuleType, kind: str)
 def test_the_reader_reads_as_recorded_and_abstains(builder: ModuleType) -> None:
     assert {key: MANIFEST["reader"][key] for key in builder.READER} == builder.READER
     assert builder.reader_f1(SHIPPED / "reader") == pytest.approx(MANIFEST["reader"]["f1"], abs=0.01)
-    reader = ReaderScore(str(SHIPPED / "reader"), abstain=True)
+    reader = ReaderScore(str(SHIPPED / "reader"))
+    assert reader.abstain
     examples = builder.reader_validation()
     contexts, answers = [e.context for e in examples], [e.answers[0].text for e in examples]
     whole = reader.score([e.question for e in examples], contexts, answers=answers).scores

@@ -21,17 +21,17 @@ READER_UPDATES = 600
 HELD_OUT_SEED = 2  # of the passages that everything is judged on; the recipe was chosen on those of seed 1
 TARGET = ("scst.kl_coefficient=0.3", "scst.kl_target=0.2")
 ARMS: dict[str, tuple[str, ...]] = {
-    "scst-reader": ("reward=reader", "reward.abstain=true", *TARGET),
-    "best-of-n": ("algorithm=best_of_n", "reward=reader", "reward.abstain=true", "scst.num_samples=4"),
+    "scst-reader": ("reward=reader", *TARGET),
+    "best-of-n": ("algorithm=best_of_n", "reward=reader", "scst.num_samples=4"),
     "scst-qrelscore": ("reward=qrelscore", *TARGET),
-    "scst-gated": ("reward=gated", "reward.parts.reader.abstain=true", *TARGET),
-    "scst-free": ("reward=reader", "reward.abstain=true"),
-    "scst-plain-reader": ("reward=reader", *TARGET),
+    "scst-gated": ("reward=gated", *TARGET),
+    "scst-free": ("reward=reader",),
+    "scst-never-abstaining": ("reward=reader", "reward.abstain=false", *TARGET),
     "scst-qascore": ("reward=qascore", *TARGET),
     "scst-bartscore": ("reward=bartscore", *TARGET),
     "scst-with-qrelscore": (
         "reward=weighted",
-        "reward.parts={reader:{abstain:true},qrelscore:{scale:5.0,weight:0.5}}",
+        "reward.parts={reader:{},qrelscore:{scale:5.0,weight:0.5}}",
         *TARGET,
     ),
 }
@@ -57,6 +57,8 @@ class Experiment:
         """The generator by cross-entropy, with which everything begins."""
         gold = PASSAGES * self.fraction * 5
         epochs = max(1, round(CE_UPDATES * BATCH / gold))
+        if (self.folder / "ce" / "ce" / "config.json").exists():
+            return
         run("train", "stages=ce", f"ce.epochs={epochs}", f"output_dir={self.folder / 'ce'}", *self.data)
 
     def generators(self) -> Iterator[list[str]]:

@@ -60,7 +60,7 @@ class ReaderScore(Metric):
     which stands for "no answer", takes part in the softmaxes, and a reader for which it is more probable than every
     span answers nothing (F1 and exact match 0). Of several windows the class token of the one that abstains least
     takes part, once: a window without the answer rightly abstains, so that only all together mean "no answer". For
-    other readers the class token means nothing, and False, the default, leaves it out.
+    other readers the class token means nothing, and False leaves it out.
 
     Where nothing can be scored there is no error: if the answer is empty or does not stand in the passage, or the
     passage is empty, probability is 0 and log-probability `LOWEST`; F1 and exact match compare the answer with what
@@ -72,7 +72,8 @@ class ReaderScore(Metric):
         model: extractive reader (BERT, DistilBERT, RoBERTa, ELECTRA, ..., a folder of ``rl-qg qa`` included), a local
             folder or a Hub name.
         measure: which of the parts is the score.
-        abstain: whether the reader may answer "no answer".
+        abstain: whether the reader may answer "no answer"; None: whether its configuration has ``abstains``, as that
+            of a reader has which ``rl-qg qa`` trained with ``qa.unanswerable``.
         max_length: tokens in a window, special tokens included; at most those that the model can read, in which case
             ``stride`` is at most a third of them.
         stride: tokens that neighbouring windows share.
@@ -96,7 +97,7 @@ class ReaderScore(Metric):
         model: str = "distilbert-base-cased-distilled-squad",
         measure: str = "probability",
         *,
-        abstain: bool = False,
+        abstain: bool | None = None,
         max_length: int = 384,
         stride: int = 128,
         max_answer_length: int = 30,
@@ -106,9 +107,9 @@ class ReaderScore(Metric):
     ) -> None:
         if measure not in MEASURES:
             raise MetricInputError(f"reader: measure {measure!r} does not exist; use {', '.join(MEASURES)}")
-        if not isinstance(abstain, bool):
+        if not isinstance(abstain, bool | None):
             raise MetricInputError(f"reader: abstain {abstain!r} is neither true nor false")
-        self.measure, self.abstain, self.dtype = measure, abstain, dtype
+        self.measure, self.dtype = measure, dtype
         self.bounds = (LOWEST, 0.0) if measure == "log_probability" else (0.0, 1.0)
         self.max_answer_length = int(number(self.name, "max_answer_length", max_answer_length, low=1, whole=True))
         self.max_length = int(number(self.name, "max_length", max_length, low=1, whole=True))
@@ -117,9 +118,10 @@ class ReaderScore(Metric):
         self.truncated = 0
         """How many questions were cut so far."""
         self.model = FrozenModel(model, "reader", device=device, dtype=dtype)
+        self.abstain = bool(getattr(self.model.model.config, "abstains", False)) if abstain is None else abstain
         _check_head(self.model)
         self._format = PairFormat.of(self.model)
-        if abstain and self._format.class_position is None:
+        if self.abstain and self._format.class_position is None:
             raise MetricInputError(f"reader: the tokenizer of {model!r} has no class token; abstain=true needs one")
         if self.model.max_tokens < self.max_length:
             self.max_length, self.stride = self.model.max_tokens, min(self.stride, self.model.max_tokens // 3)

@@ -230,6 +230,8 @@ def _run_seed(job: _Job, seed: int, features: _Features) -> None:
 def _trained(job: _Job, seed: int, features: _Features) -> QATrainer:
     transformers.set_seed(seed)  # initialises the span head
     model = load_model(job.settings.model.path)
+    if job.settings.unanswerable:
+        model.config.abstains = True  # `reward=reader` then lets it answer nothing
     trainer = QATrainer(
         model,
         job.arguments(seed),  # after the model: under ZeRO-3 they would make it load in pieces
