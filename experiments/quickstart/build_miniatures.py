@@ -97,7 +97,7 @@ def reader_validation() -> list[QAExample]:
 def reader_f1(folder: Path) -> float:
     """F1 of the reader on fresh passages of the corpus, from 0 to 1."""
     examples = reader_validation()
-    metric = ReaderScore(str(folder), measure="f1", max_length=192, stride=64)
+    metric = ReaderScore(str(folder), measure="f1", abstain=False, max_length=192, stride=64)
     questions, contexts = [e.question for e in examples], [e.context for e in examples]
     scores = metric.score(questions, contexts, answers=[e.answers[0].text for e in examples]).scores
     return round(sum(scores) / len(scores), 4)
