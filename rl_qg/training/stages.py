@@ -35,6 +35,7 @@ from rl_qg.runtime.trackers import PROJECT, check_tracker
 from rl_qg.settings import SelfCriticalOptions, Settings
 from rl_qg.training.callbacks import HeldOutStopping, best_of, lines_with
 from rl_qg.training.config import SelfCriticalConfig, check_stop_on
+from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.trainer import SelfCriticalTrainer
 from rl_qg.training.trainer_files import replace_folder, save_model_folder
 from rl_qg.training.trl_config import rate_factor
@@ -77,9 +78,7 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     if trainer.is_world_process_zero():
         kept = _use_best_model(trainer, final)
         note = {"model": final.name, "steps": trainer.state.global_step, **reward_signatures(reward, held_out)}
-        if splits.unlabelled:
-            share = float(trainer.unlabelled_share)
-            note["unlabelled"] = {"examples": len(splits.unlabelled), "share": share}
+        note |= unlabelled_note(settings, splits)
         write_json(folder / TRAINED, note | ({"kept": kept} if kept else {}))
         shutil.rmtree(folder / BEST, ignore_errors=True)
         publish(folder, settings.training.hub_model)
@@ -108,6 +107,14 @@ def unlabelled_examples(settings: Settings, splits: Splits, reward: Reward | Non
         "the self-critical stage: %d examples with a question, %d without", len(splits.gold), len(splits.unlabelled)
     )
     return splits.unlabelled
+
+
+def unlabelled_note(settings: Settings, splits: Splits) -> dict[str, Any]:
+    """The number of passages without questions that took part, and their share, for the note of a complete run."""
+    if not splits.unlabelled:
+        return {}
+    share = exact_share(settings.scst.unlabelled_share, len(splits.gold), len(splits.unlabelled))
+    return {"unlabelled": {"examples": len(splits.unlabelled), "share": float(share)}}
 
 
 def reward_signatures(reward: Reward | None, held_out: Reward | None) -> dict[str, str]:

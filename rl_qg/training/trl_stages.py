@@ -41,7 +41,7 @@ from rl_qg.settings import Settings
 from rl_qg.training.callbacks import FailedRewards, HackingReport, HeldOutStopping
 from rl_qg.training.eval_metrics import HeldOutQuestions
 from rl_qg.training.row_schedule import exact_share
-from rl_qg.training.stages import reward_signatures, unlabelled_examples
+from rl_qg.training.stages import reward_signatures, unlabelled_examples, unlabelled_note
 from rl_qg.training.step_metrics import StepMetrics
 from rl_qg.training.trainer_files import StageFiles, replace_folder, save_model_folder
 from rl_qg.training.trl_config import check_algorithm, cross_entropy_arguments, reward_arguments
@@ -71,7 +71,8 @@ def train_causal(settings: Settings, splits: Splits, reward: Reward | None, held
         if settings.stages != "ce":
             steps = CausalStage("scst", settings, splits, reward, held_out, first_step=steps).run()
     if PartialState(cpu=settings.training.use_cpu).is_main_process:
-        write_json(folder / TRAINED, {"model": final.name, "steps": steps, **reward_signatures(reward, held_out)})
+        note = {"model": final.name, "steps": steps, **reward_signatures(reward, held_out)}
+        write_json(folder / TRAINED, note | unlabelled_note(settings, splits))
         publish(folder, settings.training.hub_model)
     return final
 

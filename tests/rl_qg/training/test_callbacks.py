@@ -220,3 +220,30 @@ def test_held_out_measures_are_computed_on_the_greedy_questions(tmp_path: Path) 
     rewards = WordReward().score(texts, None).scores
     assert found["eval_reward_greedy"] == found["eval_held_out"] == pytest.approx(sum(rewards) / 7)
     json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("bleu4", "expected"),
+    [
+        (
+            [0.4, 0.4, 0.4, 0.1, 0.1, 0.1],
+            "the reward rose (1 -> 4) while held-out measures got worse (bleu4 0.4 -> 0.1",
+        ),
+        ([0.4, 0.4, 0.4, 0.41, 0.4, 0.4], ""),
+    ],
+)
+def test_a_hacked_reward_is_one_line_at_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, bleu4: list[float], expected: str
+) -> None:
+    """Of the stage's evaluations alone: those before the boundary do not count."""
+    rewards = [1.0, 1.0, 1.0, 4.0, 4.0, 4.0]
+    values = [(9.0, 0.9), *zip(rewards, bleu4, strict=True)]
+    script = iter([{"reward_greedy": reward, "bleu4": value} for reward, value in values])
+    subject = trainer(tmp_path, ce_epochs=2, scst_epochs=5, eval_strategy="steps", eval_steps=2)
+    assert subject.held_out_questions is not None
+    collect = subject.held_out_questions.collect
+    subject.held_out_questions.collect = lambda: (collect(), next(script))[1]  # type: ignore[method-assign]
+    subject.train()
+    lines_of = [record.message for record in caplog.records if "held-out measures got worse" in record.message]
+    assert len(lines_of) == bool(expected)
+    assert not expected or lines_of[0].startswith(expected)

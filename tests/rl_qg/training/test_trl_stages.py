@@ -22,6 +22,7 @@ from rl_qg.settings import CESettings, ModelSettings, PeftSettings, SCSTSettings
 from rl_qg.training.trl_config import check_algorithm
 from rl_qg.training.trl_stages import train_causal
 from tests.questions import example
+from tests.rl_qg.training.test_mixture import without_questions
 from tests.tiny_models import save, tiny, tiny_bart, word_tokenizer
 
 pytest.importorskip("trl")
@@ -123,6 +124,23 @@ def test_both_stages_write_the_files_of_a_run(tmp_path: Path, start: str, algori
     trained = json.loads((run / "trained.json").read_text())
     assert trained == {"model": "scst", "steps": 12, "reward": "WordReward", "held_out": "WordReward"}
     assert not list((run / "checkpoints").rglob("README.md"))  # TRL's cards
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("share", "steps"), [(None, 8), (1, 4), (0, 4)])
+def test_the_reward_stage_learns_on_passages_without_questions(
+    tmp_path: Path, start: str, share: float | None, steps: int
+) -> None:
+    """8 gold examples and 8 others, 4 an update: 2 updates by cross-entropy, then 2 epochs."""
+    chosen = settings(tmp_path, start, "rloo", unlabelled_share=share)
+    mixed = Splits(gold=data(8), unlabelled=without_questions(8), validation=data(5))
+    train_causal(chosen, mixed, WordReward())
+    trained = json.loads((tmp_path / "trained.json").read_text())
+    assert trained["steps"] == 2 + steps
+    kinds = {row["id"][0] for row in lines(tmp_path / "samples.jsonl")}
+    assert kinds == {None: {"e", "u"}, 1: {"u"}, 0: {"e"}}[share]
+    expected = None if share == 0 else {"examples": 8, "share": share or 0.5}
+    assert trained.get("unlabelled") == expected
 
 
 @pytest.mark.slow
