@@ -1,4 +1,4 @@
-"""One table from several runs: BLEU-4, reward before and after SCST, F1 before and after augmentation.
+"""One table from several runs: BLEU-4, reward before and after SCST, F1 of the three readers.
 
 python experiments/quickstart/collect.py RUN [RUN …] --output results.json
 """
@@ -10,10 +10,7 @@ from pathlib import Path
 
 def row(run: Path) -> dict[str, object]:
     evaluation = json.loads((run / "evaluation.json").read_text())
-    gold, augmented, comparison = (
-        json.loads((run / "qa" / name).read_text())
-        for name in ("gold/qa_metrics.json", "augmented/qa_metrics.json", "comparison.json")
-    )
+    comparison = json.loads((run / "qa" / "comparison.json").read_text())
     record = json.loads((run / "run.json").read_text())
     models = evaluation["models"]
     return {
@@ -26,21 +23,22 @@ def row(run: Path) -> dict[str, object]:
         "ce_reward": models["ce"]["reward"],
         "scst_reward": models["scst"]["reward"],
         "reward_difference": evaluation["difference"]["reward"],
-        "qa_gold": {name: gold[name] for name in ("exact_match", "f1", "seeds", "intervals")},
-        "qa_augmented": {name: augmented[name] for name in ("exact_match", "f1", "seeds", "intervals")},
-        "qa_difference": comparison["difference"],
+        "qa": comparison["readers"],
+        "qa_differences": comparison["differences"],
     }
 
 
 def line(values: dict) -> str:
-    reward, f1 = values["reward_difference"], values["qa_difference"]["f1"]
+    reward = values["reward_difference"]
+    readers = " | ".join(f"{reader['exact_match']:.1f} / {reader['f1']:.1f}" for reader in values["qa"].values())
+    gains = [values["qa_differences"][pair]["f1"] for pair in ("scst - gold", "scst - ce")]
     return (
         f"| {values['run']} | {values['ce_bleu4']['mean']:.3f} | {values['scst_bleu4']['mean']:.3f} "
         f"| {values['ce_reward']['mean']:.4f} | {values['scst_reward']['mean']:.4f} "
         f"| {reward['mean']:+.4f} [{reward['low']:+.4f}, {reward['high']:+.4f}] "
-        f"| {values['qa_gold']['exact_match']:.1f} / {values['qa_gold']['f1']:.1f} "
-        f"| {values['qa_augmented']['exact_match']:.1f} / {values['qa_augmented']['f1']:.1f} "
-        f"| {f1['mean']:+.1f} [{f1['low']:+.1f}, {f1['high']:+.1f}] |"
+        f"| {readers} | "
+        + " | ".join(f"{gain['mean']:+.1f} [{gain['low']:+.1f}, {gain['high']:+.1f}]" for gain in gains)
+        + " |"
     )
 
 
@@ -51,8 +49,9 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     rows = [row(run) for run in arguments.runs]
     arguments.output.write_text(json.dumps(rows, indent=2) + "\n")
-    heads = "run, CE BLEU-4, SCST BLEU-4, CE reward, SCST reward, difference, gold EM / F1, augmented EM / F1, F1 gain"
+    heads = "run, CE BLEU-4, SCST BLEU-4, CE reward, SCST reward, difference, gold EM / F1, + CE, + SCST"
+    heads += ", F1 SCST - gold, F1 SCST - CE"
     print("| " + heads.replace(", ", " | ") + " |")
-    print("| --- " * 9 + "|")
+    print("| --- " * 11 + "|")
     for values in rows:
         print(line(values))

@@ -17,6 +17,7 @@ from rl_qg.generation.generator import NO_RULES
 from rl_qg.generation.prompts import HIGHLIGHT
 from rl_qg.reports.model_card_results import limits_text, results_text
 from rl_qg.reports.run_files import ReportedRun, read_run
+from rl_qg.reports.run_view import unlabelled_use
 from rl_qg.runtime.json_files import atomic_writer, read_json
 from rl_qg.settings import SCSTSettings
 from rl_qg.text.tables import as_markdown
@@ -211,6 +212,7 @@ print(tokenizer.decode(tokens[0], skip_special_tokens=True).strip())"""
             rows.append(["cross-entropy", self._schedule("ce")])
         if self._by_reward:
             rows.append([ALGORITHMS[self.config.get("algorithm", "scst")], self._schedule("scst")])
+            rows += [["passages without questions", text]] if (text := unlabelled_use(self.run)) else []
             rows += [[f"`scst.{key}`", f"`{value}`"] for key, value in self._changed().items()]
             kept = self._trained.get("kept")
             if kept:
@@ -253,9 +255,7 @@ print(tokenizer.decode(tokens[0], skip_special_tokens=True).strip())"""
 
     @property
     def _trained(self) -> Mapping[str, Any]:
-        path = self.run.folder / "trained.json"
-        content: Mapping[str, Any] = read_json(path) if path.exists() else {}
-        return content
+        return self.run.trained.value
 
     @property
     def _kept_step(self) -> int | None:

@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 
 from rl_qg.evaluation.reward_hacking import SeriesChange, rises
 from rl_qg.reports.measures import BY_KEY, MEASURES, REWARD, diverging
-from rl_qg.reports.run_files import ReportedMean, ReportedRun
+from rl_qg.reports.outcome_view import sentence
+from rl_qg.reports.reader_view import equal_conditions, reader_label
+from rl_qg.reports.run_files import SCORES, ReportedMean, ReportedRun
 from rl_qg.text.tables import as_markdown
 
 COLUMNS = {"ce": "cross-entropy", "scst": "by reward", "gold": "human questions"}
@@ -28,12 +30,40 @@ def results_text(run: ReportedRun, stage: str, kept_step: int | None) -> str:
         means = [evaluation.estimate("models", name, key) for name in columns]
         if any(means):
             rows.append([measure.label, *(_cell(measure.text, mean) for mean in means)])
+    right = [evaluation.estimate("models", name, "oracle", "right") for name in columns]
+    if any(right):
+        rows.append(["Right by the oracle of the embedded corpus", *(_cell(_percent, share) for share in right)])
     signature = evaluation.get("held_out_signature")
     note = f" The held-out reward, which was not optimised:\n\n    {signature}" if signature else ""
     return (
         f"Greedy questions for {count} held-out examples; 95 % intervals over {evaluation.resampled} in "
-        f"brackets.{note}\n\n{_table(columns, rows)}"
+        f"brackets.{note}\n\n{_table(columns, rows)}{_readers_text(run)}"
     )
+
+
+def _readers_text(run: ReportedRun) -> str:
+    """The readers that the pipeline trained, and their differences; empty where there are none."""
+    if not run.readers:
+        return ""
+    rows = [
+        [
+            reader_label(run, name),
+            *(_cell(_one_digit, run.reader_score(name, score)) for score in SCORES),
+            run.qa[name].count("updates") or "",
+        ]
+        for name in run.readers
+    ]
+    table = as_markdown(["reader trained on", *SCORES.values(), "updates"], rows)
+    about = f"Extractive readers on held-out human questions, percent ({equal_conditions(run)})"
+    return f"\n\n{about}:\n\n{table}\n\n{sentence(run)}".rstrip()
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def _one_digit(value: float) -> str:
+    return f"{value:.1f}"
 
 
 def _results_of_training(run: ReportedRun, columns: Sequence[str], kept_step: int | None) -> str:

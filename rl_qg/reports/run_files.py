@@ -11,6 +11,7 @@ import yaml
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json, read_json_lines
+from rl_qg.runtime.run_folder import TRAINED
 
 MODELS = ("gold", "ce", "scst")
 SCORES = {"exact_match": "EM", "f1": "F1"}
@@ -155,6 +156,7 @@ class ReportedRun:
     comparison: JsonObject
     augmentation_ce: JsonObject
     separation: JsonObject
+    trained: JsonObject
 
     @property
     def signature(self) -> str | None:
@@ -227,6 +229,7 @@ def read_run(folder: Path) -> ReportedRun:
         comparison=_json_object(folder / "qa" / "comparison.json"),
         augmentation_ce=_json_object(folder / "augmented.ce.report.json"),
         separation=_json_object(folder / "separation.json"),
+        trained=_json_object(folder / TRAINED),
     )
     records = (run.record, run.evaluation, run.augmentation, run.comparison, run.separation, *run.qa.values())
     if not any(record.value for record in records) and not run.metrics.lines:

@@ -87,15 +87,17 @@ def _facts(run: ReportedRun, summary: Mapping[str, Any]) -> list[str]:
 
 
 def unlabelled_use(run: ReportedRun) -> str:
-    """How training used the answers without questions; empty where there are none. Earlier versions used none."""
-    count, options = run.record.count("examples", "unlabelled"), run.settings.get("scst", {})
-    if not count or run.settings.get("stages") == "ce":
+    """How training used the answers without questions; empty where there are none, or none was trained by reward."""
+    known, used = run.record.count("examples", "unlabelled"), run.trained.part("unlabelled")
+    if used.value:
+        share = used.number("share")
+        part = "" if share is None else f", {100 * share:.0f} % of its examples"
+        return f"{used.count('examples') or 0:,} answers without questions learned from by the reward{part}"
+    if not known or run.trained.get("model") != "scst":
         return ""
-    share = options.get("unlabelled_share", 0)
-    if share == 0:
-        return f"{count:,} answers without questions, not used in training"
-    part = "" if share is None else f", {100 * share:.0f} % of its examples"
-    return f"{count:,} answers without questions learned from by the reward{part}"
+    if run.settings.get("algorithm") == "best_of_n":
+        return f"{known:,} answers without questions sampled for too"
+    return f"{known:,} answers without questions, not used in training"
 
 
 def _held_out(summary: Mapping[str, Any]) -> str:

@@ -215,7 +215,8 @@ def three_readers():
             "pairs": {kind: auc(*share) for kind, share in kinds.items()},
             "auc": auc(0.75, 0.02),
         },
-        "config.yaml": "algorithm: scst\nstages: both\nscst:\n  unlabelled_share: 0.75\n",
+        "config.yaml": "algorithm: scst\nstages: both\n",
+        "trained.json": {"model": "scst", "unlabelled": {"examples": 3600, "share": 0.75}},
         "run.json": {**FILES["run.json"], "examples": {"gold": 1200, "unlabelled": 3600, "validation": 80}},
     }
 

@@ -23,6 +23,7 @@ from rl_qg.reports.model_card import final_model, is_on_hub, shown, write_model_
 from rl_qg.settings import PeftSettings, Settings
 from rl_qg.training import stages as stage
 from tests.questions import example
+from tests.rl_qg.reports.run_folders import three_readers, write
 from tests.rl_qg.training.word_task import WordReward, data
 from tests.tiny_models import tiny, tiny_bart, tiny_t5, word_tokenizer
 
@@ -137,6 +138,24 @@ def test_the_text_has_data_settings_and_results(tmp_path: Path) -> None:
     ce = card(tmp_path / "run", "ce")
     assert "| Optimised reward | 0.300 (0.200 to 0.400) | 0.900 (0.800 to 1.000) |" in ce
     assert "kl_coefficient" not in ce and "may have been" not in ce
+
+
+def test_the_card_of_a_pipeline_has_the_readers_and_the_oracle(tmp_path: Path) -> None:
+    folder = run(tmp_path / "run")
+    settings, record = (folder / "config.yaml").read_text(), (folder / "run.json").read_text()
+    write(folder, **{**three_readers(), "config.yaml": settings, "run.json": record})
+    text = card(folder)
+    for line in (
+        "| Right by the oracle of the embedded corpus | 70.0 % (66.0 % to 74.0 %) | 80.0 % (76.0 % to 84.0 %) |",
+        "percent (657 updates each, 3 reader seeds)",
+        "| gold alone | 51.5 (47.5 to 55.5) | 61.8 (58.8 to 64.8) | 657 |",
+        "| gold + SCST | 55.5 (51.5 to 59.5) | 66.8 (63.8 to 69.8) | 657 |",
+        "F1 of the reader on gold + SCST minus that on gold + CE: +2.0 points [−0.5, +4.5]; the interval includes 0",
+        "| passages without questions | 3,600 answers without questions learned from by the reward, 75 % of its",
+    ):
+        assert line in text, line
+    (folder / "qa" / "gold" / "qa_metrics.json").unlink()
+    assert "| gold + CE |" in card(folder) and "gold alone |" not in card(folder)
 
 
 def test_a_hacked_reward_is_reported(tmp_path: Path) -> None:

@@ -47,10 +47,13 @@ def test_the_algorithm_and_the_passages_without_questions_are_named(three, tmp_p
     _, page = three
     assert "algorithm scst" in page.text
     assert "3,600 answers without questions learned from by the reward, 75 % of its examples" in page.text
-    config = "algorithm: best_of_n\nstages: both\nscst:\n  unlabelled_share: 0\n"
-    page = page_of(run_of(tmp_path / "run", **{"config.yaml": config}), output=tmp_path / "report.html")
-    assert "algorithm best_of_n" in page.text and "gold + best of n" in page.text
+    unused = {"trained.json": {"model": "scst"}}
+    page = page_of(run_of(tmp_path / "unused", **unused), output=tmp_path / "report.html")
     assert "3,600 answers without questions, not used in training" in page.text
+    other = {**unused, "config.yaml": "algorithm: best_of_n\nstages: both\n"}
+    page = page_of(run_of(tmp_path / "other", **other), output=tmp_path / "report.html")
+    assert "algorithm best_of_n" in page.text and "gold + best of n" in page.text
+    assert "3,600 answers without questions sampled for too" in page.text
 
 
 def test_samples_are_marked_by_the_oracle(three):
