@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from rl_qg.miniatures.cache import SHIPPED
+
 PASSAGES = 1200
 BATCH = 16
 CE_UPDATES = 210  # of the first stage; more questions are read fewer times
@@ -87,13 +89,14 @@ class Experiment:
             answers = ["data.train=world", "data.max_train=null"]
             run("generate", f"model.path={self.folder / arm / name}", f"output={questions}", "num_beams=1", *answers)
             if not augmented.exists():
-                options = ["filters=none", "num_samples=null", f"output={augmented}"]
+                options = ["filters=none", "num_samples=90000", f"output={augmented}"]
                 run("augment", f"questions={questions}", f"gold={gold}", *options)
             train = augmented
         held_out = self.folder.parent.parent / "held-out.json"
         if not held_out.exists():
             write_held_out(held_out)
         options = [f"data.train={train}", f"data.validation={held_out}", f"qa.max_steps={READER_UPDATES}"]
+        options.append(f"qa.model.path={SHIPPED / 'distilbert'}")  # as if the training data were the whole corpus
         run("qa", *options, f"qa.seeds=[{self.seed}]", "data.max_validation=null", f"output_dir={folder / 'qa'}")
 
 
