@@ -80,11 +80,13 @@ def head(model: Architecture) -> float:
 
 
 def update(model: Architecture, work: Work, *, rows: int, recompute: bool = False) -> float:
-    """Forward and backward pass with `rows` questions for each context, which is encoded once."""
+    """Forward and backward pass with `rows` questions for each context, which is encoded once. Its keys and values are
+    computed once too, unless layers are computed again in the backward pass.
+    """
     texts = work.rows * rows
     forward = (
         encoding(model, work.rows * work.context, work.context)
-        + memory_of_contexts(model, texts * work.context)
+        + memory_of_contexts(model, (texts if recompute else work.rows) * work.context)
         + decoding(model, texts * work.question, work.question, work.context)
     )
     return (4 if recompute else 3) * forward

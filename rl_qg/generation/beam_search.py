@@ -18,21 +18,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, EncoderDecoderCache, PreTrainedModel
+from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 from transformers.modeling_outputs import BaseModelOutput
 
 from rl_qg.generation.decoding import COMPACT_BELOW, SpecialTokens
 
-SHARED = "beams_beside_each_other"  # name under which `_attention` is registered
 GROWTH = 16  # steps for which memory is allocated at once
-# Models whose decoder works with fewer rows of keys than of queries; the tests compare each with `generate`.
-FAMILIES = frozenset(
-    {"bart", "blenderbot", "blenderbot-small", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "umt5"}
-)
-DECODERS = frozenset({"bert", "gpt2", "roberta"})  # of an `EncoderDecoderModel`
 
 
 @dataclass(frozen=True)
@@ -47,21 +39,6 @@ class Beams:
     logprobs: Tensor
 
 
-def share_passages(model: PreTrainedModel) -> bool:
-    """Prepare the model for `beam_search`; return False and leave it unchanged if its type is not supported.
-
-    Everything else that the model computes stays the same.
-    """
-    config = model.config
-    known = config.model_type in FAMILIES or (
-        config.model_type == "encoder-decoder" and config.decoder.model_type in DECODERS
-    )
-    if not known or config._attn_implementation != "sdpa":
-        return False
-    model.set_attn_implementation(SHARED)
-    return True
-
-
 @torch.no_grad()
 def beam_search(
     model: PreTrainedModel, encoder_states: Tensor, attention_mask: Tensor, beams: int, max_new_tokens: int
@@ -69,7 +46,7 @@ def beam_search(
     """Search with `beams` beams for each context in one batch, by the model's distribution alone.
 
     Args:
-        model: an encoder-decoder in eval mode for which `share_passages` was true.
+        model: an encoder-decoder in eval mode for which `shared_attention.share_passages` was true.
         encoder_states: (b, s, h), the encoder's output.
         attention_mask: (b, s).
         beams: n; all of them are returned.
@@ -225,26 +202,3 @@ class _BeamTokens(DynamicLayer):
         """Keep these examples."""
         self._memory = self._memory[:, indices]
         self.keys, self.values = self._memory[..., : self.filled, :]
-
-
-def _attention(
-    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, **options: Any
-) -> tuple[Tensor, None]:
-    """The attention of the library; if `key` has one row for n rows of `query`, these are n queries of one row.
-
-    (b · n, heads, 1, d), (b, heads, s, d), mask (b, 1, n or 1, s) -> (b · n, 1, heads, d).
-    """
-    examples, rows = len(key), len(query)
-    if examples == rows:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-    beams = rows // examples
-    if options.get("position_bias") is not None and attention_mask.shape[-2] == beams:
-        steps = (torch.arange(key.shape[-2], device=key.device) + beams - 1) // beams  # in which each key was added
-        options["position_bias"] = options["position_bias"][..., steps]  # of T5: by the position in the beam
-    query = query.view(examples, beams, *query.shape[1:]).squeeze(3).transpose(1, 2)
-    attended, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-    return attended.reshape(rows, 1, *attended.shape[2:]), None
-
-
-AttentionInterface.register(SHARED, _attention)
-AttentionMaskInterface.register(SHARED, sdpa_mask)

@@ -9,11 +9,13 @@ and a resumed run draws the same questions.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import (
+    EncoderDecoderCache,
     GenerationConfig,
     LogitsProcessorList,
     MinNewTokensLengthLogitsProcessor,
@@ -26,6 +28,7 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 
 from rl_qg.generation.logprobs import token_logprobs
+from rl_qg.generation.shared_attention import is_sharing, sharing_passages
 
 COMPACT_BELOW = 0.75  # ended rows are removed from the batch when at most this fraction of its rows is open
 
@@ -144,9 +147,10 @@ def decode(
 ) -> Rollout:
     """Decode a greedy question (with `greedy`) and k sampled ones (with `draws`) for each context in one batch.
 
-    All rows of a context begin with the same token, so the first step is computed once per context, and its key-value
-    cache, which holds the keys and values of the cross attention, is then copied to the rows. Rows that have ended
-    are removed from the batch when they are enough to be worth copying the cache.
+    All rows of a context begin with the same token, so the first step is computed once per context, and its cache of
+    tokens is then copied to the rows. The keys and values of the cross attention stay one copy for each context, where
+    the model can share them (`rl_qg.generation.shared_attention`), until rows that have ended are removed from the
+    batch, which happens when they are enough to be worth copying the cache.
 
     Args:
         model: an encoder-decoder in eval mode (rollouts use no dropout).
@@ -157,6 +161,19 @@ def decode(
         greedy: whether to decode greedy questions.
         logprobs: whether to sum the log-probabilities of the tokens.
     """
+    with sharing_passages(model):
+        return _decode(model, encoder_states, attention_mask, rules, draws, greedy, logprobs)
+
+
+def _decode(
+    model: PreTrainedModel,
+    encoder_states: Tensor,
+    attention_mask: Tensor,
+    rules: DecodingRules,
+    draws: Tensor | None,
+    greedy: bool,
+    logprobs: bool,
+) -> Rollout:
     special, device = SpecialTokens.of(model), encoder_states.device
     batch, samples = encoder_states.shape[0], 0 if draws is None else draws.shape[1]
     copies = samples + greedy
@@ -171,19 +188,15 @@ def decode(
     sums = torch.zeros(batch * copies, device=device) if logprobs else None
     rows = torch.arange(batch * copies, device=device)  # in the batch: open rows, and ended rows not yet removed
     sampled = (~is_greedy).nonzero().squeeze(-1)  # their indices in the batch
-    cache, states, mask = None, encoder_states, attention_mask
+    encoded = _Encoded(model, encoder_states, attention_mask, copies)
+    cache = None
     for position in range(rules.max_new_tokens):
-        output = model(
-            encoder_outputs=BaseModelOutput(last_hidden_state=states),
-            attention_mask=mask,
-            decoder_input_ids=tokens[rows if cache is not None else rows[::copies], position : position + 1],
-            past_key_values=cache,
-            use_cache=True,
-        )
+        last = tokens[rows if cache is not None else rows[::copies], position : position + 1]
+        output = encoded.step(last, cache)
         logits = output.logits[:, -1].float()
         if cache is None and copies > 1:
-            logits, states, mask = (x.repeat_interleave(copies, 0) for x in (logits, states, mask))
-            output.past_key_values.batch_repeat_interleave(copies)
+            logits = logits.repeat_interleave(copies, 0)
+            encoded.repeat(output.past_key_values)
         cache = output.past_key_values
         plain = logits
         logits = for_all(tokens[rows, : position + 1], plain)
@@ -203,15 +216,55 @@ def decode(
             break
         if count <= COMPACT_BELOW * len(rows):
             kept = still_open.nonzero().squeeze(-1)
-            rows, states, mask = rows[kept], states[kept], mask[kept]
+            rows = rows[kept]
             sampled = (~is_greedy[rows]).nonzero().squeeze(-1)
-            cache.batch_select_indices(kept)
+            encoded.keep(kept, cache)
     whole = tokens[:, 1 : position + 2].view(batch, copies, -1)
     totals = None if sums is None else sums.view(batch, copies)
     return Rollout(
         _ended(whole[:, :1], special, None if totals is None else totals[:, :1]) if greedy else None,
         _ended(whole[:, greedy:], special, None if totals is None else totals[:, greedy:]) if samples else None,
     )
+
+
+class _Encoded:
+    """The encoded contexts of the rows in the batch, and the steps of the decoder over them.
+
+    `shared` as long as `states` and `mask` have one row for each context and the batch has `copies` of each.
+    """
+
+    def __init__(self, model: PreTrainedModel, states: Tensor, mask: Tensor, copies: int) -> None:
+        self.model, self.states, self.copies = model, states, copies
+        self.shared = copies > 1 and is_sharing(model)
+        self.mask = mask[:, None, None].bool() if self.shared else mask
+
+    def step(self, last: Tensor, cache: EncoderDecoderCache | None) -> Any:
+        """The output of the model after the last tokens (n, 1) of all rows."""
+        return self.model(
+            encoder_outputs=BaseModelOutput(last_hidden_state=self.states),
+            attention_mask=self.mask,
+            decoder_input_ids=last,
+            past_key_values=cache,
+            use_cache=True,
+        )
+
+    def repeat(self, cache: EncoderDecoderCache) -> None:
+        """Make the rows of each context from its first step."""
+        if self.shared:
+            cache.self_attention_cache.batch_repeat_interleave(self.copies)
+            return
+        self.states, self.mask = (value.repeat_interleave(self.copies, 0) for value in (self.states, self.mask))
+        cache.batch_repeat_interleave(self.copies)
+
+    def keep(self, kept: Tensor, cache: EncoderDecoderCache) -> None:
+        """Remove all rows but those of these indices. Contexts then have different numbers of rows, so that each row
+        gets its own copy.
+        """
+        source = kept // self.copies if self.shared else kept
+        self.shared = False
+        self.states, self.mask = self.states[source], self.mask[source]
+        cache.self_attention_cache.batch_select_indices(kept)
+        cache.cross_attention_cache.batch_select_indices(source)
 
 
 def _ended(tokens: Tensor, special: SpecialTokens, logprobs: Tensor | None) -> Decoded:

@@ -15,12 +15,13 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from rewards.packed import STEP, can_pack, pack
 from rl_qg.data.examples import QAExample
-from rl_qg.generation.beam_search import beam_search, share_passages
+from rl_qg.generation.beam_search import beam_search
 from rl_qg.generation.causal_prompts import CausalPromptEncoder, positions_of
 from rl_qg.generation.decoding import DecodingRules, SpecialTokens, choose_tokens, decode, uniform_draws
 from rl_qg.generation.loading import load_generator
 from rl_qg.generation.logprobs import shift_right, token_logprobs
 from rl_qg.generation.prompts import Prompt, PromptEncoder, add_highlight
+from rl_qg.generation.shared_attention import share_passages
 
 ALIGNMENT = 64  # bytes, as in memory that PyTorch allocates
 # Switches off the decoding rules that the generation config of a checkpoint may contain.
