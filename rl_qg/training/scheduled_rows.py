@@ -5,11 +5,12 @@ from fractions import Fraction
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import Sampler
 from transformers import Seq2SeqTrainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from rl_qg.data.examples import QAExample
-from rl_qg.training.objectives import target_tokens
+from rl_qg.training.objectives import TOKENS_WITHOUT_QUESTION
 from rl_qg.training.row_schedule import RowSchedule
 
 
@@ -74,5 +75,14 @@ class ScheduledRows(Seq2SeqTrainer):
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Any:
         """The library's count of target tokens over all processes, in which a row without a question counts too."""
-        rows = [{"labels": torch.ones(int(target_tokens(batch["labels"])))} for batch in batch_samples]
-        return super()._get_num_items_in_batch(rows, device)
+        counted = [{"labels": _counted(batch["labels"])} for batch in batch_samples]
+        return super()._get_num_items_in_batch(counted, device)
+
+
+def _counted(labels: Tensor) -> Tensor:
+    """Labels of which the library counts `target_tokens(labels)`; the number itself would have to be read from the
+    device.
+    """
+    real = labels.ne(-100)
+    flags = torch.cat((real.flatten(), (~real.any(-1)).repeat(TOKENS_WITHOUT_QUESTION)))
+    return torch.where(flags, 0, -100)

@@ -125,6 +125,15 @@ def test_target_tokens_count_sixteen_for_a_row_without_a_question() -> None:
     assert target_tokens(labels) == 3 + 16 + 2
 
 
+def test_the_divisor_of_an_update_counts_all_its_batches(tmp_path: Path) -> None:
+    subject = trainer(tmp_path, unlabelled=without_questions(3))
+    batches = [subject.encoder([*data(2), *without_questions(1)]), subject.encoder(without_questions(2))]
+    assert subject._get_num_items_in_batch(batches, torch.device("cpu")) == sum(
+        target_tokens(batch["labels"])  # type: ignore[arg-type]
+        for batch in batches
+    )
+
+
 def test_a_row_without_a_question_adds_its_reward_alone(tmp_path: Path) -> None:
     """The gradient of a mixed batch is that of its gold part and of its other part, each divided by all tokens; of the
     latter L_ce is absent: with λ = 0 it has no gradient.
