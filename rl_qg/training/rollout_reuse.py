@@ -1,11 +1,9 @@
 """Rollouts that several updates learn from (`scst.updates_per_rollout`)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from rl_qg.data.examples import QAExample
 from rl_qg.evaluation.reward_scorer import ScoredRollout
 from rl_qg.generation.decoding import Rollout
 
@@ -23,23 +21,27 @@ class LearnedRollout:
 
 
 class RolloutReuse:
-    """Keeps the rollouts of the current number, one for each accumulated batch."""
+    """Keeps the rollouts of the current number, one for each accumulated batch of an update, in their order."""
 
     def __init__(self) -> None:
-        self._number = -1
-        self._kept: dict[tuple[str, ...], LearnedRollout] = {}
+        self._number = self._step = -1
+        self._batch = 0
+        self._kept: dict[int, LearnedRollout] = {}
 
-    def get(self, number: int, examples: Sequence[QAExample]) -> LearnedRollout | None:
-        """The rollout of these examples under this number, if it was made."""
+    def next(self, number: int, step: int) -> LearnedRollout | None:
+        """Go to the next batch of the update that completes `step`; return its rollout under this number, if it was
+        made.
+        """
+        self._batch = self._batch + 1 if step == self._step else 0
+        self._step = step
         if number != self._number:
             self.clear()
             self._number = number
-        # Two batches with the same examples have the same rollout: its draws depend on example and step alone.
-        return self._kept.get(tuple(example.id for example in examples))
+        return self._kept.get(self._batch)
 
-    def keep(self, examples: Sequence[QAExample], learned: LearnedRollout) -> None:
-        """Keep a rollout of the current number."""
-        self._kept[tuple(example.id for example in examples)] = learned
+    def keep(self, learned: LearnedRollout) -> None:
+        """Keep the rollout of the batch that `next` went to."""
+        self._kept[self._batch] = learned
 
     def clear(self) -> None:
         """Forget all rollouts: the next update makes new ones."""

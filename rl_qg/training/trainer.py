@@ -250,7 +250,7 @@ class SelfCriticalTrainer(
         """A new rollout with its rewards and advantages, or the one that an earlier update made for these contexts."""
         args, examples = self.args, inputs["examples"]
         number = step if self.schedule is None else self.schedule.rollout_of(step)
-        if (kept := self.rollouts.get(number, examples)) is not None:
+        if (kept := self.rollouts.next(number, step)) is not None:
             return kept
         # Sampled questions, and greedy ones for the baseline, without dropout.
         with self.step_metrics.timed("rollout"):
@@ -262,7 +262,7 @@ class SelfCriticalTrainer(
         self.equal_rewards.add(scored.rewards, scored.greedy)
         learned = LearnedRollout(rollout, scored, advantage)
         if args.updates_per_rollout > 1:
-            self.rollouts.keep(examples, learned)
+            self.rollouts.keep(learned)
         return learned
 
     def _policy_loss(self, learned: LearnedRollout, logprobs: Tensor) -> Tensor:
