@@ -40,8 +40,8 @@ def evaluate_generators(
     """Measure `models` (such as `{"ce": …, "scst": …}`) on the same held-out `examples` and write `output` (JSON).
 
     Intervals of rewards, of their parts and of BLEU-4 are bootstraps over passages, and `difference` is the paired
-    bootstrap of the last model minus the first, of ROUGE-L too. On the embedded corpus `oracle` holds the shares of the
-    verdicts of `rl_qg.evaluation.oracle`. `held_out` is a second reward, which training did not optimise. Gold
+    bootstrap of the last model minus the first, of ROUGE-L too. On the embedded corpus `oracle` holds the shares of
+    the verdicts of `rl_qg.evaluation.oracle`. `held_out` is a second reward, which training did not optimise. Gold
     questions are measured too, except by what compares with gold questions. A question that a reward fails on is left
     out of its means, and their `n` counts the others.
 
@@ -171,8 +171,8 @@ def _overlap_differences(
     values = [bleu4().corpus(draws.sums(bleu4().statistics(texts, references))) for texts in (last, first)]
     low, high = percentiles(values[0][1:] - values[1][1:]) if draws.passages > 1 else (None, None)
     of_bleu4 = Interval(float(values[0][0] - values[1][0]), low, high, len(gold), draws.passages)
-    overlaps = [rouge_l().score(texts, references=references).scores for texts in (last, first)]
-    return {"bleu4": asdict(of_bleu4), "rouge_l": asdict(paired_interval(*overlaps, draws))}
+    after, before = (rouge_l().score(texts, references=references).scores for texts in (last, first))
+    return {"bleu4": asdict(of_bleu4), "rouge_l": asdict(paired_interval(after, before, draws))}
 
 
 def _oracle(value: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -76,10 +76,10 @@ def fallen_measures(run: ReportedRun) -> list[tuple[str, float, float, int]]:
         "ROUGE-L": (("rouge_l",), 1, 3),
         "right by the oracle in %": (("oracle", "right"), 100, 1),
     }
-    pairs: list[tuple[str, ReportedMean | None, ReportedMean | None, int, int]] = [
-        (label, *(evaluation.estimate("models", model, *keys) for model in ("ce", "scst")), factor, digits)
-        for label, (keys, factor, digits) in fields.items()
-    ]
+    pairs: list[tuple[str, ReportedMean | None, ReportedMean | None, int, int]] = []
+    for label, (keys, factor, digits) in fields.items():
+        ce, scst = (evaluation.estimate("models", model, *keys) for model in ("ce", "scst"))
+        pairs.append((label, ce, scst, factor, digits))
     pairs.append(("reader F1", run.reader_score("ce", "f1"), run.reader_score("scst", "f1"), 1, 1))
     known = [
         (label, factor * ce.mean, factor * scst.mean, digits)
