@@ -26,6 +26,15 @@ def target_tokens(labels: Tensor) -> Tensor:
     return real.sum() + TOKENS_WITHOUT_QUESTION * (~real.any(-1)).sum()
 
 
+def counted_labels(labels: Tensor) -> Tensor:
+    """Labels (m,) of which `target_tokens(labels)` are not -100, for code that counts those; nothing is read from the
+    device.
+    """
+    real = labels.ne(-100)
+    flags = torch.cat((real.flatten(), (~real.any(-1)).repeat(TOKENS_WITHOUT_QUESTION)))
+    return torch.where(flags, 0, -100)
+
+
 def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
     """L_ce (eq. 12) summed over the tokens of each sequence: (n, t, v), (n, t) with -100 at padding -> (n,).
 

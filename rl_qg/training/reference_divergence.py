@@ -23,7 +23,7 @@ class ReferenceDivergence(Seq2SeqTrainer):
     kl_coefficient: KLCoefficient
     step_metrics: StepMetrics
     whole_model: Any
-    _logits: Any
+    _reference_logits: Any
 
     def _keep_reference(self) -> None:
         """Copy the policy at the boundary, if a divergence from it is optimised or reported."""
@@ -51,10 +51,3 @@ class ReferenceDivergence(Seq2SeqTrainer):
         self.kl_coefficient.add(*total)
         self.step_metrics.add(kl=total)
         return self.kl_coefficient.value * kl.sum() / self.args.num_samples
-
-    def _reference_logits(self, inputs: dict[str, Any], decoded: Decoded) -> Tensor:
-        """Logits (n, t, v) of the reference policy at the tokens of n = b · k questions."""
-        assert self.reference is not None
-        # The unsharded copy of a model does not cast by itself, unlike the model in training.
-        with self.whole_model() as policy, self.reference.swapped_into(policy), self.accelerator.autocast():
-            return self._logits(policy, inputs, decoded.tokens).float()

@@ -7,15 +7,13 @@ single epoch.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import islice
-from typing import Any
 
 import torch
-from torch.utils.data import ConcatDataset, Dataset
 
 from rl_qg.data.examples import seeded_rank
 from rl_qg.runtime.errors import InputError
@@ -129,12 +127,6 @@ class RowSchedule:
     def _has_no_question(self, position: int) -> bool:
         """Whether a row of the self-critical stage, counted from 0, comes from the passages without questions."""
         return math.floor((position + 1) * self.share) > math.floor(position * self.share)
-
-
-def both_pools(gold: Sequence[Any] | None, unlabelled: Sequence[Any]) -> Dataset[Any]:
-    """One data set of the gold examples, then those without questions."""
-    pools: list[Any] = [pool for pool in (gold, unlabelled) if pool is not None and len(pool)]
-    return ConcatDataset(pools)
 
 
 def _endless(size: int, first: int, seed: int, name: str) -> Iterator[int]:

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import ConcatDataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer
 
 from rl_qg.data.examples import QAExample, as_example
@@ -46,16 +47,16 @@ from rl_qg.training.greedy_evaluation import GreedyEvaluation
 from rl_qg.training.reference_divergence import ReferenceDivergence
 from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.rollout_reuse import LearnedRollout, RolloutReuse
-from rl_qg.training.row_schedule import both_pools, exact_share
-from rl_qg.training.scheduled_rows import CountPasses, ScheduledRows
+from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.step_metrics import StepMetrics, rollout_metrics
 from rl_qg.training.trainer_files import RunFiles, save_model_folder
+from rl_qg.training.update_schedule import CountPasses, UpdateSchedule
 
 __all__ = ["SelfCriticalConfig", "SelfCriticalTrainer"]
 
 
 class SelfCriticalTrainer(
-    ScheduledRows, ReferenceDivergence, GreedyEvaluation, WholeModel, CompleteCheckpoints, Seq2SeqTrainer
+    UpdateSchedule, ReferenceDivergence, GreedyEvaluation, WholeModel, CompleteCheckpoints, Seq2SeqTrainer
 ):
     """Trains a seq2seq question generator on `QAExample`s, or on a `datasets.Dataset` with the columns of SQuAD.
 
@@ -91,11 +92,13 @@ class SelfCriticalTrainer(
         share = args.unlabelled_share if args.scst_epochs else 0.0
         self.unlabelled_share = exact_share(share, self.gold_examples, len(self.unlabelled))
         mixes = self.unlabelled_share > 0
+        # The pools of the schedule, in its order.
+        pools: list[Any] = [pool for pool in (train_dataset, self.unlabelled) if pool is not None and len(pool)]
         super().__init__(
             model=model,
             args=args,
             data_collator=self.encoder,
-            train_dataset=both_pools(train_dataset, self.unlabelled) if mixes else train_dataset,
+            train_dataset=ConcatDataset(pools) if mixes else train_dataset,
             eval_dataset=eval_dataset,
             processing_class=processing_class,
             **kwargs,
@@ -137,52 +140,12 @@ class SelfCriticalTrainer(
                 )
             )
 
-    # --- schedules: functions of the step alone
-
-    @property
-    def boundary(self) -> int:
-        """Last step of the cross-entropy stage."""
-        return self.args.boundary(self.state.max_steps) if self.schedule is None else self.schedule.boundary
-
-    def scst_weight(self, step: int) -> float:
-        """λ in the update that completes `step`."""
-        args = self.args
-        return objectives.scst_weight(
-            step,
-            self.boundary,
-            self.state.max_steps,
-            schedule=args.schedule,
-            maximum=args.lambda_max,
-            warmup=args.lambda_warmup,
-        )
-
-    def ce_weight(self, step: int) -> float:
-        """The weight of L_ce in the update that completes `step`."""
-        return 1.0 if self.args.ce_weight == "one" else 1.0 - self.scst_weight(step)
-
-    def create_scheduler(
-        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
-    ) -> torch.optim.lr_scheduler.LRScheduler:
-        """Linear warm-up and decay in each stage."""
-        scheduler: torch.optim.lr_scheduler.LRScheduler | None = self.lr_scheduler  # type: ignore[has-type]
-        if scheduler is None:
-            args = self.args
-            boundary = args.boundary(num_training_steps) if self.schedule is None else self.schedule.boundary
-            scheduler = torch.optim.lr_scheduler.LambdaLR(
-                optimizer or self.optimizer,
-                lambda step: objectives.learning_rate_factor(
-                    step,
-                    boundary,
-                    num_training_steps,
-                    warmup=(args.ce_warmup, args.scst_warmup),
-                    second=args.scst_learning_rate / args.learning_rate,
-                ),
-            )
-            self.lr_scheduler = scheduler
-            self._created_lr_scheduler = True
-        return scheduler
-
     # --- the update
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Any:
+        """The library's count of target tokens over all processes, in which a row without a question counts too."""
+        counted = [{"labels": objectives.counted_labels(batch["labels"])} for batch in batch_samples]
+        return super()._get_num_items_in_batch(counted, device)
 
     def compute_loss(
         self,
@@ -353,6 +316,41 @@ class SelfCriticalTrainer(
     def _texts(self, decoded: Decoded) -> list[str]:
         texts = self.processing_class.batch_decode(decoded.tokens, skip_special_tokens=True)
         return [text.strip() for text in texts]
+
+    # --- evaluation
+
+    def prediction_step(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+        **gen_kwargs: Any,
+    ) -> tuple[Tensor, None, None]:
+        """Cross-entropy per token, averaged over questions (so that it does not depend on the batches). Greedy
+        questions are collected for `evaluation_loop`, with their divergence from the reference policy.
+        """
+        inputs = self._prepare_inputs(inputs)
+        with torch.no_grad(), self.compute_loss_context_manager():
+            labels = inputs["labels"]
+            losses = objectives.cross_entropy(self._logits(model, inputs, labels), labels) / labels.ne(-100).sum(-1)
+            self.eval_losses += zip(inputs["examples"], losses.tolist(), strict=True)
+            if self.held_out_questions is not None:
+                greedy = self._roll_out(inputs, samples=0, greedy=True).greedy
+                assert greedy is not None
+                divergence = None
+                if self.reference is not None:
+                    reference = self._reference_logits(inputs, greedy)
+                    divergence = objectives.kl_over_vocabulary(self._logits(model, inputs, greedy.tokens), reference)
+                self.held_out_questions.add(inputs["examples"], self._texts(greedy), greedy.mask, divergence)
+        return losses.mean(), None, None
+
+    def _reference_logits(self, inputs: dict[str, Any], decoded: Decoded) -> Tensor:
+        """Logits (n, t, v) of the reference policy at the tokens of n = b · k questions."""
+        assert self.reference is not None
+        # The unsharded copy of a model does not cast by itself, unlike the model in training.
+        with self.whole_model() as policy, self.reference.swapped_into(policy), self.accelerator.autocast():
+            return self._logits(policy, inputs, decoded.tokens).float()
 
     # --- logging and checkpoints
 

@@ -1,16 +1,15 @@
-"""The trainer's rows by a schedule: sampler, count of passes and count of target tokens."""
+"""What each update of the trainer is made of: its stage, its examples, its weights and its learning rate."""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils.data import Sampler
 from transformers import Seq2SeqTrainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from rl_qg.data.examples import QAExample
-from rl_qg.training.objectives import TOKENS_WITHOUT_QUESTION
+from rl_qg.training import objectives
 from rl_qg.training.row_schedule import RowSchedule
 
 
@@ -41,9 +40,9 @@ class CountPasses(TrainerCallback):
         state.epoch = self.schedule.passes(state.global_step)
 
 
-class ScheduledRows(Seq2SeqTrainer):
-    """Mixin of the self-critical trainer, named before the trainer class. Without a schedule the library reads the
-    examples.
+class UpdateSchedule(Seq2SeqTrainer):
+    """Mixin of the self-critical trainer, named before the trainer class: functions of the step alone. Without a
+    schedule of rows the library reads the examples.
     """
 
     args: Any
@@ -73,16 +72,45 @@ class ScheduledRows(Seq2SeqTrainer):
             return super()._get_train_sampler(train_dataset)
         return ScheduleSampler(self.schedule)
 
-    def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Any:
-        """The library's count of target tokens over all processes, in which a row without a question counts too."""
-        counted = [{"labels": _counted(batch["labels"])} for batch in batch_samples]
-        return super()._get_num_items_in_batch(counted, device)
+    @property
+    def boundary(self) -> int:
+        """Last step of the cross-entropy stage."""
+        return self.args.boundary(self.state.max_steps) if self.schedule is None else self.schedule.boundary
 
+    def scst_weight(self, step: int) -> float:
+        """λ in the update that completes `step`."""
+        args = self.args
+        return objectives.scst_weight(
+            step,
+            self.boundary,
+            self.state.max_steps,
+            schedule=args.schedule,
+            maximum=args.lambda_max,
+            warmup=args.lambda_warmup,
+        )
 
-def _counted(labels: Tensor) -> Tensor:
-    """Labels of which the library counts `target_tokens(labels)`; the number itself would have to be read from the
-    device.
-    """
-    real = labels.ne(-100)
-    flags = torch.cat((real.flatten(), (~real.any(-1)).repeat(TOKENS_WITHOUT_QUESTION)))
-    return torch.where(flags, 0, -100)
+    def ce_weight(self, step: int) -> float:
+        """The weight of L_ce in the update that completes `step`."""
+        return 1.0 if self.args.ce_weight == "one" else 1.0 - self.scst_weight(step)
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        """Linear warm-up and decay in each stage."""
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None = self.lr_scheduler  # type: ignore[has-type]
+        if scheduler is None:
+            args = self.args
+            boundary = args.boundary(num_training_steps) if self.schedule is None else self.schedule.boundary
+            scheduler = torch.optim.lr_scheduler.LambdaLR(
+                optimizer or self.optimizer,
+                lambda step: objectives.learning_rate_factor(
+                    step,
+                    boundary,
+                    num_training_steps,
+                    warmup=(args.ce_warmup, args.scst_warmup),
+                    second=args.scst_learning_rate / args.learning_rate,
+                ),
+            )
+            self.lr_scheduler = scheduler
+            self._created_lr_scheduler = True
+        return scheduler
