@@ -29,6 +29,7 @@ from rl_qg.data.splits import take
 from rl_qg.evaluation.compare_generators import evaluate_generators
 from rl_qg.reports.hub import publish
 from rl_qg.reports.page import write_report
+from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import processes
 from rl_qg.settings import Settings
 
@@ -44,6 +45,10 @@ def pipeline(settings: Settings) -> None:
 
 def check_late_stages(settings: Settings, state: PartialState) -> None:
     """Raise `InputError` for what a late stage would refuse, before the first one has taken hours."""
+    if not settings.data.train:
+        raise InputError(
+            "data.train has no value, and the pipeline's readers learn from it; rl-qg train can do without"
+        )
     check_filters(settings)
     check_numbers(settings)
     check_reranker(settings)
