@@ -143,7 +143,9 @@ def _lines_of(
         temperature=settings.temperature,
         seed=seed,
     )
-    ranked = groups if reranker is None else reranker.ranked(examples, groups)
+    ranked: Sequence[Sequence[Candidate | RankedCandidate]] = groups
+    if reranker is not None:
+        ranked = reranker.ranked(examples, groups)
     return [
         json_line({**_source_fields(example, rank), **_candidate_fields(candidate, settings.keep)})
         for example, group in zip(examples, ranked, strict=True)
