@@ -116,8 +116,7 @@ def train_reader(
     holds readers trained with other settings, or with other data that the caller has not accepted.
     """
     _Job(train, validation, settings, output_dir, use_cpu, precision).check()
-    if settings.unanswerable:
-        train = with_unanswerable(train, settings.unanswerable, settings.seeds[0])
+    train = with_unanswerable(train, settings.unanswerable, settings.seeds[0])
     job = _Job(train, validation, settings, output_dir, use_cpu, precision)
     data = {"train": examples_hash(train), "validation": examples_hash(validation)}
     inputs = {seed: _inputs(job, seed, data) for seed in settings.seeds}
