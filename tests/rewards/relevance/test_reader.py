@@ -163,6 +163,17 @@ def test_the_window_that_abstains_least_counts_once(scripted):
     assert silent.parts["log_probability"] == [LOWEST]
 
 
+def test_the_readers_configuration_says_whether_it_abstains(readers, tmp_path):
+    model = AutoModelForQuestionAnswering.from_pretrained(readers["bert"])
+    model.config.abstains = True
+    folder = save(tmp_path, AutoTokenizer.from_pretrained(readers["bert"]), model)
+    found = {folder: ReaderScore(folder), readers["bert"]: ReaderScore(readers["bert"])}
+    assert [metric.abstain for metric in found.values()] == [True, False]
+    for path, metric in found.items():
+        assert score(metric).scores == score(ReaderScore(path, abstain=metric.abstain)).scores
+    assert ReaderScore(folder, abstain=False).signature != found[folder].signature
+
+
 @pytest.mark.parametrize("max_length", [110, 40])
 def test_the_probabilities_of_all_tokens_sum_to_one(readers, max_length):
     metric = ReaderScore(readers["bert"], max_length=max_length, stride=10)
