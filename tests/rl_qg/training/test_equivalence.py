@@ -48,7 +48,9 @@ class EndsAtOnce(BartForConditionalGeneration):
         output = super().forward(*args, attention_mask=attention_mask, **kwargs)
         end = torch.zeros(output.logits.shape[-1])
         end[self.generation_config.eos_token_id] = 20.0
-        output.logits = output.logits + (attention_mask.sum(-1) <= SHORT)[:, None, None] * end
+        short = attention_mask.sum(-1) <= SHORT  # in rollouts one row for several questions side by side
+        rows = short.repeat_interleave(len(output.logits) // len(short))
+        output.logits = output.logits + rows[:, None, None] * end
         return output
 
 
