@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewards.words import normalise_answer
+from rl_qg.data.examples import Answer, QAExample
 from rl_qg.text.spans import sentence_texts
 from rl_qg.text.words import contains_words, normalised_words, word_count
 
@@ -92,7 +93,16 @@ def test_sentences_lose_nothing() -> None:
 
 
 def test_answers_are_normalised_for_the_metric_and_for_the_reader_alike() -> None:
+    from rewards import words
     from rewards.learned import rquge
+    from rewards.relevance import reader
     from rl_qg.readers import squad_scores
 
-    assert rquge.normalise_answer is squad_scores.normalise_answer is normalise_answer
+    assert rquge.normalise_answer is normalise_answer is words.normalise_answer
+    assert reader.answer_f1 is words.answer_f1
+    example = next(iter(squad_scores.score_predictions({"a": "The Élan!"}, [_asked("a", "élan")]).f1s))
+    assert example == 1.0
+
+
+def _asked(key: str, answer: str) -> QAExample:
+    return QAExample(key, "", answer, "What?", (Answer(answer, 0),))
