@@ -44,6 +44,9 @@ TRAINING = (
     "ce.learning_rate=1e-4",
     "scst.learning_rate=1e-4",
     "scst.max_new_tokens=24",
+    # The raw form: divided by their spread, rewards of an untrained generator that differ by rounding alone would count.
+    "scst.normalise_advantage=none",
+    "scst.reward_scale=100",
     "scst.kl_coefficient=0.1",
     "scst.kl_target=0.01",
     "scst.stop_on=rouge_l",

@@ -255,7 +255,7 @@ def test_scoring_uses_the_miniatures_of_a_run_on_the_same_data(
     run = with_miniatures(settings, [*splits.gold, *splits.unlabelled], PartialState(cpu=True))
     assert reward_with_miniatures(settings) == run.reward
     assert requests[0] == requests[1] and len(requests[0][0]) == 6
-    quickstart = reward_with_miniatures(compose("score", ["preset=quickstart"]))
+    quickstart = reward_with_miniatures(compose("score", ["preset=quickstart", "reward=qrelscore"]))
     assert quickstart["encoder"] == "/cache/bert"
     shipped = compose("score", ["preset=quickstart"]).miniature
     assert is_shipped("bert", *requests[2]) and requests[2][1] == shipped
