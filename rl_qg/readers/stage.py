@@ -116,7 +116,8 @@ def train_reader(
     holds readers trained with other settings, or with other data that the caller has not accepted.
     """
     _Job(train, validation, settings, output_dir, use_cpu, precision).check()
-    train = with_unanswerable(train, settings.unanswerable, settings.seeds[0])
+    if settings.unanswerable:
+        train = with_unanswerable(train, settings.unanswerable, settings.seeds[0])
     job = _Job(train, validation, settings, output_dir, use_cpu, precision)
     data = {"train": examples_hash(train), "validation": examples_hash(validation)}
     inputs = {seed: _inputs(job, seed, data) for seed in settings.seeds}
