@@ -105,7 +105,7 @@ def _scores(
     rows = [(number, "", example.question) for number, example in enumerate(examples)]
     rows += [(number, kind, text) for kind, texts in wrong.items() for number, text in enumerate(texts) if text]
     rows.sort(key=lambda row: row[0])  # questions about one passage together: rewards keep what they know of it
-    scorer = RewardScorer(reward)
+    scorer = RewardScorer(reward, "separation test")
     columns = {kind: np.full(len(examples), np.nan) for kind in ("", *wrong)}
     with tqdm(total=len(rows), desc="separate", unit="question", leave=False, delay=2) as bar:
         for start in range(0, len(rows), _AT_ONCE):

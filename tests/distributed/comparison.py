@@ -61,7 +61,7 @@ def _difference(name: str, whole: Path, resumed: Path, close: bool) -> str:
     first, second = ((folder / name).read_text().replace(str(folder), "RUN") for folder in (whole, resumed))
     if name == "summary.json":
         first, second = (json.dumps(_without_times(json.loads(text)), indent=1) for text in (first, second))
-    if first == second:
+    if first == second or (close and Path(name).suffix == ".json" and _are_close_lines(first, second)):
         return ""
     return _lines(first.splitlines(), second.splitlines(), close)
 
@@ -103,7 +103,7 @@ def _excerpts(one: str, other: str) -> str:
 
 
 def _are_close_lines(one: str, other: str) -> bool:
-    """Whether two lines of JSON have the same fields with close numbers."""
+    """Whether two lines, or two files, of JSON have the same fields with close numbers."""
     try:
         first, second = json.loads(one), json.loads(other)
     except ValueError:

@@ -44,9 +44,6 @@ TRAINING = (
     "ce.learning_rate=1e-4",
     "scst.learning_rate=1e-4",
     "scst.max_new_tokens=24",
-    # The raw form: divided by their spread, differences of rewards that are rounding alone would count as much.
-    "scst.normalise_advantage=none",
-    "scst.reward_scale=100",
     "scst.kl_coefficient=0.1",
     "scst.kl_target=0.01",
     "scst.stop_on=rouge_l",
