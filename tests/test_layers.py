@@ -22,7 +22,7 @@ ROOMS = (
 # At the top of rl_qg, above all rooms: launchers, and documented names for what is in a room.
 TOP = {"__init__", "__main__", "train", "generate", "score", "qa", "pipeline", "qa_data"}
 # Stages are run by commands. They meet through files: no stage imports a stage of another room.
-STAGE = re.compile(r"(\w+_)?stages?|evaluate|compare_generators|score|correlate|robustness")
+STAGE = re.compile(r"(\w+_)?stages?|best_of_n|evaluate|compare_generators|score|correlate|robustness")
 NOT_FOR_REWARDS = {"rl_qg", "hydra", "omegaconf", "accelerate", "trl", "deepspeed"}
 COMPOSES_SETTINGS = "rl_qg.commands.compose"
 READS_OMEGACONF = ("rl_qg.settings", "rl_qg.studies")

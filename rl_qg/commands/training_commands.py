@@ -1,17 +1,19 @@
 """The commands that train a model: generator, reader, answer extractor and keyphrase predictor."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from rl_qg.commands.load_miniatures import one_miniature
 from rl_qg.commands.open_run import OpenRun, claim_run, open_run
 from rl_qg.commands.unlabelled_passages import check_unlabelled
+from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, read_role, take
-from rl_qg.runtime.processes import processes
+from rl_qg.evaluation.reward_scorer import Reward
+from rl_qg.runtime.processes import load_unsharded, processes
 from rl_qg.runtime.run_folder import TRAINED
-from rl_qg.settings import DataSettings, QAModelSettings, Settings
+from rl_qg.settings import DataSettings, GenerateSettings, QAModelSettings, Settings
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +39,10 @@ def check_generator(settings: Settings) -> None:
 def train_generator(run: OpenRun) -> Path:
     """Train with the algorithm that the settings name; return the folder of the last stage's model."""
     from rl_qg.evaluation.separation import check_reward
-    from rl_qg.training.best_of_n import train_best_of_n
     from rl_qg.training.stages import train as train_seq2seq
     from rl_qg.training.trl_stages import train_causal
 
-    trainers = {"scst": train_seq2seq, "best_of_n": train_best_of_n}
+    trainers = {"scst": train_seq2seq, "best_of_n": best_of_n}
     trainer = trainers.get(run.settings.algorithm, train_causal)
     reward = None if run.settings.stages == "ce" else run.reward()
     if reward is not None and run.state.is_main_process and not (run.folder / TRAINED).exists():
@@ -49,6 +50,54 @@ def train_generator(run: OpenRun) -> Path:
         check_reward(reward, run.splits.validation, run.folder, count=count, seed=seed)
     run.state.wait_for_everyone()
     return trainer(run.settings, run.splits, reward, None if reward is None else run.held_out())
+
+
+def best_of_n(settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None = None) -> Path:
+    """Train on the best of n sampled questions (`rl_qg.training.best_of_n`), which `rl_qg.generation.stage` writes."""
+    from rl_qg.training.best_of_n import train_best_of_n
+
+    def write_picks(model_path: str, spans: Sequence[QAExample], output: Path) -> None:
+        assert reward is not None  # of the stage that this belongs to
+        _best_of_samples(settings, reward, splits.hashes, model_path, spans, output)
+
+    return train_best_of_n(settings, splits, reward, held_out, write_picks=write_picks)
+
+
+def _best_of_samples(
+    settings: Settings,
+    reward: Reward,
+    sources: Mapping[str, str],
+    model_path: str,
+    spans: Sequence[QAExample],
+    output: Path,
+) -> None:
+    """Write the best by the reward of the questions that a generator samples for each answer."""
+    from rl_qg.evaluation.reward_ranking import reranker_of
+    from rl_qg.generation.stage import generate
+    from rl_qg.training.trl_config import samples_of
+
+    load_unsharded()
+    scst, reranker = settings.scst, reranker_of(reward)
+    generate(
+        model_path,
+        spans,
+        output,
+        settings=GenerateSettings(
+            engine=settings.generate.engine,
+            do_sample=True,
+            num_samples=samples_of(settings),
+            top_p=scst.top_p,
+            temperature=scst.temperature,
+            max_new_tokens=scst.max_new_tokens,
+            batch_size=settings.generate.batch_size,
+            keep=1,
+        ),
+        seed=settings.seed,
+        state=processes(settings.training.use_cpu),
+        sources=sources,
+        accept_changed_data=settings.accept_changed_data,
+        reranker=reranker if scst.on_bad_reward == "skip" else reranker.strict(),
+    )
 
 
 def train_answers(settings: Settings) -> None:

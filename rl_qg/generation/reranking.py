@@ -3,13 +3,13 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.generator import Candidate
 from rl_qg.runtime.errors import InputError
 
-DIGITS = 6  # of a reward in the file; rewards that are equal after rounding keep the order of their probability
+DIGITS = 6  # significant ones of a reward in the file; rewards that are equal then keep the order of their probability
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,27 @@ class Reranker:
         self.reset()
         pairs = [(example, item) for example, group in zip(examples, groups, strict=True) for item in group]
         values = self.scores([example for example, _ in pairs], [item.question for _, item in pairs])
-        rewards = iter(round(value, DIGITS) if math.isfinite(value) else None for value in values)
+        rewards = iter(_rounded(value) if math.isfinite(value) else None for value in values)
         return [self._ordered(group, [next(rewards) for _ in group]) for group in groups]
+
+    def strict(self) -> "Reranker":
+        """The same; a reward that fails raises `InputError` (`scst.on_bad_reward=stop`)."""
+
+        def scores(examples: Sequence[QAExample], questions: Sequence[str]) -> Sequence[float]:
+            values = self.scores(examples, questions)
+            for example, question, value in zip(examples, questions, values, strict=True):
+                if not math.isfinite(value):
+                    raise InputError(
+                        f"example {example.id}: no reward for {question!r}; correct the reward, or skip such "
+                        "questions with scst.on_bad_reward=skip"
+                    )
+            return values
+
+        return replace(self, scores=scores)
 
     def _ordered(self, group: Sequence[Candidate], rewards: Sequence[float | None]) -> list[RankedCandidate]:
         known = [reward for reward in rewards if reward is not None]
-        mean = round(sum(known) / len(known), DIGITS) if known else None
+        mean = _rounded(sum(known) / len(known)) if known else None
         ranked = [RankedCandidate(item, reward, mean) for item, reward in zip(group, rewards, strict=True)]
         return sorted(ranked, key=lambda item: math.inf if item.reward is None else -self.sign * item.reward)
 
@@ -71,6 +86,11 @@ class Reranker:
                     f"reward {self.signature}: compares with human questions, and example {example.id} has none; "
                     "choose a reward without references"
                 )
+
+
+def _rounded(reward: float) -> float:
+    """To significant digits: rewards have any unit, so decimals would erase the order of small ones."""
+    return float(f"{reward:.{DIGITS}g}")
 
 
 def failed_rewards(lines: Iterable[bytes]) -> int:

@@ -14,9 +14,8 @@ last checkpoint (those of the second stage are in `checkpoints/scst/`).
 """
 
 import logging
-import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,35 +26,47 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, answer_spans
-from rl_qg.evaluation.reward_ranking import reranker_of
 from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.generation.loading import load_seq2seq
 from rl_qg.generation.prompts import PROMPT_FILE, Prompt, add_highlight, default_prefix
-from rl_qg.generation.reranking import Reranker
-from rl_qg.generation.stage import generate
 from rl_qg.reports.hub import finish_publishing, publish
 from rl_qg.runtime.checkpoints import last_checkpoint
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json, read_json_lines, write_json
 from rl_qg.runtime.preemption import train_until_preempted
-from rl_qg.runtime.processes import from_main, load_unsharded, processes
+from rl_qg.runtime.processes import from_main, processes
 from rl_qg.runtime.progress import show_progress
 from rl_qg.runtime.run_folder import TRAINED
-from rl_qg.settings import GenerateSettings, Settings
+from rl_qg.settings import Settings
 from rl_qg.training import stages
-from rl_qg.training.callbacks import HeldOutStopping, best_of, lines_with
+from rl_qg.training.callbacks import HeldOutStopping
 from rl_qg.training.trainer import SelfCriticalTrainer
-from rl_qg.training.trainer_files import StageFiles, replace_folder, save_model_folder
-from rl_qg.training.trl_config import samples_of
+from rl_qg.training.trainer_files import StageFiles, save_model_folder
 
 ALGORITHM = "best_of_n"
+# The folder of a generator, passages with answers, the file: one question for each answer. Every process calls it.
+WritePicks = Callable[[str, Sequence[QAExample], Path], None]
 PICKS = "picks.jsonl"
 NOT_SAMPLED = ("min_new_tokens", "top_k", "no_repeat_ngram")  # rules that generation does not have
 log = logging.getLogger(__name__)
 
 
-def train_best_of_n(settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None = None) -> Path:
+def train_best_of_n(
+    settings: Settings,
+    splits: Splits,
+    reward: Reward | None,
+    held_out: Reward | None = None,
+    *,
+    write_picks: WritePicks,
+) -> Path:
     """Run the stages that `settings.stages` names; return the folder of the last stage's model.
+
+    Args:
+        settings: those of the run.
+        splits: the data.
+        reward: chooses the best of n; None with `stages=ce`.
+        held_out: the second metric of evaluations.
+        write_picks: writes the best question of each answer, or continues the file.
 
     Raises:
         InputError: an invalid setting, no data, a model that cannot be loaded, or no candidate with a reward.
@@ -79,7 +90,7 @@ def train_best_of_n(settings: Settings, splits: Splits, reward: Reward | None, h
     else:
         start = _complete_start(settings, state)
     # 2. The best of n questions for each answer.
-    picks = _pick(settings, splits, reward, start, state)
+    picks = _pick(settings, splits, write_picks, start)
     # 3. Cross-entropy on human questions and picks.
     note = _learn_from_picks(settings, splits, picks, reward, held_out, start, steps)
     if state.is_main_process:
@@ -181,32 +192,11 @@ class Picks:
         return {"count": len(self.examples), "dropped": self.dropped, "reward_pick": best, "reward_sample": mean}
 
 
-def _pick(settings: Settings, splits: Splits, reward: Reward, start: str, state: PartialState) -> Picks:
-    """Write `picks.jsonl`, or the rest of it."""
-    scst, output = settings.scst, Path(settings.output_dir) / PICKS
+def _pick(settings: Settings, splits: Splits, write_picks: WritePicks, start: str) -> Picks:
+    """Write `picks.jsonl`, or the rest of it, and read it."""
+    output = Path(settings.output_dir) / PICKS
     spans = answer_spans([*splits.gold, *splits.unlabelled])
-    load_unsharded()
-    reranker = reranker_of(reward)
-    generate(
-        start,
-        spans,
-        output,
-        settings=GenerateSettings(
-            engine=settings.generate.engine,
-            do_sample=True,
-            num_samples=samples_of(settings),
-            top_p=scst.top_p,
-            temperature=scst.temperature,
-            max_new_tokens=scst.max_new_tokens,
-            batch_size=settings.generate.batch_size,
-            keep=1,
-        ),
-        seed=settings.seed,
-        state=state,
-        sources=splits.hashes,
-        accept_changed_data=settings.accept_changed_data,
-        reranker=reranker if scst.on_bad_reward == "skip" else _strict(reranker),
-    )
+    write_picks(start, spans, output)
     picks = read_picks(output, spans)
     if not picks.examples:
         raise InputError(f"{output}: the reward failed on every question; correct the reward")
@@ -226,22 +216,6 @@ def read_picks(path: Path, spans: Sequence[QAExample]) -> Picks:
         examples.append(pick)
         rewards[pick.id] = record["reward"], record["reward_mean"]
     return Picks(examples, rewards, dropped)
-
-
-def _strict(reranker: Reranker) -> Reranker:
-    """The same reranker; a reward that fails ends the run (`scst.on_bad_reward=stop`)."""
-
-    def scores(examples: Sequence[QAExample], questions: Sequence[str]) -> Sequence[float]:
-        values = reranker.scores(examples, questions)
-        for example, question, value in zip(examples, questions, values, strict=True):
-            if not math.isfinite(value):
-                raise InputError(
-                    f"example {example.id}: no reward for {question!r}; correct the reward, or skip such questions "
-                    "with scst.on_bad_reward=skip"
-                )
-        return values
-
-    return replace(reranker, scores=scores)
 
 
 # --- 3. the second stage
@@ -343,16 +317,6 @@ def _learn_from_picks(
     save_model_folder(trainer, folder / "scst")
     note: dict[str, Any] = {"model": "scst", "steps": first_step + trainer.state.global_step}
     if trainer.is_world_process_zero():
-        note |= _use_best_model(trainer, folder / "scst", first_step)
+        note |= stages.use_best_model(trainer, folder / "scst", after=0, first_step=first_step)
     trainer.accelerator.wait_for_everyone()
     return note
-
-
-def _use_best_model(trainer: SelfCriticalTrainer, final: Path, first_step: int) -> dict[str, Any]:
-    """Replace the final model by the best one by `scst.stop_on`; return what the note says of it."""
-    measure, best = trainer.args.stop_on, final.with_name(stages.BEST)
-    if measure is None or not best.exists():
-        return {}
-    line = best_of(measure, lines_with(measure, trainer.state.log_history, 0))
-    replace_folder(best, final)
-    return {"kept": {"measure": measure, "value": line[f"eval_{measure}"], "step": first_step + line["step"]}}

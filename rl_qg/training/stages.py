@@ -76,10 +76,9 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     # 3. Save the final model, and the note that the run is complete.
     save_model_folder(trainer, final)
     if trainer.is_world_process_zero():
-        kept = _use_best_model(trainer, final)
         note = {"model": final.name, "steps": trainer.state.global_step, **reward_signatures(reward, held_out)}
         note |= unlabelled_note(settings, splits)
-        write_json(folder / TRAINED, note | ({"kept": kept} if kept else {}))
+        write_json(folder / TRAINED, note | use_best_model(trainer, final, after=trainer.boundary))
         shutil.rmtree(folder / BEST, ignore_errors=True)
         publish(folder, settings.training.hub_model)
     trainer.accelerator.wait_for_everyone()
@@ -220,19 +219,25 @@ def _callbacks(settings: Settings) -> list[HeldOutStopping]:
     return [HeldOutStopping("loss", patience)] if patience and settings.stages == "ce" else []
 
 
-def _use_best_model(trainer: SelfCriticalTrainer, final: Path) -> dict[str, Any] | None:
-    """Replace the final model by the best one by `scst.stop_on`; return which one it is.
+def use_best_model(trainer: SelfCriticalTrainer, final: Path, *, after: int, first_step: int = 0) -> dict[str, Any]:
+    """Replace the final model by the best one by `scst.stop_on`; return what the note of the run says of it.
 
     The copy in `best/` is deleted only when the run is complete, so a kill in between loses nothing.
+
+    Args:
+        trainer: of the stage.
+        final: the folder of the final model.
+        after: the trainer's step after which the stage begins.
+        first_step: the number of updates of the run before this trainer's first.
     """
     measure, best = trainer.args.stop_on, final.with_name(BEST)
     if measure is None or not best.exists():
-        return None
-    chosen = best_of(measure, lines_with(measure, trainer.state.log_history, trainer.boundary))
-    value = chosen[f"eval_{measure}"]
+        return {}
+    chosen = best_of(measure, lines_with(measure, trainer.state.log_history, after))
+    value, step = chosen[f"eval_{measure}"], first_step + chosen["step"]
     replace_folder(best, final)
-    log.info("train: %s is the model of step %d, the best by %s (%.4g)", final, chosen["step"], measure, value)
-    return {"measure": measure, "value": value, "step": chosen["step"]}
+    log.info("train: %s is the model of step %d, the best by %s (%.4g)", final, step, measure, value)
+    return {"kept": {"measure": measure, "value": value, "step": step}}
 
 
 def report_cuts(trainer: SelfCriticalTrainer, examples: list[QAExample], folder: Path) -> None:

@@ -12,6 +12,8 @@ from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
 from rl_qg.evaluation.reward_ranking import reranker_of
+from rl_qg.generation.generator import Candidate
+from rl_qg.generation.reranking import Reranker
 from rl_qg.generation.stage import generate
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json
@@ -167,3 +169,12 @@ def test_more_than_all_candidates_cannot_be_kept(changes: dict[str, Any], name: 
     with pytest.raises(InputError, match=rf"generate\.keep=\d must be from 1 to {name}, or null for all"):
         Settings(generate=replace(BEAMS, **changes)).check()
     Settings(generate=replace(SAMPLES, keep=6)).check()
+
+
+def test_rewards_of_a_small_unit_keep_their_order() -> None:
+    values = [2e-9, 7e-9, float("nan"), 5.1234567e-9]
+    ranker = Reranker("small", lambda examples, questions: values)
+    group = [Candidate(f"q{k}", -float(k)) for k in range(4)]
+    (ranked,) = ranker.ranked([example()], [group])
+    assert [item.candidate.question for item in ranked] == ["q1", "q3", "q0", "q2"]
+    assert [item.reward for item in ranked] == [7e-9, 5.12346e-9, 2e-9, None]
