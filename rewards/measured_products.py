@@ -36,7 +36,9 @@ layer: 2.3 times as fast on a quiet machine, 1.2 times beside ten busy processes
 _known: dict[str, bool] = {}
 
 
-def packed_is_faster(plain: nn.Module, packed: Callable[[], nn.Module], size: tuple[int, int], rows: int) -> bool:
+def packed_is_faster(
+    plain: nn.Module, packed: Callable[[], nn.Module], size: tuple[int, int], rows: int, *, kind: str = "packed"
+) -> bool:
     """Return whether a layer should be packed.
 
     Args:
@@ -44,6 +46,7 @@ def packed_is_faster(plain: nn.Module, packed: Callable[[], nn.Module], size: tu
         packed: builds the same layer with a packed weight; called only where both have to be timed.
         size: inputs and outputs.
         rows: how many rows the layer multiplies at a time.
+        kind: another name for another way than packing, whose times are kept apart.
 
     Raises:
         MetricInputError: the environment variable `VARIABLE` has a value that does not exist.
@@ -55,6 +58,7 @@ def packed_is_faster(plain: nn.Module, packed: Callable[[], nn.Module], size: tu
         return choice == "always"
     dtype = next(plain.parameters()).dtype
     key = "|".join([_machine(), f"{dtype}", f"{size[0]}x{size[1]}", f"{rows} rows"])
+    key += "" if kind == "packed" else f"|{kind}"
     if key not in _known:
         times = _read(cache_file()).get(key)
         if times is None:

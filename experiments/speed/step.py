@@ -6,6 +6,9 @@ Runs the straightforward loop and the real `SelfCriticalTrainer` in turn, severa
 Texts are words of a made-up vocabulary in which a word is a token of every model, so both sides read the same tokens;
 ours also turns tokens into text and back. Rollouts are held to `--new-tokens` tokens on both sides. The data are read
 twice: in the second epoch the reward knows the contexts.
+
+`--clock cpu` counts the processor's seconds of one thread on both sides, for a machine on which others work too.
+`--samples 4 --baseline leave_one_out` measures another objective; the straightforward loop stays as it is.
 """
 
 import argparse
@@ -137,6 +140,12 @@ def _now() -> float:
     return time.perf_counter()
 
 
+def count_cpu_seconds() -> None:
+    """Make every clock of this process that of the processor, and use one thread."""
+    torch.set_num_threads(1)
+    time.perf_counter = time.thread_time
+
+
 def ours(args: argparse.Namespace, reward: QRelScore, folder: Path) -> dict[str, dict[str, float]]:
     """Median seconds of a step and its parts in the first epoch (without its first step) and in the second."""
     times, steps = StepTimes(), args.steps + 1
@@ -158,6 +167,9 @@ def ours(args: argparse.Namespace, reward: QRelScore, folder: Path) -> dict[str,
             logging_steps=10**6,
             disable_tqdm=True,
             watch_kl=False,
+            num_samples=args.samples,
+            baseline=args.baseline,
+            normalise_advantage="none",
         ),
         reward=reward,
         train_dataset=examples(args.batch * steps, args.context_tokens, args.new_tokens),
@@ -201,7 +213,10 @@ def head(tokens: float, width: int) -> float:
 
 
 def naive(args: argparse.Namespace) -> dict[str, float]:
-    command = [sys.executable, args.naive, "--size", args.size, "--batch", str(args.batch)]
+    script = f"import runpy, time\nrunpy.run_path({args.naive!r}, run_name='__main__')"
+    if args.clock == "cpu":
+        script = "import time, torch\ntorch.set_num_threads(1)\ntime.perf_counter = time.thread_time\n" + script
+    command = [sys.executable, "-c", script, "--size", args.size, "--batch", str(args.batch)]
     command += ["--context-tokens", str(args.context_tokens), "--new-tokens", str(args.new_tokens)]
     done = subprocess.run([*command, "--steps", str(args.steps)], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.strip().splitlines()[-1])
@@ -220,7 +235,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--precision", choices=("no", "bf16"), default="no")
     parser.add_argument("--reward-dtype", default="float32")
+    parser.add_argument("--samples", type=int, default=1)
+    parser.add_argument("--baseline", default="greedy")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     args = parser.parse_args()
+    if args.clock == "cpu":
+        count_cpu_seconds()
     sides: dict[str, list[dict[str, float]]] = {"naive": [], "first": [], "second": []}
     with tempfile.TemporaryDirectory() as folder:
         reward = metric(args.size, Path(folder), args.reward_dtype)

@@ -41,6 +41,7 @@ from rl_qg.training.callbacks import (
     KLCoefficient,
 )
 from rl_qg.training.config import SelfCriticalConfig
+from rl_qg.training.cpu_products import use_fastest_products
 from rl_qg.training.encoder_sharing import share_encoder_pass
 from rl_qg.training.eval_metrics import HeldOutQuestions
 from rl_qg.training.greedy_evaluation import GreedyEvaluation
@@ -103,6 +104,8 @@ class SelfCriticalTrainer(
             processing_class=processing_class,
             **kwargs,
         )
+        if self.args.device.type == "cpu" and not (self.is_fsdp_enabled or self.is_deepspeed_enabled):
+            use_fastest_products(model)
         self.model_accepts_loss_kwargs = True  # makes the library count the target tokens of the whole update
         self.special_tokens = SpecialTokens.of(model)
         self.decoding_rules = args.decoding_rules()
