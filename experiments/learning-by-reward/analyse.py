@@ -30,9 +30,8 @@ TESTED = ("right", "rouge_l", "round_trip", "f1")
 BATCH = 64
 
 
-def greedy(folder: Path, examples: list[QAExample]) -> list[str]:
-    """The greedy questions of a generator, kept beside it."""
-    kept = folder / "greedy.json"
+def greedy(folder: Path, examples: list[QAExample], kept: Path) -> list[str]:
+    """The greedy questions of a generator, kept in a file."""
     if kept.exists():
         return read_json(kept)
     generator = QuestionGenerator(folder, device=torch.device("cpu"))
@@ -66,7 +65,7 @@ def collect(folder: Path, examples: list[QAExample], reader: ReaderScore) -> dic
             models = [path for path in (seed / name / "scst", seed / name / "ce") if path.exists()]
             if not models or not (seed / name / "trained.json").exists():
                 continue
-            questions = greedy(models[0], examples)
+            questions = greedy(models[0], examples, models[0] / "greedy.json")
             row = per_question(questions, examples, reader)
             scores = seed / "readers" / name / "qa" / "question_scores.json"
             if scores.exists():

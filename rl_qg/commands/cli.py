@@ -6,11 +6,14 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 from rl_qg.commands.catalogue import COMMANDS, RAW, command_help, overview, section_of
 from rl_qg.commands.compose import compose, resolved_yaml
 from rl_qg.runtime.errors import InputError, LocalError, Terminated
 from rl_qg.runtime.json_files import is_disk_full
+from rl_qg.runtime.locks import locked
 
 # Modules whose warnings concern one process alone, so that every process shows them.
 LOGGERS_OF_EACH_PROCESS = (
@@ -64,9 +67,20 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
         print(resolved_yaml(name, [text for text in arguments if text not in ("--cfg", "job")]), end="")
         return
     settings = arguments if name in RAW else compose(name, arguments)
-    _stay_offline_without_a_hub()  # worker processes find it in their environment
-    module = import_module(f"rl_qg.commands.{COMMANDS[name].module}")  # only now: composing and --help stay quick
-    getattr(module, section_of(name))(settings)
+    with locked(_outputs(name, settings)):
+        _stay_offline_without_a_hub()  # worker processes find it in their environment
+        module = import_module(f"rl_qg.commands.{COMMANDS[name].module}")  # only now: composing and --help stay quick
+        getattr(module, section_of(name))(settings)
+
+
+def _outputs(name: str, settings: Any) -> list[tuple[str, Path]]:
+    """What a command will write, which no other one may write meanwhile. The first process locks it for all."""
+    if name in RAW or os.environ.get("RANK", "0") != "0":
+        return []
+    key, value = "output_dir", settings.output_dir
+    if key not in COMMANDS[name].sections:
+        key, value = "output", getattr(settings, section_of(name)).output
+    return [(key, Path(value))] if value else []
 
 
 def _terminate(number: int, frame: object) -> None:

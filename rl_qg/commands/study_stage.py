@@ -10,13 +10,10 @@ interruption the same command goes on; a changed study file runs what it changes
 file and the statistics.
 """
 
-import fcntl
 import logging
-import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +26,7 @@ from rl_qg.readers.reader_comparison import count_updates
 from rl_qg.reports.page import write_report
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import append_json_line
+from rl_qg.runtime.locks import locked
 from rl_qg.settings import Settings
 from rl_qg.studies.analysis import StudyResults
 from rl_qg.studies.grid import KINDS, Grid, Job, is_done, make_grid
@@ -61,7 +59,7 @@ def run_study(file: Path, overrides: Sequence[str], *, dry_run: bool = False, ta
     if tables_only:  # also while another process runs the rest
         examples, grid = plan(study)
         return write_results(study, examples, grid, job_outcomes(grid.jobs))
-    with _locked(study.output_dir):
+    with locked([("output_dir", study.output_dir)]):
         examples, grid = plan(study)
         _check(study, grid)
         if dry_run:
@@ -186,22 +184,3 @@ def _counts(grid: Grid) -> str:
     parts = ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if counts[kind])
     done = sum(is_done(job) for job in grid.jobs)
     return f"{len(grid.cells)} readers in the grid; {len(grid.jobs)} jobs ({parts}), {done} done"
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Allow one running study for a folder."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        stream = (folder / "study.lock").open("a")
-    except OSError as error:
-        raise InputError(f"output_dir={folder}: cannot be written ({error.strerror}); name another folder") from None
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"output_dir={folder}: another rl-qg study runs there; wait for it, or stop it") from None
-        stream.truncate(0)
-        stream.write(f"{os.getpid()}\n")
-        stream.flush()
-        yield
