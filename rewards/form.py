@@ -1,5 +1,6 @@
 """A gate for rewards: whether a text has the form of a question and copies neither its answer nor its passage."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
@@ -9,10 +10,17 @@ from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
 from rewards.options import number
 from rewards.overlap.word_classes import opens_question
-from rewards.words import Words, is_unspaced, normalise_answer, ptb, separate_unspaced
+from rewards.words import (
+    QUESTION_MARKS,
+    Words,
+    ends_as_question,
+    is_unspaced,
+    normalise_answer,
+    ptb,
+    separate_unspaced,
+)
 
-QUESTION_MARKS = "?\uff1f\u061f\u1367\u037e"
-"""Latin, full-width, Arabic, Ethiopic and Greek."""
+_JOINED = re.compile("[-/\u2010-\u2015]")
 
 CHECKS: tuple[str, ...] = ("question_word", "question_mark", "no_repetition", "no_answer", "no_copy")
 
@@ -30,10 +38,12 @@ class QuestionForm(Metric):
       (`rewards.overlap.word_classes.opens_question`). For ``language="en"`` alone; 1.0 for all others. Questions with
       the question word at the end ("It was built in what year?") fail: they cannot be told from fragments without a
       parser.
-    - ``question_mark``: the text ends with one of `QUESTION_MARKS`, and has no other.
+    - ``question_mark``: the text ends with a question mark of any script, and has no other
+      (`rewards.words.ends_as_question`).
     - ``no_repetition``: no word follows itself, and no three words follow each other twice, unless the passage has the
       same ("Duran Duran"). Characters of scripts without spaces are not words and may be repeated.
-    - ``no_answer``: the answer's words, without articles and punctuation, do not stand in the text one after another.
+    - ``no_answer``: the answer's words, without articles and punctuation, do not stand in the text one after another,
+      nor quoted, in the possessive, or joined by hyphens or dashes.
     - ``no_copy``: at most ``max_copied`` words in a row are also a row of words of the passage. In scripts without
       spaces, where each character counts as a word, choose a larger number.
 
@@ -88,14 +98,14 @@ class QuestionForm(Metric):
             "question_word": self.language != "en" or opens_question(question),
             "question_mark": _has_one_mark(question),
             "no_repetition": not _repeats(words, passage),
-            "no_answer": not _contains(_compared(question), _compared(answer)),
+            "no_answer": not any(_contains(split(question), split(answer)) for split in (_compared, _plain)),
             "no_copy": not _shares_run(words, context, self.max_copied + 1),
         }
         return {name: checks[name] for name in self.part_names}
 
 
 def _has_one_mark(text: str) -> bool:
-    return text.rstrip()[-1:] in [*QUESTION_MARKS] and sum(map(text.count, QUESTION_MARKS)) == 1
+    return ends_as_question(text) and sum(map(text.count, QUESTION_MARKS)) <= 1
 
 
 def _repeats(words: Words, passage: Words) -> bool:
@@ -115,6 +125,11 @@ def _repeated_triples(words: Words) -> set[Words]:
 def _compared(text: str) -> Words:
     """Return the words of a text as answers are compared: without case, articles and ASCII punctuation."""
     return tuple(separate_unspaced(normalise_answer(text)).split())
+
+
+def _plain(text: str) -> Words:
+    """Return the words of a text without articles; hyphens and dashes separate them, and so do possessives."""
+    return tuple(word for word in ptb(_JOINED.sub(" ", text)) if word not in ("a", "an", "the"))
 
 
 def _contains(words: Words, part: Words) -> bool:

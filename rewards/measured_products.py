@@ -10,6 +10,7 @@ would decide: with ten processes on two cores a layer of 0.03 GFLOP took 90 or 1
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import platform
@@ -39,7 +40,7 @@ _known: dict[str, bool] = {}
 def packed_is_faster(
     plain: nn.Module, packed: Callable[[], nn.Module], size: tuple[int, int], rows: int, *, kind: str = "packed"
 ) -> bool:
-    """Return whether a layer should be packed.
+    """Return whether a layer should be packed; times that are not in `cache_file` are measured and kept there.
 
     Args:
         plain: the layer as the library has it, [outputs, inputs] numbers in its weight.
@@ -62,8 +63,9 @@ def packed_is_faster(
     if key not in _known:
         times = _read(cache_file()).get(key)
         if times is None:
-            times = milliseconds(plain, packed(), torch.randn(rows, size[0], dtype=dtype))
-            _keep(cache_file(), key, times)
+            with torch.random.fork_rng(devices=[]):  # a run is the same whether it has to measure or not
+                times = milliseconds(plain, packed(), torch.randn(rows, size[0], dtype=dtype))
+            times = _keep(cache_file(), key, times)
         _known[key] = times[1] < MARGIN * times[0]
     return _known[key]
 
@@ -88,7 +90,10 @@ def milliseconds(plain: nn.Module, packed: nn.Module, x: Tensor) -> tuple[float,
 
 def cache_file() -> Path:
     """Return the file in which times are kept."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    except RuntimeError:  # a user without a home, as in some containers
+        folder = Path(tempfile.gettempdir())
     return folder / "rl-qg" / "products.json"
 
 
@@ -111,11 +116,20 @@ def _read(path: Path) -> dict[str, tuple[float, float]]:
         return {}
 
 
-def _keep(path: Path, key: str, times: tuple[float, float]) -> None:
-    """Add times to a file; where it cannot be written, the next process measures again."""
+def _keep(path: Path, key: str, times: tuple[float, float]) -> tuple[float, float]:
+    """Add times to a file, unless another process has added its own meanwhile; return those that are in the file.
+
+    So processes that start together make the same choice. Where the file cannot be written, each makes its own.
+    """
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = json.dumps({**_read(path), key: times}, indent=1)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            file.write(content)
-        Path(file.name).replace(path)
+        with path.with_suffix(".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            known = _read(path)
+            if key in known:
+                return known[key]
+            with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+                written = Path(folder) / path.name
+                written.write_text(json.dumps({**known, key: times}, indent=1), encoding="utf-8")
+                written.replace(path)
+    return times

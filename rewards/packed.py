@@ -55,11 +55,13 @@ class PackedLinear(nn.Module):
     def unpacked(self) -> nn.Module:
         """Return the plain layer that this one was built from."""
         weight = self.weight.to_dense()
+        with torch.device("meta"):  # no initial weights, which would take random numbers
+            if self.transposed:
+                layer: nn.Module = Conv1D(weight.shape[0], weight.shape[1])
+            else:
+                layer = nn.Linear(weight.shape[1], weight.shape[0], bias=self.bias is not None)
         if self.transposed:
-            layer: nn.Module = Conv1D(weight.shape[0], weight.shape[1])
             weight = weight.t().contiguous()
-        else:
-            layer = nn.Linear(weight.shape[1], weight.shape[0], bias=self.bias is not None)
         layer.weight = nn.Parameter(weight, requires_grad=False)
         if self.bias is not None:
             layer.bias = nn.Parameter(self.bias, requires_grad=False)

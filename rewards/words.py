@@ -32,6 +32,15 @@ UNSPACED_LETTERS = (
 _UNSPACED = UNSPACED_LETTERS + "\u3000-\u303f\uff00-\uff9f"
 """The same with the punctuation and the full-width forms that are used among them."""
 
+QUESTION_MARKS = "?\uff1f\u061f\u1367\u2047\u2048\u2049\u203d\u2e2e\ua60f\u037e"
+"""Latin, full-width, Arabic, Ethiopic, doubled, with an exclamation mark, reversed, Vai, Greek. Greek texts mostly
+have a semicolon, and the Armenian mark is inside the question word: `ends_as_question` knows both."""
+
+_CLOSING = "\\s!\uff01\"'\u201c\u201d\u2018\u2019\u00ab\u00bb)\\]}\uff09\uff3d\uff5d\u300d\u300f\u300b"
+_END_OF_QUESTION = re.compile(f"([{QUESTION_MARKS}]|;)[{_CLOSING}]*$")
+_GREEK = re.compile("[\u0370-\u03ff\u1f00-\u1fff]")
+_ARMENIAN_MARK = "\u055e"
+
 CACHED_TEXTS = 1 << 14
 """How many texts each tokeniser caches: the candidates of a passage share references, and metrics share texts."""
 
@@ -109,6 +118,20 @@ def ptb(text: str) -> Words:
         if sign in text:
             text = pattern.sub(replacement, text)
     return tuple(word for word in text.split() if word not in _PUNCTUATION)
+
+
+def ends_as_question(text: str) -> bool:
+    """Return whether a text ends in a question mark of any script; brackets and quotes may close after it."""
+    mark = _END_OF_QUESTION.search(text)
+    if mark is None or mark[1] != ";":
+        return mark is not None or _ARMENIAN_MARK in text
+    return 2 * len(_GREEK.findall(text)) > sum(map(str.isalpha, text))
+
+
+def split_question_mark(text: str) -> tuple[str, str]:
+    """Return a question without its marks at the end and the white space around it, and the last mark, or ""."""
+    text = text.strip()
+    return text.rstrip(QUESTION_MARKS + " "), text[-1:] if text.endswith(tuple(QUESTION_MARKS)) else ""
 
 
 def normalise_answer(text: str) -> str:

@@ -9,6 +9,7 @@ seeds; p-values of the differences to CE continued and to best-of-n are correcte
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,8 @@ def collect(folder: Path, examples: list[QAExample], reader: ReaderScore) -> dic
     return arms
 
 
-def summarise(arms: dict[str, Any], examples: list[QAExample]) -> dict[str, Any]:
+def summarise(arms: dict[str, Any], examples: list[QAExample], against: Sequence[str] = AGAINST) -> dict[str, Any]:
+    """The measures of each arm with intervals, and its differences to the arms in `against`."""
     passages = [passage_hash(example.context) for example in examples]
     result: dict[str, Any] = {}
     tests: list[tuple[dict[str, Any], float]] = []
@@ -97,7 +99,7 @@ def summarise(arms: dict[str, Any], examples: list[QAExample]) -> dict[str, Any]
             table = np.array([row[key] for row in arm["rows"]])
             interval = seed_interval(draws.means_over_seeds(table), table, draws)
             measures[key] = {"mean": interval.mean, "low": interval.low, "high": interval.high}
-            for other in AGAINST:
+            for other in against:
                 rows = arms.get(other, {}).get("rows", [])
                 if other == name or key not in TESTED or len(rows) != arm["seeds"] or any(key not in r for r in rows):
                     continue

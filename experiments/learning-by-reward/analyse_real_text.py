@@ -21,6 +21,7 @@ from rl_qg.evaluation.text_measures import held_out_measures
 from rl_qg.runtime.json_files import read_json, write_json
 
 WHOLE = ("bleu4", "distinct_2", "length_words", "copy_rate", "repeated_3grams")
+AGAINST = ("ce-continued", "best-of-n", "best-of-n-form", "scst-reader")
 PERCENT = {"rouge_l": 100, "round_trip": 100, "f1": 1}
 
 
@@ -100,7 +101,9 @@ def main() -> None:
     for held_out in sorted((given.runs / "data").glob("*-held-out.json")):
         domain = held_out.name.removesuffix("-held-out.json")
         examples = read_examples(held_out, role="validation").examples
-        results[domain] = summarise(collect(given.runs / domain, examples, other, given.runs / "ce"), examples)
+        results[domain] = summarise(
+            collect(given.runs / domain, examples, other, given.runs / "ce"), examples, AGAINST
+        )
         lines += tables(domain, results[domain])
     write_json(given.output / "real-text.json", results)
     (given.output / "real-text.md").write_text("\n".join(lines) + "\n")

@@ -19,7 +19,7 @@ from pathlib import Path
 from rl_qg.data.examples import QAExample, passage_hash, write_squad
 from rl_qg.data.reading import read_examples
 
-DOMAINS = {"amazon": "amazon_reviews_v1.0.json.gz", "reddit": "reddit_v1.0.json.gz"}
+DOMAINS = {"new-wiki": "new_wiki_v1.0.json.gz", "amazon": "amazon_reviews_v1.0.json.gz"}
 TARGET, HELD_OUT = 3200, 1000  # answers to learn from, questions to be judged on
 COMMON = (
     "model.max_source_length=128",
@@ -51,12 +51,26 @@ SCST = (
     "scst.schedule=constant",
     "scst.epochs=1",
     "scst.learning_rate=3e-4",
-    "scst.unlabelled_share=1",
+    "scst.unlabelled_share=0.8",
 )
-ARMS = {
-    "scst-reader": ("scst.kl_coefficient=0.3", "scst.kl_target=0.2"),
-    "best-of-n": ("algorithm=best_of_n",),
+TARGETED = ("scst.kl_coefficient=0.3", "scst.kl_target=0.2")
+BEST_OF_N = ("algorithm=best_of_n", "data.max_train=800")  # it samples for every answer, with a question or not
+ARMS = {  # the reward, and how it is learned from
+    "scst-reader": ("reader", TARGETED),
+    "best-of-n": ("reader", BEST_OF_N),
+    "scst-reader-form": ("form", TARGETED),
+    "best-of-n-form": ("form", BEST_OF_N),
 }
+
+
+def reward(kind: str, models: Path) -> list[str]:
+    """The reader's log-probability of the answer (its probability is 0 for nearly all questions of this generator);
+    or 5 nats more for a text that has the form of a question and copies little.
+    """
+    reader = f"model: {models / 'reader'}, dtype: bfloat16, measure: log_probability"
+    if kind == "reader":
+        return ["reward=reader", *(f"reward.{option.replace(': ', '=')}" for option in reader.split(", "))]
+    return ["reward=weighted", f"reward.parts={{reader: {{{reader}}}, form: {{weight: 5.0}}}}"]
 
 
 def run(command: str, *options: str) -> None:
@@ -118,9 +132,9 @@ def adapt(shared: Path, models: Path, output: Path, domain: str, arm: str, seed:
     if arm == "ce-continued":
         rest = ["stages=ce", f"ce.epochs={250 * 16 / 11877:.5f}", "ce.learning_rate=3e-4"]
     else:
-        reward = ["reward=reader", f"reward.model={models / 'reader'}", "evaluation.check_reward=0"]
         target = f"data.unlabelled={output / f'data/{domain}-target.json'}"
-        rest = [*SCST, *ARMS[arm], *reward, target]
+        kind, options = ARMS[arm]
+        rest = [*SCST, *options, *reward(kind, models), "evaluation.check_reward=0", target]
     run("train", *start, *rest, into, f"seed={seed}")
 
 

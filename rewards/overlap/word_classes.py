@@ -91,12 +91,18 @@ def opens_question(text: str) -> bool:
     if not clauses:
         return False
     first = clauses[0][0]
-    introduced = first in _INTRODUCING or first in _LOWER_QUESTION_WORDS or first.endswith(("ed", "ing"))
+    # "Based on it, who …", but not "Beijing, which …"
+    participle = first.endswith(("ed", "ing")) and not {*clauses[0][1:2]}.isdisjoint(FUNCTION_WORDS)
+    introduced = first in _INTRODUCING or first in _LOWER_QUESTION_WORDS or participle
     return any(map(_opens_question, clauses if introduced else clauses[:1]))
 
 
+_NEGATED = (("ca", "n't"), ("wo", "n't"), ("sha", "n't"))
+"""Verbs that open a question and lose a letter before "n't"."""
+
+
 def _opens_question(words: Words) -> bool:
-    if words[0] in _OPENING_VERBS:
+    if words[0] in _OPENING_VERBS or words[:2] in _NEGATED:
         return len(words) > 1
     for at, word in enumerate(words):
         if word in _LOWER_QUESTION_WORDS:

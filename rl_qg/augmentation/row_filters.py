@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby, pairwise
 
+from rewards.words import ends_as_question
 from rl_qg.augmentation.candidates import Record, question_key
 from rl_qg.augmentation.funnel import FilterResources, RowFilter, Rule
 from rl_qg.text.question_types import LANGUAGES, asks
 from rl_qg.text.words import contains_words, normalised_words, word_count
 
-QUESTION_MARKS = "?？؟\u037e፧⁇⁈⸮?"
-ARMENIAN_MARK = "\u055e"
 OPENING, CLOSING = "([{（［｛「『《", ")]}）］｝」』》"
 QUOTES = ('"', "„“”", "«»")  # which one of a pair opens differs between languages
 LEFTOVER = re.compile(
@@ -136,7 +135,7 @@ class WellFormed(RowFilter):
         """One rule for each test that is on."""
         tests = [
             (self.special_tokens, Rule("special tokens", lambda r: has_leftover(r["question"], r["context"]))),
-            (self.question_mark, Rule("no question mark", lambda r: not ends_in_mark(r["question"]))),
+            (self.question_mark, Rule("no question mark", lambda r: not ends_as_question(r["question"]))),
             (self.question_word, Rule("no question word", lambda r: not asks(r["question"], self.language))),
             (self.balanced, Rule("unbalanced brackets or quotes", lambda r: not is_balanced(r["question"]))),
             (
@@ -150,17 +149,6 @@ class WellFormed(RowFilter):
 def has_leftover(question: str, context: str) -> bool:
     """Whether a question contains a special token of a tokenizer that is not in the passage ("Ġ" is also Maltese)."""
     return any(match.group() not in context for match in LEFTOVER.finditer(question))
-
-
-def ends_in_mark(question: str) -> bool:
-    """Whether a question ends in a question mark; closing brackets and quotes may follow it.
-
-    The Greek question mark is a semicolon; the Armenian one is inside the question word.
-    """
-    stripped = question.rstrip().rstrip(f"{CLOSING}{''.join(QUOTES)}'’‘ ")
-    if stripped.endswith(";"):
-        return [script for script, _ in scripts(stripped).most_common(1)] == ["GREEK"]
-    return stripped.endswith(tuple(QUESTION_MARKS)) or ARMENIAN_MARK in stripped
 
 
 def is_balanced(text: str) -> bool:

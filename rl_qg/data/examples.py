@@ -1,4 +1,4 @@
-"""QA examples: the schema that every room uses, hashes of examples and passages, and SQuAD JSON as output."""
+"""QA examples: the schema that all packages use, hashes of examples and passages, and SQuAD JSON as output."""
 
 import hashlib
 import json

@@ -72,7 +72,8 @@ def judge(question: str, example: QAExample) -> str | None:
     references = [reference for relation, reference in asked if relation == (facts.kind, target.relation)]
     if not references:
         return "wrong_attribute"
-    return _verdict_on_subject(references[0], facts, target)
+    found = [_verdict_on_subject(reference, facts, target) for reference in references]
+    return "right" if "right" in found else found[0]  # a question that can be read in several ways
 
 
 def _verdict_on_subject(reference: _Reference, facts: CorpusFacts, target: CorpusFact) -> str:

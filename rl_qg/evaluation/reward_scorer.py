@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rl_qg.data.examples import QAExample
+from rl_qg.runtime.errors import LocalError
 from rl_qg.runtime.out_of_memory import OutOfMemoryRetry, is_out_of_memory
 
 log = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class RewardScorer:
         """Score question i as one about example i.
 
         Raises:
-            ValueError: the reward returns another number of scores than it got questions.
+            LocalError: the reward returns another number of scores than it got questions.
         """
         # A policy with little entropy samples its greedy question: equal texts are scored once.
         distinct = list(dict.fromkeys(zip(examples, questions, strict=True)))
@@ -88,7 +89,7 @@ class RewardScorer:
         try:
             return self._score(examples, questions)
         except _WrongShape as error:
-            raise ValueError(str(error)) from None
+            raise LocalError(str(error)) from None
         except Exception as error:
             if is_out_of_memory(error):
                 raise

@@ -5,7 +5,6 @@ over a training stage.
 """
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
@@ -13,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from rewards import load
-from rewards.words import words
+from rewards.words import ends_as_question, words
 from rl_qg.text.words import word_count
 
 # Name -> +1: more is better, -1: less is better, 0: neither, and a large change of either sign is suspicious.
@@ -30,12 +29,6 @@ DIRECTION: Mapping[str, int] = {
     "loss": -1,
     "reward_greedy": 1,
 }
-
-# Latin, fullwidth, Arabic, doubled, Armenian, Ethiopic, Vai and reversed question marks; Greek uses what is elsewhere
-# a semicolon. Quotes and brackets may close after it.
-_QUESTION_MARK_AT_END = re.compile(
-    "(?:[?？؟⁇⁈⁉‽⸮\u055e\u1367\ua60f]|[\u0370-\u03ff\u1f00-\u1fff] ?[;\u037e])[\\s!！\"'”’»)\\]）」』]*$"
-)
 
 
 def held_out_measures(
@@ -77,7 +70,7 @@ def held_out_measures(
         "distinct_2": _distinct(question_words, 2),
         "length_words": _mean(word_count(text) for text in questions),
         "copy_rate": _mean(_copied(*pair) for pair in zip(question_words, passage_words, strict=True)),
-        "no_question_mark": _mean(_QUESTION_MARK_AT_END.search(text) is None for text in questions),
+        "no_question_mark": _mean(not ends_as_question(text) for text in questions),
         "repeated_3grams": _mean(_repeats(question) for question in question_words),
     }
 

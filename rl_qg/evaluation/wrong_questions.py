@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from rewards.overlap.word_classes import looks_english
+from rewards.words import split_question_mark
 from rl_qg.data.corpus_facts import answered_fact, read_facts
 from rl_qg.data.examples import QAExample
 from rl_qg.data.synthetic_corpus import KINDS as SUBJECT_KINDS
@@ -28,7 +29,6 @@ KINDS: Mapping[str, str] = {
 """The kinds of wrong questions, with what they are in words."""
 ANSWER_KINDS = ("other_answer", "wrong_entity", "wrong_attribute")
 TEMPLATE = "What does the passage say?"
-_MARKS = "?？؟"
 _TRIES = 20  # random orders or passages, until one differs
 
 
@@ -40,7 +40,8 @@ def wrong_questions(
     On the embedded corpus `wrong_entity` is the same question about the passage's other subject, and
     `wrong_attribute` one about another relation of the same subject. On other English text `wrong_entity` replaces a
     name, number or date by rule (`rl_qg.evaluation.meta.perturbations.swap_entity`), and there is no
-    `wrong_attribute`. The seed, an example's id and the pool decide.
+    `wrong_attribute`. `template` is for English alone, and questions in scripts without spaces, which are one word
+    here, are neither shuffled nor cut. The seed, an example's id and the pool decide.
 
     Args:
         examples: with a question and an answer each.
@@ -66,7 +67,7 @@ def wrong_questions(
             "wrong_attribute": attribute,
             "other_passage": _of_other_passage(example, known, chance),
             "copied": _copied(example),
-            "template": TEMPLATE,
+            "template": TEMPLATE if looks_english(example.question) else None,
             **{kind: change(example.question, chance) for kind, change in _CHANGES.items()},
         }
         for kind, question in questions.items():
@@ -136,8 +137,8 @@ def _copied(example: QAExample) -> str | None:
 
 def _words(question: str) -> tuple[list[str], str]:
     """The words of a question without its question mark, and the mark."""
-    text = question.strip()
-    return text.rstrip(_MARKS).split(), text[-1] if text.endswith(tuple(_MARKS)) else ""
+    text, mark = split_question_mark(question)
+    return text.split(), mark
 
 
 _CHANGES: Mapping[str, Callable[[str, random.Random], str | None]] = {

@@ -293,6 +293,9 @@ def _stacked(parts: Sequence[Decoded], pad: int) -> Decoded | None:
     def filled(rows: Tensor, value: int) -> Tensor:
         return torch.nn.functional.pad(rows, (0, length - rows.shape[1]), value=value)
 
+    known = [part.logprobs for part in parts if part.logprobs is not None]
     return Decoded(
-        torch.cat([filled(part.tokens, pad) for part in parts]), torch.cat([filled(part.mask, 0) for part in parts])
+        torch.cat([filled(part.tokens, pad) for part in parts]),
+        torch.cat([filled(part.mask, 0) for part in parts]),
+        torch.cat(known) if len(known) == len(parts) else None,
     )

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from rewards.words import split_question_mark
 from rl_qg.data.examples import QAExample
 from rl_qg.runtime.errors import InputError
 
@@ -22,8 +23,9 @@ def with_unanswerable(examples: Sequence[QAExample], share: float, seed: int) ->
     Such an example has the same passage, no answers, and the id of the first with `-unanswerable`. Each is made by one
     of seven rules, drawn with equal probability: the question of another passage; its beginning; its words shuffled;
     one or two words left out; one to three words twice; its beginning with the end of another question; one of its
-    capitalised words replaced by one of another question. A question that a rule leaves as it was gives no example.
-    Names of the same passage are not exchanged: the passage may answer the new question too.
+    capitalised words replaced by one of another question. A question that a rule leaves as it was gives no example;
+    so do many questions in scripts without spaces, which are one word here. Names of the same passage are not
+    exchanged: the passage may answer the new question too.
 
     Args:
         examples: answerable ones, of at least two passages when `share` is above 0.
@@ -42,22 +44,21 @@ def with_unanswerable(examples: Sequence[QAExample], share: float, seed: int) ->
     for example in examples:
         if rng.random() < share:
             question = _corrupted(example, examples, rng)
-            if question != example.question:
+            if question is not None:
                 added.append(replace(example, id=f"{example.id}-unanswerable", question=question, answers=()))
     return [*examples, *added]
 
 
-def _corrupted(example: QAExample, examples: Sequence[QAExample], rng: random.Random) -> str:
+def _corrupted(example: QAExample, examples: Sequence[QAExample], rng: random.Random) -> str | None:
+    """Another question with the example's question mark; None where the words are those of the example's question."""
     other = rng.choice(examples)
     while other.context == example.context:
         other = rng.choice(examples)
     rule = rng.choice(_RULES)
-    words = rule(_words(example.question), _words(other.question), rng)
-    return " ".join(words) + "?" if words else example.question
-
-
-def _words(question: str) -> Words:
-    return question.rstrip("?").split()
+    text, mark = split_question_mark(example.question)
+    before = text.split()
+    words = rule(before, split_question_mark(other.question)[0].split(), rng)
+    return " ".join(words) + mark if words and words != before else None
 
 
 def _other(words: Words, other: Words, rng: random.Random) -> Words:

@@ -54,10 +54,8 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        padded = _padded(x)
-        ctx.save_for_backward(padded, weight)
-        ctx.rows = len(x)
-        return _multiply(padded, weight, bias)[: len(x)]
+        ctx.save_for_backward(x, weight)  # not the padded rows: layers that read the same x share one copy
+        return _multiply(_padded(x), weight, bias)[: len(x)]
 
     @staticmethod
     @once_differentiable
@@ -66,8 +64,8 @@ class _Product(torch.autograd.Function):
         whole = _padded(gradient)
         of_input, of_weight, of_bias = ctx.needs_input_grad
         return (
-            _multiply(whole, weight.t(), None)[: ctx.rows] if of_input else None,
-            _multiply(whole.t(), x.t(), None) if of_weight else None,
+            _multiply(whole, weight.t(), None)[: len(x)] if of_input else None,
+            _multiply(whole.t(), _padded(x).t(), None) if of_weight else None,
             gradient.sum(0) if of_bias else None,
         )
 

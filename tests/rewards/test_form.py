@@ -33,6 +33,9 @@ QUESTIONS = [
     "Referring to the passage, how many were there?",
     "“What” was the mill’s name?",
     "WHO BUILT IT?",
+    "Can't a mill be built?",
+    "Won't it burn?",
+    "Based on the passage, what did she build?",
 ]
 FRAGMENTS = [
     "The mill on the river?",
@@ -43,6 +46,9 @@ FRAGMENTS = [
     "In the town?",
     "In the town was which mill?",
     "Arlen, is it?",
+    "Beijing, which is the capital?",
+    "Alfred, who built the tower?",
+    "Red Army, who led it?",
     "?",
     "",
 ]
@@ -118,6 +124,18 @@ def test_the_answer(answer, inside):
     question = "Who built the first mill?"
     assert checks(question, answer=answer) == ({"no_answer"} if inside else set())
     assert checks(question, answer=answer, allow_answer=True) == set()
+
+
+@pytest.mark.parametrize(
+    ("question", "inside"),
+    [
+        ("What is Ada Elmford's year of birth?", True), ("What is “Ada Elmford” about?", True),
+        ("Who is Ada Elmford’s mother?", True), ("What is it—Ada Elmford?", True), ("What is Ada-Elmford?", True),
+        ("What is Ada's Elmford?", False), ("Who is Adam Elmford?", False),
+    ],
+)  # fmt: skip
+def test_the_answer_beside_signs(question, inside):
+    assert checks(question, answer="Ada Elmford") == ({"no_answer"} if inside else set())
 
 
 def test_the_answer_in_a_script_without_spaces():

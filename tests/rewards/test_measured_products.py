@@ -2,6 +2,7 @@
 
 import json
 import os
+from functools import partial
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from transformers import GPT2LMHeadModel
 import rewards.measured_products as products
 from rewards import MetricInputError
 from rewards.packed import PackedLinear, can_pack, pack
+from rl_qg.training.cpu_products import use_fastest_products
 from tests.tiny_models import tiny
 
 
@@ -72,6 +74,45 @@ def test_a_machine_is_measured_once(times, monkeypatch):
     assert all("torch" in key and "float32" in key and "rows" in key for key in kept)
 
 
+def test_processes_that_measure_at_once_make_the_choice_of_the_first(times, monkeypatch):
+    path, layer = products.cache_file(), nn.Linear(3, 2)
+    packed_is_faster = partial(products.packed_is_faster, layer, lambda: layer, (3, 2), 4)
+    assert packed_is_faster()
+    ((key, _),) = json.loads(path.read_text()).items()
+    path.unlink()
+    monkeypatch.setattr(products, "_known", {})
+
+    def while_another_does(plain, packed, x):
+        path.write_text(json.dumps({key: [1.0, 2.0], "another layer": [1.0, 1.0]}))
+        return (2.0, 1.0)
+
+    monkeypatch.setattr(products, "milliseconds", while_another_does)
+    assert not packed_is_faster()
+    assert json.loads(path.read_text()) == {key: [1.0, 2.0], "another layer": [1.0, 1.0]}
+
+
+def test_a_run_is_the_same_whether_it_measures_or_not(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv(products.VARIABLE, "measure")
+    monkeypatch.setattr(products, "_known", {})
+    model = tiny(GPT2LMHeadModel, 50, hidden=16, layers=2, positions=32).requires_grad_(False)
+    trained = nn.Linear(7, 5)
+    before = torch.get_rng_state()
+    pack(model, 100)
+    use_fastest_products(trained)
+    assert products.cache_file().exists()
+    assert torch.get_rng_state().equal(before)
+
+
+def test_a_user_without_a_home(monkeypatch):
+    def no_home(path):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(products.Path, "expanduser", no_home)
+    assert products.cache_file().name == "products.json"
+
+
 @pytest.mark.parametrize("change", ["machine", "rows"])
 def test_another_situation_is_measured_again(times, monkeypatch, change):
     _, calls = times
@@ -90,7 +131,7 @@ def test_a_damaged_file_is_replaced(times, content):
     path.write_text(content)
     packed_sizes()
     assert len(json.loads(path.read_text())) == len(times[1])
-    assert os.listdir(path.parent) == [path.name]
+    assert sorted(os.listdir(path.parent)) == [path.name, path.with_suffix(".lock").name]
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(times, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rewards.words import ends_as_question
 from rl_qg.augmentation.funnel import FilterResources, RowFilter
 from rl_qg.augmentation.row_filters import (
     AnswerInQuestion,
@@ -13,7 +14,6 @@ from rl_qg.augmentation.row_filters import (
     Length,
     PassageScript,
     WellFormed,
-    ends_in_mark,
     is_balanced,
     repeats_itself,
     scripts,
@@ -137,19 +137,19 @@ def test_a_language_without_a_table_needs_no_question_word() -> None:
 
 @pytest.mark.parametrize("question", ["Who?", "Who ？", "من هو؟", 'He asked "who?"', "(Who?)", "Ποιος\u037e", "Who?»"])
 def test_question_marks_of_other_scripts_count(question: str) -> None:
-    assert ends_in_mark(question)
+    assert ends_as_question(question)
 
 
 @pytest.mark.parametrize(
     "question", ["Ποιος κέρδισε;", "Ποιος είναι ο Newton;", "Πότε, το 1980;»", "Ո՞վ գրել է գիրքը։"]
 )
 def test_greek_and_armenian_question_marks_count(question: str) -> None:
-    assert ends_in_mark(question)
+    assert ends_as_question(question)
 
 
 @pytest.mark.parametrize("question", ["", "Who", "Who?!?.", '"', "? Who", "Who wrote it;", ";", "1980;"])
 def test_questions_without_a_question_mark_at_the_end(question: str) -> None:
-    assert not ends_in_mark(question)
+    assert not ends_as_question(question)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import torch
 
 from rl_qg.data.examples import QAExample
 from rl_qg.evaluation.reward_scorer import RewardScorer, ScoredRollout
+from rl_qg.runtime.errors import InputError
 from tests.questions import example
 
 EXAMPLES = [example(f"w{k} is here", f"w{k}", "what is here", id=f"e{k}") for k in range(4)]
@@ -111,7 +112,7 @@ def test_a_reward_of_the_wrong_length_is_refused() -> None:
         def score(self, questions, contexts, *, answers=None, references=None) -> Any:
             return SimpleNamespace(scores=[0.0])
 
-    with pytest.raises(ValueError, match="returned 1 scores for 3 questions"):
+    with pytest.raises(InputError, match="returned 1 scores for 3 questions"):
         RewardScorer(Short())(about(["a", "b", "c"]), ["a", "b", "c"])
 
 

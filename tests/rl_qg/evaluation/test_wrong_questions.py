@@ -81,6 +81,11 @@ def test_questions_that_cannot_be_spoilt_have_none() -> None:
     assert {kind for kind, texts in made.items() if texts[0]} == {"repeated", "copied", "template"}
 
 
+def test_the_template_is_for_english_questions_alone() -> None:
+    made = wrong_questions([example("Der Turm steht hier.", "Turm", "Welcher Bau steht hier?")], [], seed=0)
+    assert made["template"] == [None] and made["shuffled"] != [None]
+
+
 def test_other_questions_come_from_the_pool_too() -> None:
     made = wrong_questions(ROWS[:1], ROWS, seed=0)
     assert (made["other_answer"], made["other_passage"]) == ([ROWS[1].question], [ROWS[2].question])

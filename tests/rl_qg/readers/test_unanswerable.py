@@ -1,6 +1,7 @@
 """Unanswerable questions for readers that abstain."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,26 @@ def test_the_share_and_the_seed_decide() -> None:
     assert with_unanswerable(EXAMPLES, 0.5, seed=0) == with_unanswerable(EXAMPLES, 0.5, seed=0)
     assert with_unanswerable(EXAMPLES, 0.5, seed=0) != with_unanswerable(EXAMPLES, 0.5, seed=1)
     assert with_unanswerable(EXAMPLES, 0.0, seed=0) == EXAMPLES
+
+
+@pytest.mark.parametrize("ending", ["？", ".", " ?", "??", "", "؟"])
+def test_an_unchanged_question_is_never_called_unanswerable(ending: str) -> None:
+    """Whatever ends the questions: it ends the made ones too, and tells nothing."""
+    examples = [replace(example, question=example.question.rstrip("?") + ending) for example in EXAMPLES]
+    bare = {example.id: example.question.rstrip("?？.؟ ").split() for example in examples}
+    added = with_unanswerable(examples, 1.0, seed=0)[len(examples) :]
+    assert len(added) > 0.9 * len(examples)
+    mark = ending.strip()[-1:]
+    for example in added:
+        words = example.question.rstrip("?？.؟ ").split()
+        assert words != bare[example.id.removesuffix("-unanswerable")]
+        assert mark in ("", ".") or (example.question.endswith(mark) and not example.question.endswith(2 * mark))
+
+
+def test_a_question_without_spaces_has_no_other_words() -> None:
+    examples = [replace(example, question=f"谁建造了它{number}？") for number, example in enumerate(EXAMPLES)]
+    own = {f"{example.id}-unanswerable": example.question for example in examples}
+    assert all(example.question != own[example.id] for example in with_unanswerable(examples, 1.0, 0)[len(examples) :])
 
 
 def test_questions_of_one_passage_alone_are_refused() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rl_qg.generation import decoding as rollout
+from rl_qg.runtime.errors import InputError
 from tests.questions import example
 from tests.rl_qg.training.word_task import WORDS, WordReward, data, lines, trainer
 from tests.tiny_models import tiny, tiny_bart, tiny_pair, word_tokenizer
@@ -161,7 +162,7 @@ def test_a_reward_of_the_wrong_length_is_refused(tmp_path: Path) -> None:
         def score(self, questions, contexts, *, answers=None, references=None) -> Any:
             return SimpleNamespace(scores=[0.0])
 
-    with pytest.raises(ValueError, match="returned 1 scores for 16 questions"):
+    with pytest.raises(InputError, match="returned 1 scores for 16 questions"):
         trainer(tmp_path, ce_epochs=0, reward=Short()).train()
 
 
