@@ -22,7 +22,7 @@ from rl_qg.generation.generator import QuestionGenerator
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import write_json
 
-SAMPLES = 40
+SAMPLES = 40  # questions in the file at least, where there are as many; evenly spread, so fewer than twice that
 log = logging.getLogger(__name__)
 
 

@@ -23,10 +23,15 @@ from rl_qg.evaluation.result_pages import NONE, Page, Table, as_text, estimate_t
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, signature_of
 from rl_qg.evaluation.wrong_questions import ANSWER_KINDS, KINDS, wrong_questions
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import write_json
+from rl_qg.runtime.json_files import read_json, write_json
 
 FILE = "separation.json"
 CHANCE = 0.5
+ABOVE, CANNOT_TELL, PREFERS_WRONG = "above", "cannot tell", "prefers the wrong one"  # what `told` says
+_DOUBTS = {
+    CANNOT_TELL: "the reward cannot tell the human question from",
+    PREFERS_WRONG: "the reward prefers the wrong one to the human question",
+}
 SHOWN = 2  # examples of each kind on the page
 _AT_ONCE = 256  # questions
 _OVERALL = "all kinds together"
@@ -150,8 +155,17 @@ def _samples(
 # --- what it says
 
 
+def told(low: float | None, high: float | None) -> str:
+    """What the interval of a share says of the reward: `ABOVE` chance, it tells; `PREFERS_WRONG` below it;
+    `CANNOT_TELL` where the interval holds 0.5, or there is none.
+    """
+    if low is None or high is None or low <= CHANCE <= high:
+        return CANNOT_TELL
+    return ABOVE if low > CHANCE else PREFERS_WRONG
+
+
 def doubts(record: Mapping[str, Any]) -> str | None:
-    """One line on what a reward cannot tell; None where nothing is in doubt.
+    """One line on what a reward cannot tell, and where it prefers the wrong question; None without doubts.
 
     In doubt are `ANSWER_KINDS` and all kinds together, where the interval does not lie above 0.5. Fewer than ten
     passages say nothing either way.
@@ -160,23 +174,28 @@ def doubts(record: Mapping[str, Any]) -> str | None:
         return None
     shares = {KINDS[kind]: record["pairs"][kind] for kind in ANSWER_KINDS if kind in record["pairs"]}
     shares[_OVERALL] = record["auc"]
-    found = [
-        f"{name} ({_text(share)} of {share['n']} pairs in order)"
-        for name, share in shares.items()
-        if share["low"] is None or share["low"] <= CHANCE
-    ]
-    return f"the reward cannot tell the human question from: {'; '.join(found)}" if found else None
+    lines = []
+    for verdict, meaning in _DOUBTS.items():
+        found = [
+            f"{name} ({_text(share)} of {share['n']} pairs in order)"
+            for name, share in shares.items()
+            if told(share["low"], share["high"]) == verdict
+        ]
+        lines += [f"{meaning}: {'; '.join(found)}"] if found else []
+    return "; ".join(lines) or None
 
 
 def check_reward(reward: Reward, validation: Sequence[QAExample], folder: Path, *, count: int, seed: int) -> None:
     """Before training with a reward: write `separation.json` in the run folder, and warn of what it cannot tell.
 
-    Nothing is done where the file exists, for `count` 0, and for a reward that compares with human questions. A reward
-    that fails on all questions is left to training, which has rules for it.
+    Nothing is done where the file has a test of this reward, for `count` 0, and for a reward that compares with human
+    questions. A reward that fails on all questions is left to training, which has rules for it.
     """
     output = folder / FILE
     asked = [example for example in validation if example.question]
-    if not count or not asked or output.exists() or "references" in getattr(reward, "needs", ()):
+    if not count or not asked or "references" in getattr(reward, "needs", ()):
+        return
+    if output.exists() and read_json(output).get("reward") == signature_of(reward):
         return
     try:
         record = separation(reward, take(asked, count, seed), pool=validation, seed=seed, resamples=2000)

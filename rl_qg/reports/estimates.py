@@ -9,8 +9,10 @@ from rl_qg.reports.run_files import ReportedMean
 MINUS = "\N{MINUS SIGN}"
 
 
-def estimate_text(estimate: ReportedMean | None, digits: int, *, signed: bool = False) -> dict[str, Any] | None:
-    """A mean as text: value, interval, n, and for a difference (`signed`) on which side of 0 the interval is."""
+def estimate_cell(estimate: ReportedMean | None, digits: int, *, signed: bool = False) -> dict[str, Any] | None:
+    """A mean for a cell of the template: value and interval as text, n, and for a difference (`signed`) on which side
+    of 0 the interval is. As one text it is `rl_qg.evaluation.result_pages.estimate_text`.
+    """
     if estimate is None:
         return None
     value, low, high = (

@@ -3,7 +3,7 @@
 from typing import Any
 
 from rl_qg.evaluation.oracle import VERDICTS
-from rl_qg.reports.estimates import digits_of, estimate_text, number_text, percent
+from rl_qg.reports.estimates import digits_of, estimate_cell, number_text, percent
 from rl_qg.reports.measures import BY_KEY, fallen_measures
 from rl_qg.reports.reader_view import equal_conditions, picture, reader_label
 from rl_qg.reports.run_files import MODELS, OLDER_READER, JsonObject, ReportedMean, ReportedRun
@@ -48,7 +48,7 @@ def sentence(run: ReportedRun) -> str:
 
 
 def _difference_sentence(run: ReportedRun, later: str, earlier: str, estimate: ReportedMean) -> str:
-    text = estimate_text(estimate, 1, signed=True) or {}
+    text = estimate_cell(estimate, 1, signed=True) or {}
     of = f"F1 of the reader on {reader_label(run, later)} minus that on {reader_label(run, earlier)}"
     ends = {
         True: f"the interval is {'above' if estimate.mean > 0 else 'below'} 0",
@@ -77,8 +77,8 @@ def _row(run: ReportedRun, fields: tuple[str, ...], label: str, as_percent: bool
     digits = 1 if as_percent else 3 if fields[0] in BY_KEY else digits_of([*values.values(), difference])
     if difference is None and (ce := values["ce"]) and (scst := values["scst"]):
         difference = ReportedMean(scst.mean - ce.mean)
-    texts = {model: estimate_text(value, digits) for model, value in values.items()}
-    return {"label": label, **texts, "difference": estimate_text(difference, digits, signed=True)}
+    texts = {model: estimate_cell(value, digits) for model, value in values.items()}
+    return {"label": label, **texts, "difference": estimate_cell(difference, digits, signed=True)}
 
 
 def _unchanged(estimate: ReportedMean | None) -> ReportedMean | None:
@@ -97,11 +97,11 @@ def _oracle(run: ReportedRun) -> dict[str, Any] | None:
             {
                 "model": model,
                 "widths": [_width(part, verdict) for verdict in VERDICTS],
-                "shares": [estimate_text(percent(part.estimate(verdict)), 1) for verdict in VERDICTS],
+                "shares": [estimate_cell(percent(part.estimate(verdict)), 1) for verdict in VERDICTS],
             }
             for model, part in parts.items()
         ],
-        "difference": [estimate_text(percent(difference.estimate(name)), 1, signed=True) for name in VERDICTS]
+        "difference": [estimate_cell(percent(difference.estimate(name)), 1, signed=True) for name in VERDICTS]
         if difference.value
         else None,
     }

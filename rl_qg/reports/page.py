@@ -166,12 +166,14 @@ def _comparison(
         group = {name: curves[name] for name, run in zip(names, runs, strict=True) if _signature(run) == signature}
         title = f"Greedy reward {mark}" if len(signatures) > 1 else "Greedy reward"
         plots.append(overlay_plot(title, ("reward_greedy", "eval_reward_greedy"), group))
+    words = list(dict.fromkeys(run.words["scst"] for run in runs))
     rows = [
         {
             "name": name,
             "anchor": f"run-{number}",
             "colour": colour,
             "mark": marks.get(_signature(run), "") if len(signatures) > 1 else "",
+            "generator": run.words["scst"] if len(words) > 1 else "",
             **headline(run, summary),
         }
         for number, (name, colour, run, summary) in enumerate(zip(names, colours, runs, summaries, strict=True), 1)
@@ -179,6 +181,7 @@ def _comparison(
     data = {tuple(sorted(map(str, hashes.values()))) for run in runs if (hashes := run.record.part("data").value)}
     return {
         "rows": rows,
+        "final": words[0] if len(words) == 1 else "final",
         "signatures": [(mark, signature) for signature, mark in marks.items()],
         "different_data": len(data) > 1,
         "resampled": " or ".join(dict.fromkeys(run.evaluation.resampled for run in runs)),

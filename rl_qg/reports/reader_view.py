@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rl_qg.reports.estimates import estimate_text, number_text
+from rl_qg.reports.estimates import estimate_cell, number_text
 from rl_qg.reports.plots import interval_plot, reader_plot
 from rl_qg.reports.run_files import OLDER_READER, SCORES, JsonObject, ReportedMean, ReportedRun
 
@@ -52,7 +52,7 @@ def readers_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
     return {
         "rows": [_reader_row(run, name) for name in readers],
         "differences": [
-            {"label": label, "scores": [estimate_text(estimate, 1, signed=True) for estimate in estimates]}
+            {"label": label, "scores": [estimate_cell(estimate, 1, signed=True) for estimate in estimates]}
             for label, estimates in differences
         ],
         "resampled": run.qa[readers[0]].resampled,
@@ -104,7 +104,7 @@ def _reader_row(run: ReportedRun, name: str) -> dict[str, Any]:
     return {
         "label": reader_label(run, name),
         "colour": COLOURS[name],
-        "scores": [estimate_text(run.reader_score(name, score), 1) for score in SCORES],
+        "scores": [estimate_cell(run.reader_score(name, score), 1) for score in SCORES],
         "seeds": [(seed, scores) for seed, *scores in zip(seeds, *columns, strict=True)],
         "total": record.count("total"),
         "updates": record.count("updates"),

@@ -53,7 +53,7 @@ def _small(measure: ReportedMeasure, run: ReportedRun, anchor: str, *, wrong: bo
         "human": human is not None,
         "svg": small_plot(
             measure.field,
-            run.metrics,
+            run,
             anchor,
             colour=colour,
             factor=measure.factor,

@@ -4,7 +4,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rl_qg.reports.estimates import digits_of, estimate_text
+from rl_qg.evaluation.separation import ABOVE, told
+from rl_qg.reports.estimates import digits_of, estimate_cell
 from rl_qg.reports.measures import diverging
 from rl_qg.reports.outcome_view import outcome_view
 from rl_qg.reports.reader_view import equal_conditions, readers_view
@@ -31,7 +32,7 @@ def run_view(run: ReportedRun, summary: Mapping[str, Any], *, name: str, anchor:
         "facts": _facts(run, summary),
         "held_out": _held_out(summary),
         "hacking": held_out_view(run, anchor),
-        "plots": training_plots(run.metrics, anchor),
+        "plots": training_plots(run, anchor),
         **samples_view(run),
         "funnel": _funnel(run),
         "kept_of_ce": run.augmentation_ce.count("kept"),
@@ -53,19 +54,19 @@ def headline(run: ReportedRun, summary: Mapping[str, Any]) -> dict[str, Any]:
     difference, held_out = estimate("difference", "reward"), estimate("difference", "held_out")
     digits = digits_of([*reward.values(), difference])
     return {
-        "reward": {model: estimate_text(value, digits) for model, value in reward.items()},
-        "reward_difference": estimate_text(difference, digits, signed=True),
-        "held_out_difference": estimate_text(held_out, digits_of([held_out]), signed=True),
+        "reward": {model: estimate_cell(value, digits) for model, value in reward.items()},
+        "reward_difference": estimate_cell(difference, digits, signed=True),
+        "held_out_difference": estimate_cell(held_out, digits_of([held_out]), signed=True),
         "flag": flag(diverging(run), 1),
-        "bleu4": {model: estimate_text(estimate("models", model, "bleu4"), 3) for model in MODELS[1:]},
-        "qa_f1": {name: estimate_text(run.reader_score(name, "f1"), 1) for name in run.qa},
+        "bleu4": {model: estimate_cell(estimate("models", model, "bleu4"), 3) for model in MODELS[1:]},
+        "qa_f1": {name: estimate_cell(run.reader_score(name, "f1"), 1) for name in run.qa},
         "qa_final": run.final_reader,
-        "qa_difference": estimate_text(run.difference.estimate("f1"), 1, signed=True),
-        "qa_by_reward": estimate_text(run.reader_difference("scst", "ce", "f1"), 1, signed=True),
+        "qa_difference": estimate_cell(run.difference.estimate("f1"), 1, signed=True),
+        "qa_by_reward": estimate_cell(run.reader_difference("scst", "ce", "f1"), 1, signed=True),
         "qa_conditions": equal_conditions(run),
         "questions": summary["questions"],
         "seed": summary["seed"],
-        "commit": (summary["commit"] or "")[:10],
+        "commit": str(summary["commit"] or "")[:10],
     }
 
 
@@ -133,7 +134,7 @@ def _evaluation(run: ReportedRun) -> dict[str, Any] | None:
         estimates = {model: part.estimate(field) for model, part in parts.items()}
         digits = 3 if field == "bleu4" else digits_of(list(estimates.values()))
         for model, estimate in estimates.items():
-            cells[model].append(estimate_text(estimate, digits) if form is None else _without_interval(estimate, form))
+            cells[model].append(estimate_cell(estimate, digits) if form is None else _without_interval(estimate, form))
     return {
         "headings": [heading for _, heading, _ in columns],
         "rows": [{"model": model, "cells": cells[model]} for model in parts],
@@ -150,7 +151,7 @@ def _reward_parts(run: ReportedRun) -> list[dict[str, Any]]:
     for name in names:
         estimates = {model: part.estimate(name) for model, part in parts.items()}
         digits = digits_of(list(estimates.values()))
-        cells = [estimate_text(estimate, digits) for estimate in estimates.values()]
+        cells = [estimate_cell(estimate, digits) for estimate in estimates.values()]
         rows.append({"name": name, "cells": cells})
     return rows
 
@@ -160,7 +161,7 @@ def _separation(run: ReportedRun) -> dict[str, Any] | None:
     pairs = run.separation.part("pairs")
     rows = [(kind.replace("_", " "), pairs.part(kind)) for kind in pairs.value]
     rows += [("all kinds", run.separation.part("auc"))] if run.separation.get("auc") is not None else []
-    known = [(kind, part, estimate) for kind, part in rows if (estimate := _share(part)) is not None]
+    known = [(kind, estimate) for kind, part in rows if (estimate := _share(part)) is not None]
     if not known:
         return None
     return {
@@ -168,12 +169,12 @@ def _separation(run: ReportedRun) -> dict[str, Any] | None:
         "rows": [
             {
                 "kind": kind,
-                "share": estimate_text(estimate, 3),
+                "share": estimate_cell(estimate, 3),
                 "width": 100 * estimate.mean,
                 "n": estimate.n,
-                "blind": _is_blind(estimate),
+                "doubt": _doubt(estimate),
             }
-            for kind, _, estimate in known
+            for kind, estimate in known
         ],
     }
 
@@ -183,9 +184,10 @@ def _share(part: JsonObject) -> ReportedMean | None:
     return None if share is None else ReportedMean(share, part.number("low"), part.number("high"), part.count("n"))
 
 
-def _is_blind(share: ReportedMean) -> bool:
-    """Whether the interval holds one half, as that of a reward that knows nothing would."""
-    return share.low is not None and share.high is not None and share.low <= 0.5 <= share.high
+def _doubt(share: ReportedMean) -> str:
+    """In words, that the reward does not prefer the right question; empty where it does, or without an interval."""
+    verdict = told(share.low, share.high)
+    return "" if share.low is None or verdict == ABOVE else verdict
 
 
 def _without_interval(estimate: ReportedMean | None, form: str) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rl_qg.evaluation.result_pages import estimate_text
 from rl_qg.reports.study_plots import SCORES, StudyRow, curves
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json
@@ -193,9 +194,8 @@ def test_table(record: Mapping[str, Any], question: str, name: str = "all") -> l
 
 def _mean_text(scores: StudyRow, *, signed: bool = False) -> str:
     """A mean with its interval, one decimal."""
-    form = "+.1f" if signed else ".1f"
-    text = f"{scores['mean']:{form}} [{scores['low']:{form}}, {scores['high']:{form}}]"
-    return text.replace("-", "\N{MINUS SIGN}")
+    interval = {"value": scores["mean"], "low": scores["low"], "high": scores["high"]}
+    return estimate_text(interval, 1, signed=signed)
 
 
 def _rounded(row: StudyRow, digits: int) -> dict[str, str]:

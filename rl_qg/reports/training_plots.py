@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from rl_qg.reports.plots import COLOURS, Plot, new_figure, page_svg
-from rl_qg.reports.run_files import Metrics
+from rl_qg.reports.run_files import JsonObject, Metrics, ReportedRun
 
 RAW_POINTS = 300  # drawn of a series
 
@@ -42,7 +42,7 @@ class Panel:
 PANELS = (
     Panel(
         "Loss",
-        "per gold token: L = λ · self-critical + cross-entropy",
+        "",  # see `_note`
         (
             Series("loss", "total", "muted"),
             Series("loss_ce", "cross-entropy", "ce"),
@@ -61,8 +61,8 @@ PANELS = (
     ),
     Panel(
         "Advantage",
-        "reward of the sample minus that of greedy",
-        (Series("advantage", "sampled − greedy", "sample"),),
+        "",  # see `_note`
+        (Series("advantage", "advantage", "sample"),),
         zero=True,
     ),
     Panel(
@@ -94,6 +94,12 @@ PANELS = (
         zero=True,
     ),
 )
+BASELINES = {  # `scst.baseline`
+    "greedy": "reward of the sample minus that of greedy",
+    "leave_one_out": "reward of each sample minus the mean of the others",
+    "mean": "reward of each sample minus the mean of all",
+    "none": "reward of the sample, compared with nothing",
+}
 SECONDS = (
     Series("seconds_update", "update", "ce"),
     Series("seconds_rollout", "rollout", "extra"),
@@ -101,13 +107,13 @@ SECONDS = (
 )
 
 
-def training_plots(metrics: Metrics, salt: str) -> list[Plot]:
+def training_plots(run: ReportedRun, salt: str) -> list[Plot]:
     """One plot for each panel that has data, and one of the time that each part of a step takes.
 
     `salt` differs between the runs of a page, see `page_svg`.
     """
-    plots = [_draw_panel(panel, metrics, salt) for panel in PANELS]
-    return [plot for plot in (*plots, _draw_seconds(metrics, salt)) if plot]
+    plots = [_draw_panel(panel, run, salt) for panel in PANELS]
+    return [plot for plot in (*plots, _draw_seconds(run, salt)) if plot]
 
 
 def overlay_plot(title: str, keys: tuple[str, str], runs: Mapping[str, tuple[str, Metrics]]) -> Plot | None:
@@ -131,7 +137,7 @@ def overlay_plot(title: str, keys: tuple[str, str], runs: Mapping[str, tuple[str
 
 
 def small_plot(
-    key: str, metrics: Metrics, salt: str, *, colour: str, factor: float, span: float, level: float | None
+    key: str, run: ReportedRun, salt: str, *, colour: str, factor: float, span: float, level: float | None
 ) -> Markup:
     """One measure of the evaluations over all steps, as a small SVG.
 
@@ -139,7 +145,7 @@ def small_plot(
     value of human questions, a dotted line. About `salt` see `page_svg`.
     """
     figure, axes = new_figure(width=2.75, height=1.3, left=0.16, right=0.95, bottom=0.22)
-    steps, values = metrics.series(key)
+    steps, values = run.metrics.series(key)
     shown = [factor * value for value in values]
     axes.plot(steps, shown, "o-", color=COLOURS[colour], markersize=2.6, linewidth=1.3, clip_on=False)
     levels = [] if level is None else [factor * level]
@@ -149,8 +155,8 @@ def small_plot(
     margin = max(span - (high - low), 0.2 * (high - low)) / 2 or 0.1 * abs(high) or 1.0
     axes.set_ylim(max(low - margin, 0.0) if low >= 0 else low - margin, high + margin)
     axes.yaxis.set_major_locator(MaxNLocator(3))
-    _mark_stages(axes, metrics)
-    axes.set_xticks(sorted({0.0, metrics.boundary or 0.0, metrics.last_step}))
+    _mark_stages(axes, run)
+    axes.set_xticks(sorted({0.0, run.metrics.boundary or 0.0, run.metrics.last_step}))
     return page_svg(figure, f"{salt} small {key}")
 
 
@@ -164,9 +170,9 @@ def moving_mean(values: ArrayLike, window: int) -> np.ndarray:
     return (sums[high] - sums[low]) / (high - low)
 
 
-def _draw_panel(panel: Panel, metrics: Metrics, salt: str) -> Plot | None:
+def _draw_panel(panel: Panel, run: ReportedRun, salt: str) -> Plot | None:
     figure, axes = new_figure()
-    counts = {series: _draw_series(axes, series, metrics, smooth=panel.smooth) for series in panel.series}
+    counts = {series: _draw_series(axes, series, run.metrics, smooth=panel.smooth) for series in panel.series}
     legend = tuple((series.label, series.colour, series.dots) for series, count in counts.items() if count)
     if not legend:
         return None
@@ -174,9 +180,26 @@ def _draw_panel(panel: Panel, metrics: Metrics, salt: str) -> Plot | None:
         low, high = axes.get_ylim()
         axes.set_ylim(min(low, 0), max(high, 0))
         axes.axhline(0, color=COLOURS["muted"], linewidth=0.8)
-    _mark_stages(axes, metrics)
+    _mark_stages(axes, run)
     axes.set_xlabel("step")
-    return Plot(panel.title, panel.note, legend, page_svg(figure, f"{salt} {panel.title}"))
+    return Plot(panel.title, _note(panel, run), legend, page_svg(figure, f"{salt} {panel.title}"))
+
+
+def _note(panel: Panel, run: ReportedRun) -> str:
+    """What a panel says of its numbers; of loss and advantage it depends on the settings of the run."""
+    scst = JsonObject(run.folder / "config.yaml", run.settings).part("scst")
+    if panel.title == "Advantage":
+        return BASELINES.get(str(scst.get("baseline")), "reward of the sample minus its baseline")
+    if panel.title != "Loss":
+        return panel.note
+    algorithm = run.settings.get("algorithm", "scst")
+    if algorithm == "best_of_n":
+        return "per target token: cross-entropy"
+    if algorithm != "scst":
+        return f"cross-entropy, then the loss of {run.words['scst']} as TRL logs it"
+    weight = "(1 − λ) · " if scst.get("ce_weight") == "rest" else ""
+    divergence = " + β · divergence" if any(run.metrics.series("kl_coefficient")[1]) else ""
+    return f"per target token: L = λ · self-critical + {weight}cross-entropy{divergence}"
 
 
 def _draw_series(axes: Axes, series: Series, metrics: Metrics, *, smooth: bool) -> int:
@@ -210,8 +233,9 @@ def _stages(steps: ArrayLike, values: ArrayLike, boundary: float | None) -> list
     return [(at[part], numbers[part]) for part in (first, ~first) if part.any()]
 
 
-def _draw_seconds(metrics: Metrics, salt: str) -> Plot | None:
+def _draw_seconds(run: ReportedRun, salt: str) -> Plot | None:
     """Seconds per step, stacked. A field holds the seconds since the last logged line."""
+    metrics = run.metrics
     logged, _ = metrics.series("seconds_update")
     if len(logged) < 2:
         return None
@@ -232,14 +256,14 @@ def _draw_seconds(metrics: Metrics, salt: str) -> Plot | None:
         axes.fill_between(logged[::thin], base[::thin], top[::thin], color=COLOURS[series.colour], linewidth=0)
         base = top
     axes.set_ylim(0)
-    _mark_stages(axes, metrics)
+    _mark_stages(axes, run)
     axes.set_xlabel("step")
     return Plot("Time", "seconds per step, stacked", tuple(legend), page_svg(figure, f"{salt} seconds"))
 
 
-def _mark_stages(axes: Axes, metrics: Metrics) -> None:
-    """Give every plot the same steps; shade the self-critical stage and name both stages."""
-    boundary, last = metrics.boundary, metrics.last_step
+def _mark_stages(axes: Axes, run: ReportedRun) -> None:
+    """Give every plot the same steps; shade the stage that learns by reward and name both stages."""
+    boundary, last = run.metrics.boundary, run.metrics.last_step
     axes.set_xlim(0, last)
     if boundary is None:
         return
@@ -247,4 +271,4 @@ def _mark_stages(axes: Axes, metrics: Metrics) -> None:
     axes.axvline(boundary, color=COLOURS["muted"], linewidth=0.7, dashes=(3, 2))
     text: dict[str, Any] = {"xycoords": axes.get_xaxis_transform(), "ha": "center", "va": "bottom", "fontsize": 7.5}
     axes.annotate("CE", (boundary / 2, 1.01), color=COLOURS["muted"], **text)
-    axes.annotate("SCST", ((boundary + last) / 2, 1.01), color=COLOURS["muted"], **text)
+    axes.annotate(run.words["scst"], ((boundary + last) / 2, 1.01), color=COLOURS["muted"], **text)

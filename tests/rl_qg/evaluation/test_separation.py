@@ -16,7 +16,7 @@ from rl_qg.commands.cli import run_command
 from rl_qg.confidence_intervals import PassageDraws, mean_interval
 from rl_qg.data.examples import QAExample, passage_hash, write_squad
 from rl_qg.data.synthetic_corpus import synthetic_examples
-from rl_qg.evaluation.separation import check_reward, doubts, separation, write_separation
+from rl_qg.evaluation.separation import check_reward, doubts, separation, told, write_separation
 from rl_qg.evaluation.wrong_questions import KINDS, wrong_questions
 from rl_qg.runtime.errors import InputError
 from tests.questions import example
@@ -69,7 +69,33 @@ def test_a_reward_that_knows_orders_all_pairs_and_a_constant_one_none() -> None:
     line = doubts(constant)
     assert line is not None and "another answer's question" in line and "all kinds together" in line
     wrong_way = doubts(separation(Told(lambda question, answer: -knowing(EXAMPLES).rule(question, answer)), EXAMPLES))
-    assert wrong_way is not None and "0.000" in wrong_way
+    assert wrong_way is not None and "0.000" in wrong_way and "cannot tell" not in wrong_way
+    assert wrong_way.startswith("the reward prefers the wrong one to the human question: another answer's question")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.51, 0.7, "above"),
+        (0.5, 0.7, "cannot tell"),
+        (0.3, 0.5, "cannot tell"),
+        (None, None, "cannot tell"),
+        (0.05, 0.13, "prefers the wrong one"),
+    ],
+)
+def test_an_interval_says_one_of_three_things(low: float | None, high: float | None, verdict: str) -> None:
+    assert told(low, high) == verdict
+
+
+def test_the_line_says_what_it_cannot_tell_and_what_it_prefers() -> None:
+    share = {"auc": 0.52, "low": 0.45, "high": 0.59, "n": 90}
+    wrong = {"auc": 0.09, "low": 0.05, "high": 0.13, "n": 80}
+    record = {"passages": 10, "pairs": {"other_answer": wrong, "wrong_entity": share}, "auc": {**share, "low": 0.51}}
+    assert doubts(record) == (
+        "the reward cannot tell the human question from: the question with another name (0.520 [0.450, 0.590] of 90 "
+        "pairs in order); the reward prefers the wrong one to the human question: another answer's question of the "
+        "same passage (0.090 [0.050, 0.130] of 80 pairs in order)"
+    )
 
 
 def test_shares_are_those_of_a_count_by_hand() -> None:
@@ -156,8 +182,10 @@ def test_before_training_it_is_written_once_and_warns(tmp_path: Path, caplog: py
     record = json.loads((tmp_path / "separation.json").read_text())
     assert record["examples"] == 40 and record["passages"] >= 10 and record["auc"]["auc"] == 0.5
     assert "the reward cannot tell the human question from: another answer's question" in caplog.text
-    check_reward(knowing(EXAMPLES), EXAMPLES, tmp_path, count=9, seed=0)
+    check_reward(Constant(), EXAMPLES, tmp_path, count=9, seed=0)
     assert json.loads((tmp_path / "separation.json").read_text()) == record
+    check_reward(knowing(EXAMPLES), EXAMPLES, tmp_path, count=9, seed=0)  # the file is about another reward
+    assert json.loads((tmp_path / "separation.json").read_text())["examples"] == 9
 
 
 @pytest.mark.parametrize("trained", [False, True])

@@ -1,13 +1,15 @@
 """The report's answer: three readers, the oracle, marks on samples, the separation of the reward, one warning."""
 
 import json
+import re
 
 import pytest
 
+from rl_qg.reports.outcome_view import warning
 from rl_qg.reports.page import run_summary, write_report
 from rl_qg.reports.run_files import read_run
 from rl_qg.runtime.errors import InputError
-from tests.rl_qg.reports.run_folders import evaluation, interval, page_of, three_readers, write
+from tests.rl_qg.reports.run_folders import auc, evaluation, interval, page_of, three_readers, write
 
 
 @pytest.fixture(scope="module")
@@ -89,12 +91,30 @@ def test_the_separation_of_the_reward(three, tmp_path):
     assert "No separation.json in this run folder" in page.text
 
 
-def fallen(bleu4=0.15, right=0.6, f1=64.0):
-    """Changes of a run whose reward rose while measures fell: BLEU-4 from 0.174, right from 70 %, F1 from 64.8."""
+def test_a_reward_that_prefers_wrong_questions_is_marked_in_words(tmp_path):
+    shares = {"wrong_entity": auc(0.09, 0.04), "other_answer": auc(0.9, 0.04), "copied": {"auc": 0.2, "n": 3}}
+    files = {"separation.json": {"pairs": shares}, "metrics.jsonl": None}
+    page = page_of(run_of(tmp_path / "run", **files), output=tmp_path / "report.html")
+    assert "wrong entity 0.090 [0.050, 0.130] 160 prefers the wrong one other answer 0.900" in page.text
+    assert page.words.count("prefers the wrong one") == 1 and "cannot tell" not in page.words
+    bars = re.findall(r'<b style="width: (\S+)%; --c: var\(--(\w+)\)">', page.source)
+    assert ("9.0", "bad") in bars and ("90.0", "greedy") in bars
+
+
+def fallen(bleu4=0.15, right=0.6, f1=64.0, halves=None):
+    """Changes of a run whose reward rose while measures fell: BLEU-4 from 0.174, right from 70 %, F1 from 64.8.
+
+    `halves`: half-widths of the intervals of the differences, None for a difference without one.
+    """
     changes = three_readers()
-    models = changes["evaluation.json"]["models"]
-    models["scst"] |= {"bleu4": bleu4, "oracle": {"right": interval(right, 0.04)}}
+    result = changes["evaluation.json"]
+    result["models"]["scst"] |= {"bleu4": bleu4, "oracle": {"right": interval(right, 0.04)}}
     changes["qa/scst/qa_metrics.json"]["f1"] = f1
+    halves = {"reward": 0.01, "bleu4": 0.03, "right": 0.04, "f1": 0.5} | (halves or {})
+    moved = {"reward": 0.05, "bleu4": bleu4 - 0.1743, "right": right - 0.7, "f1": f1 - 64.8}
+    parts = {name: moved[name] if half is None else interval(moved[name], half) for name, half in halves.items()}
+    result["difference"] = {"reward": parts["reward"], "bleu4": parts["bleu4"], "oracle": {"right": parts["right"]}}
+    changes["qa/comparison.json"]["differences"]["scst - ce"]["f1"] = parts["f1"]
     return changes
 
 
@@ -112,9 +132,37 @@ def test_one_line_where_the_reward_rose_and_everything_else_fell(tmp_path, bette
     assert not expected or first_card < page.text.index(line) < page.text.index("BLEU-4, CE → SCST")
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),  # of the oracle and the reader the interval is below 0, of BLEU-4 it is not
+        ({"right": 0.69, "f1": 64.7}, False),  # of none it is
+        ({"right": 0.69, "f1": 64.7, "halves": {"bleu4": 0.01}}, True),
+        ({"halves": {"reward": 0.06}}, False),  # the reward may not have risen
+        ({"right": 0.69, "f1": 64.7, "halves": {"reward": None, "bleu4": None}}, True),  # 14 % of BLEU-4
+        ({"bleu4": 0.165, "right": 0.69, "f1": 64.7, "halves": {"bleu4": None}}, False),  # 5 %
+        ({"bleu4": 0.165, "right": 0.62, "f1": 64.7, "halves": {"right": None}}, True),  # 11 % of the right ones
+        ({"bleu4": 0.165, "right": 0.64, "f1": 64.7, "halves": {"right": None}}, False),  # 9 %
+    ],
+)
+def test_the_line_needs_more_than_noise(tmp_path, changes, expected):
+    run = read_run(write(tmp_path / "run", **fallen(**changes)))
+    assert bool(warning(run)) is expected
+    assert run_summary(run)["every_held_out_measure_fell"] is expected
+
+
+def test_a_reward_without_an_interval_must_rise_by_one_percent(tmp_path):
+    changes = fallen(halves={"reward": None})
+    changes["evaluation.json"]["models"]["scst"]["reward"] = 0.3129  # from 0.31
+    assert not warning(read_run(write(tmp_path / "little", **changes)))
+    changes["evaluation.json"]["models"]["scst"]["reward"] = 0.3134
+    assert warning(read_run(write(tmp_path / "more", **changes)))
+
+
 def test_no_warning_where_the_reward_fell_too(tmp_path):
     changes = fallen()
     changes["evaluation.json"]["models"]["scst"]["reward"] = interval(0.3, 0.02)
+    changes["evaluation.json"]["difference"]["reward"] = interval(-0.01, 0.005)
     page = page_of(write(tmp_path / "run", **changes), output=tmp_path / "report.html")
     assert "every held-out measure fell" not in page.text
 

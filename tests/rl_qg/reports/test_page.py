@@ -170,6 +170,22 @@ def test_shared_passages_that_stayed_in_training_are_reported(tmp_path):
     assert "shared passages in both sets" in page.text
 
 
+def test_a_commit_that_is_a_number_is_shown(tmp_path):
+    record = {**FILES["run.json"], "code": {"commit": 123456789012345}}
+    runs = [write(tmp_path / name, **{"run.json": record, "metrics.jsonl": None}) for name in "ab"]
+    page = page_of(*runs, output=tmp_path / "report.html")
+    assert page.text.count("seed 13 · 1234567890") == 2 and "12345678901" not in page.text.split("Run record")[0]
+
+
+def test_rewards_are_compared_where_both_are_known(tmp_path):
+    result = evaluation()
+    known = result["samples"][0]
+    result["samples"] = [known, {**known, "reward_ce": 0.5}, {**known, "reward_scst": None}]
+    changes = {"evaluation.json": result, "metrics.jsonl": None}
+    page = page_of(write(tmp_path / "run", **changes), output=tmp_path / "report.html")
+    assert "Of 2 with both rewards, SCST has the higher one in 1, CE in 1, equal 0." in page.text
+
+
 @pytest.mark.parametrize(
     ("name", "text", "where"),
     [
