@@ -39,7 +39,7 @@ from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import check_unchanged, file_hash
 from rl_qg.runtime.json_files import write_json
-from rl_qg.runtime.output_reports import check_distinct_files, check_report, report_path, report_value
+from rl_qg.runtime.output_reports import check_distinct_files, check_own, check_report, report_path, report_value
 from rl_qg.runtime.processes import from_main
 from rl_qg.settings import AugmentSettings
 
@@ -70,7 +70,8 @@ def augment(
 
     Raises:
         InputError: with file and line, for a line that is not a complete candidate or is repeated; for invalid
-            options; the output is the questions file, or its report belongs to another output; the disk is full.
+            options; the output is the questions file, or a file that has no report, or its report belongs to another
+            output; the disk is full.
     """
     # 1. Build and check everything before the first expensive step.
     questions, output = Path(questions), Path(output)
@@ -139,6 +140,7 @@ def _check(
     check_output(output, measures)
     check_inputs(output, [questions])
     check_report(output)
+    check_own(output)
     check_dataset_name(settings.hub_dataset)
     for example in gold:
         if example.id.startswith(SYNTHETIC):
@@ -162,8 +164,8 @@ class _Output:
         sampled = self._sample(funnel)
         funnel.candidates.keep_only(sampled)
         try:
-            # Delete them first: a process killed between the writes must not leave the report of an older output.
-            report_path(self.output).unlink(missing_ok=True)
+            # First: a process killed between the writes must leave neither the report of an older output nor none.
+            write_json(report_path(self.output), {"output": {"path": str(self.output)}})
             card_path(self.output).unlink(missing_ok=True)
             written = write_augmented(self.output, self._rows(funnel.candidates), list(self.measured))
             report = self._report(funnel, len(sampled), written)

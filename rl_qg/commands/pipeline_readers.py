@@ -133,6 +133,8 @@ def _report(arm: Arm, arms: Sequence[Arm], settings: AugmentSettings) -> dict[st
     if not (arm.augmented.exists() and report_path(arm.augmented).exists()):
         return None
     report: dict[str, Any] = read_json(report_path(arm.augmented))
+    if "kept" not in report:  # the process was killed while it wrote the data
+        return None
     made_with, now = report.get("settings", {}), json.loads(json.dumps(asdict(settings)))
     same = all(now.get(key) == value for key, value in made_with.items() if key != "num_samples")
     return report if same or arm is arms[-1] else None

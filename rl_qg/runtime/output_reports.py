@@ -37,6 +37,15 @@ def check_report(output: Path) -> None:
         )
 
 
+def check_own(output: Path) -> None:
+    """Raise `InputError` if there is a file in the place of an output that has no report, so that it is not ours."""
+    if output.exists() and not report_path(output).exists():
+        raise InputError(
+            f"output={output}: exists, and there is no {report_path(output).name} beside it that says how it was "
+            "made; name another file, or delete this one"
+        )
+
+
 def check_distinct_files(written: Iterable[Path], read: Iterable[str | Path]) -> None:
     """Raise `InputError` if a file to be written is also one to be read."""
     targets = list(written)

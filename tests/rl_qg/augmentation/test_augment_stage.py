@@ -56,6 +56,7 @@ def paper(min_words: int = 3, max_words: int = 6, **settings: Any) -> AugmentSet
 
 
 def run(folder: Path, lines: list[Any], *, gold: Any = GOLD, **settings: Any) -> dict[str, Any]:
+    folder.mkdir(exist_ok=True)
     questions = write_lines(folder / "questions.jsonl", lines)
     return augment(questions, gold, folder / "augmented.json", settings=paper(**settings))
 
@@ -369,8 +370,9 @@ def test_a_full_disk_is_one_error_line_and_leaves_no_partial_file(tmp_path: Path
     )
     with room_for(int(len(whole) * fraction)), pytest.raises(InputError, match=message):
         augment(questions, GOLD, output, settings=paper())
-    assert {path.name for path in tmp_path.iterdir()} == {"questions.jsonl", "augmented.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"questions.jsonl", output.name, report_path(output).name}
     assert output.read_bytes() == whole
+    assert json.loads(report_path(output).read_text()) == {"output": {"path": str(output)}}
     run(tmp_path, lines)
     assert report_path(output).exists()
 
@@ -390,3 +392,27 @@ def test_changed_questions_are_refused_unless_accepted(tmp_path: Path) -> None:
 def test_the_report_is_beside_the_output() -> None:
     assert report_path(Path("x/augmented.json")) == Path("x/augmented.report.json")
     assert report_path(Path("a.b.json")) == Path("a.b.report.json")
+
+
+def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
+    output = tmp_path / "augmented.json"
+    output.write_text("mine")
+    with pytest.raises(InputError, match=r"output=.*augmented\.json: exists, and there is no augmented\.report\.json"):
+        run(tmp_path, MIXED)
+    assert output.read_text() == "mine"
+
+
+def test_a_kill_between_the_writes_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the output is written, and after it: the same command ends with the output of a whole run."""
+    whole = run(tmp_path / "whole", MIXED)
+    writes = [("write_augmented", "before"), ("write_data_card", "after")]
+    for name, moment in writes:
+        with monkeypatch.context() as patch:
+            patch.setattr(f"rl_qg.augmentation.stage.{name}", killed)
+            with pytest.raises(KeyboardInterrupt):
+                run(tmp_path / moment, MIXED)
+        assert run(tmp_path / moment, MIXED)["output"]["sha256"] == whole["output"]["sha256"]
+
+
+def killed(*arguments: object) -> None:
+    raise KeyboardInterrupt
