@@ -34,7 +34,7 @@ from rl_qg.augmentation.registry import build_filters
 from rl_qg.augmentation.row_filters import Empty
 from rl_qg.augmentation.sampling import SAMPLERS
 from rl_qg.data.examples import examples_hash
-from rl_qg.data.streaming import Examples
+from rl_qg.data.streaming import Examples, ExampleStream
 from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import check_unchanged, file_hash
@@ -217,6 +217,7 @@ class _Output:
                     "examples": len(self.gold),
                     "sha256": examples_hash(self.gold),
                     **({"sources": sources} if sources else {}),
+                    **({"report": self.gold.report} if isinstance(self.gold, ExampleStream) else {}),
                 },
             },
             "output": {"path": str(self.output), "sha256": file_hash(self.output)},

@@ -8,6 +8,7 @@ from rl_qg.commands.load_metrics import load_reward
 from rl_qg.commands.load_miniatures import one_miniature
 from rl_qg.commands.load_reranker import check_reranker, load_reranker
 from rl_qg.commands.outputs import required
+from rl_qg.data.reading import report_line as data_line
 from rl_qg.data.reading import source_names
 from rl_qg.data.splits import take, training_spans
 from rl_qg.data.streaming import Examples, stream_examples
@@ -72,7 +73,10 @@ def augment(settings: Settings) -> None:
     check_filters(settings)
     check_inputs(output, [questions, *source_names(options.gold)])
     state = processes(settings.training.use_cpu or not needs_models(settings))
-    gold: Examples = stream_examples(options.gold, role="train") if options.gold else []
+    gold: Examples = []
+    if options.gold:
+        gold = stream_examples(options.gold, role="train")
+        log.info("gold: %s", data_line(gold.report))
     run_augmentation(
         questions,
         gold,

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import logging
 import random
 from collections import Counter
 from pathlib import Path
@@ -353,6 +354,7 @@ def test_gold_may_be_a_stream(tmp_path: Path) -> None:
     write_squad(tmp_path / "gold.json", GOLD)
     streamed = run(tmp_path, MIXED, gold=stream_examples(tmp_path / "gold.json", role="train"))
     sources = streamed["inputs"]["gold"].pop("sources")
+    assert streamed["inputs"]["gold"].pop("report")["kept"] == 2
     assert sources == {str(tmp_path / "gold.json"): hashlib.sha256((tmp_path / "gold.json").read_bytes()).hexdigest()}
     assert streamed == listed
     assert (tmp_path / "augmented.json").read_bytes() == text
@@ -416,3 +418,20 @@ def test_a_kill_between_the_writes_is_no_obstacle(tmp_path: Path, monkeypatch: p
 
 def killed(*arguments: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_unanswerable_gold_questions_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_squad(tmp_path / "gold.json", GOLD)
+    document = json.loads((tmp_path / "gold.json").read_text())
+    document["data"][0]["paragraphs"][0]["qas"][0] |= {"is_impossible": True, "answers": []}
+    (tmp_path / "gold.json").write_text(json.dumps(document))
+    write_lines(tmp_path / "questions.jsonl", MIXED)
+    monkeypatch.chdir(tmp_path)
+    caplog.set_level(logging.INFO)
+    run_command("augment", ["questions=questions.jsonl", "gold=gold.json", "output=a.json", "num_samples=9"])
+    line = f"gold: train data: {len(GOLD) - 1} of {len(GOLD)} records; dropped 1 (impossible question)"
+    assert line in caplog.text
+    report = json.loads((tmp_path / "a.report.json").read_text())["inputs"]["gold"]["report"]
+    assert report["dropped"]["impossible question"]["count"] == 1
