@@ -52,7 +52,7 @@ def evaluate(settings: Settings) -> None:
     """Generated questions under several metrics (`rl_qg.evaluation.evaluate`)."""
     from rl_qg.evaluation.evaluate import evaluate as run_evaluation
 
-    folder = check_folder(settings.evaluate.output, "evaluation")
+    folder = check_folder(settings.evaluate.output, "evaluation", name="evaluate")
     run_evaluation(_metrics(settings, settings.evaluate.metrics), settings.evaluate, folder)
 
 
@@ -61,7 +61,7 @@ def correlate(settings: Settings) -> None:
     from rl_qg.evaluation.meta.correlate import correlate as run_correlation
 
     options = settings.correlate
-    folder = check_folder(options.output, "correlation")
+    folder = check_folder(options.output, "correlation", name="correlate")
     run_correlation(_metrics(settings, options.metrics, optional=options.provided), options, folder)
 
 
@@ -69,7 +69,7 @@ def robustness(settings: Settings) -> None:
     """Metrics under perturbed questions (`rl_qg.evaluation.meta.robustness`)."""
     from rl_qg.evaluation.meta.robustness import robustness as run_robustness
 
-    folder = check_folder(settings.robustness.output, "robustness")
+    folder = check_folder(settings.robustness.output, "robustness", name="robustness")
     run_robustness(_metrics(settings, settings.robustness.metrics), settings.robustness, folder)
 
 
@@ -85,7 +85,7 @@ def separate(settings: Settings) -> None:
 
     options = settings.separate
     role: Role = "validation" if settings.data.validation else "train"
-    folder = check_folder(options.output, "separation")
+    folder = check_folder(options.output, "separation", name="separation", key="pairs")
     pool = [example for example in read_role(settings.data, role, allow_unlabelled=True).examples if example.question]
     if not pool:
         raise InputError(f"data.{role}: no example has a question; the test needs human questions")

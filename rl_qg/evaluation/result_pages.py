@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import atomic_writer, write_json
+from rl_qg.runtime.json_files import atomic_writer, read_json, write_json
 from rl_qg.runtime.parallel_writer import cannot_write
 from rl_qg.text.pages import page_environment
 from rl_qg.text.tables import as_csv
@@ -55,8 +55,18 @@ def write_results(
         raise cannot_write(folder, error) from None
 
 
-def check_folder(output: str, example: str) -> Path:
-    """The folder for results, made if it is not there; raise `InputError` before any work where it cannot be made."""
+def check_folder(output: str, example: str, *, name: str, key: str = "signatures") -> Path:
+    """The folder for results, made if it is not there.
+
+    Args:
+        output: the folder.
+        example: of a folder's name, for the message.
+        name: of the files that will be written.
+        key: that the JSON file has if the same command wrote it earlier.
+
+    Raises:
+        InputError: no folder is named, it cannot be made, or it has files of that name of somebody else.
+    """
     if not output:
         raise InputError(f"output has no value; name a folder, such as output={example}")
     folder = Path(output)
@@ -64,7 +74,18 @@ def check_folder(output: str, example: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"output={output}: cannot be a folder ({error.strerror}); name another") from None
+    present = [file.name for ending in ("json", "txt", "html") if (file := folder / f"{name}.{ending}").exists()]
+    if present and not _has_key(folder / f"{name}.json", key):
+        raise InputError(f"output={output}: {present[0]} in it is not of this command; name another folder")
     return folder
+
+
+def _has_key(file: Path, key: str) -> bool:
+    try:
+        record = read_json(file)
+    except InputError:
+        return False
+    return isinstance(record, dict) and key in record
 
 
 def as_text(page: Page) -> str:
