@@ -101,9 +101,11 @@ def cache_file() -> Path:
 def _machine() -> str:
     """Return what can change which product is faster, besides the sizes."""
     name = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError, StopIteration):
+    with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        name = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+        found = dict(reversed([[part.strip() for part in line.split(":", 1)] for line in lines if ":" in line]))
+        # On virtual machines processors of different generations have one name, and a home may be shared.
+        name = " ".join(found[key] for key in ("model name", "cpu family", "model") if key in found) or name
     return f"{name}|{torch.backends.cpu.get_cpu_capability()}|torch {torch.__version__}"
 
 
