@@ -47,7 +47,10 @@ def collect(folder: Path, examples: list[QAExample], other: ReaderScore, start: 
             whole.append({key: measures[key] for key in WHOLE if key in measures})
         arms[name] = {"seeds": len(rows), "rows": rows, "whole": whole}
     taught = [_taught(path / "reader/qa", examples) for path in sorted(folder.glob("gold-*"))]
-    arms["human questions"] = {"seeds": len(taught), "rows": taught, "whole": []}
+    trip = {"round_trip": other.score(gold, contexts, answers=answers).scores}
+    measures = held_out_measures(gold, gold, contexts)
+    whole = [{key: measures[key] for key in WHOLE if key != "bleu4"}]
+    arms["human questions"] = {"seeds": 1, "rows": [trip | row for row in taught or [{}]], "whole": whole}
     return arms
 
 

@@ -169,9 +169,11 @@ class _Output:
             card_path(self.output).unlink(missing_ok=True)
             written = write_augmented(self.output, self._rows(funnel.candidates), list(self.measured))
             report = self._report(funnel, len(sampled), written)
-            write_json(report_path(self.output), report)
             card = write_data_card(report, self.output)
+            write_json(report_path(self.output), report)  # last: it says that all is there
         except OSError as error:
+            if not self.output.exists():
+                report_path(self.output).unlink(missing_ok=True)
             raise InputError(
                 f"output={self.output}: cannot be written ({error.strerror}); {self.questions} is unchanged: free "
                 "disk space or name another path, and run the command again"

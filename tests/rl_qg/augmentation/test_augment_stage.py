@@ -407,7 +407,7 @@ def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
 def test_a_kill_between_the_writes_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the output is written, and after it: the same command ends with the output of a whole run."""
     whole = run(tmp_path / "whole", MIXED)
-    writes = [("write_augmented", "before"), ("write_data_card", "after")]
+    writes = [("write_augmented", "before"), ("write_data_card", "after")]  # the report is written last
     for name, moment in writes:
         with monkeypatch.context() as patch:
             patch.setattr(f"rl_qg.augmentation.stage.{name}", killed)
