@@ -1,10 +1,11 @@
-"""New domains on real text: a generator of SQuAD learns to ask about reviews or posts whose questions nobody gave it.
+"""A new domain of real text: a generator of SQuAD learns to ask about passages whose questions nobody gave it.
 
     python experiments/learning-by-reward/real_text.py --shared ../shared --models MODELS --output runs/real-text
 
-`--models` holds `minilm` (a pretrained encoder) and `warm` (the generator of experiments/augmentation after its
-template questions). Each step is a command of `rl-qg`, so what is done is not done again. Half of the passages of a
-domain are learned from, without their questions; the other half is what everything is judged on.
+MODELS holds `minilm` (a pretrained encoder) and `warm` (the generator of experiments/augmentation after its template
+questions, which are in `templates.json` beside MODELS). Each step is a command of `rl-qg`, so what is done is not done
+again. Half of the passages of a domain are learned from, without their questions; the other half is what everything is
+judged on.
 """
 
 import argparse
@@ -18,9 +19,11 @@ from pathlib import Path
 
 from rl_qg.data.examples import QAExample, passage_hash, write_squad
 from rl_qg.data.reading import read_examples
+from rl_qg.data.splits import take
 
 DOMAINS = {"new-wiki": "new_wiki_v1.0.json.gz", "amazon": "amazon_reviews_v1.0.json.gz"}
 TARGET, HELD_OUT = 3200, 1000  # answers to learn from, questions to be judged on
+TEMPLATES = 3000
 COMMON = (
     "model.max_source_length=128",
     "model.max_target_length=40",
@@ -115,8 +118,12 @@ def teach_readers(shared: Path, models: Path) -> list[Callable[[], None]]:
 
 def first_stage(shared: Path, models: Path, output: Path) -> None:
     """Cross-entropy on SQuAD and some template questions, without which so small a model forgets how to copy."""
-    sources = f"[{shared / 'data/squad/du_test-v1.1.json.gz'},{models / 'some-templates.json'}]"
-    data = [f"data.train={sources}", f"data.validation={output / 'data/amazon-held-out.json'}"]
+    templates = output / "data/templates.json"
+    if not templates.exists():
+        known = read_examples(models.parent / "templates.json", role="train").examples
+        write_squad(templates, take(known, TEMPLATES, 0))
+    sources = f"[{shared / 'data/squad/du_test-v1.1.json.gz'},{templates}]"
+    data = [f"data.train={sources}", f"data.validation={output / 'data/new-wiki-held-out.json'}"]
     run(
         *("train", f"model.path={models / 'warm'}", "stages=ce", "ce.epochs=1", "ce.learning_rate=3e-4"),
         *(*data, *COMMON, "data.max_validation=64", f"output_dir={output / 'ce'}"),
@@ -167,13 +174,14 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, required=True)
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--domains", nargs="+", default=list(DOMAINS))
+    parser.add_argument("--domains", nargs="+", default=["new-wiki"], choices=list(DOMAINS))
     parser.add_argument("--arms", nargs="+", default=["ce-continued", *ARMS])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--at-once", type=int, default=2)
     given = parser.parse_args()
     shared, models, output = given.shared, given.models, given.output
-    write_data(shared, output / "data")
+    if not (output / "data").exists():
+        write_data(shared, output / "data")
     jobs: Sequence[tuple[str, str, int]] = [
         (domain, arm, seed) for seed in given.seeds for domain in given.domains for arm in given.arms
     ]
