@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from rewards.base import Inputs, Metric, MetricResult
+from rewards.contract import COLUMNS, WrongReward, check_reward, scored
 from rewards.errors import MetricInputError
 from rewards.loading import load
 
-_COLUMNS = ("contexts", "answers", "references")
 _UNBOUNDED = (-math.inf, math.inf)
 _LABEL = re.compile(r"[\w.-]+")
 
@@ -36,7 +36,7 @@ class Part:
     @property
     def needs(self) -> frozenset[str]:
         """What the metric reads; a metric without the attribute is assumed to read everything."""
-        return frozenset(getattr(self.metric, "needs", _COLUMNS))
+        return frozenset(getattr(self.metric, "needs", COLUMNS))
 
     @property
     def extremes(self) -> Tensor:
@@ -117,17 +117,14 @@ class Combined(Metric):
         contributions: list[Tensor] = []
         parts: dict[str, list[Any]] = {}
         for label, part in self.parts.items():
-            columns = {name: getattr(inputs, name) if name in part.needs else None for name in _COLUMNS}
-            result = part.metric.score(inputs.questions, columns.pop("contexts"), **columns)
-            raw = [math.nan if score is None else float(score) for score in result.scores]
-            inner = getattr(result, "parts", {})
-            if {len(raw), *map(len, inner.values())} != {len(inputs.questions)}:
-                raise MetricInputError(
-                    f"{self.name}: part {label!r} returned {len(raw)} scores, or parts of another length, for "
-                    f"{len(inputs.questions)} questions"
-                )
+            columns = {name: getattr(inputs, name) if name in part.needs else None for name in COLUMNS}
+            try:
+                result = scored(part.metric, inputs.questions, columns.pop("contexts"), **columns)
+            except WrongReward as error:
+                raise WrongReward(f"{self.name}: part {label!r}: {error}") from None
+            raw = [math.nan if score is None else score for score in result.scores]
             parts[label] = raw
-            parts |= zip(_prefixed(label, inner), inner.values(), strict=True)
+            parts |= {f"{label}/{name}": list(values) for name, values in result.parts.items()}
             contributions.append(self.contribution(label, part.values(raw)))
         return MetricResult(reduce(type(self).operation, contributions).tolist(), parts)
 
@@ -203,9 +200,6 @@ def _part(where: str, label: str, given: Any) -> Part:
     if scale == 0:
         raise MetricInputError(f"{where}: scale is 0; weight: 0 shows a part without using it")
     metric = _metric(where, options.pop("metric", label), options)
-    needs = getattr(metric, "needs", ())
-    if not set(needs) <= set(_COLUMNS):
-        raise MetricInputError(f"{where}: needs is {needs!r}; name some of {', '.join(_COLUMNS)}")
     if not getattr(metric, "higher_is_better", True) and weight * scale > 0:
         raise MetricInputError(f"{where}: the metric is better when lower; give it a negative weight")
     return Part(metric, weight, clip, scale)
@@ -219,10 +213,10 @@ def _metric(where: str, metric: Any, options: Mapping[str, Any]) -> Any:
             raise MetricInputError(f"{where}: {error}") from error
     elif options:
         raise MetricInputError(f"{where}: {', '.join(options)} cannot be set on a metric that is built already")
-    if not _is_metric(metric):
-        raise MetricInputError(
-            f"{where}: {metric!r:.80} is not a metric object: it has no score(questions, contexts, ...)"
-        )
+    try:
+        check_reward(metric)
+    except WrongReward as error:
+        raise MetricInputError(f"{where}: {error}") from None
     return metric
 
 

@@ -12,8 +12,9 @@ import transformers
 from torch import Tensor, nn
 from transformers.utils import logging as transformers_logging
 
-from rewards.errors import MetricInputError
+from rewards.errors import MetricInputError, UnreachableModel
 from rewards.packed import can_pack, pack, unpack
+from rewards.pretrained import ModelFault, check_tokenizer, check_weights, explained
 from rewards.signature import model_identity
 
 LOGITS_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 26}
@@ -53,12 +54,8 @@ _KINDS: dict[str, tuple[Any, Any, str]] = {
 
 _device: ContextVar[torch.device | None] = ContextVar("device", default=None)
 
-_FOLDER_PARTS = {
-    "config.json": ["config.json"],
-    "safetensors weights": ["*.safetensors"],
-    "tokenizer": ["tokenizer.json", "vocab.*", "*.model"],
-}
-"""What a local folder must contain: without tokenizer files the library creates an empty tokenizer."""
+_FOLDER_PARTS = {"config.json": "config.json", "safetensors weights": "*.safetensors"}
+"""What a local folder must contain."""
 
 
 class FrozenModel:
@@ -82,6 +79,9 @@ class FrozenModel:
         self.tokenizer: Any = _load("tokenizer", self.name, transformers.AutoTokenizer.from_pretrained)
         options: dict[str, Any] = {"attn_implementation": "eager"} if kind == "encoder" else {}
         self.model: Any = _load_model(self.name, kind, config=config, dtype=_torch_dtype(dtype), **options)
+        with _named(self.name):
+            check_tokenizer(self.tokenizer)
+            check_weights(self.model, self.tokenizer)
         self.device: torch.device
         self._dispatched = False
         self._put(device if device is not None else _default_device())
@@ -288,8 +288,8 @@ def _load_config(name: str, kind: str) -> Any:
 def _folder_fault(folder: Path) -> str | None:
     if not folder.is_dir():
         return "does not exist"
-    for part, patterns in _FOLDER_PARTS.items():
-        if not any(path.is_file() for pattern in patterns for path in folder.glob(pattern)):
+    for part, pattern in _FOLDER_PARTS.items():
+        if not any(path.is_file() for path in folder.glob(pattern)):
             return f"has no {part}"
     return None
 
@@ -309,10 +309,24 @@ def _load_model(name: str, kind: str, **options: Any) -> Any:
 def _load(part: str, name: str, loader: Callable[..., Any], **options: Any) -> Any:
     """Call a ``from_pretrained``; its errors for a bad name or folder become one line."""
     try:
-        return loader(name, **options)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise MetricInputError(f"cannot load the {part} of {name!r}: {reason}") from error
+        with explained():
+            return loader(name, **options)
+    except ModelFault as fault:
+        if Path(name).is_dir():
+            raise MetricInputError(f"cannot load the {part} of {name!r}: {fault}") from fault
+        raise UnreachableModel(
+            f"cannot load the {part} of {name!r}: there is no such folder, and the Hugging Face Hub has no such model "
+            f"or cannot be reached ({fault})"
+        ) from fault
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """What is wrong with a model, with its name."""
+    try:
+        yield
+    except ModelFault as fault:
+        raise MetricInputError(f"{name!r} cannot be used: {fault}") from None
 
 
 @contextmanager

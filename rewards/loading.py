@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from rewards.contract import check_reward, failure
 from rewards.errors import MetricInputError
 
 METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
@@ -83,7 +84,8 @@ def load(name: str, /, **options: Any) -> Any:
         options: passed on to it; they override those that a short name implies (``"bleu4"`` is ``order=4``).
 
     Raises:
-        MetricInputError: there is no metric of that name, or the path cannot be imported.
+        MetricInputError: there is no metric of that name, the path cannot be imported, what it names cannot be built,
+            or is no reward (`rewards.contract`).
     """
     known = {**METRICS, **_COMBINED}
     implied: Mapping[str, Any] = {}
@@ -98,8 +100,36 @@ def load(name: str, /, **options: Any) -> Any:
         raise MetricInputError(
             f"unknown metric {name!r}; known are {', '.join(METRICS)}, or give a dotted path like my_package.MyReward"
         )
+    target = _imported(name, module, attribute)
+    if module.split(".")[0] == __package__:
+        return target(**{**implied, **options})
+    return _built(name, target, options)
+
+
+def _imported(name: str, module: str, attribute: str) -> Any:
+    """What a dotted path names; the module of somebody else may raise anything when it is imported."""
     try:
-        target = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise MetricInputError(f"cannot load the metric {name!r}: {error}") from error
-    return target(**{**implied, **options})
+        return getattr(import_module(module), attribute)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and type(error) is not SystemExit:  # a signal to this program
+            raise
+        at = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
+        raise MetricInputError(f"cannot load the metric {name!r}: {at}{error}") from error
+
+
+def _built(name: str, target: Any, options: Mapping[str, Any]) -> Any:
+    """A reward of somebody else, checked."""
+    if not callable(target):
+        raise MetricInputError(f"cannot load the metric {name!r}: it is {target!r:.60}, not a class or a function")
+    try:
+        reward = target(**options)
+    except (MetricInputError, TypeError, MemoryError):
+        raise
+    except (Exception, SystemExit) as error:
+        if type(error).__name__ == "OutOfMemoryError":
+            raise  # torch's, which is not loaded here
+        if isinstance(error, SystemExit) and type(error) is not SystemExit:
+            raise
+        raise MetricInputError(f"cannot build the metric {name!r}: {failure(error, target)}") from error
+    check_reward(reward)
+    return reward

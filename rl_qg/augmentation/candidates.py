@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from rl_qg.data.examples import passage_hash, seeded_rank
 from rl_qg.data.formats import complete_lines, is_unicode, open_binary, parse_object
+from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.words import normalised_words
 
@@ -81,7 +81,7 @@ class Candidates:
         index = -1
         keys = array("Q")
         size = None if self.path.suffix == ".gz" else self.path.stat().st_size
-        with tqdm(total=size, desc=purpose, unit="B", unit_scale=True) as bar:
+        with ProgressBar(total=size, desc=purpose, unit="B", unit_scale=True) as bar:
             for index, (number, line) in enumerate(numbered_lines(self.path)):
                 bar.update(len(line))
                 if not self._is_checked:

@@ -81,11 +81,11 @@ class RoundTrip(RowFilter):
 
 @contextmanager
 def _with_filter_keys(at: str) -> Iterator[None]:
-    """Replace the reader's settings keys by the filter's in error messages."""
+    """Replace the reader's settings keys by the filter's in error messages about lengths."""
     try:
         yield
     except InputError as error:
-        raise InputError(str(error).replace("qa.model.path=", f"{at}reader=").replace("qa.", at)) from None
+        raise InputError(str(error).replace("qa.", at)) from None
 
 
 class _RoundTripReader:
@@ -94,9 +94,11 @@ class _RoundTripReader:
     def __init__(self, options: RoundTrip, device: torch.device) -> None:
         self.options, self.device = options, device
         at = f"augment.filters.{options.name}."
-        with _with_filter_keys(at):
-            self.tokenizer, self.token_types = load_tokenizer(options.reader, max_length=options.max_length)
-            self.model: Any = load_model(options.reader).to(device).eval()
+        key = f"{at}reader"
+        self.tokenizer, self.token_types = load_tokenizer(
+            options.reader, max_length=options.max_length, key=key, length_key=f"{at}max_length"
+        )
+        self.model: Any = load_model(options.reader, self.tokenizer, key=key).to(device).eval()
         if not any("QuestionAnswering" in name for name in self.model.config.architectures or ()):
             raise InputError(
                 f"{at}reader={options.reader}: has no trained span head; train one with rl-qg qa data.train=… "

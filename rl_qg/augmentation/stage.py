@@ -71,7 +71,7 @@ def augment(
     Raises:
         InputError: with file and line, for a line that is not a complete candidate or is repeated; for invalid
             options; the output is the questions file, or a file that has no report, or its report belongs to another
-            output; the disk is full.
+            output; no candidate is kept; the disk is full.
     """
     # 1. Build and check everything before the first expensive step.
     questions, output = Path(questions), Path(output)
@@ -161,7 +161,13 @@ class _Output:
 
     def write(self, funnel: Funnel) -> dict[str, Any]:
         """Write all files and return the report."""
-        sampled = self._sample(funnel)
+        sampled = self._sample(funnel)  # the reading that also ends the filtering
+        if not funnel.kept:
+            counts = ", ".join(f"{reason} {count:,}" for reason, count in funnel.counts.items())
+            raise InputError(
+                f"{self.questions}: no candidate of {funnel.seen:,} is kept ({counts}); loosen the filters, or see "
+                "what the generator writes"
+            )
         funnel.candidates.keep_only(sampled)
         try:
             # First: a process killed between the writes must leave neither the report of an older output nor none.

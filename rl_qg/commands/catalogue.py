@@ -1,6 +1,8 @@
 """The commands of `rl-qg`, the groups of `configs/`, and the text of `--help`."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from rewards import METRICS
@@ -24,10 +26,15 @@ RAW = {  # commands without settings, and their arguments
 }
 
 
+MACHINE = ("training.use_cpu", "training.reward_placement")
+SCORING = ("reward_models", "miniature", *MACHINE)  # what loads a metric
+EXAMPLES = ("data.train", "data.validation", "data.max_train", "data.max_validation", "data.seed", "data.world")
+
+
 @dataclass(frozen=True)
 class Command:
-    """One sub-command: what it does, an example, the keys of `Settings` that it reads, and the module of this package
-    whose function of its name runs it.
+    """One sub-command: what it does, an example, the keys of `Settings` that it reads (whole sections, or single keys
+    of one), and the module of this package whose function of its name runs it.
     """
 
     purpose: str
@@ -48,86 +55,98 @@ COMMANDS = {
         "rl-qg train reward=qascore data.train=train.json data.validation=dev.json model.path=./my-t5 output_dir=RUN",
         (
             *("output_dir", "seed", "stages", "algorithm", "accept_changed_data", "data", "model", "miniature"),
-            *("peft", "reward_models", "training", "ce", "scst", "evaluation"),
+            *("peft", "reward_models", "reward", "held_out", "training", "ce", "scst", "evaluation", "answers"),
         ),
         "training_commands",
     ),
     "answers": Command(
         "propose answers in passages without questions, so that questions can be generated for them",
         "rl-qg answers contexts.txt output=answers.jsonl",
-        ("answers", "accept_changed_data"),
+        ("answers", "accept_changed_data", "training.use_cpu"),
         "generation_commands",
     ),
     "train-answers": Command(
         "train a model that proposes answers, on the answers of known questions",
         "rl-qg train-answers data.train=train.json data.validation=dev.json output_dir=RUN/answers",
-        ("output_dir", "seed", "accept_changed_data", "train_answers", "data", "training", "miniature"),
+        (
+            *("output_dir", "seed", "accept_changed_data", "train_answers", "data", "miniature"),
+            *("training.use_cpu", "training.precision"),
+        ),
         "training_commands",
     ),
     "train-kpqa": Command(
         "train the model that weighs tokens in the metrics of KPQA, on questions and the sentences that answer them",
         "rl-qg train-kpqa data.train=train.json data.validation=dev.json output_dir=RUN/kpqa",
-        ("output_dir", "seed", "accept_changed_data", "train_kpqa", "data", "training", "miniature"),
+        (
+            *("output_dir", "seed", "accept_changed_data", "train_kpqa", "data", "miniature"),
+            *("training.use_cpu", "training.precision"),
+        ),
         "training_commands",
     ),
     "generate": Command(
         "write candidate questions for every answer of the training data",
         "rl-qg generate model.path=RUN/scst data.train=train.json output=questions.jsonl num_beams=8",
-        ("generate", "seed", "accept_changed_data", "data", "reward_models", "miniature"),
+        (
+            *("generate", "seed", "accept_changed_data", "model.path"),
+            *("data.train", "data.max_train", "data.seed", "data.world", *SCORING),
+        ),
         "generation_commands",
     ),
     "augment": Command(
         "filter and sample questions and add them to the human ones",
         "rl-qg augment questions=questions.jsonl gold=train.json output=augmented.json num_samples=90000",
-        ("augment",),
+        ("augment", *SCORING),
         "generation_commands",
     ),
     "qa": Command(
         "train an extractive reader and report EM and F1",
         "rl-qg qa data.train=augmented.json data.validation=dev.json output_dir=RUN/qa",
-        ("output_dir", "accept_changed_data", "qa", "data"),
+        (
+            *("output_dir", "accept_changed_data", "qa", *EXAMPLES),
+            *("miniature", "training.use_cpu", "training.precision"),
+        ),
         "training_commands",
     ),
     "score": Command(
         "score questions with one metric",
         "rl-qg score reward=qrelscore input=questions.jsonl output=scored.jsonl",
-        ("score", "accept_changed_data", "reward_models", "miniature"),
+        ("score", "accept_changed_data", "reward", "data.train", "data.world", *SCORING),
         "evaluation_commands",
     ),
     "evaluate": Command(
         "evaluate questions with several metrics: means and corpus scores with intervals, by type and length",
         "rl-qg evaluate predictions=questions.jsonl references=train.json metrics=[bleu4,qrelscore] output=DIR",
-        ("evaluate", "reward_models", "miniature"),
+        ("evaluate", "data.train", "data.world", *SCORING),
         "evaluation_commands",
     ),
     "correlate": Command(
         "evaluate metrics: how well they agree with human ratings of the same questions",
         "rl-qg correlate human=judgements.jsonl metrics=[bleu4,rouge_l,qrelscore] output=DIR",
-        ("correlate", "reward_models", "miniature"),
+        ("correlate", "data.train", "data.world", *SCORING),
         "evaluation_commands",
     ),
     "robustness": Command(
         "evaluate metrics: whether they separate questions made wrong from paraphrases",
         "rl-qg robustness input=dev.json metrics=[rouge_l,qrelscore] output=DIR",
-        ("robustness", "reward_models", "miniature"),
+        ("robustness", "data.train", "data.world", *SCORING),
         "evaluation_commands",
     ),
     "separate": Command(
         "test a reward before training with it: how often it ranks right questions above wrong ones",
         "rl-qg separate reward=reader data.train=train.json data.validation=dev.json output=DIR",
-        ("separate", "reward_models", "data", "miniature"),
+        ("separate", "reward", *EXAMPLES, *SCORING),
         "evaluation_commands",
     ),
     "explain": Command(
         "show where the score of one question comes from, token by token, as a page",
         'rl-qg explain reward=qrelscore question="Who wrote Faust?" context="Faust is a play." output=why.html',
-        ("explain", "reward_models", "miniature"),
+        ("explain", "reward", "data.train", "data.world", *SCORING),
         "evaluation_commands",
     ),
     "baselines": Command(
         "estimate what QRelScore gives questions that have nothing to do with the passage",
         "rl-qg baselines reward=qrelscore data.train=train.json output=baselines.json",
-        ("baselines", "reward_models", "data", "miniature"),
+        ("baselines", "reward", "data", *SCORING),
         "evaluation_commands",
     ),
     "study": Command(
@@ -165,13 +184,26 @@ def offered(group: str) -> str:
     return ", ".join([*choices(group), *(metrics_without_file() if group == "reward" else [])])
 
 
+def groups_of(command: str) -> list[str]:
+    """The config groups that have an effect on a command."""
+    read = {key.split(".")[0] for key in COMMANDS[command].sections}
+    return [group for group in GROUPS if group == "preset" or {"filters": "augment"}.get(group, group) in read]
+
+
+def like(word: str, known: Iterable[str]) -> str:
+    """A question for a message about an unknown word: "; did you mean 'train'?", or nothing."""
+    near = get_close_matches(word, [*known], n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
 def overview() -> str:
     """The text of `rl-qg --help`."""
     width = max(map(len, COMMANDS))
     lines = ["rl-qg: train question generators by reinforcement, with evaluation metrics as rewards", "", "Commands:"]
     lines += [f"  {name:<{width}}  {command.purpose}" for name, command in COMMANDS.items()]
     lines += ["", "Start with:", f"  {COMMANDS['pipeline'].example}", ""]
-    return "\n".join([*lines, "rl-qg COMMAND --help lists a command's settings."])
+    lines += ["rl-qg COMMAND --help lists a command's settings, rl-qg --version tells the version, and"]
+    return "\n".join([*lines, "rl-qg --completion bash (or zsh, fish) prints what completes commands and keys."])
 
 
 def command_help(name: str) -> str:
@@ -182,9 +214,10 @@ def command_help(name: str) -> str:
     lines = [f"rl-qg {name}: {command.purpose}", "", "Example:", f"  {command.example}", ""]
     if name in RAW:
         return "\n".join([*lines, f"Arguments: {RAW[name]}."])
-    lines += ["Groups (choose with group=name):", *(f"  {group:<8} {offered(group)}" for group in GROUPS), ""]
+    groups = (f"  {group:<8} {offered(group)}" for group in groups_of(name))
+    lines += ["Groups (choose with group=name):", *groups, ""]
     lines += ["Keys and defaults (set with key=value; nested ones with dots, as ce.epochs=3):", ""]
-    lines += [f"  {line}" for key in command.sections for line in describe(key).splitlines()]
+    lines += [f"  {line}" for line in describe(*command.sections).splitlines()]
     if section in Settings.__dataclass_fields__:
         lines += ["", f"Keys below {section}: may be written without it, as in the example."]
     return "\n".join([*lines, "", "--cfg job prints the composed settings without running anything."])

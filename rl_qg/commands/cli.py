@@ -4,12 +4,14 @@ import logging
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rl_qg.commands.catalogue import COMMANDS, RAW, command_help, overview, section_of
+from rl_qg.commands.catalogue import COMMANDS, RAW, command_help, like, overview, section_of
 from rl_qg.commands.compose import compose, resolved_yaml
 from rl_qg.runtime.errors import InputError, LocalError, Terminated
 from rl_qg.runtime.json_files import is_disk_full
@@ -35,6 +37,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     line, code, local = "", 0, False
     try:
         run_command(name, rest)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         line, code = "interrupted; the same command continues from its last saved state", 130
     except Terminated as end:
@@ -58,8 +63,16 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     Raises:
         InputError: unknown command, group, key or value, or whatever the command finds wrong.
     """
+    if name == "--version":
+        print(f"rl-qg {version('rl-qg')}")
+        return
+    if name == "--completion":
+        from rl_qg.commands.completion import completion
+
+        print(completion(arguments[0] if arguments else "bash"), end="")
+        return
     if name not in COMMANDS:
-        raise InputError(f"no such command; choose one of {', '.join(COMMANDS)}")
+        raise InputError(f"no such command{like(name, COMMANDS)}; choose one of {', '.join(COMMANDS)}")
     if "-h" in arguments or "--help" in arguments:
         print(command_help(name))
         return
@@ -99,7 +112,7 @@ def _disk_full(error: Exception) -> str:
 
 def _is_input_error(error: Exception) -> bool:
     """Whether it is our `InputError`, or that of `rewards`, which is compared by name: this file loads no metric."""
-    return isinstance(error, InputError) or type(error).__name__ == "MetricInputError"
+    return isinstance(error, InputError) or "MetricInputError" in (kind.__name__ for kind in type(error).__mro__)
 
 
 def _leave(message: str, code: int, *, local: bool = False) -> None:
@@ -146,6 +159,9 @@ def _configure_logging() -> None:
             logging.getLogger(name).setLevel(logging.WARNING)
     for library in ("httpx", "httpcore", "huggingface_hub", "datasets", "absl", "DeepSpeed"):
         logging.getLogger(library).setLevel(logging.ERROR)
+    # DeepSpeed sets its level when it is imported, so a filter says it too.
+    logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # of its own code
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # else at each checkpoint: "writing model shards"

@@ -12,9 +12,10 @@ from typing import Any
 
 import yaml
 
-from rl_qg.commands.catalogue import CONFIGS, GROUPS, choices, metrics_without_file, offered, section_of
+from rl_qg.commands.catalogue import CONFIGS, GROUPS, choices, like, metrics_without_file, offered, section_of
 from rl_qg.runtime.errors import InputError
-from rl_qg.settings import Settings
+from rl_qg.settings import Settings, all_keys, text_keys
+from rl_qg.settings.keys import MISSING
 
 COMBINED = ("rewards.Weighted", "rewards.Product")
 PART = {"metric": None, "weight": 1.0, "clip": None, "scale": 1.0}  # keys of every part of a combined reward
@@ -62,8 +63,8 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
     """
     section = Settings.__dataclass_fields__.get(section_of(command))
     section_keys = set(section.type.__dataclass_fields__) if section else set()  # type: ignore[union-attr]
-    if command == "answers" and overrides and "=" not in overrides[0]:
-        overrides = [f"input={_quoted(overrides[0])}", *overrides[1:]]
+    if command == "answers" and overrides and ("=" not in overrides[0] or Path(overrides[0]).exists()):
+        overrides = [f"input={overrides[0]}", *overrides[1:]]
     full = []
     for text in overrides:
         match = _OVERRIDE.match(text)
@@ -78,7 +79,7 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
             key = f"{section_of(command)}.{key}"
         if key.startswith("augment.filters.") and sign in ("", "+"):
             sign = "++"
-        full.append(f"{sign}{key}{match['rest']}")
+        full.append(f"{sign}{key}={_literal(key, match['rest'][1:])}")
     keys = [text.lstrip("+").split("=")[0] for text in full]
     if "reward._target_" in keys and "reward" not in keys:
         full.insert(0, "reward=custom")
@@ -153,16 +154,54 @@ def _free_texts(command: str, overrides: Sequence[str]) -> tuple[dict[str, str],
     return texts, rest
 
 
-def _quoted(name: str) -> str:
-    """A file name as Hydra reads one text, whatever characters it has; a list of names stays a list."""
-    if name.startswith("[") and not Path(name).exists():
-        return name
-    escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + match[2].replace("'", "\\'"), name)
+def _literal(key: str, value: str) -> str:
+    """A value as Hydra reads it: what can only be a text is one, whatever characters it has.
+
+    Lists, mappings and values in quotes stay as they are, unless a file has that name.
+    """
+    if not value or value in ("null", MISSING) or "${" in value:
+        return value
+    if value[0] in "[{\"'" and not Path(value).exists():
+        return value if value[0] in "\"'" or _parses(value) else _quoted_items(key, value)
+    if key in text_keys() or not _parses(value):
+        return _quoted(value)
+    return value
+
+
+def _quoted(text: str) -> str:
+    escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + match[2].replace("'", "\\'"), text)
     return f"'{escaped}'"
 
 
+def _quoted_items(key: str, value: str) -> str:
+    """A list of file names with characters that Hydra reserves.
+
+    Raises:
+        InputError: it is another list, or a mapping, that cannot be read.
+    """
+    inner = value[1:-1]
+    if value[0] == "[" and value[-1] == "]" and not set(inner) & set("[]{}'\""):
+        return f"[{','.join(_quoted(item.strip()) for item in inner.split(','))}]"
+    raise InputError(
+        f"settings: {key}={value} cannot be read; write a list as [a,b], a mapping as {{a: 1, b: 2}}, and put texts "
+        "with other characters in quotes"
+    )
+
+
+def _parses(value: str) -> bool:
+    """Whether Hydra reads a value as one value: not as a choice of several, and without an error."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        return not OverridesParser.create().parse_override(f"key={value}").is_sweep_override()
+    except HydraException:
+        return False
+
+
 def _not_a_choice(group: str, value: str) -> str:
-    return f"settings: {group}={value} is not a valid choice; choose one of {offered(group)}"
+    known = [*choices(group), *(metrics_without_file() if group == "reward" else [])]
+    return f"settings: {group}={value} is not a valid choice{like(value, known)}; choose one of {offered(group)}"
 
 
 def _one_line(error: Exception, command: str) -> str:
@@ -170,7 +209,8 @@ def _one_line(error: Exception, command: str) -> str:
     cause = error.__cause__
     if match := re.search(r"Could not override '([^']+)'", str(error)):
         key = getattr(cause, "full_key", None) or match[1]
-        return f"settings: there is no key or group {key!r}; rl-qg {command} --help lists them"
+        known = [*all_keys(), *GROUPS, *(name.partition(".")[2] for name in all_keys())]
+        return f"settings: there is no key or group {key!r}{like(key, known)}; rl-qg {command} --help lists them"
     if match := re.search(r"Could not find '([^/']+)/([^']+)'", str(error)):
         return _not_a_choice(match[1], match[2])
     if cause is not None and str(error).startswith("Error merging override"):

@@ -6,15 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from rl_qg.commands.load_metrics import load_metrics, load_reward
 from rl_qg.commands.load_miniatures import reward_with_miniatures
-from rl_qg.commands.outputs import check_writable, required, writing
+from rl_qg.commands.outputs import check_own_json, check_own_page, check_writable, required, writing
 from rl_qg.data.examples import Role
 from rl_qg.data.splits import load_training, read_role, take
 from rl_qg.evaluation.result_pages import check_folder
 from rl_qg.evaluation.reward_scorer import Reward
+from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import atomic_writer, write_json
 from rl_qg.runtime.processes import processes
@@ -104,6 +103,7 @@ def explain(settings: Settings) -> None:
         if not getattr(options, key):
             raise InputError(f'{key} has no value; give the text, such as {key}="…"')
     check_writable(output)
+    check_own_json(output.with_suffix(".json"), ("lrm", "grg"), beside=output)
     reward: Any = _reward(settings)
     if not hasattr(reward, "explain"):
         raise InputError(
@@ -126,6 +126,7 @@ def baselines(settings: Settings) -> None:
     options = settings.baselines
     output = required(options.output, "output", "baselines.json")
     check_writable(output)
+    check_own_json(output, PARTS)
     reward: Any = _reward(settings)
     if not set(PARTS) <= set(getattr(reward, "part_names", ())):
         raise InputError("baselines are those of QRelScore; use reward=qrelscore")
@@ -135,7 +136,7 @@ def baselines(settings: Settings) -> None:
     examples = [example for example in training if example.question]
     if without := len(training) - len(examples):
         log.info("%d of %d examples have no question and are left out", without, len(training))
-    with tqdm(total=options.pairs, desc="baselines", unit="pair") as bar:
+    with ProgressBar(total=options.pairs, desc="baselines", unit="pair") as bar:
         estimates = estimate_baselines(
             reward,
             [example.question for example in examples],
@@ -169,5 +170,9 @@ def report(arguments: Sequence[str]) -> None:
         del runs[position : position + 2]
     if not runs or any(name.startswith("-") for name in runs):
         raise InputError("give run folders and --output FILE, such as rl-qg report runs/a --output report.html")
+    if Path(output).suffix != ".html":
+        raise InputError(f"--output {output}: the report is a page; give a name that ends in .html")
+    check_writable(Path(output))
+    check_own_page(Path(output), "rl-qg report</title>")
     write_report([Path(run) for run in runs], Path(output))
     log.info("done: open %s", output)

@@ -7,7 +7,7 @@ from rl_qg.commands.load_filters import check_filters, needs_models, with_metric
 from rl_qg.commands.load_metrics import load_reward
 from rl_qg.commands.load_miniatures import one_miniature
 from rl_qg.commands.load_reranker import check_reranker, load_reranker
-from rl_qg.commands.outputs import required
+from rl_qg.commands.outputs import json_lines, required
 from rl_qg.data.reading import report_line as data_line
 from rl_qg.data.reading import source_names
 from rl_qg.data.splits import take, training_spans
@@ -24,7 +24,7 @@ def answers(settings: Settings) -> None:
     from rl_qg.generation.answers.stage import propose_answers, report_line
 
     options = settings.answers
-    output = required(options.output, "output", "answers.jsonl")
+    output = json_lines(options.output, "answers.jsonl")
     state = processes(settings.training.use_cpu)
     excluded = passage_keys(source_names(options.exclude), options.passages)
     report = propose_answers(
@@ -41,7 +41,7 @@ def generate(settings: Settings) -> None:
     """Candidate questions (`rl_qg.generation.stage`)."""
     from rl_qg.generation.stage import generate as run_generation
 
-    output = required(settings.generate.output, "output", "questions.jsonl")
+    output = json_lines(settings.generate.output, "questions.jsonl")
     check_reranker(settings)
     state = processes(settings.training.use_cpu)
     stream, limit = training_spans(settings.data), settings.generate.max_answers
@@ -77,11 +77,15 @@ def augment(settings: Settings) -> None:
     if options.gold:
         gold = stream_examples(options.gold, role="train")
         log.info("gold: %s", data_line(gold.report))
-    run_augmentation(
+    report = run_augmentation(
         questions,
         gold,
         output,
         settings=with_metrics(settings, state),
         state=state,
         load_metric=partial(load_reward, state=state, placement=settings.training.reward_placement),
+    )
+    log.info(
+        "done: %d questions added to %d human ones in %s; report and data card beside it",
+        *(report["sampled"], report["gold"], output),
     )

@@ -18,6 +18,7 @@ from accelerate import PartialState
 
 import rewards
 from rewards.base import MetricResult
+from rewards.errors import UnreachableModel
 from rl_qg.commands.catalogue import choices
 from rl_qg.commands.compose import file_options
 from rl_qg.commands.load_miniatures import reward_with_miniatures
@@ -42,6 +43,11 @@ def load_reward(options: Mapping[str, Any], state: PartialState, placement: str 
     try:
         with loading_where(placement, state.device):
             metric: Reward = rewards.load(target, **arguments)
+    except UnreachableModel as error:
+        raise InputError(
+            f"{error}; offline, name a local folder (such as reward_models.bert=FOLDER), or add preset=quickstart, "
+            "which needs no Hub"
+        ) from None
     except TypeError as error:
         raise InputError(
             f"reward {target}: {error}; docs/explanation/metrics.md names the options of each metric"

@@ -1,12 +1,13 @@
 """The output of a command: named, and writable before the work begins."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from errno import EISDIR
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import read_json
 
 
 def required(value: str, key: str, example: str) -> Path:
@@ -14,6 +15,15 @@ def required(value: str, key: str, example: str) -> Path:
     if not value:
         raise InputError(f"{key} has no value; give one, such as {key}={example}")
     return Path(value)
+
+
+def json_lines(value: str, example: str) -> Path:
+    """The path of an output of JSON lines; raise `InputError` for another ending, or where nothing can be written."""
+    output = required(value, "output", example)
+    if output.suffix != ".jsonl":
+        raise InputError(f"output={output}: the output is JSON lines; give a name that ends in .jsonl")
+    check_writable(output)
+    return output
 
 
 def check_writable(output: Path) -> None:
@@ -24,6 +34,30 @@ def check_writable(output: Path) -> None:
             raise IsADirectoryError(EISDIR, "it is a folder")
         with TemporaryFile(dir=output.parent):
             pass
+
+
+def check_own_json(output: Path, keys: Iterable[str], beside: Path | None = None) -> None:
+    """Raise `InputError` if there is a file in the place of a JSON output that has not its keys, so that it is not
+    ours; or one in the place of the file `beside` it, but no such JSON.
+    """
+    if output.is_file():
+        try:
+            value = read_json(output)
+        except InputError:
+            value = None
+        if isinstance(value, dict) and set(keys) <= value.keys():
+            return
+    elif beside is None or not beside.exists():
+        return
+    raise InputError(
+        f"output={beside or output}: {output if output.is_file() else beside} is not of this command; name another"
+    )
+
+
+def check_own_page(output: Path, mark: str) -> None:
+    """Raise `InputError` if there is a file in the place of a page without the `mark` of ours at its beginning."""
+    if output.is_file() and mark.encode() not in output.read_bytes()[:4096]:
+        raise InputError(f"output={output}: exists and is not a page of this command; name another file")
 
 
 @contextmanager

@@ -8,10 +8,11 @@ from pathlib import Path
 from rl_qg.commands.load_miniatures import one_miniature
 from rl_qg.commands.open_run import OpenRun, claim_run, open_run
 from rl_qg.commands.unlabelled_passages import check_unlabelled
-from rl_qg.data.examples import QAExample
+from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.data.splits import Splits, read_role, take
-from rl_qg.evaluation.reward_scorer import Reward
-from rl_qg.runtime.processes import load_unsharded, processes
+from rl_qg.evaluation.reward_scorer import Reward, try_reward
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.processes import from_main, load_unsharded, processes
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.settings import DataSettings, GenerateSettings, QAModelSettings, Settings
 
@@ -31,9 +32,16 @@ def check_generator(settings: Settings) -> None:
     from rl_qg.training.stages import check_training
     from rl_qg.training.trl_config import check_algorithm
 
-    processes(settings.training.use_cpu)  # before training arguments exist, which would connect processes differently
+    _check_precision(settings)
     checks = {"scst": check_training, "best_of_n": check_best_of_n}
     checks.get(settings.algorithm, check_algorithm)(settings)
+
+
+def _check_precision(settings: Settings) -> None:
+    """Connect the processes, before training arguments exist, which would do it differently; refuse fp16 on a CPU."""
+    device = processes(settings.training.use_cpu).device
+    if settings.training.precision == "fp16" and device.type == "cpu":
+        raise InputError("training.precision=fp16 needs a GPU; use bf16, or no (float32)")
 
 
 def train_generator(run: OpenRun) -> Path:
@@ -45,11 +53,22 @@ def train_generator(run: OpenRun) -> Path:
     trainers = {"scst": train_seq2seq, "best_of_n": best_of_n}
     trainer = trainers.get(run.settings.algorithm, train_causal)
     reward = None if run.settings.stages == "ce" else run.reward()
-    if reward is not None and run.state.is_main_process and not (run.folder / TRAINED).exists():
-        count, seed = run.settings.evaluation.check_reward, run.settings.data.seed
-        check_reward(reward, run.splits.validation, run.folder, count=count, seed=seed)
+    held_out = None if reward is None else run.held_out()
+    if reward is not None and not from_main(run.state, (run.folder / TRAINED).exists):
+        for name, metric in (("reward", reward), ("held_out", held_out)):
+            if metric is not None:
+                try_reward(metric, _questions_to_try(run.splits), name)
+        if run.state.is_main_process:
+            count, seed = run.settings.evaluation.check_reward, run.settings.data.seed
+            check_reward(reward, run.splits.validation, run.folder, count=count, seed=seed)
     run.state.wait_for_everyone()
-    return trainer(run.settings, run.splits, reward, None if reward is None else run.held_out())
+    return trainer(run.settings, run.splits, reward, held_out)
+
+
+def _questions_to_try(splits: Splits) -> list[QAExample]:
+    """A few human questions; where there are none, any question about a few passages."""
+    asked = [example for example in (*splits.gold[:4], *splits.validation[:4]) if example.question][:4]
+    return asked or [replace(example, question="What is it?") for example in splits.unlabelled[:4]]
 
 
 def best_of_n(settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None = None) -> Path:
@@ -120,13 +139,14 @@ def qa(settings: Settings) -> None:
     """The extractive reader (`rl_qg.readers.stage`)."""
     from rl_qg.readers.stage import train_reader
 
+    _check_precision(settings)
     relevant = {"data": asdict(settings.data), "qa": asdict(settings.qa)}
     splits = claim_run(
         settings, relevant, seed=settings.qa.seeds[0], last_file="qa_metrics.json", read=_questions_of_readers
     )
     with processes(settings.training.use_cpu).main_process_first():
         encoder = one_miniature(settings.qa.model.path, splits.gold, settings)
-    train_reader(
+    scores = train_reader(
         splits.gold,
         splits.validation,
         settings=replace(settings.qa, model=QAModelSettings(encoder)),
@@ -135,11 +155,23 @@ def qa(settings: Settings) -> None:
         precision=settings.training.precision,
         accept_changed_data=settings.accept_changed_data,
     )
+    log.info(
+        "done: exact match %.1f %%, F1 %.1f %% on %d questions (means of %d readers); the reader is in %s",
+        *(scores["exact_match"], scores["f1"], scores["total"], len(settings.qa.seeds), settings.output_dir),
+    )
 
 
 def _questions_of_readers(data: DataSettings) -> Splits:
     """All questions of both sources, without the leakage check and the unlabelled part of generator training."""
     train, validation = read_role(data, "train", allow_unlabelled=True), read_role(data, "validation")
+    passages = {passage_hash(example.context) for example in train.examples}
+    if shared := sum(passage_hash(example.context) in passages for example in validation.examples):
+        log.warning(
+            "data.validation: the passages of %d of %d questions are training passages too: the scores will not say "
+            "how the reader does on others",
+            shared,
+            len(validation.examples),
+        )
     return Splits(
         gold=take(train.examples, data.max_train, data.seed),
         unlabelled=[],
@@ -150,6 +182,7 @@ def _questions_of_readers(data: DataSettings) -> Splits:
 
 def _fine_tune(settings: Settings, section: str, last_file: str, train: Callable[..., object]) -> None:
     """Train the encoder of a section of the settings on its QA data; `last_file` exists when it is trained."""
+    _check_precision(settings)
     options, precision = getattr(settings, section), settings.training.precision
     relevant = {
         "data": asdict(settings.data),

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from rl_qg.confidence_intervals import Floats, Interval, PassageDraws, mean_interval, paired_interval, percentiles
 from rl_qg.data.examples import QAExample, passage_hash
@@ -19,6 +18,7 @@ from rl_qg.evaluation.oracle import share_differences, shares, verdicts
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
 from rl_qg.evaluation.text_measures import bleu4, held_out_measures, measure_signatures, rouge_l
 from rl_qg.generation.generator import QuestionGenerator
+from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import write_json
 
@@ -104,7 +104,7 @@ def _greedy(
 ) -> list[str]:
     generator = QuestionGenerator(path, device=device)
     texts: list[str] = []
-    with tqdm(total=len(examples), desc=f"evaluate {name}", unit="question") as bar:
+    with ProgressBar(total=len(examples), desc=f"evaluate {name}", unit="question") as bar:
         for start in range(0, len(examples), batch_size):
             texts += generator.greedy(examples[start : start + batch_size], max_new_tokens=max_new_tokens)
             bar.update(len(texts) - bar.n)

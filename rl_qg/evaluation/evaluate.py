@@ -20,7 +20,6 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-from tqdm import tqdm
 
 from rl_qg.confidence_intervals import PassageDraws, few_passages
 from rl_qg.data.question_tables import QuestionTable
@@ -40,6 +39,7 @@ from rl_qg.evaluation.references import GoldQuestions
 from rl_qg.evaluation.result_pages import Page, Table, as_text, estimate_text, p_text, write_results
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
 from rl_qg.evaluation.set_analysis import passage_sets, set_record
+from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import EvaluateSettings
 
@@ -126,7 +126,7 @@ def _rows(source: QuestionTable, gold: GoldQuestions | None) -> tuple[list[Metri
     rows: list[MetricRow] = []
     joined: Counter[str] = Counter()
     unjoined = ""
-    for row in tqdm(source, desc="read", unit="row", leave=False, delay=2):
+    for row in ProgressBar(source, desc="read", unit="row", leave=False, delay=2):
         question, context, references = (source.value(row, name) for name in ("question", "context", "references"))
         if question is None:
             raise InputError(

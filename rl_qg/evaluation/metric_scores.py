@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from rewards.base import COLUMN
-from rewards.errors import MetricInputError
-from rl_qg.evaluation.reward_scorer import Reward, signature_of
+from rl_qg.evaluation.reward_scorer import Reward, score_or_refuse, signature_of
+from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 from rl_qg.runtime.resumable_lines import ResumableLines
@@ -73,7 +71,7 @@ def scores_of(
     the same after a kill. `known` scores, one for each row, are only written.
 
     Raises:
-        InputError: the metric refuses a row or returns another number of scores; the disk is full.
+        InputError: the metric refuses a row, fails, or gives no row a finite score; the disk is full.
     """
     columns = needed_columns(metric, rows)
     texts = texts_hash((row.question, *(getattr(row, column) for column in columns)) for row in rows)
@@ -89,7 +87,12 @@ def scores_of(
         return [value for part in scores for value in part]
 
     path, trusted = folder / f"{label}.jsonl", hasattr(metric, "signature")
-    return kept_scores(path, note, len(rows), batch, batch_size=batch_size, unit="row", trusted=trusted)
+    values = kept_scores(path, note, len(rows), batch, batch_size=batch_size, unit="row", trusted=trusted)
+    if rows and all(value is None for value in values):
+        raise InputError(
+            f"metric {label}: no finite score for any of {len(rows)} rows, the first of them {rows[0].where}"
+        )
+    return values
 
 
 def kept_scores(
@@ -113,7 +116,7 @@ def kept_scores(
             log.info("%s: holds scores of another metric or of other texts; computed again", path)
         lines.write_note(note)
         scores = []
-    with tqdm(total=count, initial=len(scores), desc=path.stem, unit=unit, leave=False) as bar:
+    with ProgressBar(total=count, initial=len(scores), desc=path.stem, unit=unit, leave=False) as bar:
         for start in range(len(scores), count, batch_size):
             computed = batch(start, min(start + batch_size, count))
             lines.append({"scores": computed})
@@ -144,17 +147,14 @@ def direction_of(metric: Reward) -> int:
 def _score(label: str, metric: Reward, rows: Sequence[MetricRow], columns: Sequence[str]) -> list[float | None]:
     given: dict[str, Any] = dict.fromkeys(COLUMN.values())
     given |= {column: [getattr(row, column) for row in rows] for column in columns}
-    try:
-        result = metric.score(
-            [row.question for row in rows],
-            given["context"],
-            answers=given["answer"],
-            references=given["references"],
-        )
-    except MetricInputError as error:
-        raise InputError(f"{rows[0].where} to {rows[-1].where}: metric {label}: {error}") from None
-    if len(result.scores) != len(rows):
-        raise InputError(f"metric {label}: returned {len(result.scores)} scores for {len(rows)} questions")
+    result = score_or_refuse(
+        metric,
+        f"{rows[0].where} to {rows[-1].where}: metric {label}",
+        [row.question for row in rows],
+        given["context"],
+        answers=given["answer"],
+        references=given["references"],
+    )
     return _finite(result.scores)
 
 

@@ -11,8 +11,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from rewards.contract import Result, WrongReward, failure, is_number, scored
+from rewards.errors import MetricInputError
 from rl_qg.data.examples import QAExample
-from rl_qg.runtime.errors import LocalError
+from rl_qg.runtime.errors import InputError, LocalError
 from rl_qg.runtime.out_of_memory import OutOfMemoryRetry, is_out_of_memory
 
 log = logging.getLogger(__name__)
@@ -37,6 +39,38 @@ def signature_of(reward: Reward) -> str:
     return str(getattr(reward, "signature", type(reward).__name__))
 
 
+def score_or_refuse(reward: Reward, where: str, questions: Sequence[str], *columns: Any, **named: Any) -> Result:
+    """The scores of one call.
+
+    Raises:
+        InputError: the reward refuses the questions, fails on them or returns something else; it begins with `where`.
+    """
+    try:
+        return scored(reward, questions, *columns, **named)
+    except MetricInputError as error:
+        raise InputError(f"{where}: {error}") from None
+    except Exception as error:
+        if is_out_of_memory(error) or isinstance(error, InputError):
+            raise
+        raise InputError(f"{where}: the reward fails: {failure(error, reward)}") from error
+
+
+def try_reward(reward: Reward, examples: Sequence[QAExample], name: str) -> None:
+    """Score a few human questions, before anything is trained with it.
+
+    Raises:
+        InputError: the reward gives none of them a number, or returns something else than one number for each.
+    """
+    scorer = RewardScorer(reward, name)
+    batch = scorer(examples, [example.question for example in examples])
+    scorer.reset_cache()
+    if examples and all(batch.faults):
+        raise InputError(
+            f"{name} {signature_of(reward)}: no number for any of {len(examples)} human questions "
+            f"({batch.faults[0]}); correct it, or check what it needs"
+        )
+
+
 @dataclass(frozen=True)
 class ScoredBatch:
     """Scores of n questions: `scores` (n numbers, NaN where there is none), their `parts` by name, and `faults`: for
@@ -52,12 +86,14 @@ class RewardScorer:
     """Calls a reward and handles its failures: a question whose reward is None, not finite, or raises has no score.
 
     Args:
-        reward: any reward.
+        reward: any reward (`rewards.contract`).
         name: what it is, for the log.
+        references: whether it gets the human questions, where there are any. A reward without an attribute `needs`
+            may compare with them, which would make it useless on questions that nobody has asked.
     """
 
-    def __init__(self, reward: Reward, name: str = "reward") -> None:
-        self.reward = reward
+    def __init__(self, reward: Reward, name: str = "reward", *, references: bool = True) -> None:
+        self.reward, self._with_references = reward, references
         self._retry = OutOfMemoryRetry(name, "lower the reward's batch_size, or set training.reward_placement=cpu")
         self._logged: set[str] = set()  # types of errors
 
@@ -70,7 +106,7 @@ class RewardScorer:
         """Score question i as one about example i.
 
         Raises:
-            LocalError: the reward returns another number of scores than it got questions.
+            LocalError: the reward returns something else than one number for each question.
         """
         # A policy with little entropy samples its greedy question: equal texts are scored once.
         distinct = list(dict.fromkeys(zip(examples, questions, strict=True)))
@@ -88,13 +124,12 @@ class RewardScorer:
         """Score a batch, and where that fails each question alone, which shows the one that made it fail."""
         try:
             return self._score(examples, questions)
-        except _WrongShape as error:
+        except WrongReward as error:
             raise LocalError(str(error)) from None
         except Exception as error:
             if is_out_of_memory(error):
                 raise
-            kind = type(error).__name__
-            fault = f"{kind}: {error}".strip()
+            kind, fault = type(error).__name__, failure(error, self.reward)
             if len(questions) == 1:
                 return ScoredBatch([math.nan], {}, [fault])
             if kind not in self._logged:
@@ -103,25 +138,27 @@ class RewardScorer:
         pairs = zip(examples, questions, strict=True)
         return _concatenated([self._score_or_split([example], [question]) for example, question in pairs])
 
+    def _references(self, examples: Sequence[QAExample]) -> list[list[str]] | None:
+        """The human questions; none where a passage has no question, or the reward gets none."""
+        if not self._with_references or not all(example.question for example in examples):
+            return None
+        return [[example.question] for example in examples]
+
     def _score(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
-        result = self.reward.score(
+        result = scored(
+            self.reward,
             questions,
             [example.context for example in examples],
             answers=[example.answers[0].text for example in examples],
-            references=[[example.question] for example in examples],
+            references=self._references(examples),
         )
-        if len(result.scores) != len(questions):
-            raise _WrongShape(f"the reward returned {len(result.scores)} scores for {len(questions)} questions")
-        scores = [math.nan if score is None else float(score) for score in result.scores]
+        scores = [math.nan if score is None else score for score in result.scores]
         parts = {
             name: [math.nan if value is None else float(value) for value in values]
-            for name, values in (getattr(result, "parts", None) or {}).items()
-            if len(values) == len(questions) and all(isinstance(value, int | float | None) for value in values)
+            for name, values in result.parts.items()
+            if all(isinstance(value, int | float | None) for value in values)
         }
-        faults = [
-            None if math.isfinite(score) else f"the reward is {given}"
-            for score, given in zip(scores, result.scores, strict=True)
-        ]
+        faults = [None if is_number(score) else f"the reward is {score}" for score in result.scores]
         return ScoredBatch(scores, parts, faults)
 
 
@@ -210,7 +247,3 @@ class ScoredRollout:
 def _or_none(value: Tensor) -> float | None:
     number = float(value)
     return number if math.isfinite(number) else None
-
-
-class _WrongShape(Exception):
-    """The reward breaks its contract: not a failure on a question."""

@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from tqdm import tqdm
 
 from rewards.base import COLUMN
-from rewards.errors import MetricInputError
 from rl_qg.data.formats import is_unicode
 from rl_qg.data.question_tables import QuestionTable, TableRow
-from rl_qg.evaluation.reward_scorer import Reward, signature_of
+from rl_qg.evaluation.reward_scorer import Reward, score_or_refuse, signature_of
 from rl_qg.evaluation.score_summary import summarise_scores, summary_text
+from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 from rl_qg.runtime.processes import from_main
@@ -118,6 +117,8 @@ def _end(lines: ResumableLines, note: dict[str, Any]) -> dict[str, Any]:
     """Write the summary of a complete output."""
     summary = {"complete": True, **note, **summarise_scores(lines.path, note["columns"])}
     lines.write_note(summary)
+    if summary["score"] is None:
+        raise InputError(f"{lines.path}: no row has a finite score; {note['signature']} fails on all of them")
     log.info("%s\ndone: %s, summary in %s", summary_text(summary), lines.path, lines.note)
     return summary
 
@@ -144,7 +145,7 @@ def _check(source: QuestionTable, reward: Reward) -> tuple[int, list[str]]:
     else:
         required, optional = ["question", *(column for need, column in COLUMN.items() if need in needs)], []
     total, present = 0, Counter[str]()
-    for row in tqdm(source, desc="check", unit="row", leave=False, delay=2):
+    for row in ProgressBar(source, desc="check", unit="row", leave=False, delay=2):
         for column in required:
             if source.value(row, column) is None:
                 raise _missing(source, row, column, reward)
@@ -176,18 +177,11 @@ def _lines_of(
     """Score rows; return one line for each."""
     given: dict[str, Any] = dict.fromkeys(COLUMN.values())
     given |= {column: [source.value(row, column) for row in rows] for column in columns}
-    try:
-        result = reward.score(
-            given["question"], given["context"], answers=given["answer"], references=given["references"]
-        )
-    except MetricInputError as error:
-        raise InputError(f"{rows[0].where} to {rows[-1].where}: {error}") from None
-    scores, parts = _plain(result.scores), _plain(getattr(result, "parts", {}))
-    if {len(scores), *map(len, parts.values())} != {len(rows)}:
-        raise InputError(
-            f"reward {signature_of(reward)}: returned {len(scores)} scores, or parts of another length, for "
-            f"{len(rows)} questions"
-        )
+    where = f"{rows[0].where} to {rows[-1].where}"
+    result = score_or_refuse(
+        reward, where, given["question"], given["context"], answers=given["answer"], references=given["references"]
+    )
+    scores, parts = _plain(result.scores), _plain(result.parts)
     lines = []
     for index, row in enumerate(rows):
         row_parts = {name: values[index] for name, values in parts.items()}

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from rl_qg.confidence_intervals import FEW, Floats, PassageDraws, few_passages, mean_interval
 from rl_qg.data.examples import QAExample, passage_hash
@@ -22,6 +21,7 @@ from rl_qg.data.splits import take
 from rl_qg.evaluation.result_pages import NONE, Page, Table, as_text, estimate_text, write_results
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, signature_of
 from rl_qg.evaluation.wrong_questions import ANSWER_KINDS, KINDS, wrong_questions
+from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json, write_json
 
@@ -110,9 +110,9 @@ def _scores(
     rows = [(number, "", example.question) for number, example in enumerate(examples)]
     rows += [(number, kind, text) for kind, texts in wrong.items() for number, text in enumerate(texts) if text]
     rows.sort(key=lambda row: row[0])  # questions about one passage together: rewards keep what they know of it
-    scorer = RewardScorer(reward, "separation test")
+    scorer = RewardScorer(reward, "separation test", references=False)
     columns = {kind: np.full(len(examples), np.nan) for kind in ("", *wrong)}
-    with tqdm(total=len(rows), desc="separate", unit="question", leave=False, delay=2) as bar:
+    with ProgressBar(total=len(rows), desc="separate", unit="question", leave=False, delay=2) as bar:
         for start in range(0, len(rows), _AT_ONCE):
             part = rows[start : start + _AT_ONCE]
             scored = scorer([examples[number] for number, _, _ in part], [text for _, _, text in part])

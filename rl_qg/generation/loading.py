@@ -1,6 +1,5 @@
 """Loading the question generator: any encoder-decoder or causal model of transformers with its tokenizer."""
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,8 +14,12 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
+from rewards.pretrained import check_tokenizer, check_weights
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.pretrained import loading
 from rl_qg.runtime.processes import load_unsharded
+
+KEY = "model.path"
 
 
 def load_generator(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -41,7 +44,7 @@ def load_seq2seq(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         raise InputError(
             f"model.path={path}: a {config.model_type} model is no seq2seq model; name one such as BART or T5{instead}"
         )
-    model = _weights(AutoModelForSeq2SeqLM, path, config)
+    model = _weights(AutoModelForSeq2SeqLM, path, config, tokenizer)
     if model.generation_config.decoder_start_token_id is None:
         model.generation_config.decoder_start_token_id = config.decoder_start_token_id or tokenizer.cls_token_id
         model.generation_config.pad_token_id = tokenizer.pad_token_id
@@ -66,7 +69,7 @@ def load_causal(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         raise InputError(f"model.path={path}: a {config.model_type} model is no causal model; name one such as gpt2")
     if tokenizer.eos_token_id is None:
         raise InputError(f"model.path={path}: its tokenizer has no end token (eos_token), so no question would end")
-    model = _weights(AutoModelForCausalLM, path, config)
+    model = _weights(AutoModelForCausalLM, path, config, tokenizer)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.padding_side = "left"
@@ -76,33 +79,24 @@ def load_causal(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 
 def _config_and_tokenizer(path: str) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:
-    if Path(path).exists() and not (Path(path) / "config.json").exists():
-        raise InputError(
-            f"model.path={path}: no model folder (it has no config.json); name one that save_pretrained wrote"
-        )
-    try:
-        return AutoConfig.from_pretrained(path), AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"model.path={path}: could not be reached ({_first_line(error)}); "
-            "offline, name a local folder with model.path=FOLDER or run preset=quickstart"
-        ) from None
+    with loading(path, KEY, "question generator") as name:
+        config, tokenizer = AutoConfig.from_pretrained(name), AutoTokenizer.from_pretrained(name)
+        check_tokenizer(tokenizer)
+    return config, tokenizer
 
 
-def _weights(auto_class: Any, path: str, config: PreTrainedConfig) -> PreTrainedModel:
+def _weights(
+    auto_class: Any, path: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
+) -> PreTrainedModel:
+    if type(config) not in auto_class._model_mapping:
+        raise InputError(f"model.path={path}: a {config.model_type} model generates no text")
     load_unsharded()
-    try:
-        return auto_class.from_pretrained(path, config=config, use_safetensors=True, dtype=torch.float32)
-    except ValueError:
-        raise InputError(f"model.path={path}: a {config.model_type} model generates no text") from None
-    except OSError as error:
-        raise InputError(f"model.path={path}: weights cannot be loaded ({_first_line(error)})") from None
+    with loading(path, KEY, "question generator") as name:
+        model = auto_class.from_pretrained(name, config=config, use_safetensors=True, dtype=torch.float32)
+        check_weights(model, tokenizer)
+    return model
 
 
 def _only_fills_masks(config: PreTrainedConfig) -> bool:
     """Whether the model is a masked language model such as BERT, which the library would also load as a causal one."""
     return config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".")

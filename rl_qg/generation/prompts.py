@@ -1,8 +1,9 @@
 """The input of the generator: the passage with its answer marked, cut to a window around the answer if too long."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl_qg.data.examples import QAExample, as_example
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import read_json
 
 HIGHLIGHT = "<hl>"
 T5_PREFIX = "generate question: "
 SEPARATOR = "\nQuestion:"
 PROMPT_FILE = "prompt.json"
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,34 @@ class Prompt:
 
     @classmethod
     def of(cls, folder: str | Path, model: PreTrainedModel) -> "Prompt":
-        """The prompt that the model in `folder` was trained with; if unknown, the default of its architecture."""
+        """The prompt that the model in `folder` was trained with; if unknown, the default of its architecture.
+
+        Raises:
+            InputError: its `prompt.json` is damaged, or of another program.
+        """
         stored = Path(folder) / PROMPT_FILE
         if stored.exists():
-            return cls(**json.loads(stored.read_text()))
-        return cls(prefix=default_prefix(model), separator=default_separator(model))
+            return cls._read(stored)
+        return cls(prefix=default_prefix(model), separator=default_separator(model)).fitting(model)
+
+    def fitting(self, model: PreTrainedModel) -> "Prompt":
+        """The same with inputs that are not longer than the model can read."""
+        encoder = getattr(model.config, "encoder", model.config)  # of a pair of models each has its own limit
+        limit = getattr(encoder, "max_position_embeddings", None)
+        if limit is not None and not model.config.is_encoder_decoder:
+            limit -= self.max_target_length  # the question follows in the same sequence
+        if limit is None or self.max_source_length <= limit:
+            return self
+        log.info("the model reads %d tokens, so inputs are cut to that, not to %d", limit, self.max_source_length)
+        return replace(self, max_source_length=limit)
+
+    @classmethod
+    def _read(cls, path: Path) -> "Prompt":
+        values = read_json(path)
+        kinds = {field.name: type(field.default) for field in fields(cls)}
+        if not isinstance(values, dict) or any(type(value) is not kinds.get(key) for key, value in values.items()):
+            raise InputError(f"{path}: no prompt of rl-qg ({', '.join(kinds)}); restore it, or delete it")
+        return cls(**values)
 
     def save(self, folder: Path) -> None:
         """Write `prompt.json` into the folder of the weights."""

@@ -9,6 +9,7 @@ the file at its last whole batch and continues.
 """
 
 import hashlib
+import json
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,7 +71,7 @@ def generate(
 
     Raises:
         InputError: `output` holds questions of another model, data or setting; a source has changed; the disk is
-            full; one example alone does not fit into memory.
+            full; one example alone does not fit into memory; all questions are empty, or none has a reward.
     """
     examples = ByLength(examples)
     count = settings.candidates
@@ -81,6 +82,7 @@ def generate(
     position = from_main(state, prepare)
     if position.rows == len(examples):
         log.info("generate: %d of %d passages are in %s already", position.rows, len(examples), output)
+        from_main(state, partial(_check_questions, lines, model_path))
         return position.rows * written
     dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
     rows = count * settings.batch_size
@@ -100,6 +102,7 @@ def generate(
         title="generate",
         unit="passage",
     )
+    from_main(state, partial(_check_questions, lines, model_path))
     if reranker is not None:
         from_main(state, partial(_report_failed, lines))
     return len(examples) * written
@@ -220,9 +223,20 @@ def _prepare(
     return position
 
 
+def _check_questions(lines: ResumableLines, model_path: str) -> None:
+    """Raise `InputError` if every question of a complete file is empty."""
+    if not any(json.loads(line.text)["question"].strip() for line in lines.lines()):
+        raise InputError(
+            f"{lines.path}: all questions are empty: the model {model_path} ends before its first word; train it "
+            "first (rl-qg train), or sample with do_sample=true"
+        )
+
+
 def _report_failed(lines: ResumableLines) -> None:
-    """Count the candidates whose reward failed, in the log and in the note."""
+    """Count the candidates whose reward failed, in the log and in the note; raise `InputError` if all have."""
     failed = failed_rewards(line.text for line in lines.lines())
+    if failed == sum(1 for _ in lines.lines()):
+        raise InputError(f"{lines.path}: the reward of rerank gave no candidate a number; see the warning above")
     if failed:
         log.warning("generate: %d candidates in %s have no reward; they come last", failed, lines.path)
     lines.write_note({**lines.read_note(), "rewards_failed": failed})

@@ -10,11 +10,13 @@ import json
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
+from threading import Thread
 
 import torch
 from transformers import Trainer, TrainingArguments
@@ -66,8 +68,13 @@ def ensure_miniatures(
             jobs = [
                 pool.submit(pretrain, kind, passages, settings, folders[kind], row) for row, kind in enumerate(missing)
             ]
-            for job in jobs:
-                job.result()
+            try:
+                for job in jobs:
+                    job.result()
+            except BaseException:  # a signal, among others: the pool would wait until all models are trained
+                for worker in active_children():
+                    worker.terminate()
+                raise
     return {PREFIX + kind: folder for kind, folder in folders.items()}
 
 
@@ -111,6 +118,14 @@ def leave_process_group(threads: int) -> None:
         if name in LAUNCHER_VARIABLES or name.startswith(("ACCELERATE_", "TORCHELASTIC_")):
             del os.environ[name]
     torch.set_num_threads(threads)
+    Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent, which a SIGKILL gives no time to end its workers."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def pretrain(
@@ -150,7 +165,11 @@ def pretrain(
         complete = Path(temporary) / kind
         tokenizer.save_pretrained(complete)
         model.eval().save_pretrained(complete)
-        complete.rename(folder)
+        try:
+            complete.rename(folder)
+        except OSError:
+            if not folder.exists():  # else another command has made the same model meanwhile
+                raise
 
 
 def _texts(passages: Sequence[PretrainingPassage]) -> Iterator[str]:

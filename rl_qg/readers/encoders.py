@@ -1,47 +1,13 @@
-"""What all encoders that are fine-tuned here share: how a pretrained one is found, and the arguments of training."""
+"""What all encoders that are fine-tuned here share: the arguments of training."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from transformers import TrainingArguments
 
-from rl_qg.runtime.errors import InputError
 from rl_qg.settings import QASettings, TrainAnswersSettings, TrainKPQASettings
 
 GOOD_ENCODERS = "give an encoder such as distilbert, bert or roberta"
-
-
-@contextmanager
-def loading(path: str, key: str, kind: str) -> Iterator[str]:
-    """Give the name to load a model by, and turn what goes wrong meanwhile into one clear line.
-
-    Args:
-        path: a local folder or a name on the Hugging Face hub.
-        key: the setting that names `path`.
-        kind: what is loaded, for the message.
-
-    Raises:
-        InputError: there is no such folder, or no such model can be loaded.
-    """
-    setting, folder = f"{key}={path}", Path(path).expanduser()
-    is_local = folder.is_dir()
-    if not is_local and (path.startswith(("/", ".", "~")) or path.count("/") > 1):
-        raise InputError(f"{setting}: no such folder; check the path")
-    try:
-        yield str(folder) if is_local else path
-    except InputError:
-        raise
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        if is_local:
-            raise InputError(f"{setting}: no {kind} in this folder can be loaded ({reason})") from None
-        raise InputError(
-            f"{setting}: the Hugging Face hub could not be reached or has no such model ({reason}): "
-            f"give a local folder with {key}=FOLDER"
-        ) from None
 
 
 def fine_tuning_arguments(

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from rl_qg.data.examples import QAExample
+from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 
 EXAMPLES_AT_ONCE = 1000
@@ -119,7 +119,7 @@ def encode(
     rows: list[_Window] = []
     questions_cut = 0
     begins = range(0, len(examples), EXAMPLES_AT_ONCE)
-    for begin in tqdm(begins, desc="windows", unit="k examples", disable=not progress):
+    for begin in ProgressBar(begins, desc="windows", unit="k examples", disable=not progress):
         batch = examples[begin : begin + EXAMPLES_AT_ONCE]
         questions = _fitting_questions([example.question for example in batch], tokenizer, limit)
         questions_cut += sum(new != old.question for new, old in zip(questions, batch, strict=True))

@@ -38,6 +38,7 @@ from rl_qg.settings import TrainKPQASettings
 from rl_qg.text.spans import sentences
 
 KEYPHRASE, OTHER = range(len(LABELS))
+KEY = "train_kpqa.model.path"
 METRICS = "kpqa_metrics.json"  # written last: the model is trained and evaluated
 EXAMPLES_AT_ONCE = 1024
 log = logging.getLogger(__name__)
@@ -177,9 +178,9 @@ def train_predictor(
 
     def train_model() -> TokenLabelTrainer:
         items.update(_checked(train, validation, settings))
-        model = load_model(settings.model.path, LABELS, seed)
+        tokenizer = load_tokenizer(settings.model.path, KEY)
+        model = load_model(settings.model.path, KEY, tokenizer, LABELS, seed)
         setattr(model.config, READS_QUESTION, settings.question)
-        tokenizer = load_tokenizer(settings.model.path, "train_kpqa.model.path")
         collator = KeyphraseCollator(tokenizer.pad_token_id, getattr(model.config, "type_vocab_size", 0) > 1)
         return train_token_classifier(
             *(model, tokenizer, items["train"], collator, settings, output_dir),
@@ -210,7 +211,7 @@ def _checked(
     train: Sequence[QAExample], validation: Sequence[QAExample], settings: TrainKPQASettings
 ) -> dict[str, KeyphraseItems]:
     path = settings.model.path
-    tokenizer = load_tokenizer(path, "train_kpqa.model.path")
+    tokenizer = load_tokenizer(path, KEY)
     if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
         raise InputError(f"train_kpqa.model.path={path}: its tokenizer has no class or separator token: give a BERT")
     if settings.max_length > (longest := longest_window(path, tokenizer)):

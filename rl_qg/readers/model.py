@@ -24,14 +24,17 @@ from transformers import (
     TrainingArguments,
 )
 
-from rl_qg.readers.encoders import GOOD_ENCODERS, loading
+from rewards.pretrained import check_tokenizer, check_weights
+from rl_qg.readers.encoders import GOOD_ENCODERS
 from rl_qg.readers.features import WindowCollator, Windows
 from rl_qg.runtime.checkpoints import CompleteCheckpoints
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.pretrained import loading
 from rl_qg.runtime.processes import load_unsharded
 from rl_qg.runtime.sharded_weights import WholeModel
 
 log = logging.getLogger(__name__)
+MODEL_KEY = "qa.model.path"
 
 
 class QATrainer(WholeModel, CompleteCheckpoints, Trainer):
@@ -108,47 +111,51 @@ def _without_labels(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: value for name, value in inputs.items() if name != "labels"}
 
 
-def load_tokenizer(path: str, *, max_length: int) -> tuple[PreTrainedTokenizerBase, bool]:
+def load_tokenizer(
+    path: str, *, max_length: int, key: str = MODEL_KEY, length_key: str = "qa.max_length"
+) -> tuple[PreTrainedTokenizerBase, bool]:
     """Load the tokenizer of a reader, and whether the model separates question and passage by token types.
 
-    `path` is a local folder or a Hub name. Raises `InputError` when there is no such model, it is no encoder, its
-    tokenizer gives no character offsets, or it cannot read windows of `max_length` tokens.
+    `path` is a local folder or a Hub name; the keys are the settings that hold it and `max_length`.
+
+    Raises:
+        InputError: there is no such model, it is no encoder, its tokenizer gives no character offsets, or it cannot
+            read windows of `max_length` tokens.
     """
-    setting = f"qa.model.path={path}"
-    with loading(path, "qa.model.path", "reader") as name:
-        config = AutoConfig.from_pretrained(name)
-        model_class: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING.get(type(config), None)
-        if model_class is None or config.is_encoder_decoder:
-            raise InputError(
-                f"{setting}: a model of type {config.model_type!r} is no extractive reader: {GOOD_ENCODERS}"
-            )
-        tokenizer = AutoTokenizer.from_pretrained(name)
+    setting = f"{key}={path}"
+    with loading(path, key, "reader") as name:
+        config, tokenizer = AutoConfig.from_pretrained(name), AutoTokenizer.from_pretrained(name)
+    model_class: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING.get(type(config), None)
+    if model_class is None or config.is_encoder_decoder:
+        raise InputError(f"{setting}: a model of type {config.model_type!r} is no extractive reader: {GOOD_ENCODERS}")
+    with loading(path, key, "reader"):
+        check_tokenizer(tokenizer)
     if not tokenizer.is_fast:
         raise InputError(f"{setting}: its tokenizer gives no character offsets: give a model with a tokenizer.json")
     if tokenizer.pad_token_id is None:
         raise InputError(f"{setting}: its tokenizer has no padding token: {GOOD_ENCODERS}")
-    if not len(tokenizer.all_special_ids) < len(tokenizer) <= config.vocab_size:
-        raise InputError(
-            f"{setting}: {len(tokenizer)} tokens in the tokenizer do not fit {config.vocab_size} in the model"
-        )
     longest = min(getattr(config, "max_position_embeddings", None) or max_length, tokenizer.model_max_length)
     if max_length > longest:
-        raise InputError(f"qa.max_length={max_length} is above the {longest} tokens that {path} can read: lower it")
+        raise InputError(f"{length_key}={max_length} is above the {longest} tokens that {path} can read: lower it")
     arguments = inspect.signature(model_class.forward).parameters
     types = "token_type_ids" in tokenizer.model_input_names and "token_type_ids" in arguments
     return tokenizer, types and config.type_vocab_size > 1
 
 
-def load_model(path: str) -> PreTrainedModel:
+def load_model(
+    path: str, tokenizer: PreTrainedTokenizerBase | None = None, *, key: str = MODEL_KEY
+) -> PreTrainedModel:
     """Load an encoder with a span head; a head that the checkpoint lacks starts from torch's global random state.
 
-    Raises `InputError` when there is no such model or its weights cannot be read (safetensors only).
+    Raises `InputError` when there is no such model, its weights cannot be read (safetensors only) or used, or the
+    tokenizer has more tokens than it.
     """
     load_unsharded()
-    with loading(path, "qa.model.path", "reader") as name, _quiet():
+    with loading(path, key, "reader") as name, _quiet():
         model, info = AutoModelForQuestionAnswering.from_pretrained(
             name, num_labels=2, use_safetensors=True, dtype=torch.float32, output_loading_info=True
         )
+        check_weights(model, tokenizer)
     missing = sorted(key for key in info["missing_keys"] if not key.startswith("qa_outputs."))
     if missing:
         log.warning("%s: %d weights besides the span head start at random, such as %s", path, len(missing), missing[0])

@@ -230,7 +230,7 @@ def _run_seed(job: _Job, seed: int, features: _Features) -> None:
 
 def _trained(job: _Job, seed: int, features: _Features) -> QATrainer:
     transformers.set_seed(seed)  # initialises the span head
-    model = load_model(job.settings.model.path)
+    model = load_model(job.settings.model.path, features.tokenizer)
     if job.settings.unanswerable:
         model.config.abstains = True  # `reward=reader` then lets it answer nothing
     trainer = QATrainer(

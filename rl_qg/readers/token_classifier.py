@@ -25,11 +25,13 @@ from transformers import (
     Trainer,
 )
 
-from rl_qg.readers.encoders import GOOD_ENCODERS, fine_tuning_arguments, loading
+from rewards.pretrained import check_tokenizer, check_weights
+from rl_qg.readers.encoders import GOOD_ENCODERS, fine_tuning_arguments
 from rl_qg.runtime.checkpoints import CompleteCheckpoints, last_checkpoint
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json, write_json
 from rl_qg.runtime.preemption import train_until_preempted
+from rl_qg.runtime.pretrained import loading
 from rl_qg.runtime.processes import from_main, load_unsharded
 from rl_qg.runtime.progress import show_progress
 from rl_qg.runtime.sharded_weights import WholeModel
@@ -77,6 +79,7 @@ def load_tokenizer(path: str, key: str) -> PreTrainedTokenizerBase:
     with loading(path, key, "encoder") as name:
         config = AutoConfig.from_pretrained(name)
         tokenizer = AutoTokenizer.from_pretrained(name)
+        check_tokenizer(tokenizer)
     if type(config) not in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING or config.is_encoder_decoder:
         raise InputError(f"{setting}: a model of type {config.model_type!r} cannot label tokens: {GOOD_ENCODERS}")
     if not tokenizer.is_fast or tokenizer.pad_token_id is None:
@@ -90,18 +93,25 @@ def longest_window(path: str, tokenizer: PreTrainedTokenizerBase) -> int:
     return int(min(positions or tokenizer.model_max_length, tokenizer.model_max_length))
 
 
-def load_model(path: str, labels: Sequence[str], seed: int) -> PreTrainedModel:
-    """An encoder with a head for `labels`; a head that the checkpoint lacks is initialised from `seed`."""
+def load_model(
+    path: str, key: str, tokenizer: PreTrainedTokenizerBase, labels: Sequence[str] | None = None, seed: int = 0
+) -> PreTrainedModel:
+    """An encoder with a head for `labels`, or for its own (None); a head that the checkpoint lacks is initialised from
+    `seed`. `key` is the setting that names `path`.
+
+    Raises:
+        InputError: its weights cannot be read or used, or its tokenizer has more tokens than it.
+    """
     load_unsharded()
     transformers.set_seed(seed)
-    names = dict(enumerate(labels))
-    return AutoModelForTokenClassification.from_pretrained(
-        path,
-        id2label=names,
-        label2id={name: number for number, name in names.items()},
-        use_safetensors=True,
-        dtype=torch.float32,
-    )
+    names = dict(enumerate(labels or ()))
+    heads = {"id2label": names, "label2id": {name: number for number, name in names.items()}} if labels else {}
+    with loading(path, key, "encoder") as name:
+        model = AutoModelForTokenClassification.from_pretrained(
+            name, use_safetensors=True, dtype=torch.float32, **heads
+        )
+        check_weights(model, tokenizer)
+    return model
 
 
 def train_token_classifier(

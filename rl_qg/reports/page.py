@@ -31,7 +31,7 @@ from rl_qg.text.pages import page_environment
 
 
 def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:
-    """Write `output`, a page about one run or several, or studies; for one run, its `summary.json` too.
+    """Write `output`, a page about one run or several, or studies; in the folder of its run, `summary.json` too.
 
     Returns {"report": path, "runs": [the summaries, in order]}. Raises `InputError` for a folder without a run and
     for a broken file, with its name.
@@ -50,7 +50,8 @@ def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:
     study_views = [study_view(folder, f"study-{number}") for number, folder in enumerate(studies, 1)]
     title = " · ".join([*(view["name"] for view in study_views), *names])
     page = _template().render(title=title, runs=views, comparison=comparison, studies=study_views)
-    if len(reported) == 1:  # the folders of compared runs may be other people's: nothing is written there
+    # A page elsewhere may be about the runs of other people: nothing is written there.
+    if len(reported) == 1 and Path(output).resolve().parent == reported[0].folder.resolve():
         write_json(reported[0].folder / "summary.json", summaries[0])
     with atomic_writer(Path(output)) as stream:
         stream.write(page)

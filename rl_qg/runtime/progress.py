@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from tqdm import tqdm
 from transformers import ProgressCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
+
+from rl_qg.runtime.bars import ProgressBar
 
 SHOWN = {
     "loss": "loss",
@@ -23,16 +24,16 @@ class TrainingBar(TrainerCallback):
     def __init__(self, title: str, *, position: int = 0) -> None:
         self.title = title
         self.position = position
-        self.bar: tqdm | None = None
+        self.bar: ProgressBar | None = None
         self.shown: dict[str, str] = {}
-        self.inner: tqdm | None = None  # bar of a running evaluation or prediction
+        self.inner: ProgressBar | None = None  # bar of a running evaluation or prediction
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Open the bar at the step that the run resumes from."""
         if state.is_world_process_zero:
-            self.bar = tqdm(
+            self.bar = ProgressBar(
                 total=state.max_steps, initial=state.global_step, desc=self.title, unit="step", position=self.position
             )
 
@@ -63,7 +64,7 @@ class TrainingBar(TrainerCallback):
         if state.is_world_process_zero:
             if self.inner is None:
                 batches = len(kwargs["eval_dataloader"])
-                self.inner = tqdm(
+                self.inner = ProgressBar(
                     total=batches, desc="held-out", unit="batch", leave=False, position=self.position + 1
                 )
             self.inner.update()

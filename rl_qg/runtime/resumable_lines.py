@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from accelerate import PartialState
-from tqdm import tqdm
 
+from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import check_unchanged
 from rl_qg.runtime.json_files import read_json, write_json
@@ -222,7 +222,7 @@ class ResumableLines:
         if position.rows:
             log.info("%s: %d of %d %ss are in %s already", title, position.rows, total, unit, self.path)
         main = state.is_main_process
-        with tqdm(total=total, initial=position.rows, desc=title, unit=unit, disable=not main) as bar:
+        with ProgressBar(total=total, initial=position.rows, desc=title, unit=unit, disable=not main) as bar:
             write_lines(
                 rows,
                 lines_of,

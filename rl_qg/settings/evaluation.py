@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rl_qg.settings.keys import Section, key
+from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, SEED, Limits, Section, key
 from rl_qg.text.question_types import language_fault
 
 LANGUAGE = "of the questions, for their types: en, de, fr, es, or other (no types)"
@@ -14,16 +14,13 @@ LANGUAGE = "of the questions, for their types: en, de, fr, es, or other (no type
 class EvaluationSettings(Section):
     """How the generators of both stages are compared on held-out passages."""
 
-    max_examples: int = key(500, "validation examples")
-    batch_size: int = key(32, "examples")
+    max_examples: int = key(500, "validation examples", limits=COUNT)
+    batch_size: int = key(32, "examples", limits=COUNT)
     check_reward: int = key(
-        100, "validation examples on which the reward is tested before training with it (rl-qg separate); 0: no test"
+        100,
+        "validation examples on which the reward is tested before training with it (rl-qg separate); 0: no test",
+        limits=NOT_NEGATIVE,
     )
-
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
-        yield from self.below(0, "check_reward")
 
 
 @dataclass
@@ -45,12 +42,7 @@ class ScoreSettings(Section):
     )
     output: str = key("", "a .jsonl file: the input's rows with their score and its parts")
     columns: ScoreColumns = key(ScoreColumns(), "the fields of the input")
-    batch_size: int = key(256, "rows read and scored at a time")
-
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
-        yield from self.below(1, "batch_size")
+    batch_size: int = key(256, "rows read and scored at a time", limits=COUNT)
 
 
 @dataclass
@@ -72,14 +64,13 @@ class EvaluateSettings(Section):
     columns: ScoreColumns = key(ScoreColumns(), "the fields of the input, as in score")
     language: str = key("en", LANGUAGE)
     lengths: list[int] = key([8, 12, 16], "numbers of words at which a new class of length begins")
-    resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests")
-    seed: int = key(0, "of the resamples")
-    batch_size: int = key(256, "rows scored and kept at a time")
+    resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests", limits=COUNT)
+    seed: int = key(0, "of the resamples", limits=SEED)
+    batch_size: int = key(256, "rows scored and kept at a time", limits=COUNT)
 
     def faults(self) -> Iterator[str]:
         """Choices and limits."""
         yield from super().faults()
-        yield from self.below(1, "resamples", "batch_size")
         if self.lengths != sorted({length for length in self.lengths if length > 0}):
             yield f"lengths={self.lengths} must rise, from 1 on"
         if fault := language_fault(self.language):
@@ -96,19 +87,17 @@ class CorrelateSettings(Section):
     criteria: list[str] | None = key(None, "the file's criteria to use, such as [fluency]; null: all")
     provided: bool = key(True, "also compare metric values that the data's authors provide")
     language: str = key("en", LANGUAGE)
-    folds: int = key(10, "of passages, for the regression")
-    max_selected: int = key(8, "metrics in the regression at most; 0: no regression")
-    resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests")
-    seed: int = key(0, "of resamples and folds")
-    batch_size: int = key(256, "rows scored and kept at a time")
+    folds: int = key(10, "of passages, for the regression", limits=Limits(2))
+    max_selected: int = key(8, "metrics in the regression at most; 0: no regression", limits=NOT_NEGATIVE)
+    resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests", limits=COUNT)
+    seed: int = key(0, "of resamples and folds", limits=SEED)
+    batch_size: int = key(256, "rows scored and kept at a time", limits=COUNT)
 
     def faults(self) -> Iterator[str]:
         """Choices and limits."""
         yield from super().faults()
-        yield from self.below(1, "resamples", "batch_size")
         if fault := language_fault(self.language):
             yield f"language={fault}"
-        yield from self.below(2, "folds")
 
 
 @dataclass
@@ -127,15 +116,10 @@ class RobustnessSettings(Section):
     paraphraser: str = key("", "a seq2seq model that paraphrases: folder or Hub name; empty: rules")
     paraphraser_prefix: str = key("", 'text before each question for that model, such as "paraphrase: "')
     spacy_model: str = key("en_core_web_sm", "finds entities where it is installed; else rules do, in English only")
-    max_questions: int | None = key(1000, "a seeded sample of this many; null: all")
-    resamples: int = key(1000, "bootstrap resamples of passages, for intervals")
-    seed: int = key(0, "of sample, swaps and resamples")
-    batch_size: int = key(256, "rows scored and kept at a time")
-
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
-        yield from self.below(1, "resamples", "batch_size")
+    max_questions: int | None = key(1000, "a seeded sample of this many; null: all", limits=COUNT)
+    resamples: int = key(1000, "bootstrap resamples of passages, for intervals", limits=COUNT)
+    seed: int = key(0, "of sample, swaps and resamples", limits=SEED)
+    batch_size: int = key(256, "rows scored and kept at a time", limits=COUNT)
 
 
 @dataclass
@@ -143,16 +127,9 @@ class SeparateSettings(Section):
     """A reward on right and wrong questions, before training with it (`rl_qg.evaluation.separation`)."""
 
     output: str = key("", "the folder of table, page and record; a run folder will do")
-    max_examples: int | None = key(200, "a seeded sample of this many human questions; null: all")
-    resamples: int = key(10000, "bootstrap resamples of passages, for intervals")
-    seed: int = key(0, "of the sample and of the wrong questions")
-
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
-        yield from self.below(1, "resamples")
-        if self.max_examples is not None:
-            yield from self.below(1, "max_examples")
+    max_examples: int | None = key(200, "a seeded sample of this many human questions; null: all", limits=COUNT)
+    resamples: int = key(10000, "bootstrap resamples of passages, for intervals", limits=COUNT)
+    seed: int = key(0, "of the sample and of the wrong questions", limits=SEED)
 
 
 @dataclass
@@ -169,10 +146,5 @@ class BaselinesSettings(Section):
     """Random pairs of question and passage, whose mean parts are the baselines of QRelScore."""
 
     output: str = key("", "a .json file, for reward.baselines=")
-    pairs: int = key(1000, "random pairs of a question and another passage")
-    seed: int = key(0, "of the pairs")
-
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
-        yield from self.below(1, "pairs")
+    pairs: int = key(1000, "random pairs of a question and another passage", limits=COUNT)
+    seed: int = key(0, "of the pairs", limits=SEED)

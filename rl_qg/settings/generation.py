@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
-from rl_qg.settings.keys import Section, key
+from rl_qg.settings.keys import COUNT, FRACTION, POSITIVE, SHARE, Section, key
 
 
 @dataclass
@@ -19,7 +18,7 @@ class AnswersSettings(Section):
         "rules (no model), spacy (a pipeline of that library) or extractor (trained by train-answers)",
         choices=("rules", "spacy", "extractor"),
     )
-    max_per_context: int | None = key(10, "the best so many of a passage; null: all")
+    max_per_context: int | None = key(10, "the best so many of a passage; null: all", limits=COUNT)
     passages: str = key(
         "line",
         "in text files: line (each is a passage) or paragraph (blank lines separate them)",
@@ -28,16 +27,10 @@ class AnswersSettings(Section):
     exclude: Any = key(None, "file(s) whose passages are left out, such as the validation data")
     spacy_model: str = key("en_core_web_sm", "an installed pipeline, or its folder")
     extractor: str = key("", "the output folder of train-answers")
-    min_probability: float = key(0.1, "smallest probability, by the extractor, that an answer begins at a word")
-    batch_size: int = key(32, "passages")
-
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
-        yield from self.below(1, "batch_size")
-        if self.max_per_context is not None and self.max_per_context < 1:
-            yield f"max_per_context={self.max_per_context} must be at least 1, or null for all"
-        yield from self.outside("min_probability")
+    min_probability: float = key(
+        0.1, "smallest probability, by the extractor, that an answer begins at a word", limits=FRACTION
+    )
+    batch_size: int = key(32, "passages", limits=COUNT)
 
 
 @dataclass
@@ -50,18 +43,18 @@ class GenerateSettings(Section):
         "own (beams share the encoded passage) or library (the model's generate() of transformers)",
         choices=("own", "library"),
     )
-    num_beams: int = key(8, "every output of the beam search is kept")
+    num_beams: int = key(8, "every output of the beam search is kept", limits=COUNT)
     do_sample: bool = key(False, "nucleus samples instead of beams")
-    num_samples: int = key(8, "samples per answer, with do_sample")
-    top_p: float = key(0.9, "sample from the most likely tokens of this total probability")
-    temperature: float = key(1.0, "of sampling")
-    max_new_tokens: int = key(64, "longest question")
+    num_samples: int = key(8, "samples per answer, with do_sample", limits=COUNT)
+    top_p: float = key(0.9, "sample from the most likely tokens of this total probability", limits=SHARE)
+    temperature: float = key(1.0, "of sampling", limits=POSITIVE)
+    max_new_tokens: int = key(64, "longest question", limits=COUNT)
     rerank: Any = key(
         None, "the metric, as an entry of metrics=[…], that orders the candidates of an answer; null: probability"
     )
     keep: int | None = key(None, "write the best so many candidates of each answer; null: all")
-    max_answers: int | None = key(None, "ask about so many answers, a seeded sample; null: all")
-    batch_size: int = key(16, "answers per device")
+    max_answers: int | None = key(None, "ask about so many answers, a seeded sample; null: all", limits=COUNT)
+    batch_size: int = key(16, "answers per device", limits=COUNT)
     precision: str = key(
         "no",
         "no (float32) or bf16: half the memory for weights, but other questions are possible",
@@ -76,12 +69,6 @@ class GenerateSettings(Section):
     def faults(self) -> Iterator[str]:
         """Choices and limits."""
         yield from super().faults()
-        yield from self.below(1, "num_beams", "num_samples", "max_new_tokens", "batch_size")
-        yield from self.outside("top_p", zero=False)
         if self.keep is not None and not 1 <= self.keep <= self.candidates:
             name = "num_samples" if self.do_sample else "num_beams"
             yield f"keep={self.keep} must be from 1 to {name}={self.candidates}, or null for all"
-        if self.max_answers is not None and self.max_answers < 1:
-            yield f"max_answers={self.max_answers} must be at least 1, or null for all"
-        if not 0 < self.temperature < inf:
-            yield f"temperature={self.temperature} must be above 0"

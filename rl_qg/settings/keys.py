@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from functools import partial
+from math import inf, isfinite
 from typing import Any, TypeVar
 
 from rl_qg.runtime.errors import InputError
@@ -12,7 +13,37 @@ MISSING = "???"  # the default of a key that a config group or the user must fil
 Default = TypeVar("Default")
 
 
-def key(default: Default, comment: str, *, choices: Sequence[Any] = ()) -> Default:
+@dataclass(frozen=True)
+class Limits:
+    """The smallest and the largest value of a number; `above`: larger than the smallest."""
+
+    low: float
+    high: float = inf
+    above: bool = False
+
+    def fault(self, name: str, value: float | None) -> str | None:
+        """What is wrong with the value of a key, or None; null has no limits."""
+        if value is None or (
+            self.low <= value <= self.high and isfinite(value) and not (self.above and value == self.low)
+        ):
+            return None
+        if not isfinite(value):
+            return f"{name}={value} is not a finite number"
+        if self.high < inf:
+            return f"{name}={value} is not in {'(' if self.above else '['}{self.low}, {self.high}]"
+        return f"{name}={value} must be {'above' if self.above else 'at least'} {self.low}"
+
+
+COUNT = Limits(1)
+POSITIVE = Limits(0, above=True)
+NOT_NEGATIVE = Limits(0)
+FRACTION = Limits(0, 1)
+SHARE = Limits(0, 1, above=True)
+SEED = Limits(0, 2**32 - 1)  # what NumPy takes
+_LIMITS: dict[Any, Limits] = {}  # by field; not in its metadata, which HfArgumentParser hands on to argparse as it is
+
+
+def key(default: Default, comment: str, *, choices: Sequence[Any] = (), limits: Limits | None = None) -> Default:
     """Declare a field of a settings dataclass.
 
     Args:
@@ -20,14 +51,19 @@ def key(default: Default, comment: str, *, choices: Sequence[Any] = ()) -> Defau
         comment: one line for people; the YAML and `--help` show it, and so does `transformers.HfArgumentParser`,
             which reads the same metadata.
         choices: the valid values, where only some texts are valid.
+        limits: of a number; null is valid where the type has it.
     """
     metadata: dict[str, Any] = {"help": comment}
     if choices:
         metadata["choices"] = tuple(choices)
     if isinstance(default, str | int | float | bool | None):
-        return field(default=default, metadata=metadata)
-    factory: Callable[[], Default] = partial(deepcopy, default)
-    return field(default_factory=factory, metadata=metadata)
+        declared: Any = field(default=default, metadata=metadata)
+    else:
+        factory: Callable[[], Default] = partial(deepcopy, default)
+        declared = field(default_factory=factory, metadata=metadata)
+    if limits is not None:
+        _LIMITS[declared] = limits
+    return declared
 
 
 @dataclass
@@ -42,24 +78,13 @@ class Section:
     def faults(self) -> Iterator[str]:
         """What is wrong with the values, one text for each fault, nested sections included.
 
-        This checks the choices; a section with other limits extends the method.
+        This checks choices and limits of each key; a section in which they depend on one another extends the method.
         """
         for item in fields(self):
             value, choices = getattr(self, item.name), item.metadata.get("choices")
             if choices and value not in choices:
                 yield f"{item.name}={value} is not one of {', '.join(choices)}"
+            if (limits := _LIMITS.get(item)) and (fault := limits.fault(item.name, value)):
+                yield fault
             if isinstance(value, Section):
                 yield from (f"{item.name}.{fault}" for fault in value.faults())
-
-    def below(self, minimum: int, *names: str) -> Iterator[str]:
-        """A fault for each of these keys whose value is smaller than `minimum`."""
-        for name in names:
-            if (value := getattr(self, name)) < minimum:
-                yield f"{name}={value} must be at least {minimum}"
-
-    def outside(self, *names: str, zero: bool = True) -> Iterator[str]:
-        """A fault for each of these keys whose value is not a fraction: in [0, 1], or in (0, 1] without `zero`."""
-        for name in names:
-            value = getattr(self, name)
-            if not (0 <= value <= 1 if zero else 0 < value <= 1):
-                yield f"{name}={value} is not in {'[' if zero else '('}0, 1]"

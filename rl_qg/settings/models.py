@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rl_qg.settings.keys import MISSING, Section, key
+from rl_qg.settings.keys import COUNT, FRACTION, MISSING, POSITIVE, Limits, Section, key
 
 
 @dataclass
@@ -13,8 +13,10 @@ class ModelSettings(Section):
 
     path: str = key(MISSING, "Hub name, local folder, miniature:bart or miniature:t5")
     prefix: str | None = key(None, 'text before every input; null: "generate question: " for T5, none for others')
-    max_source_length: int = key(512, "tokens; a longer context is cut to a window around the answer")
-    max_target_length: int = key(64, "tokens of a gold question")
+    max_source_length: int = key(
+        512, "tokens; a longer context is cut to a window around the answer", limits=Limits(16)
+    )
+    max_target_length: int = key(64, "tokens of a gold question", limits=Limits(2))
 
 
 @dataclass
@@ -22,27 +24,29 @@ class PeftSettings(Section):
     """Adapters instead of full fine-tuning (`peft=lora`). Adapters are merged into the saved models."""
 
     method: str = key("none", "none (all weights are trained) or lora (low-rank adapters)", choices=("none", "lora"))
-    r: int = key(16, "rank of the update")
-    alpha: int = key(32, "scale times rank of the update")
-    dropout: float = key(0.05, "in the adapters")
+    r: int = key(16, "rank of the update", limits=COUNT)
+    alpha: int = key(32, "scale times rank of the update", limits=COUNT)
+    dropout: float = key(0.05, "in the adapters", limits=FRACTION)
     target_modules: list[str] | None = key(
         None, "layers with an adapter, such as [q_proj,v_proj]; null: peft's choice for the architecture"
     )
-    learning_rate_factor: float = key(10.0, "factor on both learning rates: adapters need larger steps")
+    learning_rate_factor: float = key(
+        10.0, "factor on both learning rates: adapters need larger steps", limits=POSITIVE
+    )
 
 
 @dataclass
 class MiniatureSettings(Section):
     """How small models are pretrained on the training text (`rl_qg.miniatures.cache`)."""
 
-    steps: int = key(800, "updates of the generator")
-    metric_steps: int = key(400, "updates of each reward model and of the reader")
-    batch_size: int = key(16, "passages per update")
-    learning_rate: float = key(2e-3, "peak of the schedule")
-    hidden_size: int = key(128, "of every model")
-    layers: int = key(2, "of every model; encoder and decoder each")
-    vocab_size: int = key(2000, "tokens in the vocabulary")
-    max_tokens: int = key(256, "longest training input")
+    steps: int = key(800, "updates of the generator", limits=COUNT)
+    metric_steps: int = key(400, "updates of each reward model and of the reader", limits=COUNT)
+    batch_size: int = key(16, "passages per update", limits=COUNT)
+    learning_rate: float = key(2e-3, "peak of the schedule", limits=POSITIVE)
+    hidden_size: int = key(128, "of every model", limits=COUNT)
+    layers: int = key(2, "of every model; encoder and decoder each", limits=COUNT)
+    vocab_size: int = key(2000, "tokens in the vocabulary", limits=COUNT)
+    max_tokens: int = key(256, "longest training input", limits=COUNT)
     cache_dir: str = key("~/.cache/rl-qg/miniature", "where trained miniatures are kept")
 
 

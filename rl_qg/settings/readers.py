@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rl_qg.settings.keys import Section, key
+from rl_qg.settings.keys import COUNT, FRACTION, POSITIVE, SEED, Limits, Section, key
 from rl_qg.settings.models import QAModelSettings
 
 
@@ -12,20 +12,21 @@ class QASettings(Section):
     """Training and evaluation of the extractive reader."""
 
     model: QAModelSettings = key(QAModelSettings(), "the encoder")
-    epochs: float = key(2.0, "passes over the data")
+    epochs: float = key(2.0, "passes over the data", limits=POSITIVE)
     max_steps: int = key(-1, "updates; overrides epochs when positive")
-    learning_rate: float = key(3e-5, "peak of the schedule")
-    warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises")
-    batch_size: int = key(16, "windows per device")
-    save_steps: int = key(500, "updates between checkpoints")
-    max_length: int = key(384, "tokens of question and context window")
+    learning_rate: float = key(3e-5, "peak of the schedule", limits=POSITIVE)
+    warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises", limits=FRACTION)
+    batch_size: int = key(16, "windows per device", limits=COUNT)
+    save_steps: int = key(500, "updates between checkpoints", limits=COUNT)
+    max_length: int = key(384, "tokens of question and context window", limits=COUNT)
     doc_stride: int = key(128, "tokens that neighbouring windows share")
-    max_answer_length: int = key(30, "tokens")
-    n_best: int = key(20, "answer starts and ends considered")
+    max_answer_length: int = key(30, "tokens", limits=COUNT)
+    n_best: int = key(20, "answer starts and ends considered", limits=COUNT)
     seeds: list[int] = key([0, 1, 2], "one reader each")
     unanswerable: float = key(
         0.0,
         "share of training questions beside which an unanswerable one is made, so that the reader learns to abstain",
+        limits=FRACTION,
     )
     equal_updates: bool = key(
         True,
@@ -37,8 +38,9 @@ class QASettings(Section):
         yield from super().faults()
         if not self.seeds:
             yield "seeds is empty: name at least one seed, such as qa.seeds=[0]"
-        yield from self.outside("unanswerable")
+        yield from (fault for seed in self.seeds if (fault := SEED.fault("seeds", seed)))
         yield from stride_faults(self.doc_stride, self.max_length)
+        yield from update_faults(self.max_steps)
 
 
 @dataclass
@@ -46,20 +48,20 @@ class TrainAnswersSettings(Section):
     """The model that proposes answers: any checkpoint that `AutoModelForTokenClassification` loads."""
 
     model: QAModelSettings = key(QAModelSettings(), "the encoder")
-    epochs: float = key(3.0, "passes over the data")
+    epochs: float = key(3.0, "passes over the data", limits=POSITIVE)
     max_steps: int = key(-1, "updates; overrides epochs when positive")
-    learning_rate: float = key(5e-5, "peak of the schedule")
-    warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises")
-    batch_size: int = key(16, "windows per device")
-    save_steps: int = key(500, "updates between checkpoints")
-    max_length: int = key(384, "tokens of a window")
+    learning_rate: float = key(5e-5, "peak of the schedule", limits=POSITIVE)
+    warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises", limits=FRACTION)
+    batch_size: int = key(16, "windows per device", limits=COUNT)
+    save_steps: int = key(500, "updates between checkpoints", limits=COUNT)
+    max_length: int = key(384, "tokens of a window", limits=COUNT)
     doc_stride: int = key(128, "tokens that neighbouring windows share")
 
     def faults(self) -> Iterator[str]:
         """Choices and limits."""
         yield from super().faults()
-        yield from self.below(1, "batch_size", "save_steps")
         yield from stride_faults(self.doc_stride, self.max_length)
+        yield from update_faults(self.max_steps)
 
 
 @dataclass
@@ -71,21 +73,27 @@ class TrainKPQASettings(Section):
 
     model: QAModelSettings = key(QAModelSettings("bert-base-uncased"), "the encoder")
     question: bool = key(True, "false: the sentence alone, the paper's ablation -KP")
-    epochs: float = key(5.0, "passes over the data")
+    epochs: float = key(5.0, "passes over the data", limits=POSITIVE)
     max_steps: int = key(-1, "updates; overrides epochs when positive")
-    learning_rate: float = key(5e-5, "peak of the schedule")
-    warmup_fraction: float = key(0.0, "fraction of the training in which the learning rate rises")
-    batch_size: int = key(64, "sentences per device")
-    save_steps: int = key(500, "updates between checkpoints")
-    max_length: int = key(96, "tokens of question and sentence; the question is cut first")
+    learning_rate: float = key(5e-5, "peak of the schedule", limits=POSITIVE)
+    warmup_fraction: float = key(0.0, "fraction of the training in which the learning rate rises", limits=FRACTION)
+    batch_size: int = key(64, "sentences per device", limits=COUNT)
+    save_steps: int = key(500, "updates between checkpoints", limits=COUNT)
+    max_length: int = key(96, "tokens of question and sentence; the question is cut first", limits=Limits(8))
 
     def faults(self) -> Iterator[str]:
         """Choices and limits."""
         yield from super().faults()
-        yield from self.below(8, "max_length")
+        yield from update_faults(self.max_steps)
 
 
 def stride_faults(doc_stride: int, max_length: int) -> Iterator[str]:
     """A fault where neighbouring windows would share everything, or less than nothing."""
     if not 0 <= doc_stride < max_length:
         yield f"doc_stride={doc_stride} must be below max_length={max_length}, and not negative"
+
+
+def update_faults(max_steps: int) -> Iterator[str]:
+    """A fault for a number of updates that is neither positive nor -1."""
+    if max_steps < 1 and max_steps != -1:
+        yield f"max_steps={max_steps} must be at least 1, or -1 for as many as epochs say"

@@ -16,14 +16,45 @@ WIDTH = 119  # of a line
 COLUMN = 28  # of a comment
 
 
-def describe(section: str | None = None) -> str:
-    """The keys of `Settings` with their defaults and comments: one top-level key, with its section, or all.
+def describe(*names: str) -> str:
+    """The keys of `Settings` with their defaults and comments: of these sections and single keys (`model.path`), or
+    all.
 
     Raises:
         KeyError: there is no such key.
     """
-    names = [section] if section else [item.name for item in fields(Settings)]
-    return "\n".join(line for name in names for line in _key(Settings(), name, ""))
+    settings, section = Settings(), ""
+    lines: list[str] = []
+    for name in names or [item.name for item in fields(Settings)]:
+        owner, _, inner = name.partition(".")
+        if not inner:
+            lines += _key(settings, name, "")
+        else:
+            if owner != section:
+                comment = Settings.__dataclass_fields__[owner].metadata["help"]
+                lines.append(f"{f'{owner}:'.ljust(COLUMN - 2)}  # {comment}")
+            lines += _key(getattr(settings, owner), inner, "  ")
+        section = owner
+    return "\n".join(lines)
+
+
+def text_keys(owner: Section | None = None, prefix: str = "") -> Iterator[str]:
+    """The dotted names of all keys whose value is a text."""
+    owner = owner or Settings()
+    for item in fields(owner):
+        value = getattr(owner, item.name)
+        if isinstance(value, Section):
+            yield from text_keys(value, f"{prefix}{item.name}.")
+        elif item.type in (str, str | None):
+            yield prefix + item.name
+
+
+def all_keys(owner: Section | None = None, prefix: str = "") -> Iterator[str]:
+    """The dotted names of all keys, sections left out."""
+    owner = owner or Settings()
+    for item in fields(owner):
+        value = getattr(owner, item.name)
+        yield from all_keys(value, f"{prefix}{item.name}.") if isinstance(value, Section) else [prefix + item.name]
 
 
 def _key(owner: Section, name: str, indent: str) -> Iterator[str]:

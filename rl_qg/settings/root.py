@@ -16,7 +16,7 @@ from rl_qg.settings.evaluation import (
     SeparateSettings,
 )
 from rl_qg.settings.generation import AnswersSettings, GenerateSettings
-from rl_qg.settings.keys import Section, key
+from rl_qg.settings.keys import SEED, Section, key
 from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings
 from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings
 from rl_qg.settings.training import CESettings, SCSTSettings, TrainingSettings
@@ -35,7 +35,7 @@ class Settings(Section):
     """Everything one run needs; the resolved form is `config.yaml` in the run folder."""
 
     output_dir: str = key("runs/paper", "the run folder; the same folder and settings resume a run")
-    seed: int = key(13, "of weights, data order and rollouts")
+    seed: int = key(13, "of weights, data order and rollouts", limits=SEED)
     stages: str = key(
         "both",
         "both, ce (alone, best checkpoint kept) or scst (alone, from model.path=RUN/ce)",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rl_qg.settings.keys import Section, key
+from rl_qg.settings.keys import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, SHARE, Section, key
 
 BASELINES = ("greedy", "leave_one_out", "mean", "none")
 NORMALISATIONS = ("running", "batch", "none")
@@ -15,11 +15,11 @@ SCHEDULES = ("linear", "constant", "cosine", "warmup")
 class TrainingSettings(Section):
     """What both stages share; passed to `transformers.TrainingArguments`."""
 
-    batch_size: int = key(16, "examples per device")
-    eval_batch_size: int = key(32, "examples per device")
-    gradient_accumulation_steps: int = key(1, "batches per update")
-    weight_decay: float = key(0.01, "of AdamW")
-    max_grad_norm: float = key(1.0, "gradients are clipped to this norm")
+    batch_size: int = key(16, "examples per device", limits=COUNT)
+    eval_batch_size: int = key(32, "examples per device", limits=COUNT)
+    gradient_accumulation_steps: int = key(1, "batches per update", limits=COUNT)
+    weight_decay: float = key(0.01, "of AdamW", limits=NOT_NEGATIVE)
+    max_grad_norm: float = key(1.0, "gradients are clipped to this norm", limits=NOT_NEGATIVE)
     precision: str = key("no", "no (float32), bf16 or fp16", choices=("no", "bf16", "fp16"))
     gradient_checkpointing: bool = key(False, "less memory, a third more time")
     use_cpu: bool = key(False, "do not use the accelerator")
@@ -27,11 +27,11 @@ class TrainingSettings(Section):
         "device",
         "of the reward's models: device, cpu, or a fraction of GPU memory, such as 0.2 (see the scaling guide)",
     )
-    logging_steps: int = key(10, "updates between lines of metrics.jsonl")
-    eval_steps: int = key(500, "updates between evaluations")
-    eval_samples: int = key(256, "validation examples used at each evaluation")
-    save_steps: int = key(500, "updates between checkpoints")
-    save_total_limit: int = key(2, "checkpoints kept")
+    logging_steps: int = key(10, "updates between lines of metrics.jsonl", limits=COUNT)
+    eval_steps: int = key(500, "updates between evaluations", limits=COUNT)
+    eval_samples: int = key(256, "validation examples used at each evaluation", limits=COUNT)
+    save_steps: int = key(500, "updates between checkpoints", limits=COUNT)
+    save_total_limit: int = key(2, "checkpoints kept", limits=COUNT)
     report_to: str = key("tensorboard", "tensorboard, wandb, trackio or none")
     hub_model: str | None = key(
         None, "Hub repository for the final model and its card, such as me/bart-qg; null: not published"
@@ -40,7 +40,6 @@ class TrainingSettings(Section):
     def faults(self) -> Iterator[str]:
         """Choices and limits."""
         yield from super().faults()
-        yield from self.below(1, "batch_size")
         if not _is_placement(self.reward_placement):
             yield f"reward_placement={self.reward_placement} is not device, cpu, or a fraction in (0, 1]"
 
@@ -49,12 +48,14 @@ class TrainingSettings(Section):
 class CESettings(Section):
     """The cross-entropy stage."""
 
-    epochs: float = key(4.0, "passes over the data")
-    learning_rate: float = key(5e-5, "peak of the schedule")
-    warmup_fraction: float = key(0.05, "fraction of the stage in which the learning rate rises")
-    label_smoothing: float = key(0.0, "0: none")
+    epochs: float = key(4.0, "passes over the data", limits=NOT_NEGATIVE)
+    learning_rate: float = key(5e-5, "peak of the schedule", limits=POSITIVE)
+    warmup_fraction: float = key(0.05, "fraction of the stage in which the learning rate rises", limits=FRACTION)
+    label_smoothing: float = key(0.0, "0: none", limits=FRACTION)
     early_stopping_patience: int = key(
-        0, "evaluations without a lower validation loss before stages=ce stops; 0: never"
+        0,
+        "evaluations without a lower validation loss before stages=ce stops; 0: never",
+        limits=NOT_NEGATIVE,
     )
 
 
@@ -79,28 +80,40 @@ class SelfCriticalOptions(Section):
         choices=NORMALISATIONS,
     )
     clip_advantage: float | None = key(
-        None, "largest absolute advantage, after scale and normalisation; null: no limit"
+        None,
+        "largest absolute advantage, after scale and normalisation; null: no limit",
+        limits=POSITIVE,
     )
     schedule: str = key(
         "linear",
         "of lambda over the stage: linear (from 0, the paper), constant, cosine, or warmup (then constant)",
         choices=SCHEDULES,
     )
-    lambda_max: float = key(1.0, "the largest lambda")
-    lambda_warmup: float = key(0.1, "fraction of the stage in which schedule=warmup rises")
+    lambda_max: float = key(1.0, "the largest lambda", limits=NOT_NEGATIVE)
+    lambda_warmup: float = key(0.1, "fraction of the stage in which schedule=warmup rises", limits=FRACTION)
     ce_weight: str = key(
         "one", "weight of the cross-entropy: one (the paper) or rest (1 - lambda)", choices=("one", "rest")
     )
     unlabelled_share: float | None = key(
-        None, "share of the stage's examples that have no question; null: by the numbers of examples, 0: none"
+        None,
+        "share of the stage's examples that have no question; null: by the numbers of examples, 0: none",
+        limits=FRACTION,
     )
-    updates_per_rollout: int = key(1, "updates from each rollout; above 1 with a clipped importance ratio (PPO)")
-    clip_ratio: float = key(0.2, "with updates_per_rollout above 1: largest change of a token's probability ratio")
+    updates_per_rollout: int = key(
+        1, "updates from each rollout; above 1 with a clipped importance ratio (PPO)", limits=COUNT
+    )
+    clip_ratio: float = key(
+        0.2, "with updates_per_rollout above 1: largest change of a token's probability ratio", limits=POSITIVE
+    )
     kl_coefficient: float = key(
-        0.0, "weight of the divergence from the generator at the start of the stage, per target token"
+        0.0,
+        "weight of the divergence from the generator at the start of the stage, per target token",
+        limits=NOT_NEGATIVE,
     )
     kl_target: float | None = key(
-        None, "divergence in nats per token that kl_coefficient is adapted to hold; null: not adapted"
+        None,
+        "divergence in nats per token that kl_coefficient is adapted to hold; null: not adapted",
+        limits=POSITIVE,
     )
     kl_estimator: str = key(
         "k3", "k3 (from the sampled tokens) or exact (over the vocabulary)", choices=("k3", "exact")
@@ -117,15 +130,17 @@ class SelfCriticalOptions(Section):
     stop_on: str | None = key(
         None, "end when this held-out measure no longer improves, such as bleu4; the best model is kept"
     )
-    patience: int = key(3, "evaluations without improvement of stop_on before the stage ends")
-    max_new_tokens: int = key(64, "longest sampled question")
+    patience: int = key(3, "evaluations without improvement of stop_on before the stage ends", limits=COUNT)
+    max_new_tokens: int = key(64, "longest sampled question", limits=COUNT)
     min_new_tokens: int = key(
-        0, "shortest one; this and the keys below change what is sampled, the loss stays the same"
+        0,
+        "shortest one; this and the keys below change what is sampled, the loss stays the same",
+        limits=NOT_NEGATIVE,
     )
-    temperature: float = key(1.0, "of sampling")
-    top_k: int = key(0, "sample from this many most likely tokens; 0: all")
-    top_p: float = key(1.0, "sample from the most likely tokens of this total probability; 1: all")
-    no_repeat_ngram: int = key(0, "no n-gram of this length twice; 0: off")
+    temperature: float = key(1.0, "of sampling", limits=POSITIVE)
+    top_k: int = key(0, "sample from this many most likely tokens; 0: all", limits=NOT_NEGATIVE)
+    top_p: float = key(1.0, "sample from the most likely tokens of this total probability; 1: all", limits=SHARE)
+    no_repeat_ngram: int = key(0, "no n-gram of this length twice; 0: off", limits=NOT_NEGATIVE)
 
     def __post_init__(self) -> None:
         # Before there were three choices this was a switch: true divided by the spread of the batch.
@@ -142,38 +157,23 @@ class SelfCriticalOptions(Section):
         needed = 2 if self.baseline in ("leave_one_out", "mean") else 1
         if self.num_samples is not None and self.num_samples < needed:
             yield f"num_samples={self.num_samples}: baseline={self.baseline} needs at least {needed}"
-        if self.clip_advantage is not None and self.clip_advantage <= 0:
-            yield f"clip_advantage={self.clip_advantage} must be above 0"
-        yield from self.outside("lambda_warmup")
-        if self.lambda_max < 0 or (self.ce_weight == "rest" and self.lambda_max > 1):
-            yield f"lambda_max={self.lambda_max} must not be negative, nor above 1 with ce_weight=rest"
-        if self.kl_coefficient < 0:
-            yield f"kl_coefficient={self.kl_coefficient} must not be negative"
-        if self.kl_target is not None and (self.kl_target <= 0 or self.kl_coefficient == 0):
-            yield f"kl_target={self.kl_target} must be above 0, and so must kl_coefficient, where it starts"
-        if self.unlabelled_share is not None and not 0 <= self.unlabelled_share <= 1:
-            yield f"unlabelled_share={self.unlabelled_share} is not in [0, 1]"
-        yield from self.below(1, "patience", "updates_per_rollout")
-        if self.clip_ratio <= 0:
-            yield f"clip_ratio={self.clip_ratio} must be above 0"
+        if self.ce_weight == "rest" and self.lambda_max > 1:
+            yield f"lambda_max={self.lambda_max} must not be above 1 with ce_weight=rest"
+        if self.kl_target is not None and self.kl_coefficient == 0:
+            yield f"kl_target={self.kl_target}: kl_coefficient, from which it starts, must be above 0"
 
     def _faults_of_sampling(self) -> Iterator[str]:
-        if self.temperature <= 0:
-            yield f"temperature={self.temperature} must be above 0"
-        yield from self.outside("top_p", zero=False)
-        if not 0 <= self.min_new_tokens <= self.max_new_tokens or self.max_new_tokens < 1:
-            yield f"min_new_tokens={self.min_new_tokens}, max_new_tokens={self.max_new_tokens}: not in order"
-        if min(self.top_k, self.no_repeat_ngram) < 0:
-            yield f"top_k={self.top_k}, no_repeat_ngram={self.no_repeat_ngram}: 0 is off, none may be negative"
+        if self.min_new_tokens > self.max_new_tokens:
+            yield f"min_new_tokens={self.min_new_tokens} is above max_new_tokens={self.max_new_tokens}"
 
 
 @dataclass
 class RewardStage(Section):
     """Length and learning rate of the stage that learns from the reward."""
 
-    epochs: float = key(2.0, "passes over the data")
-    learning_rate: float = key(1e-5, "peak of the schedule, which starts anew at this stage")
-    warmup_fraction: float = key(0.05, "fraction of the stage in which the learning rate rises")
+    epochs: float = key(2.0, "passes over the data", limits=NOT_NEGATIVE)
+    learning_rate: float = key(1e-5, "peak of the schedule, which starts anew at this stage", limits=POSITIVE)
+    warmup_fraction: float = key(0.05, "fraction of the stage in which the learning rate rises", limits=FRACTION)
 
 
 @dataclass

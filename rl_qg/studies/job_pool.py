@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from tqdm import tqdm
-
+from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.json_files import atomic_writer, read_json, write_json
 from rl_qg.studies.grid import Job, is_done, job_record
 
@@ -65,7 +64,7 @@ def run_jobs(
     idle, running = [*devices], dict[Future[int], _RunningJob]()
     with (
         ThreadPoolExecutor(len(devices)) as threads,
-        tqdm(total=len(jobs), initial=len(done), desc="study", unit="job", smoothing=0) as bar,
+        ProgressBar(total=len(jobs), initial=len(done), desc="study", unit="job", smoothing=0) as bar,
     ):
         try:
             while True:
@@ -137,7 +136,7 @@ def _record(finished: _RunningJob, exit_code: int, on_done: Callable[[Job], None
         if exit_code > 0:  # below 0, a signal ended it without a word
             fault = _last_line(job.folder / "log.txt") or fault
         write_json(job.folder / FAILED, {"fault": fault})
-        tqdm.write(f"failed: {job.name}: {fault} (log: {job.folder / 'log.txt'})", file=sys.stderr)
+        ProgressBar.write(f"failed: {job.name}: {fault} (log: {job.folder / 'log.txt'})", file=sys.stderr)
         return False
     on_done(job)
     record = {"command": job.line(), "kind": job.kind, "needs": list(job.needs), "seconds": seconds}

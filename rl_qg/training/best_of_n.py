@@ -165,7 +165,8 @@ def _complete_start(settings: Settings, state: PartialState) -> str:
             model.save_pretrained(partial)
             tokenizer.save_pretrained(partial)
             prefix = default_prefix(model) if settings.model.prefix is None else settings.model.prefix
-            Prompt(prefix, settings.model.max_source_length, settings.model.max_target_length).save(partial)
+            prompt = Prompt(prefix, settings.model.max_source_length, settings.model.max_target_length)
+            prompt.fitting(model).save(partial)
             partial.rename(target)
         return str(target)
 

@@ -19,16 +19,19 @@ from rl_qg.data.examples import QAExample
 from rl_qg.evaluation.reward_hacking import SeriesChange, divergences
 from rl_qg.evaluation.reward_scorer import ScoredBatch
 from rl_qg.evaluation.text_measures import DIRECTION, improves
-from rl_qg.runtime.errors import LocalError
+from rl_qg.runtime.errors import InputError, LocalError
 from rl_qg.runtime.json_files import append_json_line
 from rl_qg.runtime.sharded_weights import gather
 from rl_qg.training.objectives import adapted_coefficient
 
 log = logging.getLogger(__name__)
+ROLLOUTS_IN_VAIN = 4
 
 
 class FailedRewards:
     """Writes every question whose reward failed to `samples.jsonl`, then skips it or ends the run.
+
+    A run whose first rollouts have no reward at all ends: it would learn nothing.
 
     Args:
         path: `samples.jsonl` of the run.
@@ -39,12 +42,13 @@ class FailedRewards:
         self.path = path
         self.policy = policy
         self._logged: set[str] = set()
+        self._in_vain: int | None = 0  # rollouts so far, while none had a reward
 
     def handle(self, step: int, examples: Sequence[QAExample], questions: Sequence[str], batch: ScoredBatch) -> None:
         """Handle the failed rewards of one rollout in update `step`.
 
         Raises:
-            LocalError: a reward failed and the policy is `stop`.
+            LocalError: a reward failed and the policy is `stop`, or all have failed since the run began.
         """
         failed = [
             (example.id, text, fault)
@@ -62,6 +66,17 @@ class FailedRewards:
             if fault not in self._logged:  # repeated ones are only counted
                 self._logged.add(fault)
                 log.warning("%s; the row is skipped, see rewards_failed in metrics.jsonl", message)
+        self._stop_in_vain(batch)
+
+    def _stop_in_vain(self, batch: ScoredBatch) -> None:
+        if self._in_vain is None or None in batch.faults:
+            self._in_vain = None
+            return
+        self._in_vain += 1
+        if self._in_vain == ROLLOUTS_IN_VAIN:
+            raise LocalError(
+                f"none of the first {ROLLOUTS_IN_VAIN} rollouts has a reward ({batch.faults[0]}); correct the reward"
+            )
 
 
 class FiniteUpdates(TrainerCallback, ExportableState):
@@ -95,6 +110,16 @@ class FiniteUpdates(TrainerCallback, ExportableState):
             kwargs["optimizer"].zero_grad(set_to_none=True)
             self.skipped += 1
             log.warning("step %d: the gradient is not finite; this update is skipped", state.global_step + 1)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Raise `InputError` where no update was made: the model is the one that training began with."""
+        if self.skipped and self.skipped >= state.global_step:
+            raise InputError(
+                f"none of {state.global_step} updates was made, because no gradient was finite; check the model, or "
+                "lower the learning rate"
+            )
 
 
 def stored_state(state: TrainerState, callback: TrainerCallback) -> dict[str, Any] | None:

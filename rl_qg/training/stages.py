@@ -105,6 +105,8 @@ def unlabelled_examples(settings: Settings, splits: Splits, reward: Reward | Non
     log.info(
         "the self-critical stage: %d examples with a question, %d without", len(splits.gold), len(splits.unlabelled)
     )
+    if not hasattr(reward, "needs"):
+        log.info("the reward does not say what it needs: it gets no human question where a passage has none")
     return splits.unlabelled
 
 

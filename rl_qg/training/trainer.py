@@ -86,7 +86,7 @@ class SelfCriticalTrainer(
         if reward is None and args.scst_epochs > 0:
             raise ValueError("a self-critical stage (scst_epochs > 0) needs a reward")
         add_highlight(processing_class, model)
-        prompt = Prompt(args.prefix, args.max_source_length, args.max_target_length)
+        prompt = Prompt(args.prefix, args.max_source_length, args.max_target_length).fitting(model)
         self.encoder = PromptEncoder(processing_class, prompt)
         self.gold_examples = 0 if train_dataset is None else len(train_dataset)
         self.unlabelled = [replace(as_example(row), question="") for row in unlabelled] if args.scst_epochs else []

@@ -39,8 +39,10 @@ def test_load_by_name_and_by_path(folders, name):
     assert metric.unit == "word"
 
 
-def test_load_takes_anything_importable():
-    assert load("fractions.Fraction", numerator=6, denominator=4).numerator == 3
+def test_load_takes_any_reward_that_can_be_imported():
+    assert load("tests.toy_metrics.WordCount", sign=-1).sign == -1
+    with pytest.raises(MetricInputError, match=r"reward fractions.Fraction: has no method score"):
+        load("fractions.Fraction", numerator=6, denominator=4)
 
 
 SPELLINGS = {

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from rewards.overlap.word_classes import looks_english
 from rl_qg.data.examples import seeded_rank
 from rl_qg.data.question_tables import QuestionTable
@@ -31,6 +29,7 @@ from rl_qg.evaluation.meta.perturbations import (
 )
 from rl_qg.evaluation.metric_scores import MetricRow
 from rl_qg.generation.answers.spacy_parser import SpacyAnswers
+from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import atomic_writer
 from rl_qg.settings import RobustnessSettings
@@ -81,7 +80,7 @@ def read_questions(source: QuestionTable, settings: RobustnessSettings) -> tuple
     if settings.max_questions is not None and settings.max_questions < 1:
         raise InputError(f"max_questions={settings.max_questions}: give at least 1, or null for all")
     rows = []
-    for row in tqdm(source, desc="read", unit="row", leave=False, delay=2):
+    for row in ProgressBar(source, desc="read", unit="row", leave=False, delay=2):
         columns = ("question", "context", "answer", "references")
         question, context, answer, references = (source.value(row, column) for column in columns)
         for column, value in (("question", question), ("context", context)):
@@ -117,7 +116,7 @@ def alter_questions(
     paraphrases, source = _paraphrases(rows, settings)
     questions = []
     counts = {kind: {"made": 0, "no_rule_applies": 0} for kind in (*settings.kinds, PARAPHRASE)}
-    for number, row in enumerate(tqdm(rows, desc="perturb", unit="question", leave=False, delay=2)):
+    for number, row in enumerate(ProgressBar(rows, desc="perturb", unit="question", leave=False, delay=2)):
         questions.append(AlteredQuestion(number, ORIGINAL, row, {}))
         chance = random.Random(f"{settings.seed} {number}")
         for kind in settings.kinds:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from rl_qg.confidence_intervals import Floats, PassageDraws, estimate
 from rl_qg.evaluation.meta.agreement import LEVELS, fleiss_kappa, krippendorff_alpha
@@ -22,6 +21,7 @@ from rl_qg.evaluation.meta.judgements import Judgement
 from rl_qg.evaluation.meta.pair_order import auc_draws, win_loss
 from rl_qg.evaluation.meta.redundancy import folds_of, forward_selection
 from rl_qg.evaluation.meta.significance import Pair, not_worse_than_the_best, pair_rows, pearson_between
+from rl_qg.runtime.bars import ProgressBar
 from rl_qg.text.question_types import OTHER, TYPES, question_type
 
 Rows = list[dict[str, Any]]
@@ -66,7 +66,7 @@ def analyse(rated: RatedQuestions, criteria: Sequence[str], *, folds: int, steps
     """Every table as plain rows; `differences` holds one row for every two metrics, criterion, level, coefficient."""
     tables: dict[str, Rows] = {name: [] for name in ("correlations", "by_type", "differences", "best", "win_loss")}
     tables |= {name: [] for name in ("auc", "redundancy", "redundancy_left_out", "agreement")}
-    for criterion in tqdm(criteria, desc="correlate", unit="criterion"):
+    for criterion in ProgressBar(criteria, desc="correlate", unit="criterion"):
         ratings = rated.ratings(criterion)
         for level, correlated in (("question", _questions), ("system", _systems)):
             comparison = _Comparison(rated, ratings, correlated)

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from rl_qg.data.formats import json_line_rows
+from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.english_verbs import ASKING, is_noun, is_past, subject_verb
 from rl_qg.text.english_words import CLOSED, DETERMINERS, PREPOSITIONS, PRONOUNS, VERBS
@@ -207,7 +206,7 @@ def by_model(
         raise InputError(f"paraphraser={model}: cannot be loaded ({str(error).splitlines()[0]})") from None
     device = "cuda" if torch.cuda.is_available() else "cpu"
     network.to(device).eval()
-    with tqdm(total=len(questions), desc="paraphrase", unit="question", leave=False) as bar:
+    with ProgressBar(total=len(questions), desc="paraphrase", unit="question", leave=False) as bar:
         for start in range(0, len(questions), batch_size):
             batch = [prefix + question for question in questions[start : start + batch_size]]
             given = tokenizer(batch, padding=True, truncation=True, return_tensors="pt").to(device)

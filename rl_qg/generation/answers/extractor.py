@@ -7,24 +7,21 @@ the answers of a passage before they generate questions.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import (
-    AutoConfig,
-    AutoModelForTokenClassification,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from rewards.words import UNSPACED_LETTERS
 from rl_qg.data.examples import QAExample
-from rl_qg.readers.token_classifier import IGNORED, TokenLabelCollator, load_tokenizer, longest_window
+from rl_qg.readers.token_classifier import IGNORED, TokenLabelCollator, load_model, load_tokenizer, longest_window
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
-from rl_qg.runtime.processes import load_unsharded
 from rl_qg.text.spans import Span, select_spans
 
+KEY = "answers.extractor"
 LABELS = ("O", "B", "I")
 OUTSIDE, BEGIN, INSIDE = range(3)
 CONTINUES = 0.5  # a word continues an answer if its I is at least this fraction of the answer's B
@@ -115,7 +112,7 @@ class ExtractorAnswers:
     def __init__(self, path: str, limit: int | None, *, min_probability: float, device: torch.device) -> None:
         if not path:
             raise InputError("answers.extractor has no value; give the folder of rl-qg train-answers")
-        self._tokenizer = load_tokenizer(path, "answers.extractor")
+        self._tokenizer = load_tokenizer(path, KEY)
         folder = Path(path).expanduser()
         config = AutoConfig.from_pretrained(folder)
         if tuple(config.id2label.get(number) for number in range(config.num_labels)) != LABELS:
@@ -123,8 +120,7 @@ class ExtractorAnswers:
                 f"answers.extractor={path}: its labels are not {', '.join(LABELS)}; give a folder of rl-qg "
                 "train-answers"
             )
-        load_unsharded()
-        model = AutoModelForTokenClassification.from_pretrained(folder, use_safetensors=True, dtype=torch.float32)
+        model: Any = load_model(path, KEY, self._tokenizer)
         self._model = model.to(device).eval()
         longest = longest_window(str(folder), self._tokenizer)
         self._window = getattr(config, "answer_window", None) or {

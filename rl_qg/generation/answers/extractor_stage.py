@@ -34,6 +34,7 @@ METRICS = "answers_metrics.json"  # written last: the model is trained and evalu
 LIMITS = (5, 10, 20, None)  # numbers of proposals for each passage, for which the model is evaluated
 CLOSE = 0.5  # from this token F1 on, an answer counts as nearly proposed
 log = logging.getLogger(__name__)
+KEY = "train_answers.model.path"
 
 
 class _LabelledWindows(Dataset[dict[str, Any]]):
@@ -76,7 +77,7 @@ def train_extractor(
 
     def train_model() -> TokenLabelTrainer:
         tokenizer = _checked(train, validation, settings)
-        model = load_model(settings.model.path, LABELS, seed)
+        model = load_model(settings.model.path, KEY, tokenizer, LABELS, seed)
         model.config.answer_window = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
         items, collator = _LabelledWindows(train, tokenizer, settings), TokenLabelCollator(tokenizer.pad_token_id)
         return train_token_classifier(
@@ -107,7 +108,7 @@ def _checked(
         if not examples:
             raise InputError(f"data.{name}: no examples for the extractor; check the source and its limits")
     path = settings.model.path
-    tokenizer = load_tokenizer(path, "train_answers.model.path")
+    tokenizer = load_tokenizer(path, KEY)
     if settings.max_length > (longest := longest_window(path, tokenizer)):
         raise InputError(
             f"train_answers.max_length={settings.max_length} is above the {longest} tokens that {path} can read: "

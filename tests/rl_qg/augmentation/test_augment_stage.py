@@ -314,10 +314,10 @@ def test_gzipped_questions_are_read_like_others(tmp_path: Path) -> None:
         augment(tmp_path / "half.jsonl.gz", GOLD, tmp_path / "augmented.json", settings=paper())
 
 
-def test_only_gold_is_written_if_nothing_is_kept(tmp_path: Path) -> None:
-    report = run(tmp_path, [candidate(0, 0, "Where?")])
-    assert (report["kept"], report["sampled"], report["written"]) == (0, 0, 2)
-    assert augmented(tmp_path) == GOLD
+def test_nothing_is_written_if_nothing_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no candidate of 1 is kept \(empty 0, too short 1, .*\); loosen"):
+        run(tmp_path, [candidate(0, 0, "Where?")])
+    assert not (tmp_path / "augmented.json").exists() and not (tmp_path / "augmented.report.json").exists()
 
 
 def test_windows_line_ends_and_blank_lines_are_read(tmp_path: Path) -> None:

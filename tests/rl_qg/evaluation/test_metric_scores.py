@@ -60,9 +60,20 @@ def test_scores_of_a_metric_without_signature_are_computed_again(tmp_path: Path)
 def test_scores_that_are_none_or_not_finite_become_none(tmp_path: Path) -> None:
     class Odd(WordCount):
         def score(self, questions, contexts, **columns) -> Any:
-            return SimpleNamespace(scores=[None, float("nan"), float("-inf")][: len(questions)])
+            return SimpleNamespace(scores=[2, None, float("nan"), float("-inf")][: len(questions)])
 
-    assert score(Odd(), tmp_path) == [None] * 7
+    assert score(Odd(), tmp_path) == [2, None, None, 2, None, None, 2]  # in batches of three
+
+
+def test_a_metric_without_any_score_is_refused(tmp_path: Path) -> None:
+    class Silent(WordCount):
+        def score(self, questions, contexts, **columns) -> Any:
+            return [None] * len(questions)
+
+    with pytest.raises(
+        InputError, match=r"metric words: no finite score for any of 7 rows, the first of them f: line 1"
+    ):
+        score(Silent(), tmp_path)
 
 
 def test_an_invalid_row_or_score_is_one_line(tmp_path: Path) -> None:
@@ -76,7 +87,7 @@ def test_an_invalid_row_or_score_is_one_line(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"f: line 1 to f: line 3: metric words: answers\[1\] is empty"):
         score(Refuses(), tmp_path)
-    with pytest.raises(InputError, match="metric words: returned 1 scores for 3 questions"):
+    with pytest.raises(InputError, match=r"metric words: .*Short: score returned 1 scores for 3 questions"):
         score(Short(), tmp_path)
     with pytest.raises(InputError, match="f: line 1: 'answer' is missing or no text, and metric m needs it"):
         check_rows("m", WordCount(needs=("answers",)), ROWS)

@@ -136,7 +136,9 @@ def test_a_file_in_which_no_row_has_a_score(tmp_path: Path) -> None:
         def score(self, questions, contexts, **columns) -> Any:
             return SimpleNamespace(scores=[None] * len(questions))
 
-    summary = score(rows(tmp_path / "in.jsonl"), tmp_path / "out.jsonl", Silent())
+    with pytest.raises(InputError, match=r"out\.jsonl: no row has a finite score; length fails on all of them"):
+        score(rows(tmp_path / "in.jsonl"), tmp_path / "out.jsonl", Silent())
+    summary = json.loads((tmp_path / "out.summary.json").read_text())
     assert (summary["without_score"], summary["score"], summary["parts"]) == (7, None, {})
 
 
@@ -150,7 +152,7 @@ def test_an_error_names_a_reward_with_too_few_scores_and_refused_rows(tmp_path: 
             raise MetricInputError("answers[1] is empty")
 
     source = rows(tmp_path / "in.jsonl")
-    with pytest.raises(InputError, match="length: returned 1 scores, or parts of another length, for 3 questions"):
+    with pytest.raises(InputError, match="Short: score returned 1 scores for 3 questions"):
         score(source, tmp_path / "out.jsonl", Short())
     with pytest.raises(InputError, match=r"in\.jsonl: line 1 to .*in\.jsonl: line 3: answers\[1\] is empty"):
         score(source, tmp_path / "out.jsonl", Refuses())

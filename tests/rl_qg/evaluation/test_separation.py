@@ -198,8 +198,8 @@ def test_training_tests_the_reward_first(trained: bool, tmp_path: Path, monkeypa
     settings = SimpleNamespace(
         stages="both", algorithm="scst", evaluation=SimpleNamespace(check_reward=7), data=SimpleNamespace(seed=1)
     )
-    state = SimpleNamespace(is_main_process=True, wait_for_everyone=lambda: None)
-    splits = SimpleNamespace(validation=EXAMPLES)
+    state = SimpleNamespace(is_main_process=True, num_processes=1, wait_for_everyone=lambda: None)
+    splits = SimpleNamespace(gold=[], validation=EXAMPLES)
     if trained:
         (tmp_path / "trained.json").touch()
     run: Any = SimpleNamespace(

@@ -1,5 +1,6 @@
 """The declaration of settings: comments, defaults, limits, and the YAML made from them."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from transformers import HfArgumentParser
 from rl_qg import SelfCriticalConfig
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import QASettings, SCSTSettings, SelfCriticalOptions, Settings, describe
+from rl_qg.settings.keys import Section
 
 
 def keys(section: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -88,14 +90,20 @@ def test_the_argument_parser_of_transformers_reads_the_trainers_options(tmp_path
         ("evaluate", {"lengths": [8, 8]}, "evaluate.lengths=[8, 8] must rise, from 1 on"),
         ("robustness", {"batch_size": 0}, "robustness.batch_size=0 must be at least 1"),
         ("correlate", {"folds": 1}, "correlate.folds=1 must be at least 2"),
-        ("answers", {"max_per_context": 0}, "answers.max_per_context=0 must be at least 1, or null for all"),
-        ("augment", {"num_samples": -1}, "augment.num_samples=-1 must not be negative"),
+        ("answers", {"max_per_context": 0}, "answers.max_per_context=0 must be at least 1"),
+        ("augment", {"num_samples": -1}, "augment.num_samples=-1 must be at least 0"),
         ("scst", {"num_samples": 1, "baseline": "mean"}, "scst.num_samples=1: baseline=mean needs at least 2"),
         ("scst", {"clip_advantage": 0.0}, "scst.clip_advantage=0.0 must be above 0"),
-        ("scst", {"lambda_max": 1.5, "ce_weight": "rest"}, "scst.lambda_max=1.5 must not be negative, nor above 1"),
-        ("scst", {"kl_target": 0.1}, "scst.kl_target=0.1 must be above 0, and so must kl_coefficient"),
-        ("scst", {"min_new_tokens": 65}, "scst.min_new_tokens=65, max_new_tokens=64: not in order"),
-        ("scst", {"top_k": -1}, "scst.top_k=-1, no_repeat_ngram=0: 0 is off, none may be negative"),
+        ("scst", {"lambda_max": 1.5, "ce_weight": "rest"}, "scst.lambda_max=1.5 must not be above 1 with"),
+        ("scst", {"kl_target": 0.1}, "scst.kl_target=0.1: kl_coefficient, from which it starts"),
+        ("scst", {"min_new_tokens": 65}, "scst.min_new_tokens=65 is above max_new_tokens=64"),
+        ("ce", {"learning_rate": -1.0}, "ce.learning_rate=-1.0 must be above 0"),
+        ("ce", {"epochs": math.nan}, "ce.epochs=nan is not a finite number"),
+        ("training", {"save_steps": -1}, "training.save_steps=-1 must be at least 1"),
+        ("model", {"max_source_length": 1}, "model.max_source_length=1 must be at least 16"),
+        ("qa", {"seeds": [0, -1]}, "qa.seeds=-1 is not in [0, 4294967295]"),
+        ("qa", {"max_steps": 0}, "qa.max_steps=0 must be at least 1, or -1"),
+        ("scst", {"top_k": -1}, "scst.top_k=-1 must be at least 0"),
     ],
 )
 def test_a_value_out_of_range_is_named_with_its_section(section: str, values: dict[str, Any], message: str) -> None:
@@ -105,6 +113,27 @@ def test_a_value_out_of_range_is_named_with_its_section(section: str, values: di
         settings.check()
     assert str(error.value).startswith(f"settings: {message}")
     assert ";" not in str(error.value)
+
+
+# Any value is valid, or the section checks it together with another key.
+WITHOUT_LIMITS = {"reward_scale", "max_steps", "doc_stride", "num_samples", "keep"}
+
+
+def test_every_number_has_limits_and_refuses_what_is_no_number() -> None:
+    checked = 0
+    for section in (Settings(), *(value for value in vars(Settings()).values() if isinstance(value, Section))):
+        for item in fields(section):
+            if item.name in WITHOUT_LIMITS or "bool" in str(item.type) or not is_number(item.type):
+                continue
+            for wrong in (math.nan, -math.inf):
+                changed = replace(section, **{item.name: wrong})
+                assert any(fault.startswith(f"{item.name}=") for fault in changed.faults()), (section, item.name)
+            checked += 1
+    assert checked > 80
+
+
+def is_number(kind: Any) -> bool:
+    return kind in (int, float, int | None, float | None, "int", "float", "int | None", "float | None")
 
 
 def test_all_faults_of_all_sections_are_in_one_error() -> None:

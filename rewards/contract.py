@@ -1,0 +1,156 @@
+"""What the project expects of any reward: checked once, with a line that says what to change.
+
+A reward is any object with
+
+    score(questions, contexts, *, answers=None, references=None)
+
+where each argument is a list with one entry per question (contexts and answers are texts, references lists of texts).
+It returns one number per question, None where it gives none: as a list, an array or a tensor, or as an object whose
+``scores`` holds them and whose ``parts``, if it has any, map names to lists with one entry per question. Four
+attributes are optional (`rewards.base.Metric`): ``needs`` (which of ``contexts``, ``answers``, ``references`` it
+reads), ``higher_is_better``, ``bounds`` and ``signature``.
+"""
+
+import inspect
+import math
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rewards.errors import MetricInputError
+
+COLUMNS = ("contexts", "answers", "references")
+FORM = "score(questions, contexts, *, answers=None, references=None)"
+
+
+class WrongReward(MetricInputError):
+    """An object that is no reward, or a result of another form than a reward returns."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a reward returned for n questions: n scores, None where there is none; and its parts."""
+
+    scores: list[float | None]
+    parts: Mapping[str, Sequence[Any]]
+
+
+def check_reward(reward: Any) -> None:
+    """Check what can be seen before a question is scored.
+
+    Raises:
+        WrongReward: there is no method `score`, it does not take these arguments, or ``needs`` names something else.
+    """
+    score = getattr(reward, "score", None)
+    if isinstance(reward, type) or not callable(score):
+        raise WrongReward(f"reward {name_of(reward)}: has no method {FORM}")
+    try:
+        inspect.signature(score).bind([], [], answers=None, references=None)
+    except TypeError as error:
+        raise WrongReward(f"reward {name_of(reward)}: score: {error}; it is called as {FORM}") from None
+    except ValueError:
+        pass  # a built-in function: it does not say what it takes
+    needs = getattr(reward, "needs", ())
+    if isinstance(needs, str) or not set(needs) <= set(COLUMNS):
+        raise WrongReward(f"reward {name_of(reward)}: needs is {needs!r}; name some of {', '.join(COLUMNS)}")
+
+
+def scored(
+    reward: Any,
+    questions: Sequence[str],
+    contexts: Sequence[str] | None,
+    *,
+    answers: Sequence[str] | None = None,
+    references: Sequence[Sequence[str]] | None = None,
+) -> Result:
+    """Score questions with any reward, and bring its result into one form.
+
+    Raises:
+        WrongReward: the result is of another form, or not for as many questions.
+        Exception: whatever the reward raises; a RuntimeError where it would end the program.
+    """
+    try:
+        given = reward.score(questions, contexts, answers=answers, references=references)
+    except SystemExit as error:
+        if type(error) is not SystemExit:  # a signal to this program
+            raise
+        raise RuntimeError(f"it ends the program (SystemExit: {error.code})") from error
+    return _result(reward, given, len(questions))
+
+
+def name_of(reward: Any) -> str:
+    """The name of a metric, or the dotted path of an object's class."""
+    cls = reward if isinstance(reward, type) else type(reward)
+    name = getattr(reward, "name", None)
+    return name if isinstance(name, str) else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def failure(error: BaseException, reward: Any) -> str:
+    """One line on an error that a reward raised, with the line of its own file where that happened."""
+    text = f"{type(error).__name__}: {error}".strip().splitlines()[0].rstrip(": ")
+    frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
+    own = _file_of(reward)
+    frame = next((frame for frame in reversed(frames) if frame.filename == own), frames[-1] if frames else None)
+    return text if frame is None else f"{text} ({_short(frame.filename)}, line {frame.lineno})"
+
+
+def _result(reward: Any, given: Any, count: int) -> Result:
+    scores = _plain(getattr(given, "scores", given))
+    if not isinstance(scores, list | tuple):
+        raise WrongReward(
+            f"reward {name_of(reward)}: score returned {given!r:.60}; return one number for each question: a list, or "
+            "an object whose scores holds them"
+        )
+    if len(scores) != count:
+        raise WrongReward(
+            f"reward {name_of(reward)}: score returned {len(scores)} scores for {count} questions; return one for each"
+        )
+    parts = getattr(given, "parts", None) or {}
+    if not isinstance(parts, Mapping):
+        raise WrongReward(f"reward {name_of(reward)}: parts is {parts!r:.60}; give a mapping of names to lists")
+    parts = {str(name): _plain(values) for name, values in parts.items()}
+    for name, values in parts.items():
+        if not isinstance(values, list | tuple) or len(values) != count:
+            raise WrongReward(
+                f"reward {name_of(reward)}: parts[{name!r}] is {values!r:.60}; give a list with one entry for each of "
+                f"{count} questions"
+            )
+    return Result([_number(reward, value) for value in scores], parts)
+
+
+def _number(reward: Any, value: Any) -> float | None:
+    if value is None:
+        return None
+    try:
+        if not isinstance(value, str | bytes | bytearray):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise WrongReward(
+        f"reward {name_of(reward)}: score returned {value!r:.60} for a question; return a number or None"
+    )
+
+
+def is_number(value: float | None) -> bool:
+    """Whether a score is a finite number."""
+    return value is not None and math.isfinite(value)
+
+
+def _plain(values: Any) -> Any:
+    """An array or a tensor as a list; everything else as it is."""
+    return values.tolist() if hasattr(values, "tolist") else values
+
+
+def _file_of(reward: Any) -> str | None:
+    try:
+        return inspect.getfile(reward if isinstance(reward, type) else type(reward))
+    except (TypeError, OSError):
+        return None
+
+
+def _short(name: str) -> str:
+    """A path from the working directory, where it is below that."""
+    path, here = Path(name), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else name

@@ -1,0 +1,68 @@
+"""Shell completion: `rl-qg --completion bash` prints a script that completes commands, groups, choices and keys.
+
+    eval "$(rl-qg --completion bash)"        # in ~/.bashrc; zsh alike, in ~/.zshrc
+    rl-qg --completion fish | source         # in ~/.config/fish/config.fish
+
+The words are written into the script, so that completing starts no Python.
+"""
+
+from collections.abc import Mapping
+
+from rl_qg.commands.catalogue import COMMANDS, RAW, choices, groups_of, metrics_without_file, section_of
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings import all_keys
+
+_BASH = """_rl_qg() {{
+  local word="${{COMP_WORDS[COMP_CWORD]}}" words
+  [[ "$COMP_LINE" == *=* ]] && word="${{COMP_LINE##* }}"
+  if (( COMP_CWORD == 1 )); then words="{commands}"; else
+    case "${{COMP_WORDS[1]}}" in
+{cases}
+    esac
+  fi
+  COMPREPLY=( $(compgen -W "$words" -- "$word") )
+  if [[ "$word" == *=* ]]; then
+    local head="${{word%%=*}}="
+    COMPREPLY=( "${{COMPREPLY[@]#"$head"}}" )
+    [[ ${{#COMPREPLY[@]}} -eq 0 ]] && COMPREPLY=( $(compgen -f -- "${{word#*=}}") )
+  fi
+  [[ ${{#COMPREPLY[@]}} -eq 1 && "${{COMPREPLY[0]}}" == *= ]] && compopt -o nospace
+  [[ ${{#COMPREPLY[@]}} -eq 0 ]] && COMPREPLY=( $(compgen -f -- "$word") )
+}}
+complete -F _rl_qg rl-qg
+"""
+_ZSH = "autoload -Uz +X compinit bashcompinit && compinit && bashcompinit\n"
+SHELLS = ("bash", "zsh", "fish")
+
+
+def completion(shell: str) -> str:
+    """The script for a shell. Raises `InputError` for one that is not in `SHELLS`."""
+    words = {name: words_of(name) for name in COMMANDS}
+    if shell == "fish":
+        return _fish(words)
+    if shell not in SHELLS:
+        raise InputError(f"--completion {shell}: choose one of {', '.join(SHELLS)}")
+    cases = "\n".join(f'      {name}) words="{" ".join(known)}" ;;' for name, known in words.items())
+    script = _BASH.format(commands=" ".join(COMMANDS), cases=cases)
+    return script if shell == "bash" else _ZSH + script
+
+
+def words_of(command: str) -> list[str]:
+    """What may follow a command: each choice of its groups, and its keys with an equals sign."""
+    if command in RAW:
+        return ["--output"] if command == "report" else ["--dry-run"]
+    words = [f"{group}={choice}" for group in groups_of(command) for choice in choices(group)]
+    if "reward" in groups_of(command):
+        words += [f"reward={name}" for name in metrics_without_file()]
+    sections, own = COMMANDS[command].sections, f"{section_of(command)}."
+    keys = [key for key in all_keys() if any(key == part or key.startswith(f"{part}.") for part in sections)]
+    return [*words, *(f"{key.removeprefix(own)}=" for key in keys), "--help"]
+
+
+def _fish(words: Mapping[str, list[str]]) -> str:
+    lines = ["complete -c rl-qg -f -n __fish_use_subcommand -a '" + " ".join(COMMANDS) + "'"]
+    lines += [
+        f"complete -c rl-qg -n '__fish_seen_subcommand_from {name}' -a '{' '.join(known)}'"
+        for name, known in words.items()
+    ]
+    return "\n".join(lines) + "\n"
