@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import nn
 
-
 NO_TOKENIZER = "it has no tokenizer (tokenizer.json, or a vocabulary)"
 
 

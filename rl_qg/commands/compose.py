@@ -19,6 +19,7 @@ from rl_qg.settings.keys import MISSING
 
 COMBINED = ("rewards.Weighted", "rewards.Product")
 PART = {"metric": None, "weight": 1.0, "clip": None, "scale": 1.0}  # keys of every part of a combined reward
+_PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)[a-z_./][\w./-]*", re.IGNORECASE)
 _OVERRIDE = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[^=]+)(?P<rest>=.*)?$", re.DOTALL)
 
 
@@ -163,7 +164,7 @@ def _literal(key: str, value: str) -> str:
         return value
     if value[0] in "[{\"'" and not Path(value).exists():
         return value if value[0] in "\"'" or _parses(value) else _quoted_items(key, value)
-    if key in text_keys() or not _parses(value):
+    if (key in text_keys() and not _PLAIN.fullmatch(value)) or not _parses(value):
         return _quoted(value)
     return value
 

@@ -82,7 +82,7 @@ def generate(
     position = from_main(state, prepare)
     if position.rows == len(examples):
         log.info("generate: %d of %d passages are in %s already", position.rows, len(examples), output)
-        from_main(state, partial(_check_questions, lines, model_path))
+        from_main(state, partial(_check_result, lines, model_path, reranker))
         return position.rows * written
     dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
     rows = count * settings.batch_size
@@ -102,9 +102,7 @@ def generate(
         title="generate",
         unit="passage",
     )
-    from_main(state, partial(_check_questions, lines, model_path))
-    if reranker is not None:
-        from_main(state, partial(_report_failed, lines))
+    from_main(state, partial(_check_result, lines, model_path, reranker))
     return len(examples) * written
 
 
@@ -223,20 +221,22 @@ def _prepare(
     return position
 
 
-def _check_questions(lines: ResumableLines, model_path: str) -> None:
-    """Raise `InputError` if every question of a complete file is empty."""
+def _check_result(lines: ResumableLines, model_path: str, reranker: Reranker | None) -> None:
+    """Raise `InputError` if every question of a complete file is empty, or has no reward."""
     if not any(json.loads(line.text)["question"].strip() for line in lines.lines()):
         raise InputError(
             f"{lines.path}: all questions are empty: the model {model_path} ends before its first word; train it "
             "first (rl-qg train), or sample with do_sample=true"
         )
+    if reranker is not None:
+        _report_failed(lines)
 
 
 def _report_failed(lines: ResumableLines) -> None:
     """Count the candidates whose reward failed, in the log and in the note; raise `InputError` if all have."""
     failed = failed_rewards(line.text for line in lines.lines())
     if failed == sum(1 for _ in lines.lines()):
-        raise InputError(f"{lines.path}: the reward of rerank gave no candidate a number; see the warning above")
+        raise InputError(f"{lines.path}: the reward failed on every question; correct the reward")
     if failed:
         log.warning("generate: %d candidates in %s have no reward; they come last", failed, lines.path)
     lines.write_note({**lines.read_note(), "rewards_failed": failed})
