@@ -18,7 +18,22 @@ FAULTS = (
     ("elastic restart", "`torchrun --max-restarts 2`, one process is killed in the first start"),
     ("out of memory", "generator and metrics fail above 5 rows"),
 )
-STAGES = ("ce", "scst", "both", "generate", "score", "augment", "qa", "pipeline")
+STAGES = (
+    *(
+        "ce",
+        "scst",
+        "both",
+        "best-of-n",
+        "answers",
+        "train-answers",
+        "train-kpqa",
+        "generate",
+        "score",
+        "augment",
+        "qa",
+    ),
+    *("pipeline", "evaluate", "correlate", "robustness", "separate"),
+)
 LAUNCHES = ("python", "cpu2", "zero2", "zero3", "torchrun")
 EQUAL = {"to the bit": "bitwise"}
 """Words of earlier results -> those of the table."""

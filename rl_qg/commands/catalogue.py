@@ -22,7 +22,10 @@ GROUPS = {  # folders of `configs/` and the file of each that is used by default
 }
 RAW = {  # commands without settings, and their arguments
     "report": "run folders, then --output FILE (report.html by default)",
-    "study": "a study file (YAML), then key=value of that file; --dry-run lists the jobs",
+    "study": (
+        "a study file (YAML), then key=value of that file; --dry-run lists the jobs, --allow-imports lets the file "
+        "name code of other packages"
+    ),
 }
 
 

@@ -50,7 +50,7 @@ def completion(shell: str) -> str:
 def words_of(command: str) -> list[str]:
     """What may follow a command: each choice of its groups, and its keys with an equals sign."""
     if command in RAW:
-        return ["--output"] if command == "report" else ["--dry-run"]
+        return ["--output"] if command == "report" else ["--dry-run", "--tables", "--allow-imports"]
     words = [f"{group}={choice}" for group in groups_of(command) for choice in choices(group)]
     if "reward" in groups_of(command):
         words += [f"reward={name}" for name in metrics_without_file()]

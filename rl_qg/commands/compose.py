@@ -19,6 +19,15 @@ from rl_qg.settings.keys import MISSING
 
 COMBINED = ("rewards.Weighted", "rewards.Product")
 PART = {"metric": None, "weight": 1.0, "clip": None, "scale": 1.0}  # keys of every part of a combined reward
+# What OmegaConf says of a wrong value -> what is said instead.
+_PLAIN_TERMS = {
+    r"Value '(.*)' of type '\w+' could not be converted to Integer": "is not a whole number",
+    r"Value '(.*)' of type '\w+' could not be converted to Float": "is not a number",
+    r"Value '(.*)' is not a valid bool": "is neither true nor false",
+    r"Value '(.*)' of type '\w+' is not .*str": "is not a text",
+    r"is not a ListConfig": "is no list; write it as [a,b]",
+    r"DictConfig": "is no mapping; write it as {a: 1, b: 2}",
+}
 _PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)[a-z_./][\w./-]*", re.IGNORECASE)
 _OVERRIDE = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[^=]+)(?P<rest>=.*)?$", re.DOTALL)
 
@@ -210,12 +219,25 @@ def _one_line(error: Exception, command: str) -> str:
     cause = error.__cause__
     if match := re.search(r"Could not override '([^']+)'", str(error)):
         key = getattr(cause, "full_key", None) or match[1]
-        known = [*all_keys(), *GROUPS, *(name.partition(".")[2] for name in all_keys())]
-        return f"settings: there is no key or group {key!r}{like(key, known)}; rl-qg {command} --help lists them"
+        return f"settings: there is no key or group {key!r}{_similar(key, command)}; rl-qg {command} --help lists them"
     if match := re.search(r"Could not find '([^/']+)/([^']+)'", str(error)):
         return _not_a_choice(match[1], match[2])
     if cause is not None and str(error).startswith("Error merging override"):
         error = cause  # type: ignore[assignment]
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     text = re.sub(r"\s*(object_type|reference_type)=\S+", "", text)
+    key = getattr(error, "full_key", None) or ""
+    for term, plain in _PLAIN_TERMS.items():
+        if match := re.search(term, text):
+            value = f"={match[1]}" if match.groups() else ""
+            return f"settings: {key}{value} {plain}"
     return "settings: " + text.replace("full_key: ", "key: ")
+
+
+def _similar(key: str, command: str) -> str:
+    """The key that was meant: one with the same last part, else one that is spelt alike."""
+    short = [name.removeprefix(own) for name in all_keys() if name.startswith(own := f"{section_of(command)}.")]
+    known = [*short, *all_keys(), *GROUPS]
+    last = key.rpartition(".")[2]
+    same = [name for name in known if name.rpartition(".")[2] == last]
+    return f"; did you mean {same[0]!r}?" if same else like(key, known)

@@ -7,7 +7,7 @@ from rl_qg.commands.load_filters import check_filters, needs_models, with_metric
 from rl_qg.commands.load_metrics import load_reward
 from rl_qg.commands.load_miniatures import one_miniature
 from rl_qg.commands.load_reranker import check_reranker, load_reranker
-from rl_qg.commands.outputs import json_lines, required
+from rl_qg.commands.outputs import check_writable, json_lines, required
 from rl_qg.data.reading import report_line as data_line
 from rl_qg.data.reading import source_names
 from rl_qg.data.splits import take, training_spans
@@ -71,6 +71,7 @@ def augment(settings: Settings) -> None:
     questions = required(options.questions, "questions", "questions.jsonl")
     output = required(options.output, "output", "augmented.json")
     check_filters(settings)
+    check_writable(output)
     check_inputs(output, [questions, *source_names(options.gold)])
     state = processes(settings.training.use_cpu or not needs_models(settings))
     gold: Examples = []

@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 
 
 def study(arguments: Sequence[str]) -> None:
-    """The command: a study file, `key=value` of that file, and `--dry-run` or `--tables`."""
-    flags = {"--dry-run": "dry_run", "--tables": "tables_only"}
+    """The command: a study file, `key=value` of that file, and `--dry-run`, `--tables` or `--allow-imports`."""
+    flags = {"--dry-run": "dry_run", "--tables": "tables_only", "--allow-imports": "allow_imports"}
     chosen = {name: flag in arguments for flag, name in flags.items()}
     file, *overrides = [text for text in arguments if text not in flags] or [""]
     if not file or file.startswith("-") or "=" in file:
@@ -48,14 +48,21 @@ def study(arguments: Sequence[str]) -> None:
     log.info("done: see %s", run_study(Path(file), overrides, **chosen))
 
 
-def run_study(file: Path, overrides: Sequence[str], *, dry_run: bool = False, tables_only: bool = False) -> Path:
+def run_study(
+    file: Path,
+    overrides: Sequence[str],
+    *,
+    dry_run: bool = False,
+    tables_only: bool = False,
+    allow_imports: bool = False,
+) -> Path:
     """Run what is not done, then write tables and page; return the page's path.
 
     Raises:
         InputError: the file or a setting is wrong, another process runs the study, or jobs have failed; each failed
             job has then been named with its log, and the tables show the others.
     """
-    study = read_study(file, overrides)
+    study = read_study(file, overrides, allow_imports=allow_imports)
     if tables_only:  # also while another process runs the rest
         examples, grid = plan(study)
         return write_results(study, examples, grid, job_outcomes(grid.jobs))

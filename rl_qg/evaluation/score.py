@@ -144,7 +144,7 @@ def _check(source: QuestionTable, reward: Reward) -> tuple[int, list[str]]:
         required, optional = ["question", "context"], ["answer", "references"]
     else:
         required, optional = ["question", *(column for need, column in COLUMN.items() if need in needs)], []
-    total, present = 0, Counter[str]()
+    total, asked, present = 0, False, Counter[str]()
     for row in ProgressBar(source, desc="check", unit="row", leave=False, delay=2):
         for column in required:
             if source.value(row, column) is None:
@@ -153,9 +153,12 @@ def _check(source: QuestionTable, reward: Reward) -> tuple[int, list[str]]:
             if name in row.fields:
                 raise InputError(f"{row.where}: has a field {name!r} already, which the output adds; rename it")
         total += 1
+        asked |= bool(str(source.value(row, "question")).strip())
         present.update(column for column in optional if source.value(row, column) is not None)
     if not total:
         raise InputError(f"{source}: holds no row to score; check the file")
+    if not asked:
+        raise InputError(f"{source}: all {total} questions are empty; check what wrote them")
     for column in optional:
         if 0 < present[column] < total:
             log.warning("%s: %d of %d rows have %s, so the reward gets none", source, present[column], total, column)

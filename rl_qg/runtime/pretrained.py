@@ -20,11 +20,13 @@ def loading(path: str, key: str, kind: str) -> Iterator[str]:
     Raises:
         InputError: there is no such folder, or no such model can be loaded.
     """
+    if not path:
+        raise InputError(f"{key} has no value; give a folder, or a name on the Hugging Face Hub")
     setting, folder = f"{key}={path}", Path(path).expanduser()
     is_local = folder.is_dir()
     if folder.is_file():
         raise InputError(f"{setting}: is a file; give the folder of a model")
-    if not is_local and (not path or path.startswith(("/", ".", "~")) or path.count("/") > 1):
+    if not is_local and (path.startswith(("/", ".", "~")) or path.count("/") > 1):
         raise InputError(f"{setting}: no such folder; check the path")
     if is_local and not (folder / "config.json").exists():
         raise InputError(f"{setting}: no model folder (it has no config.json); name one that save_pretrained wrote")

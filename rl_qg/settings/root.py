@@ -1,5 +1,6 @@
 """All settings of one run."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,3 +81,9 @@ class Settings(Section):
     separate: SeparateSettings = key(SeparateSettings(), "a reward on right and wrong questions")
     explain: ExplainSettings = key(ExplainSettings(), "one score, token by token")
     baselines: BaselinesSettings = key(BaselinesSettings(), "QRelScore of unrelated questions and passages")
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits, and a run folder."""
+        yield from super().faults()
+        if not self.output_dir.strip():
+            yield "output_dir has no value; name a folder"

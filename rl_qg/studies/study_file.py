@@ -16,6 +16,7 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from rl_qg.reports.study_plots import NO_GENERATOR
 from rl_qg.runtime.errors import InputError
+from rl_qg.studies.imports import check_imports
 
 STAGES = ("ce", "scst", "both")
 ALL = "all"  # the questions of all validation sets together
@@ -99,11 +100,12 @@ class Study:
     file = ""  # where it was read from; without a type, and so not a key
 
 
-def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
+def read_study(path: Path, overrides: Sequence[str] = (), *, allow_imports: bool = False) -> Study:
     """Read a study file; `overrides` (`key=value`, nested keys with dots, values in YAML) replace its values.
 
     Raises:
-        InputError: in one line, with the file and the key.
+        InputError: in one line, with the file and the key; also where the file names code of other packages and
+            `allow_imports` is false.
     """
     try:
         content = _read_yaml(path.read_text(encoding="utf-8"), str(path))
@@ -113,6 +115,7 @@ def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
         raise InputError(f"{path}: not readable as YAML: {error}") from None
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected keys such as data, generators, amounts; see docs/how-to/study.md")
+    check_imports(content, path, allowed=allow_imports)
     for text in overrides:
         _override(content, text)
     study = _typed(_written_out(content, str(path)), str(path))

@@ -23,6 +23,7 @@ from typing import Any
 from accelerate import PartialState
 from torch import Tensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
+from transformers.trainer_callback import ExportableState
 
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, answer_spans
@@ -39,7 +40,7 @@ from rl_qg.runtime.progress import show_progress
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.settings import Settings
 from rl_qg.training import stages
-from rl_qg.training.callbacks import HeldOutStopping
+from rl_qg.training.callbacks import HeldOutStopping, stored_state
 from rl_qg.training.trainer import SelfCriticalTrainer
 from rl_qg.training.trainer_files import StageFiles, save_model_folder
 
@@ -257,18 +258,29 @@ class PicksTrainer(SelfCriticalTrainer):
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
 
-class _PickFiles(StageFiles):
+class _PickFiles(StageFiles, ExportableState):
     """Lines of the second stage, whose steps and epochs continue those of the first."""
 
     def __init__(self, trainer: PicksTrainer) -> None:
         super().__init__(trainer.folder, "scst", first_step=trainer.first_step, first_epoch=trainer.first_epoch)
         self.trainer = trainer
 
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint stores: the sums of the current log line, which may span the checkpoint."""
+        return {"args": {}, "attributes": {"sums": self.trainer.step_metrics.sums}}
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Remove the lines after the checkpoint from which this run resumes, and take its sums."""
+        super().on_train_begin(args, state, control, **kwargs)
+        if state.is_world_process_zero and (stored := stored_state(state, self)):
+            self.trainer.step_metrics.sums = stored["attributes"]["sums"]
+
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Count the update for the mean loss; log before each checkpoint."""
-        super().on_step_end(args, state, control, **kwargs)
+        """Count the update for the mean loss."""
         self.trainer.step_metrics.add(loss=(0.0, 1 / self.trainer.accelerator.num_processes))
 
 

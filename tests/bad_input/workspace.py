@@ -83,7 +83,7 @@ def _candidate(example: QAExample) -> dict[str, Any]:
 
 def _judgement(example: QAExample, number: int) -> dict[str, Any]:
     fields = {"context": example.context, "answer": example.answers[0].text, "references": [example.question]}
-    return {"question": example.question, "system": "ab"[number % 2], "ratings": {"fluency": number % 5}, **fields}
+    return {"question": example.question, "system": "ab"[number % 2], "human": {"fluency": number % 5}, **fields}
 
 
 def _broken_squad() -> dict[str, Any]:
@@ -152,8 +152,8 @@ def _broken_rows(dev: list[QAExample]) -> dict[str, list[dict[str, Any]]]:
         "start_is_wrong.jsonl": [{**candidates[0], "answer_start": 99999}],
         "one_rating.jsonl": judgements[:1],
         "no_ratings.jsonl": [{key: row[key] for key in ("question", "context", "answer")} for row in judgements],
-        "ratings_are_text.jsonl": [{**row, "ratings": {"fluency": "good"}} for row in judgements],
-        "equal_ratings.jsonl": [{**row, "ratings": {"fluency": 3}} for row in judgements],
+        "ratings_are_text.jsonl": [{**row, "human": {"fluency": "good"}} for row in judgements],
+        "equal_ratings.jsonl": [{**row, "human": {"fluency": 3}} for row in judgements],
         "no_passage.jsonl": [{"text": PASSAGE}],
     }
 

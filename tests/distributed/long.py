@@ -20,7 +20,9 @@ from tests.distributed.faults import FAULTS, Case, FaultInjector
 from tests.distributed.stages import STAGES
 
 TRAINING = ("ce", "scst", "both")
-CHECKPOINTS = (*TRAINING, "qa", "pipeline")
+ENCODERS = ("train-answers", "train-kpqa")
+CHECKPOINTS = (*TRAINING, "qa", "pipeline", "best-of-n", *ENCODERS)
+UNNOTED = ("augment", "evaluate", "correlate", "robustness", "separate")  # do not note what they have read
 OTHERS = 3  # number of each other fault
 # Launch configuration with several processes -> the stages that are tested under it.
 SEVERAL = {"cpu2": (*STAGES,), "zero2": ("both",), "zero3": ("both",)}
@@ -35,7 +37,7 @@ def cases(kills: int) -> Iterator[Case]:
         "SIGTERM": [stage for stage in STAGES if stage != "augment"],
         "disk full": [*STAGES],
         "truncated checkpoint": CHECKPOINTS,
-        "changed data": [stage for stage in STAGES if stage != "augment"],
+        "changed data": [stage for stage in STAGES if stage not in UNNOTED],
         "out of memory": ("scst", "both"),
     }.items():
         yield from (Case(fault, stage, "python", seed) for stage in stages for seed in range(others))

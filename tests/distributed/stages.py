@@ -4,6 +4,7 @@ Generator and metrics are the miniatures of the package, so questions and reward
 resumed run must restore: log lines between checkpoints, an adaptive KL coefficient, and the best model.
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +53,14 @@ TRAINING = (
 GENERATION = ("generate.max_new_tokens=24", "generate.batch_size=4", "generate.num_samples=3", "generate.top_p=0.9")
 AUGMENTATION = ("augment.num_samples=40", "augment.filters.length.min_words=3")
 READER = (f"qa.model.path={MODELS}/distilbert", "qa.max_steps=8", "qa.save_steps=2", "qa.seeds=[0,1]")
+METRICS = ("metrics=[rouge_l,qrelscore]", *REWARD[:2], "output={run}", "batch_size=16", "resamples=50")
 CHECKPOINT = r"continuing from \S*?(checkpoint-\d+)"
+
+
+def encoder(section: str, kind: str) -> tuple[str, ...]:
+    """The settings of a command that fine-tunes an encoder."""
+    return (*DATA[:2], f"{section}.model.path={MODELS}/{kind}", "max_steps=8", "save_steps=2", "output_dir={run}")
+
 
 STAGES = {
     stage.name: stage
@@ -95,13 +103,48 @@ STAGES = {
             ),
         ),
         Stage("qa", "qa.py", (*DATA, *READER, "output_dir={run}"), CHECKPOINT),
+        Stage(
+            "best-of-n",
+            "train.py",
+            ("algorithm=best_of_n", "stages=scst", "model.path={inputs}/ce", *TRAINING[:-3], "scst.num_samples=3"),
+            CHECKPOINT,
+        ),
+        Stage(
+            "answers",
+            "__main__.py",
+            ("answers", "input={inputs}/train.json", "output={run}/answers.jsonl", "batch_size=2"),
+        ),
+        Stage("train-answers", "__main__.py", ("train-answers", *encoder("train_answers", "distilbert")), CHECKPOINT),
+        Stage("train-kpqa", "__main__.py", ("train-kpqa", *encoder("train_kpqa", "bert")), CHECKPOINT),
+        Stage(
+            "evaluate",
+            "__main__.py",
+            ("evaluate", "predictions={inputs}/questions.jsonl", "references={inputs}/train.json", *METRICS),
+        ),
+        Stage("correlate", "__main__.py", ("correlate", "human={inputs}/judgements.jsonl", "folds=2", *METRICS)),
+        Stage("robustness", "__main__.py", ("robustness", "input={inputs}/train.json", *METRICS)),
+        Stage("separate", "__main__.py", ("separate", *DATA[:2], *REWARD, "output={run}", "resamples=50")),
     )
 }
 
 
 def write_data(folder: Path) -> None:
-    """`train.json` and `dev.json` of the embedded corpus."""
+    """`train.json` and `dev.json` of the embedded corpus, and `judgements.jsonl`, ratings of its questions."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, passages in (("train", 12), ("dev", 4)):
         examples = list(synthetic_examples(passages, seed=5, prefix=name))
         write_squad(folder / f"{name}.json", examples[:48] if name == "train" else examples[:8])
+    examples = list(synthetic_examples(12, seed=6, prefix="rated"))[:40]
+    judgements = [
+        {
+            "question": example.question,
+            "context": example.context,
+            "answer": example.answers[0].text,
+            "references": [examples[number - 1].question],
+            "system": "ab"[number % 2],
+            "human": {"fluency": len(example.question) % 5, "relevance": number % 4},
+        }
+        for number, example in enumerate(examples)
+    ]
+    lines = "".join(f"{json.dumps(row)}\n" for row in judgements)
+    (folder / "judgements.jsonl").write_text(lines)

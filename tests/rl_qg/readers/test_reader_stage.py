@@ -214,7 +214,9 @@ def test_folders_that_hold_no_reader_are_refused(distilbert, tmp_path, monkeypat
     refused("qa.model.path=.*no-tokenizer: .*it has no tokenizer", copy_of("no-tokenizer", "tokenizer.json"))
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    refused("could not be reached, .*; offline, give a local folder with qa.model.path=", "no-such-user/no-such-reader")
+    refused(
+        "could not be reached, .*; offline, give a local folder with qa.model.path=", "no-such-user/no-such-reader"
+    )
 
 
 def test_a_tokenizer_without_offsets_is_refused(distilbert, monkeypatch) -> None:
