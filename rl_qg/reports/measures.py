@@ -97,7 +97,7 @@ def fallen_measures(run: ReportedRun) -> list[tuple[str, float, float, int]]:
         ("held_out", "held-out reward", _change(run, "held_out"), 1, 3),
         ("bleu4", "BLEU-4", _change(run, "bleu4"), 1, 3),
         ("rouge_l", "ROUGE-L", _change(run, "rouge_l"), 1, 3),
-        ("right", "right by the oracle (%)", _change(run, "oracle", "right"), 100, 1),
+        ("right", "right by the oracle in %", _change(run, "oracle", "right"), 100, 1),
         ("reader_f1", "reader F1", reader, 1, 1),
     ]
     known = [

@@ -36,7 +36,6 @@ LONGEST_LABEL = 20  # characters
 RUN_COLOURS = ("ce", "scst", "greedy", "sample", "extra", "gold")
 STYLE = {
     "svg.fonttype": "none",
-    "text.parse_math": False,  # a dollar sign in a name is one
     "font.size": 8.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -127,12 +126,13 @@ def reader_plot(groups: Mapping[str, Sequence[tuple[str, str, ReportedMean]]], s
 
 
 def shortened(text: str, most: int = LONGEST_LABEL) -> str:
-    """A name for a drawing, which has no room for more than `most` characters."""
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+    """A name for a drawing, which has no room for more than `most` characters; dollar signs begin no formula."""
+    short = text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+    return short.replace("$", r"\$")
 
 
 def new_figure(
-    *, width: float = 5.2, height: float = 2.3, left: float = 0.11, right: float = 0.975, bottom: float = 0.42
+    *, width: float = 5.2, height: float = 2.3, left: float = 0.13, right: float = 0.975, bottom: float = 0.42
 ) -> tuple[Figure, Axes]:
     """A figure with fixed margins, so that the axes of plots below each other line up. `bottom` is in inches."""
     with matplotlib.rc_context(STYLE):

@@ -12,7 +12,7 @@ LONG_WORD = "unbroken" * 40
 MARKUP = " ".join((SCRIPT, IMAGE, ATTRIBUTE, ENDINGS))
 TEXT = " ".join(("Who wrote it?", MARKUP, RIGHT_TO_LEFT, EMOJI, LONG_WORD))
 PASSAGE = " ".join((MARKUP, "The play was written in London. " * 12, RIGHT_TO_LEFT, EMOJI, LONG_WORD))
-NAME = (SCRIPT + IMAGE + ATTRIBUTE + RIGHT_TO_LEFT + EMOJI + LONG_WORD)[:300]
+NAME = ("$\\frac$" + SCRIPT + IMAGE + ATTRIBUTE + RIGHT_TO_LEFT + EMOJI + LONG_WORD)[:300]
 SIGNATURE = f"metric|{SCRIPT}|{IMAGE}|version:{LONG_WORD}"
 
 

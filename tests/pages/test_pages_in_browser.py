@@ -27,6 +27,17 @@ PHONE, WIDE = 390, 1400
 SCRIPTS_OF_THE_PAGE = {"explain": 2}
 LAYOUT = Path(__file__).with_name("layout_check.js").read_text(encoding="utf-8")
 AXE = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+# Of each text in a drawing, its contrast with the panel behind it: axe does not look at drawings.
+TEXT_OF_DRAWINGS = """() => [...document.querySelectorAll("svg text")].map(text => {
+  const light = colour => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map(part => part / 255)
+      .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+  };
+  const [low, high] = [getComputedStyle(text).fill, getComputedStyle(text.closest(".panel")).backgroundColor]
+    .map(light).sort((a, b) => a - b);
+  return [text.textContent, high / low];
+})"""
 OPEN_ALL = "() => document.querySelectorAll('details').forEach(one => { one.open = true; })"
 
 
@@ -94,6 +105,13 @@ def test_nothing_is_cut_off_and_axe_finds_nothing(show: Any, kind: str, width: i
 def _violation(found: dict[str, Any]) -> str:
     targets = [" ".join(map(str, node["target"])) for node in found["nodes"]]
     return f"{found['id']} ({len(targets)}): {'; '.join(targets[:3])}: {found['nodes'][0]['failureSummary']}"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("kind", ["report", "study"])
+def test_text_in_drawings_can_be_read(show: Any, kind: str, scheme: str) -> None:
+    texts = show(kind, WIDE, scheme).page.evaluate(TEXT_OF_DRAWINGS)
+    assert len(texts) > 10 and [text for text, contrast in texts if contrast < 4.5] == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

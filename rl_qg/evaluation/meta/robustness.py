@@ -168,7 +168,9 @@ def _tables(results: Sequence[Mapping[str, Any]], questions: Sequence[AlteredQue
     )
     tables = [Table("Paraphrases against wrong questions: area (0–1)", _by_metric(results, PARAPHRASE), note)]
     if any(row[ORIGINAL]["value"] is not None for row in results):
-        tables.append(Table("Questions as they were against wrong questions: area (0–1)", _by_metric(results, ORIGINAL), note))
+        tables.append(
+            Table("Questions as they were against wrong questions: area (0–1)", _by_metric(results, ORIGINAL), note)
+        )
     return [
         *tables,
         Table(
