@@ -22,7 +22,19 @@ from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.reports.page import write_report
 from rl_qg.runtime.json_files import write_json
 from rl_qg.settings import CorrelateSettings, EvaluateSettings, RobustnessSettings
-from tests.pages.hostile_texts import LONG_WORD, MARKUP, NAME, PASSAGE, RIGHT_TO_LEFT, SIGNATURE, TEXT, file_name
+from tests.pages.hostile_texts import (
+    EMOJI,
+    IMAGE,
+    LONG_WORD,
+    MARKUP,
+    NAME,
+    PASSAGE,
+    RIGHT_TO_LEFT,
+    SCRIPT,
+    SIGNATURE,
+    TEXT,
+    file_name,
+)
 from tests.rl_qg.reports.run_folders import FILES, auc, interval, metrics, three_readers, write
 from tests.toy_metrics import SharedWords, WordCount, rated, write_lines
 
@@ -72,7 +84,7 @@ def _run(at: Path, number: int) -> Path:
     verdicts = {"gold": "right", "ce": "right", "scst": "ill_formed"}
     sample |= {"id": NAME, "ce": MARKUP, "scst": LONG_WORD, "oracle": verdicts}
     sample |= {"reward_gold": 0.31, "reward_ce": 0.22, "reward_scst": 0.46}
-    evaluation["samples"] = [sample, *evaluation["samples"], {**sample, "scst": RIGHT_TO_LEFT}, *[sample] * 9]
+    evaluation["samples"] = [sample, *evaluation["samples"], {**sample, "scst": RIGHT_TO_LEFT}, *[sample] * 5]
     evaluation["reward_signature"] = evaluation["held_out_signature"] = f"{SIGNATURE}|{number}"
     evaluation["models"]["ce"]["bleu_signature"] = SIGNATURE
     evaluation["difference"]["held_out"] = interval(-0.04, 0.01)
@@ -262,7 +274,9 @@ def _separate(at: Path) -> str:
 
 def _explain(at: Path) -> str:
     """An explanation by small models; its layers are shown several times, as many as a BERT has."""
-    result = QRelScore(str(SHIPPED / "bert"), str(SHIPPED / "gpt2"), long_context="chunk").explain(TEXT, PASSAGE)
+    question, context = f"{IMAGE} {RIGHT_TO_LEFT} {EMOJI}", f"{SCRIPT} {EMOJI} {LONG_WORD}"  # a cell for each token
+    metric = QRelScore(str(SHIPPED / "bert"), str(SHIPPED / "gpt2"), long_context="chunk")
+    result = metric.explain(question, context)
     explanation = result.to_dict()
     layers = explanation["layers"]
     explanation["layers"] = [{**layers[number % len(layers)], "number": number + 1} for number in range(LAYERS)]
