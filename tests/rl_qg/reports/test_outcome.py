@@ -138,7 +138,7 @@ def test_one_line_where_the_reward_rose_and_everything_else_fell(tmp_path, bette
     assert (line in page.text) is expected
     assert run_summary(read_run(folder))["every_held_out_measure_fell"] is expected
     first_card = page.text.index("Reward, CE → SCST")
-    assert not expected or first_card < page.text.index(line) < page.text.index("BLEU-4, CE → SCST")
+    assert not expected or first_card < page.text.index(line) < page.text.index("BLEU-4 (0–1), CE → SCST")
 
 
 @pytest.mark.parametrize(
