@@ -229,10 +229,12 @@ def _confidence_table(explanation: Row, logarithmic: bool) -> str:
         lines.append(f'<tr class="total"><td>{where}confidence</td>{whole}</tr>')
     side = f"<th>tokens</th><th>{'sum of log p' if logarithmic else 'mean p'}</th>"
     head = (
-        '<tr><th></th><th colspan="2">alone</th><th colspan="2">after the question</th><th></th></tr>'
-        f"<tr><th></th>{side}{side}<th>gain</th></tr>"
+        '<tr><td></td><th colspan="2">alone</th><th colspan="2">after the question</th><td></td></tr>'
+        f"<tr><td></td>{side}{side}<th>gain</th></tr>"
     )
-    return f'<table class="numbers"><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table>' if lines else ""
+    table = f'<table class="numbers"><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table>'
+    panel = '<div class="scroll" role="region" tabindex="0" aria-label="Confidences of the decoder">'
+    return f"{panel}{table}</div>" if lines else ""
 
 
 def _sides(tokens: Sequence[Row], logarithmic: bool) -> str:

@@ -44,6 +44,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.settings import EvaluateSettings
 
 log = logging.getLogger(__name__)
+UNIT = "in the unit of each metric"
 
 
 def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path) -> dict[str, Any]:
@@ -207,17 +208,17 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
     if record["lower_is_better"]:
         note += f" Better when lower: {', '.join(record['lower_is_better'])}."
     whole = [row for row in record["scores"] if row["by"] == ALL]
-    tables = [Table("Scores", _by_file(whole, "form"), note)]
+    tables = [Table(f"Scores ({UNIT})", _by_file(whole, "form"), note)]
     if record["tests"]:
         note = (
             "First minus second, on the same questions; p: two-sided, by paired bootstrap over passages; Holm's "
             f"correction over {record['tests'][0].get('family', 0)} differences."
         )
-        tables.append(Table("Differences", [_test(row) for row in record["tests"]], note))
+        tables.append(Table(f"Differences ({UNIT})", [_test(row) for row in record["tests"]], note))
     if "sets" in record:
-        tables.append(Table("Sets of questions", _by_file(record["sets"], "part"), _set_note(record)))
+        tables.append(Table(f"Sets of questions ({UNIT})", _by_file(record["sets"], "part"), _set_note(record)))
     several = len(record["counts"]) > 1
-    for by, title in (("type", "By type of question"), ("length", "By length of the question")):
+    for by, title in (("type", f"By type of question ({UNIT})"), ("length", f"By length of the question ({UNIT})")):
         for name in record["counts"]:
             rows = [row for row in record["scores"] if row["by"] == by and row["predictions"] == name]
             if not rows:  # types, in a language without them

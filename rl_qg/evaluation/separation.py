@@ -233,12 +233,12 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
         {
             "wrong question": KINDS[kind],
             "pairs": f"{share['n']:,}",
-            "in order": _text(share),
+            "in order (0–1)": _text(share),
             "its mean reward": f"{share['mean']:.4g}",
         }
         for kind, share in record["pairs"].items()
     ]
-    total = {"wrong question": _OVERALL, "pairs": f"{record['auc']['n']:,}", "in order": _text(record["auc"])}
+    total = {"wrong question": _OVERALL, "pairs": f"{record['auc']['n']:,}", "in order (0–1)": _text(record["auc"])}
     note = (
         "Share of pairs in which the human question has the larger reward, ties counted half, with its 95 % interval "
         f"over passages; 0.5 is chance. The mean reward of the human questions is {record['mean']:.4g}."

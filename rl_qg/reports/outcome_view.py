@@ -12,9 +12,9 @@ from rl_qg.reports.run_files import MODELS, OLDER_READER, JsonObject, ReportedMe
 ROWS = (
     (("reward",), "optimised reward", False),
     (("held_out",), "held-out reward", False),
-    (("bleu4",), "BLEU-4", False),
-    (("rouge_l",), "ROUGE-L", False),
-    (("oracle", "right"), "right by the oracle, %", True),
+    (("bleu4",), "BLEU-4 (0–1)", False),
+    (("rouge_l",), "ROUGE-L (0–1)", False),
+    (("oracle", "right"), "right by the oracle (%)", True),
 )
 VERDICT_COLOURS = {
     "right": "greedy",

@@ -3,7 +3,8 @@
     rl-qg report runs/a runs/b --output report.html
 
 Any file of a run folder may be missing: the page says so. The page is one file without scripts, and loads nothing.
-Rewards, BLEU-4 and ROUGE-L have the unit of their metric in `rewards/`; reading scores are in percent.
+Rewards, BLEU-4 and ROUGE-L have the unit of their metric in `rewards/`, and shares of pairs in order are from 0 to 1,
+as an area under a ROC curve is; reading scores and shares of questions are in percent.
 """
 
 from collections.abc import Sequence

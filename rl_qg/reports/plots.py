@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 from markupsafe import Markup
@@ -31,6 +32,7 @@ COLOURS = {
     "shade": "#f0f1f2",
     "bad": "#a33b02",
 }
+LONGEST_LABEL = 20  # characters
 RUN_COLOURS = ("ce", "scst", "greedy", "sample", "extra", "gold")
 STYLE = {
     "svg.fonttype": "none",
@@ -71,7 +73,7 @@ def interval_plot(
 
     With `zero`, a line marks 0, no difference. About `salt` see `page_svg`.
     """
-    figure, axes = new_figure(height=max(2.0, 0.6 + 0.33 * len(rows)), left=0.3)
+    figure, axes = new_figure(height=max(2.0, 0.6 + 0.33 * len(rows)), left=0.33)
     axes.grid(True, axis="x")
     axes.grid(False, axis="y")
     axes.spines["left"].set_visible(False)
@@ -86,7 +88,7 @@ def interval_plot(
             seeds, below, "o", markersize=3.6, markerfacecolor="none", markeredgecolor=shade, markeredgewidth=0.9
         )
         axes.plot([estimate.mean], [row], "o", markersize=6, color=shade)
-    axes.set_yticks(range(len(rows)), [label for label, *_ in rows], color=COLOURS["text"])
+    axes.set_yticks(range(len(rows)), [shortened(label) for label, *_ in rows], color=COLOURS["text"])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.margins(x=0.12)
@@ -99,8 +101,9 @@ def reader_plot(groups: Mapping[str, Sequence[tuple[str, str, ReportedMean]]], s
 
     A bar is label, CSS variable, mean. About `salt` see `page_svg`.
     """
+    near: dict[str, Any] = {"textcoords": "offset points", "va": "center", "color": COLOURS["text"]}
     rows = [(group, *bar) for group, bars in groups.items() for bar in bars]
-    figure, axes = new_figure(width=5.6, height=0.55 + 0.34 * len(rows), left=0.27, right=0.9)
+    figure, axes = new_figure(width=5.6, height=0.55 + 0.34 * len(rows), left=0.3, right=0.9)
     axes.grid(True, axis="x")
     axes.grid(False, axis="y")
     axes.spines["left"].set_visible(False)
@@ -113,8 +116,8 @@ def reader_plot(groups: Mapping[str, Sequence[tuple[str, str, ReportedMean]]], s
         if estimate.low is not None and estimate.high is not None:
             axes.plot([estimate.low, estimate.high], [position, position], color=COLOURS["text"], linewidth=1.3)
             end = max(end, estimate.high)
-        axes.annotate(f"{estimate.mean:.1f}", (end, position), xytext=(5, 0), textcoords="offset points", va="center")
-    axes.set_yticks(positions, [f"{group}, {label}" for group, label, *_ in rows], color=COLOURS["text"])
+        axes.annotate(f"{estimate.mean:.1f}", (end, position), xytext=(5, 0), **near)
+    axes.set_yticks(positions, [shortened(f"{group}, {label}") for group, label, *_ in rows], color=COLOURS["text"])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(positions[-1] + 0.6, -0.6)
     axes.set_xlim(0)
@@ -122,8 +125,14 @@ def reader_plot(groups: Mapping[str, Sequence[tuple[str, str, ReportedMean]]], s
     return page_svg(figure, f"{salt} readers")
 
 
+def shortened(text: str, most: int = LONGEST_LABEL) -> str:
+    """A name for a drawing, which has no room for more than `most` characters; dollar signs begin no formula."""
+    short = text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+    return short.replace("$", r"\$")
+
+
 def new_figure(
-    *, width: float = 5.2, height: float = 2.3, left: float = 0.11, right: float = 0.975, bottom: float = 0.42
+    *, width: float = 5.2, height: float = 2.3, left: float = 0.13, right: float = 0.975, bottom: float = 0.42
 ) -> tuple[Figure, Axes]:
     """A figure with fixed margins, so that the axes of plots below each other line up. `bottom` is in inches."""
     with matplotlib.rc_context(STYLE):
@@ -133,8 +142,13 @@ def new_figure(
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(5))
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}".replace("-", "\N{MINUS SIGN}")))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
     return figure, axes
+
+
+def _tick(value: float) -> str:
+    """A number at an axis, which has little room: exponents are without leading zeros."""
+    return f"{value:.6g}".replace("e-0", "e-").replace("-", "\N{MINUS SIGN}")
 
 
 def page_svg(figure: Figure, salt: str) -> Markup:

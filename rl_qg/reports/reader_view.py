@@ -32,6 +32,21 @@ def equal_conditions(run: ReportedRun) -> str:
     return ", ".join(parts)
 
 
+def training_sizes(run: ReportedRun) -> str:
+    """Questions that each reader learned from, such as "learned from 1,200 questions (gold alone), 3,200 (gold + CE)".
+
+    Says that they are not recorded where a reader's file does not have them; empty without readers.
+    """
+    sizes = {name: run.qa[name].count("features", "train", "examples") for name in run.readers}
+    known = [f"{count:,} ({reader_label(run, name)})" for name, count in sizes.items() if count is not None]
+    if not sizes:
+        return ""
+    if len(known) < len(sizes):
+        return "number of questions learned from not recorded"
+    first, *rest = known
+    return ", ".join([f"learned from {first.replace(' (', ' questions (', 1)}", *rest])
+
+
 def readers_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
     """Rows of the readers' table, their differences, and the plot of each; None without readers."""
     readers = run.readers

@@ -8,7 +8,7 @@ from rl_qg.evaluation.separation import ABOVE, told
 from rl_qg.reports.estimates import digits_of, estimate_cell
 from rl_qg.reports.measures import diverging
 from rl_qg.reports.outcome_view import outcome_view
-from rl_qg.reports.reader_view import equal_conditions, readers_view
+from rl_qg.reports.reader_view import equal_conditions, readers_view, training_sizes
 from rl_qg.reports.reward_hacking_view import flag, held_out_view
 from rl_qg.reports.run_files import MODELS, JsonObject, ReportedMean, ReportedRun, is_number
 from rl_qg.reports.sample_view import samples_view
@@ -64,6 +64,7 @@ def headline(run: ReportedRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "qa_difference": estimate_cell(run.difference.estimate("f1"), 1, signed=True),
         "qa_by_reward": estimate_cell(run.reader_difference("scst", "ce", "f1"), 1, signed=True),
         "qa_conditions": equal_conditions(run),
+        "qa_sizes": training_sizes(run),
         "questions": summary["questions"],
         "seed": summary["seed"],
         "commit": str(summary["commit"] or "")[:10],
@@ -112,14 +113,14 @@ def _held_out(summary: Mapping[str, Any]) -> str:
 COLUMNS = (
     ("reward", "reward", None),
     ("held_out", "held-out reward", None),
-    ("bleu4", "BLEU-4", None),
-    ("rouge_l", "ROUGE-L", "{:.3f}"),
+    ("bleu4", "BLEU-4 (0–1)", None),
+    ("rouge_l", "ROUGE-L (0–1)", "{:.3f}"),
     ("length_words", "words per question", "{:.1f}"),
-    ("distinct_questions", "distinct questions", "{:.1%}"),
-    ("distinct_2", "distinct 2-grams", "{:.1%}"),
-    ("copy_rate", "copied 2-grams", "{:.1%}"),
-    ("no_question_mark", "no question mark", "{:.1%}"),
-    ("repeated_3grams", "repeated 3-grams", "{:.1%}"),
+    ("distinct_questions", "distinct questions (%)", "{:.1%}"),
+    ("distinct_2", "distinct 2-grams (%)", "{:.1%}"),
+    ("copy_rate", "copied 2-grams (%)", "{:.1%}"),
+    ("no_question_mark", "no question mark (%)", "{:.1%}"),
+    ("repeated_3grams", "repeated 3-grams (%)", "{:.1%}"),
 )
 
 
@@ -192,7 +193,7 @@ def _doubt(share: ReportedMean) -> str:
 
 def _without_interval(estimate: ReportedMean | None, form: str) -> dict[str, Any] | None:
     """A number without an interval, for a cell of the table."""
-    return None if estimate is None else {"value": form.format(estimate.mean).replace("%", " %"), "interval": ""}
+    return None if estimate is None else {"value": form.format(estimate.mean).removesuffix("%"), "interval": ""}
 
 
 def _funnel(run: ReportedRun) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rl_qg.reports.plots import COLOURS, RUN_COLOURS, STYLE, Plot, page_svg
+from rl_qg.reports.plots import COLOURS, RUN_COLOURS, STYLE, Plot, page_svg, shortened
 
 NO_GENERATOR = "none"  # in place of a generator's name: the reader that learns from gold questions alone
 SCORES = {"exact_match": "EM", "f1": "F1"}
@@ -25,7 +25,7 @@ def curves(cells: Sequence[StudyRow], salt: str) -> list[Plot]:
     for resource, filter_name in _panels(cells):
         with matplotlib.rc_context(STYLE):
             figure = Figure(figsize=(7.6, 2.6))
-            figure.subplots_adjust(left=0.065, right=0.985, top=0.9, bottom=0.17, wspace=0.16)
+            figure.subplots_adjust(left=0.075, right=0.985, top=0.9, bottom=0.17, wspace=0.16)
             for number, score in enumerate(SCORES, 1):
                 _draw(figure.add_subplot(1, 2, number), cells, resource, filter_name, score, colours)
         legend = tuple(
@@ -49,7 +49,8 @@ def write_curves(cells: Sequence[StudyRow], folder: Path) -> None:
         for row, (resource, filter_name) in zip(grid, panels, strict=True):
             for axes, score in zip(row, SCORES, strict=True):
                 _draw(axes, cells, resource, filter_name, score, colours)
-                axes.set_title(f"{SCORES[score]}, resource {resource}, filter {filter_name}", fontsize=9, loc="left")
+                title = f"{SCORES[score]}, resource {shortened(resource)}, filter {shortened(filter_name)}"
+                axes.set_title(title, fontsize=9, loc="left")
         handles, labels = max((row[0].get_legend_handles_labels() for row in grid), key=lambda legend: len(legend[1]))
         figure.legend(handles, labels, loc="outside lower center", ncols=max(1, len(labels)), frameon=False)
         for ending in ("png", "svg"):
@@ -77,12 +78,12 @@ def _draw(
         )
         shade = COLOURS[colour]
         axes.fill_between(amounts, low, high, color=shade, alpha=0.13, linewidth=0)
-        axes.plot(amounts, mean, "o-", color=shade, markersize=3.4, label=name)
+        axes.plot(amounts, mean, "o-", color=shade, markersize=3.4, label=shortened(name))
         # Hollow: fewer questions than the axis says, or not all seeds.
         hollow = np.array([row["short"] or len(row["seeds"]) < all_seeds for row in rows])
         axes.plot(amounts[hollow], mean[hollow], "o", markersize=3.4, color=shade, markerfacecolor="white")
     axes.set_xlabel("generated questions, multiples of gold")
-    axes.set_ylabel(SCORES[score])
+    axes.set_ylabel(f"{SCORES[score]} (%)")
 
 
 def _line(cells: Sequence[StudyRow], resource: str, filter_name: str, generator: str) -> list[StudyRow]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_qg.evaluation.result_pages import estimate_text
+from rl_qg.evaluation.result_pages import MINUS, estimate_text
 from rl_qg.reports.study_plots import SCORES, StudyRow, curves
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json
@@ -12,13 +12,17 @@ from rl_qg.text.tables import as_markdown, columns_of
 
 FILE = "study.json"
 TITLES = {
-    "filters": "Filters: shares of all candidates",
+    "filters": "Filters: shares of all candidates (%)",
     "questions": "What the questions are like",
     "rewards": "What learning by reward changed, on development passages",
-    "gain_by_question_type": "Gain in F1 over gold alone, by type of the evaluation question",
-    "gain_by_answer_type": "Gain in F1 over gold alone, by type of its answer",
-    "gain_by_answer_length": "Gain in F1 over gold alone, by words of its answer",
+    "gain_by_question_type": "Gain in F1 over gold alone (points), by type of the evaluation question",
+    "gain_by_answer_type": "Gain in F1 over gold alone (points), by type of its answer",
+    "gain_by_answer_length": "Gain in F1 over gold alone (points), by words of its answer",
 }
+# Columns of these tables that hold fractions, shown in percent; after a colon comes a name, such as a filter's.
+FRACTIONS = ("dropped", "kept", "distinct", "question_types", "answer_types", "measures: round_trip")
+F1_GAIN = "F1 over "  # how a column begins that holds a gain, in percent points
+BLEU = "bleu4"
 
 
 def is_study(folder: Path) -> bool:
@@ -62,7 +66,7 @@ def _view(record: Mapping[str, Any], name: str, anchor: str) -> dict[str, Any]:
             if (rows := test_table(record, question, name))
         ],
         "why": [
-            {"title": TITLES.get(key, key), "rows": [_rounded(row, 3) for row in columns[key]]}
+            {"title": TITLES.get(key, key), "rows": [_with_units(row, 3) for row in columns[key]]}
             for key in record["why"]
             if columns[key]
         ],
@@ -127,7 +131,7 @@ def study_markdown(record: Mapping[str, Any]) -> str:
                 "",
                 f"## {name.replace('_', ' ').capitalize()}",
                 "",
-                _markdown([_rounded(_flat(row), 4) for row in rows]),
+                _markdown([_with_units(_flat(row), 4) for row in rows]),
             ]
     return "\n".join(parts) + "\n"
 
@@ -160,7 +164,7 @@ def score_table(record: Mapping[str, Any]) -> list[dict[str, str]]:
                 "filter": row["filter"],
                 "amount": f"{row['amount']:g} ×",
                 "added": f"{min(row['got']):,}" + (f" of {row['asked']:,} *" if row["short"] else ""),
-                **{SCORES[score]: _mean_text(interval) for score, interval in scores.items()},
+                **{f"{SCORES[score]} (%)": _mean_text(interval) for score, interval in scores.items()},
                 "seeds": str(len(row["seeds"])),
             }
         )
@@ -185,7 +189,7 @@ def test_table(record: Mapping[str, Any], question: str, name: str = "all") -> l
             },
         )
         label = SCORES[row["score"]]
-        texts[f"{label} difference"] = _mean_text(row, signed=True)
+        texts[f"{label} difference (points)"] = _mean_text(row, signed=True)
         texts[f"{label} p"] = f"{row['p']:.4f}"
         texts[f"{label} p (Holm, {row['family']})"] = f"{row['p_holm']:.4f}"
         texts["seeds"] = str(len(row["seeds"]))
@@ -198,8 +202,26 @@ def _mean_text(scores: StudyRow, *, signed: bool = False) -> str:
     return estimate_text(interval, 1, signed=signed)
 
 
-def _rounded(row: StudyRow, digits: int) -> dict[str, str]:
-    return {key: f"{value:.{digits}g}" if isinstance(value, float) else str(value) for key, value in row.items()}
+def _with_units(row: StudyRow, digits: int) -> dict[str, str]:
+    """A row as text: fractions in percent, and the unit in the name of the column where there is one."""
+    texts = {}
+    for key, value in row.items():
+        head = key.partition(":")[0]
+        if key in FRACTIONS or head in FRACTIONS:
+            texts[f"{key} (%)"] = f"{100 * value:.1f}"
+        elif head == BLEU:
+            texts[key.replace(BLEU, f"{BLEU} (0–1)", 1)] = _number(value, digits)
+        else:
+            texts[f"{key} (points)" if key.startswith(F1_GAIN) else key] = _number(value, digits)
+    return texts
+
+
+def _number(value: object, digits: int) -> str:
+    """The number of digits that are shown of a fraction; large numbers in full."""
+    if not isinstance(value, float):
+        return str(value)
+    text = f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
+    return text.replace("-", MINUS)
 
 
 def _markdown(rows: Sequence[StudyRow]) -> str:

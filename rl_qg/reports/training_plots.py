@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from rl_qg.reports.plots import COLOURS, Plot, new_figure, page_svg
+from rl_qg.reports.plots import COLOURS, Plot, new_figure, page_svg, shortened
 from rl_qg.reports.run_files import JsonObject, Metrics, ReportedRun
 
 RAW_POINTS = 300  # drawn of a series
@@ -271,4 +271,4 @@ def _mark_stages(axes: Axes, run: ReportedRun) -> None:
     axes.axvline(boundary, color=COLOURS["muted"], linewidth=0.7, dashes=(3, 2))
     text: dict[str, Any] = {"xycoords": axes.get_xaxis_transform(), "ha": "center", "va": "bottom", "fontsize": 7.5}
     axes.annotate("CE", (boundary / 2, 1.01), color=COLOURS["muted"], **text)
-    axes.annotate(run.words["scst"], ((boundary + last) / 2, 1.01), color=COLOURS["muted"], **text)
+    axes.annotate(shortened(run.words["scst"], 12), ((boundary + last) / 2, 1.01), color=COLOURS["muted"], **text)

@@ -4,16 +4,21 @@ from importlib import resources
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 
-STYLE = "page_style.css"
+from rl_qg.text.tables import column_kinds
+
+SHARED = ("page_style.css", "page_tables.html")
 
 
 def page_environment(package: str, *templates: str) -> Environment:
-    """The templates of a package, and the style that each of them includes as `page_style.css`.
+    """The templates of a package, with what all pages share: the style, included as `page_style.css`, and the tables,
+    imported from `page_tables.html`.
 
     Text is escaped, and a name that a template does not know is an error.
     """
-    files = {STYLE: "rl_qg.text"} | dict.fromkeys(templates, package)
+    files = dict.fromkeys(SHARED, "rl_qg.text") | dict.fromkeys(templates, package)
     texts = {name: resources.files(owner).joinpath(name).read_text(encoding="utf-8") for name, owner in files.items()}
-    return Environment(
+    environment = Environment(
         loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["column_kinds"] = column_kinds
+    return environment

@@ -2,15 +2,25 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 Rows = Sequence[Mapping[str, Any]]
+_NUMBERS = re.compile(r"(?:of|[-+−–<]?\d[\d.,]*|[-+−–<>≥%×*\[\](),;]|\s)*")  # "0.31 [0.30, 0.32] *", "19 of 20", "–"
 
 
 def columns_of(rows: Rows) -> list[str]:
     """Every column that any row has, in the order of their first appearance."""
     return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def column_kinds(rows: Rows) -> dict[str, str]:
+    """Every column, and what is in it: `num` where all cells are numbers, intervals or counts, else `words`."""
+    return {
+        column: "num" if all(_NUMBERS.fullmatch(str(row.get(column, ""))) for row in rows) else "words"
+        for column in columns_of(rows)
+    }
 
 
 def as_csv(rows: Rows) -> str:

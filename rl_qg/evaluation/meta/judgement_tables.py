@@ -51,11 +51,11 @@ def _metrics(tables: Mapping[str, Rows], criterion: str) -> list[dict[str, str]]
                     row[symbol + mark] = estimate_text(value) + star
         row["better than"] = str(worse[name]) if name in worse else NONE
         if areas:
-            row["AUC"] = estimate_text(areas[name])
+            row["AUC (0–1)"] = estimate_text(areas[name])
         pairs = pairs_of[name]
         if pairs["pairs"]:
-            row["pairs alike"] = estimate_text(pairs)
-            row["tied"] = f"{pairs['ties']:.3f}"
+            row["pairs alike (0–1)"] = estimate_text(pairs)
+            row["tied (0–1)"] = f"{pairs['ties']:.3f}"
         row["n"] = f"{values[name, 'question', RANKED_BY]['n']:,}"
         rows.append(row)
     return rows

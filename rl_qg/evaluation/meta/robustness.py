@@ -166,15 +166,17 @@ def _tables(results: Sequence[Mapping[str, Any]], questions: Sequence[AlteredQue
         "Area under the ROC curve; 0.5: the metric cannot tell them apart. Brackets: 95 % bootstrap intervals over "
         "passages. After each kind, in parentheses: the number of questions compared, good and wrong ones."
     )
-    tables = [Table("Paraphrases against wrong questions", _by_metric(results, PARAPHRASE), note)]
+    tables = [Table("Paraphrases against wrong questions: area (0–1)", _by_metric(results, PARAPHRASE), note)]
     if any(row[ORIGINAL]["value"] is not None for row in results):
-        tables.append(Table("Questions as they were against wrong questions", _by_metric(results, ORIGINAL), note))
+        tables.append(
+            Table("Questions as they were against wrong questions: area (0–1)", _by_metric(results, ORIGINAL), note)
+        )
     return [
         *tables,
         Table(
-            "A question's paraphrase against its own wrong form",
+            "A question's paraphrase against its own wrong form: fraction of pairs (0–1)",
             _by_metric(results, "own_pair"),
-            "Fraction of pairs, ties counted half.",
+            "Ties count half.",
         ),
         Table("Examples", _examples(questions)),
     ]

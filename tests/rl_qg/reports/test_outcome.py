@@ -9,7 +9,7 @@ from rl_qg.reports.outcome_view import warning
 from rl_qg.reports.page import run_summary, write_report
 from rl_qg.reports.run_files import read_run
 from rl_qg.runtime.errors import InputError
-from tests.rl_qg.reports.run_folders import auc, evaluation, interval, page_of, three_readers, write
+from tests.rl_qg.reports.run_folders import auc, evaluation, interval, page_of, reader, three_readers, write
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +37,21 @@ def test_the_page_answers_with_three_readers_at_equal_updates(three):
         "gold + SCST − gold alone",
         "EM: interval above 0",
         "CE generator 5,900",
-        "right by the oracle, % 70.0 [66.0, 74.0] 80.0 [76.0, 84.0] +10.0 [+6.0, +14.0] 100.0",
+        "right by the oracle (%) 70.0 [66.0, 74.0] 80.0 [76.0, 84.0] +10.0 [+6.0, +14.0] 100.0",
         "SCST − CE +10.0 [+6.0, +14.0] −5.0 [−9.0, −1.0]",
         "Parts of the reward",
     ):
         assert text in page.text, text
     assert page.open == [] and len(set(page.ids)) == len(page.ids)
+
+
+def test_the_card_of_f1_names_updates_and_training_sizes(three, tmp_path):
+    _, page = three
+    card = "657 updates each, 3 reader seeds learned from 1,200 questions (gold alone), 3,200 (gold + CE), 3,200 (gold"
+    assert f"{card} + SCST)" in page.text
+    unknown = {f"qa/{name}/qa_metrics.json": reader(51.5, 61.8) for name in ("gold", "ce", "scst")}
+    page = page_of(run_of(tmp_path / "unknown", **unknown), output=tmp_path / "report.html")
+    assert "3 reader seeds number of questions learned from not recorded" in page.text
 
 
 def test_the_algorithm_and_the_passages_without_questions_are_named(three, tmp_path):
@@ -129,7 +138,7 @@ def test_one_line_where_the_reward_rose_and_everything_else_fell(tmp_path, bette
     assert (line in page.text) is expected
     assert run_summary(read_run(folder))["every_held_out_measure_fell"] is expected
     first_card = page.text.index("Reward, CE → SCST")
-    assert not expected or first_card < page.text.index(line) < page.text.index("BLEU-4, CE → SCST")
+    assert not expected or first_card < page.text.index(line) < page.text.index("BLEU-4 (0–1), CE → SCST")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rl_qg.reports.page import run_summary, write_report
-from rl_qg.reports.plots import interval_plot
+from rl_qg.reports.plots import interval_plot, reader_plot
 from rl_qg.reports.run_files import JsonObject, Metrics, ReportedMean, read_run
 from rl_qg.reports.training_plots import moving_mean
 from rl_qg.runtime.errors import InputError
@@ -90,7 +90,9 @@ def test_the_answer_is_marked_inside_a_shortened_passage(whole):
 
 def test_the_highest_reward_is_marked_best(whole):
     _, page = whole
-    cells = re.findall(r'<td( class="winner")?>\s*<div class="question">(.*?)</div>', page.source, re.DOTALL)
+    cells = re.findall(
+        r'<td role="cell"( class="winner")?>.*?<div class="question" dir="auto">(.*?)</div>', page.source, re.DOTALL
+    )
     assert [text for winner, text in cells if winner] == ["Who was it that wrote the play in London?"]
 
 
@@ -151,7 +153,7 @@ def test_a_run_of_cross_entropy_alone(tmp_path):
     folder = write(tmp_path / "run", **{"evaluation.json": result, "metrics.jsonl": lines})
     page = page_of(folder, output=tmp_path / "report.html")
     assert "Advantage" not in page.words
-    assert "BLEU-4, CE" in page.text and "BLEU-4, CE → SCST" not in page.text
+    assert "BLEU-4 (0–1), CE" in page.text and "BLEU-4 (0–1), CE → SCST" not in page.text
     assert run_summary(read_run(folder))["reward"]["difference"] is None
 
 
@@ -281,6 +283,12 @@ def test_plots_keep_text_as_text_and_take_the_colours_of_the_page():
     assert "F1 &amp; EM" in svg and "percentage points" in svg
     assert "var(--ce)" in svg and "#0072b2" not in svg
     assert len(svg) < 20_000
+
+
+def test_a_name_in_a_plot_is_short_and_no_formula():
+    groups = {"F1": [("gold + $\\frac$ " + "n" * 300, "ce", ReportedMean(3.0, 1.0, 5.0, 9))]}
+    svg = reader_plot(groups, "salt")
+    assert "F1, gold + $\\frac$…<" in svg and "nn" not in svg
 
 
 @pytest.mark.parametrize(

@@ -133,8 +133,8 @@ def test_the_table_holds_what_was_measured_and_no_empty_column(tmp_path):
     lines = evaluations(reward_greedy=0.36)
     report = page(tmp_path / "new", lines, **{"evaluation.json": evaluation_with_measures(copy_rate=0.613)})
     cells = report.text.replace("\N{NON-BREAKING HYPHEN}", "-")
-    assert "Greedy, held-out reward held-out reward BLEU-4 words per question" in cells
-    assert "distinct 2-grams copied 2-grams human" in cells and "61.3 %" in cells
+    assert "Greedy, held-out reward held-out reward BLEU-4 (0–1) words per question" in cells
+    assert "distinct 2-grams (%) copied 2-grams (%) human" in cells and "61.3" in cells
     assert "−2.40 [−2.50, −2.30]" in cells
     assert "bartscore|direction:faithfulness" in cells
     old = page(tmp_path / "old", lines)

@@ -1,0 +1,149 @@
+"""Every kind of page in headless Chromium, on a phone and on a wide screen, light and dark, with hostile text.
+
+The content security policy of the pages is switched off here: what the text contains must not run without it either.
+"""
+
+import shutil
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pages.example_pages import write_pages
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
+pytest.importorskip("axe_playwright_python", reason="needs axe-playwright-python: pip install -e '.[dev]'")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason=f"needs a browser, one of {', '.join(BROWSERS)}, on the search path"),
+]
+
+KINDS = ("report", "compare", "study", "evaluate", "correlate", "robustness", "separate", "explain")
+PHONE, WIDE = 390, 1400
+SCRIPTS_OF_THE_PAGE = {"explain": 2}
+LAYOUT = Path(__file__).with_name("layout_check.js").read_text(encoding="utf-8")
+AXE = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+# Of each text in a drawing, its contrast with the panel behind it: axe does not look at drawings.
+TEXT_OF_DRAWINGS = """() => [...document.querySelectorAll("svg text")].map(text => {
+  const light = colour => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map(part => part / 255)
+      .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+  };
+  const [low, high] = [getComputedStyle(text).fill, getComputedStyle(text.closest(".panel")).backgroundColor]
+    .map(light).sort((a, b) => a - b);
+  return [text.textContent, high / low];
+})"""
+# Without the parts of drawings, which are thousands: `test_text_in_drawings_can_be_read` looks at their text.
+RUN_AXE = """() => {
+  document.querySelectorAll("svg > *").forEach(part => part.remove());
+  return axe.run(document, { resultTypes: ["violations"] });
+}"""
+OPEN_ALL = "() => document.querySelectorAll('details').forEach(one => { one.open = true; })"
+
+
+@pytest.fixture(scope="module")
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    pages = write_pages(tmp_path_factory.mktemp("pages"))
+    assert set(pages) == set(KINDS)
+    return {name: path.as_uri() for name, path in pages.items()}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+class Shown:
+    """A page in the browser, with the requests that it made and the dialogs that it opened."""
+
+    def __init__(self, browser: Any, address: str, width: int, scheme: str) -> None:
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 844}, color_scheme=scheme, bypass_csp=True, reduced_motion="reduce"
+        )
+        self.page = self.context.new_page()
+        self.requests: list[str] = []
+        self.dialogs: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("dialog", self._dismiss)
+        self.page.goto(address)
+
+    def _dismiss(self, dialog: Any) -> None:
+        self.dialogs.append(dialog.message)
+        dialog.dismiss()
+
+
+@pytest.fixture
+def show(browser: Any, addresses: dict[str, str]) -> Iterator[Any]:
+    shown: list[Shown] = []
+
+    def open_page(kind: str, width: int = PHONE, scheme: str = "light") -> Shown:
+        shown.append(Shown(browser, addresses[kind], width, scheme))
+        return shown[-1]
+
+    yield open_page
+    for one in shown:
+        one.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, WIDE])
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_cut_off_and_axe_finds_nothing(show: Any, kind: str, width: int, scheme: str) -> None:
+    page = show(kind, width, scheme).page
+    assert page.evaluate(LAYOUT) == []
+    page.evaluate(OPEN_ALL)
+    assert page.evaluate(LAYOUT) == []
+    page.evaluate(AXE)
+    found = page.evaluate(RUN_AXE)
+    assert found["passes"], "axe has run"
+    assert [_violation(one) for one in found["violations"]] == []
+
+
+def _violation(found: dict[str, Any]) -> str:
+    targets = [" ".join(map(str, node["target"])) for node in found["nodes"]]
+    return f"{found['id']} ({len(targets)}): {'; '.join(targets[:3])}: {found['nodes'][0]['failureSummary']}"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("kind", ["report", "study"])
+def test_text_in_drawings_can_be_read(show: Any, kind: str, scheme: str) -> None:
+    texts = show(kind, WIDE, scheme).page.evaluate(TEXT_OF_DRAWINGS)
+    assert len(texts) > 10 and [text for text, contrast in texts if contrast < 4.5] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hostile_text_is_only_text(show: Any, addresses: dict[str, str], kind: str) -> None:
+    shown = show(kind)
+    shown.page.evaluate(OPEN_ALL)
+    shown.page.wait_for_timeout(50)
+    assert shown.dialogs == [] and shown.page.evaluate("() => window.attacked") is None
+    assert shown.requests == [addresses[kind]]
+    count = shown.page.locator
+    assert count("script").count() == SCRIPTS_OF_THE_PAGE.get(kind, 0)
+    assert count("img, iframe, object, embed, link, base, form, [autofocus], [onerror], [onfocus]").count() == 0
+    assert "window.attacked = 1" in shown.page.inner_text("body"), "the page shows the hostile text"
+
+
+def test_samples_show_their_questions_on_a_phone(show: Any) -> None:
+    page = show("report", PHONE).page
+    for cell in page.locator(".samples .question").all()[:6]:
+        box = cell.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= PHONE and box["width"] > PHONE / 2
+    first = page.locator(".samples tbody tr").first
+    names = [line for line in first.inner_text().split("\n") if line in ("human", "CE")]
+    assert names == ["human", "CE"], "each question says whose it is"
+
+
+@pytest.mark.parametrize("width", [PHONE, WIDE])
+def test_bars_keep_a_length_that_can_be_compared(show: Any, width: int) -> None:
+    page = show("report", width).page
+    for track in page.locator(".funnel .bar, td.stack > span").all():
+        assert track.bounding_box()["width"] >= 90
