@@ -14,7 +14,7 @@ import yaml
 
 from rl_qg.commands.catalogue import CONFIGS, GROUPS, choices, like, metrics_without_file, offered, section_of
 from rl_qg.runtime.errors import InputError
-from rl_qg.settings import Settings, all_keys, text_keys
+from rl_qg.settings import Settings, all_keys
 from rl_qg.settings.keys import MISSING
 
 COMBINED = ("rewards.Weighted", "rewards.Product")
@@ -173,9 +173,9 @@ def _literal(key: str, value: str) -> str:
         return value
     if value[0] in "[{\"'" and not Path(value).exists():
         return value if value[0] in "\"'" or _parses(value) else _quoted_items(key, value)
-    if (key in text_keys() and not _PLAIN.fullmatch(value)) or not _parses(value):
-        return _quoted(value)
-    return value
+    kind = all_keys().get(key)
+    is_text = kind in (str, str | None) or (kind is Any and Path(value).exists())
+    return _quoted(value) if (is_text and not _PLAIN.fullmatch(value)) or not _parses(value) else value
 
 
 def _quoted(text: str) -> str:

@@ -143,6 +143,8 @@ def _rows(source: QuestionTable, gold: GoldQuestions | None) -> tuple[list[Metri
         rows.append(MetricRow(row.where, question, kept, answer, None if references is None else tuple(references)))
     if not rows:
         raise InputError(f"{source}: holds no question; check the file")
+    if not any(row.question.strip() for row in rows):
+        raise InputError(f"{source}: all {len(rows)} questions are empty; check what wrote them")
     if unjoined:
         raise InputError(
             f"{unjoined}: no question in {gold} is about its passage and answer ({joined['']:,} of {len(rows):,} rows "

@@ -64,7 +64,7 @@ def ensure_miniatures(
         log.info("pretraining %s on %d passages, kept in %s", ", ".join(missing), len(passages), settings.cache_dir)
         workers = max(1, min(len(missing), os.cpu_count() or 1)) if not torch.cuda.is_available() else 1
         threads = max(1, (os.cpu_count() or 1) // workers)
-        with ProcessPoolExecutor(workers, get_context("spawn"), leave_process_group, (threads,)) as pool:
+        with ProcessPoolExecutor(workers, get_context("spawn"), become_worker, (threads, os.getpid())) as pool:
             jobs = [
                 pool.submit(pretrain, kind, passages, settings, folders[kind], row) for row, kind in enumerate(missing)
             ]
@@ -112,13 +112,15 @@ def text_hash(passages: Sequence[PretrainingPassage]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def leave_process_group(threads: int) -> None:
-    """Make a pretraining worker a single process: its parent may be a rank of a launcher, and it inherits that."""
+def become_worker(threads: int, parent: int) -> None:
+    """Make this process one that pretrains: a single one, whose parent may be a rank of a launcher, which it inherits;
+    and one that ends with its parent.
+    """
     for name in [*os.environ]:
         if name in LAUNCHER_VARIABLES or name.startswith(("ACCELERATE_", "TORCHELASTIC_")):
             del os.environ[name]
     torch.set_num_threads(threads)
-    Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _end_with(parent: int) -> None:

@@ -1,8 +1,7 @@
 """Progress of long work: a bar on a terminal; in logs a plain line every half minute."""
 
 import sys
-from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
@@ -16,28 +15,22 @@ class ProgressBar(tqdm):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if not _is_terminal():
+        if not sys.stderr.isatty():
             seconds = SECONDS_BETWEEN_LINES
-            kwargs |= {"mininterval": seconds, "maxinterval": seconds, "delay": seconds, "bar_format": _LINE}
+            kwargs |= {"mininterval": seconds, "maxinterval": seconds, "delay": seconds}
+            kwargs |= {"bar_format": _LINE, "file": _Lines(sys.stderr)}
         super().__init__(*args, **kwargs)
 
-    @staticmethod
-    def status_printer(file: Any) -> Callable[[str], None]:
-        """What prints a state: over the last one on a terminal, else on a line of its own."""
-        if _is_terminal():
-            return tqdm.status_printer(file)
 
-        def print_line(text: str) -> None:
-            if text.strip():
-                print(text, file=file, flush=True)
+class _Lines:
+    """A stream that gets each state of a bar as a line of its own, and no movement of the cursor."""
 
-        return print_line
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
 
-    def moveto(self, n: int) -> None:
-        """Move the cursor to the line of another bar, which only a terminal has."""
-        if _is_terminal():
-            super().moveto(n)
+    def write(self, text: str) -> None:
+        if line := text.replace("\x1b[A", "").strip():
+            self._stream.write(f"{line}\n")
 
-
-def _is_terminal() -> bool:
-    return sys.stderr.isatty()
+    def flush(self) -> None:
+        self._stream.flush()

@@ -20,7 +20,7 @@ from rl_qg.settings.evaluation import (
 from rl_qg.settings.generation import AnswersSettings, GenerateSettings
 from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings, QAModelSettings
 from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings
-from rl_qg.settings.reference import all_keys, describe, text_keys
+from rl_qg.settings.reference import all_keys, describe
 from rl_qg.settings.root import Settings
 from rl_qg.settings.training import CESettings, SCSTSettings, SelfCriticalOptions, TrainingSettings
 
@@ -53,5 +53,4 @@ __all__ = [
     "WorldSettings",
     "all_keys",
     "describe",
-    "text_keys",
 ]

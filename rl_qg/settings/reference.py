@@ -38,23 +38,15 @@ def describe(*names: str) -> str:
     return "\n".join(lines)
 
 
-def text_keys(owner: Section | None = None, prefix: str = "") -> Iterator[str]:
-    """The dotted names of all keys whose value is a text."""
-    owner = owner or Settings()
-    for item in fields(owner):
-        value = getattr(owner, item.name)
-        if isinstance(value, Section):
-            yield from text_keys(value, f"{prefix}{item.name}.")
-        elif item.type in (str, str | None):
-            yield prefix + item.name
+def all_keys() -> dict[str, Any]:
+    """The type of every key by its dotted name, sections left out."""
+    return dict(_types(Settings(), ""))
 
 
-def all_keys(owner: Section | None = None, prefix: str = "") -> Iterator[str]:
-    """The dotted names of all keys, sections left out."""
-    owner = owner or Settings()
+def _types(owner: Section, prefix: str) -> Iterator[tuple[str, Any]]:
     for item in fields(owner):
-        value = getattr(owner, item.name)
-        yield from all_keys(value, f"{prefix}{item.name}.") if isinstance(value, Section) else [prefix + item.name]
+        value, name = getattr(owner, item.name), prefix + item.name
+        yield from _types(value, f"{name}.") if isinstance(value, Section) else [(name, item.type)]
 
 
 def _key(owner: Section, name: str, indent: str) -> Iterator[str]:

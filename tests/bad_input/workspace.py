@@ -8,7 +8,6 @@ import gzip
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +64,8 @@ def _data(folder: Path) -> None:
     for name, rows in _broken_rows(dev).items():
         _lines(folder / name, rows)
     (folder / "a_folder").mkdir()
+    (folder / "mine.html").write_text("<title>mine</title>")
+    (folder / "mine.json").write_text('{"mine": 1}')
 
 
 def _candidate(example: QAExample) -> dict[str, Any]:
@@ -258,42 +259,38 @@ _SPOILED: Mapping[str, Callable[[Path], None]] = {
 
 # --- Rewards ---
 
+
+def _scoring(body: str, *, head: str = "", fields: str = "") -> str:
+    """The source of a reward whose `score` has this body."""
+    return f"{head}class Reward:\n{fields}    def score(self, questions, contexts, **more):\n        {body}\n"
+
+
 _REWARDS = {
     "no_score": "class Reward:\n    pass\n",
     "score_is_number": "class Reward:\n    score = 3\n",
-    "raises": 'class Reward:\n    def score(self, questions, contexts, **more):\n        raise KeyError("weights")\n',
-    "exits": "class Reward:\n    def score(self, questions, contexts, **more):\n        raise SystemExit(0)\n",
-    "interrupts": "class Reward:\n    def score(self, questions, contexts, **more):\n        raise GeneratorExit\n",
-    "returns_none": "class Reward:\n    def score(self, questions, contexts, **more):\n        return None\n",
-    "returns_number": "class Reward:\n    def score(self, questions, contexts, **more):\n        return 1.0\n",
-    "returns_text": 'class Reward:\n    def score(self, questions, contexts, **more):\n        return "good"\n',
-    "returns_texts": (
-        'class Reward:\n    def score(self, questions, contexts, **more):\n        return ["good" for _ in questions]\n'
-    ),
-    "returns_dict": (
-        'class Reward:\n    def score(self, questions, contexts, **more):\n        return {"score": [1.0] * len(questions)}\n'
-    ),
-    "too_few": "class Reward:\n    def score(self, questions, contexts, **more):\n        return [1.0]\n",
-    "nested": "class Reward:\n    def score(self, questions, contexts, **more):\n        return [[1.0] for _ in questions]\n",
-    "nan": (
-        'class Reward:\n    def score(self, questions, contexts, **more):\n        return [float("nan")] * len(questions)\n'
-    ),
-    "nones": "class Reward:\n    def score(self, questions, contexts, **more):\n        return [None] * len(questions)\n",
+    "raises": _scoring('raise KeyError("weights")'),
+    "exits": _scoring("raise SystemExit(0)"),
+    "returns_none": _scoring("return None"),
+    "returns_number": _scoring("return 1.0"),
+    "returns_text": _scoring('return "good"'),
+    "returns_texts": _scoring('return ["good" for _ in questions]'),
+    "returns_dict": _scoring('return {"score": [1.0] * len(questions)}'),
+    "too_few": _scoring("return [1.0]"),
+    "nested": _scoring("return [[1.0] for _ in questions]"),
+    "nan": _scoring('return [float("nan")] * len(questions)'),
+    "nones": _scoring("return [None] * len(questions)"),
+    "complex_numbers": _scoring("return [1j] * len(questions)"),
     "no_arguments": "class Reward:\n    def score(self):\n        return []\n",
-    "no_keywords": "class Reward:\n    def score(self, questions, contexts):\n        return [1.0] * len(questions)\n",
-    "complex_numbers": "class Reward:\n    def score(self, questions, contexts, **more):\n        return [1j] * len(questions)\n",
-    "parts_are_short": (
-        "from types import SimpleNamespace\n\nclass Reward:\n    def score(self, questions, contexts, **more):\n"
-        '        return SimpleNamespace(scores=[1.0] * len(questions), parts={"a": [1.0]})\n'
+    "no_keywords": "class Reward:\n    def score(self, questions, contexts):\n        return []\n",
+    "parts_are_short": _scoring(
+        'return SimpleNamespace(scores=[1.0] * len(questions), parts={"a": [1.0]})',
+        head="from types import SimpleNamespace\n\n\n",
     ),
-    "parts_are_list": (
-        "from types import SimpleNamespace\n\nclass Reward:\n    def score(self, questions, contexts, **more):\n"
-        "        return SimpleNamespace(scores=[1.0] * len(questions), parts=[1.0])\n"
+    "parts_are_list": _scoring(
+        "return SimpleNamespace(scores=[1.0] * len(questions), parts=[1.0])",
+        head="from types import SimpleNamespace\n\n\n",
     ),
-    "needs_nonsense": (
-        'class Reward:\n    needs = ("passage",)\n\n    def score(self, questions, contexts, **more):\n'
-        "        return [1.0] * len(questions)\n"
-    ),
+    "needs_nonsense": _scoring("return [1.0] * len(questions)", fields='    needs = ("passage",)\n\n'),
     "init_raises": 'class Reward:\n    def __init__(self):\n        raise RuntimeError("no key")\n',
     "init_exits": "class Reward:\n    def __init__(self):\n        raise SystemExit(0)\n",
     "init_needs_more": "class Reward:\n    def __init__(self, path):\n        pass\n",
@@ -303,15 +300,6 @@ _REWARDS = {
     "module_exits": "import sys\n\nsys.exit(0)\n",
     "no_class": "x = 1\n",
     "a_number": "Reward = 3\n",
-    "a_list": "class Reward:\n    def score(self, questions, contexts, **more):\n        return [1.0] * len(questions)\n",
-    "an_array": (
-        "import numpy as np\n\nclass Reward:\n    def score(self, questions, contexts, **more):\n"
-        "        return np.array([float(len(question)) for question in questions])\n"
-    ),
-    "a_tensor": (
-        "import torch\n\nclass Reward:\n    def score(self, questions, contexts, **more):\n"
-        "        return torch.tensor([float(len(question)) for question in questions])\n"
-    ),
 }
 
 
@@ -339,8 +327,6 @@ def _studies(folder: Path) -> None:
     (folder / "broken.yaml").write_text("a: [1,\n")
     (folder / "list.yaml").write_text("- 1\n")
     (folder / "unknown_key.yaml").write_text("generator: bart\n")
+    (folder / "key_twice.yaml").write_text("preset: smoke\npreset: paper\n")
+    (folder / "imports.yaml").write_text("generators:\n  mine:\n    reward._target_: somebody.elses.Reward\n")
     (folder / "latin1.yaml").write_bytes("name: Où\n".encode("latin-1"))
-
-
-def examples_without_questions(examples: list[QAExample]) -> list[QAExample]:
-    return [replace(example, question="") for example in examples]

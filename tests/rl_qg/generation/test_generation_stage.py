@@ -1,6 +1,7 @@
 """Generation keeps every candidate, sorts by passage length, and writes the same file after a kill."""
 
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.generation import stage as module
 from rl_qg.generation.generator import QuestionGenerator
 from rl_qg.generation.loading import load_seq2seq
+from rl_qg.generation.reranking import Reranker
 from rl_qg.generation.stage import ByLength, generate
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json, write_json
@@ -362,3 +364,24 @@ def test_the_note_names_the_generator_and_its_reward(model: str, tmp_path: Path)
         run(path, tmp_path / f"{stage}.jsonl")
         note = read_json(tmp_path / f"{stage}.jsonl.settings.json")
         assert (note["model_path"], note["reward"]) == (path, reward)
+
+
+def test_a_file_of_empty_questions_is_an_error_also_when_the_command_is_repeated(tmp_path: Path) -> None:
+    tokenizer = word_tokenizer(WORDS)
+    silent = tiny_bart(len(tokenizer))
+    silent.final_logits_bias = torch.zeros(1, len(tokenizer)).index_fill(
+        1, torch.tensor([tokenizer.eos_token_id]), 1e4
+    )
+    silent.save_pretrained(tmp_path / "silent")
+    tokenizer.save_pretrained(tmp_path / "silent")
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"q\.jsonl: all questions are empty: the model .*silent ends before"):
+            run(str(tmp_path / "silent"), tmp_path / "q.jsonl", replace(BEAMS, num_beams=1))
+
+
+def test_a_reward_that_fails_on_every_candidate_is_an_error(model: str, tmp_path: Path) -> None:
+    def fails(examples: Any, questions: Any) -> list[float]:
+        return [math.nan] * len(questions)
+
+    with pytest.raises(InputError, match=r"q\.jsonl: the reward failed on every question; correct the reward"):
+        run(model, tmp_path / "q.jsonl", reranker=Reranker("fails", fails))

@@ -4,12 +4,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import GPT2LMHeadModel
 
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.generation.prompts import HIGHLIGHT, Prompt, PromptEncoder, add_highlight, default_prefix, highlight
 from rl_qg.runtime.errors import InputError
 from tests.questions import example
-from tests.tiny_models import tiny_bart, tiny_t5, word_tokenizer
+from tests.tiny_models import tiny, tiny_bart, tiny_t5, word_tokenizer
 
 WORDS = " ".join(f"w{k}" for k in range(40))
 
@@ -114,6 +115,21 @@ def test_prompt_settings_are_saved_with_the_model(tmp_path) -> None:
     prompt = Prompt("ask: ", 100, 20)
     prompt.save(tmp_path)
     assert Prompt.of(tmp_path, tiny_bart(10)) == prompt
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 3}', '{"max_source_length": "512"}', '{"prefix": null}'])
+def test_a_damaged_prompt_is_one_line(tmp_path, text: str) -> None:
+    (tmp_path / "prompt.json").write_text(text)
+    with pytest.raises(InputError, match=r"prompt\.json: (malformed JSON|no prompt of rl-qg \(prefix, max_source)"):
+        Prompt.of(tmp_path, tiny_bart(10))
+
+
+def test_inputs_are_not_longer_than_the_model_reads() -> None:
+    bart, gpt2 = tiny_bart(20, positions=64), tiny(GPT2LMHeadModel, 20, positions=64)
+    assert Prompt(max_source_length=512).fitting(bart).max_source_length == 64
+    assert Prompt(max_source_length=30).fitting(bart).max_source_length == 30
+    assert Prompt(max_source_length=512, max_target_length=24).fitting(gpt2).max_source_length == 40
+    assert Prompt(max_source_length=9999).fitting(tiny_t5(20)).max_source_length == 9999  # relative positions
 
 
 def test_only_t5_has_a_default_prefix(tmp_path) -> None:

@@ -1,7 +1,13 @@
 """Miniatures: every kind is built, loads like the full-size model, and is cached only when complete."""
 
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +26,7 @@ from rl_qg.miniatures.pretraining import PretrainingPassage
 from rl_qg.miniatures.recipes import RECIPES
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import MiniatureSettings
+from tests.processes import ROOT
 
 TINY = MiniatureSettings(
     steps=3, metric_steps=3, batch_size=4, hidden_size=16, layers=1, vocab_size=400, max_tokens=64, cache_dir=""
@@ -146,3 +153,49 @@ def test_unknown_kinds_and_missing_text_are_errors() -> None:
         ensure_miniatures(["miniature:gpt5"], passages(2), TINY)
     with pytest.raises(InputError, match="no training passages"):
         ensure_miniatures(["miniature:bart"], [], TINY)
+
+
+def test_a_model_that_another_command_has_made_meanwhile_is_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "bert"
+    pretrain("bert", passages(), TINY, folder)
+    before = (folder / "model.safetensors").read_bytes()
+    pretrain("bert", passages(), replace(TINY, metric_steps=1), folder)
+    assert (folder / "model.safetensors").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["bert"]
+
+
+def pretrain_for_long(cache: str) -> None:
+    settings = replace(TINY, metric_steps=1_000_000, cache_dir=cache)
+    ensure_miniatures(["miniature:bert"], passages(), settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_their_command(number: signal.Signals, tmp_path: Path) -> None:
+    code = f"from tests.rl_qg.miniatures.test_cache import pretrain_for_long; pretrain_for_long({str(tmp_path)!r})"
+    if number == signal.SIGTERM:  # as the command line takes it
+        code = f"import signal; from rl_qg.commands.cli import _terminate; signal.signal({number}, _terminate); {code}"
+    command = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, cwd=ROOT)
+    workers = wait_for(lambda: [pid for pid in children(command.pid) if "spawn_main" in words(pid)])
+    command.send_signal(number)
+    command.wait(30)
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:
+    limit = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < limit, "waited too long"
+        time.sleep(0.1)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def words(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""

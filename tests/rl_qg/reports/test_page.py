@@ -234,6 +234,15 @@ def test_several_runs_are_compared(tmp_path):
     assert not (first / "summary.json").exists()
 
 
+def test_a_page_elsewhere_leaves_the_run_folder_as_it_is(tmp_path):
+    folder = write(tmp_path / "run")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    write_report([folder], tmp_path / "page.html")
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    write_report([folder], folder / "report.html")
+    assert (folder / "summary.json").exists()
+
+
 @pytest.mark.slow
 def test_rewards_of_different_metrics_are_kept_apart(tmp_path):
     other = {**evaluation(), "reward_signature": "qascore|variant:paper"}

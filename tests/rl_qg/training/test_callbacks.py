@@ -76,6 +76,41 @@ def test_a_step_in_which_every_reward_fails_is_plain_cross_entropy(tmp_path: Pat
     assert all(ends[0][name].equal(ends[1][name]) for name in ends[0])
 
 
+def test_a_run_whose_first_rollouts_have_no_reward_ends(tmp_path: Path) -> None:
+    class Silent(WordReward):
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            return [None] * len(questions)
+
+    subject = trainer(tmp_path, ce_epochs=0, scst_epochs=3, reward=Silent(), eval_dataset=None)
+    with pytest.raises(InputError, match=r"none of the first 4 rollouts has a reward \(the reward is None\)"):
+        subject.train()
+    assert subject.state.global_step == 3 and not (tmp_path / "scst").exists()
+
+
+def test_a_reward_that_works_at_first_may_fail_later(tmp_path: Path) -> None:
+    class Late(WordReward):
+        rollouts = 0
+
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            self.rollouts += 1
+            return super().score(questions, contexts).scores if self.rollouts < 2 else [None] * len(questions)
+
+    subject = trainer(tmp_path, ce_epochs=0, scst_epochs=3, reward=Late(), eval_dataset=None)
+    subject.train()
+    assert subject.state.global_step == 6
+
+
+def test_a_run_in_which_no_gradient_is_finite_ends_with_an_error(tmp_path: Path) -> None:
+    class Huge(WordReward):
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            return [3e38] * len(questions)
+
+    options = {"baseline": "none", "normalise_advantage": "none", "reward_scale": 10.0}
+    subject = trainer(tmp_path, ce_epochs=0, reward=Huge(), eval_dataset=None, max_grad_norm=1.0, **options)
+    with pytest.raises(InputError, match=r"none of 2 updates was made, because no gradient was finite"):
+        subject.train()
+
+
 def test_an_update_whose_gradient_is_not_finite_is_skipped(tmp_path: Path) -> None:
     """A huge but finite reward overflows the loss: only that update is skipped, weights and moments do not change."""
 

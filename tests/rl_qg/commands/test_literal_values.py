@@ -1,0 +1,105 @@
+"""Values on the command line are taken as they are typed: no character of a file name has a meaning."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rl_qg.commands.cli import run_command
+from rl_qg.commands.completion import SHELLS, completion, words_of
+from rl_qg.commands.compose import compose
+from rl_qg.data.examples import write_squad
+from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.runtime.errors import InputError
+
+NAMES = [
+    "Übung für Ömer.json",
+    "my questions (copy 2).json",
+    'it\'s "mine".json',
+    "a=b.json",
+    "a,b.json",
+    "#1: final?.json",
+    "[draft] {v2}.json",
+    "100%.json",
+    "back\\slash.json",
+    "true",
+    "1e5",
+    "$HOME.json",
+    "~x!.json",
+    "名前.json",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_reaches_the_settings_as_typed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).touch()  # what begins like a list is a list, unless there is such a file
+    settings = compose("pipeline", [f"data.train={name}", f"data.validation={name}", f"output_dir={name}"])
+    assert (settings.data.train, settings.data.validation, settings.output_dir) == (name, name, name)
+    assert compose("generate", [f"data.train={name}", f"output={name}", "num_beams=2"]).generate.output == name
+    if name not in ("true", "1e5"):  # an option of a metric may be any value
+        assert compose("score", [f"reward.encoder={name}", "input=x"]).reward["encoder"] == name
+    assert compose("answers", [name]).answers.input == name
+
+
+def test_lists_mappings_numbers_and_texts_in_quotes_stay_what_they_are() -> None:
+    settings = compose(
+        "evaluate",
+        ["metrics=[bleu4,{metric: bertscore, layer: 5}]", "predictions={ce: a.jsonl, scst: b.jsonl}", "resamples=7"],
+    )
+    assert settings.evaluate.metrics == ["bleu4", {"metric": "bertscore", "layer": 5}]
+    assert settings.evaluate.predictions == {"ce": "a.jsonl", "scst": "b.jsonl"}
+    assert settings.evaluate.resamples == 7
+    assert compose("train", ["data.train=[my file (1).json,b#2.json]"]).data.train == ["my file (1).json", "b#2.json"]
+    assert compose("train", ["model.prefix='ask: '", "model.path=x"]).model.prefix == "ask: "
+    assert compose("train", ["model.prefix=null", "model.path=x"]).model.prefix is None
+    assert compose("train", ["data.unlabelled=null", "model.path=x"]).data.unlabelled is None
+
+
+def test_a_list_that_cannot_be_read_is_one_line() -> None:
+    with pytest.raises(InputError, match=r"data.train=\[a,\{b\] cannot be read; write a list as \[a,b\]"):
+        compose("train", ["data.train=[a,{b]"])
+
+
+def test_a_command_runs_with_such_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    source, output = "données (été) #1.json", "résultats 'a=b'.jsonl"
+    write_squad(Path(source), synthetic_examples(2, seed=1))
+    run_command("score", ["reward=rouge_l", f"input={source}", f"output={output}", "columns.references=question"])
+    assert Path(output).exists()
+
+
+def test_the_version_and_the_completion_of_each_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    run_command("--version", [])
+    assert capsys.readouterr().out.startswith("rl-qg ")
+    for shell in SHELLS:
+        script = completion(shell)
+        assert "scst.baseline=" in script and "reward=qrelscore" in script and "generate" in script
+    assert "num_beams=" in words_of("generate") and "scst.baseline=" not in words_of("generate")
+
+
+CALL = """
+source "$1"
+compopt() { :; }
+COMP_LINE="$2"; read -ra COMP_WORDS <<< "${2//=/ = }"; [[ "$2" == *" " ]] && COMP_WORDS+=("")
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=(); _rl_qg; echo "${COMPREPLY[*]}"
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="bash completes words of bash")
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("rl-qg gener", "generate"),
+        ("rl-qg train scst.base", "scst.baseline="),
+        ("rl-qg train reward=qrel", "qrelscore"),
+        ("rl-qg train reward=qrelscore scst.base", "scst.baseline="),
+        ("rl-qg generate num_", "num_beams= num_samples="),
+    ],
+)
+def test_bash_completes(line: str, words: str, tmp_path: Path) -> None:
+    script = tmp_path / "completion.sh"
+    script.write_text(completion("bash"))
+    done = subprocess.run(["bash", "-c", CALL, "bash", str(script), line], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == words, done.stderr
