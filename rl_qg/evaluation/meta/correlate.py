@@ -35,11 +35,17 @@ def correlate(metrics: Mapping[str, Reward], settings: CorrelateSettings, folder
     """Score the rated questions with every metric, compare, and write the results to `folder`; return the record.
 
     Raises:
-        InputError: a file that cannot be read, a criterion that nobody rated, a question without what a metric needs.
+        InputError: a file that cannot be read, a criterion that nobody rated, ratings that are all equal, a question
+            without what a metric needs.
     """
     path = Path(settings.human).expanduser()
     judgements = read_judgements(path)
     criteria = criteria_of(judgements, settings.criteria)
+    if all(len({judgement.human.get(name) for judgement in judgements} - {None}) < 2 for name in criteria):
+        raise InputError(
+            f"{path}: {len(judgements)} questions, and all ratings of {', '.join(criteria)} are equal: there is no "
+            "order for a metric to agree with"
+        )
     rows = [judgement.row for judgement in judgements]
     for label, metric in metrics.items():
         check_rows(label, metric, rows)
