@@ -77,5 +77,5 @@ def fine_tuning_arguments(
         fp16=precision == "fp16",
     )
     if arguments.bf16:
-        warn_if_slower(torch.bfloat16, arguments.device, "training.precision=no")
+        warn_if_slower(torch.bfloat16, arguments.device, "training.precision=no", trained=True)
     return arguments

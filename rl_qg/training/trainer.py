@@ -108,7 +108,7 @@ class SelfCriticalTrainer(
         if self.args.device.type == "cpu" and not (self.is_fsdp_enabled or self.is_deepspeed_enabled):
             use_fastest_products(model)
         if self.args.bf16:
-            warn_if_slower(torch.bfloat16, self.args.device, "training.precision=no")
+            warn_if_slower(torch.bfloat16, self.args.device, "training.precision=no", trained=True)
         self.model_accepts_loss_kwargs = True  # makes the library count the target tokens of the whole update
         self.special_tokens = SpecialTokens.of(model)
         self.decoding_rules = args.decoding_rules()

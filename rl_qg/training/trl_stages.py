@@ -158,7 +158,7 @@ class CausalStage:
         build = self._reward_trainer if by_reward else self._cross_entropy_trainer
         trainer = build(model, encoder, validation)
         if trainer.args.bf16:
-            warn_if_slower(torch.bfloat16, trainer.args.device, "training.precision=no")
+            warn_if_slower(torch.bfloat16, trainer.args.device, "training.precision=no", trained=True)
         return trainer
 
     def _load_model(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Prompt]:

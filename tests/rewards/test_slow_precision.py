@@ -4,6 +4,7 @@ import logging
 
 import pytest
 import torch
+import torch.utils.flop_counter
 
 import rewards.measured_products as products
 import rewards.slow_precision as precision
@@ -41,7 +42,7 @@ def test_one_line_for_each_type_says_how_slow_it_is_and_what_to_set(times, caplo
         warn_if_slower(torch.bfloat16, CPU, "training.precision=no")
     (line,) = warnings_of(caplog)
     assert line == (
-        "bfloat16 is slower than float32 on this processor (4.5 times, 512 rows by 768 x 768): "
+        "bfloat16 takes 4.5 times as long as float32 on this processor (frozen layer of 768 x 768): "
         "set training.precision=no to be faster"
     )
     warn_if_slower(torch.float16, CPU, "dtype=float32")
@@ -96,6 +97,26 @@ def test_a_frozen_model_warns(times, caplog, monkeypatch, folders):
     FrozenModel(folders["gpt2"], "causal", device="cpu", dtype="bfloat16")
     (line,) = warnings_of(caplog)
     assert line.endswith("set dtype=float32 (reward.dtype=float32) to be faster")
+
+
+def test_training_is_timed_with_its_gradients_and_kept_apart(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv(products.VARIABLE, "measure")
+    monkeypatch.setattr(products, "_known", {})
+    counted = []
+
+    def milliseconds(exact, rough, x):
+        for layer in (exact, rough):
+            with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+                layer(x)
+            counted.append(counter.get_total_flops())
+        return (2.0, 1.0)
+
+    monkeypatch.setattr(precision, "milliseconds", milliseconds)
+    for trained in (False, True, False, True):
+        warn_if_slower(torch.bfloat16, CPU, "x", trained=trained)
+    once = 2 * precision.ROWS * precision.WIDTH**2
+    assert counted == [once, once, 3 * once, 3 * once]
 
 
 def test_random_numbers_are_those_of_a_run_that_does_not_measure(times):
