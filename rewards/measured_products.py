@@ -122,9 +122,9 @@ def _machine() -> str:
         found = dict(reversed([[part.strip() for part in line.split(":", 1)] for line in lines if ":" in line]))
         # On virtual machines processors of different generations have one name, and a home may be shared.
         name = " ".join(found[key] for key in ("model name", "cpu family", "model") if key in found) or name
-    found = f"{name}|{torch.backends.cpu.get_cpu_capability()}|torch {torch.__version__}"
+    machine = f"{name}|{torch.backends.cpu.get_cpu_capability()}|torch {torch.__version__}"
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA")
-    return f"{found}|oneDNN {limit}" if limit else found  # limited to older instructions than the processor has
+    return f"{machine}|oneDNN {limit}" if limit else machine  # limited to older instructions than the processor has
 
 
 def _read(path: Path) -> dict[str, tuple[float, float]]:
