@@ -16,6 +16,7 @@ from rewards.errors import MetricInputError, UnreachableModel
 from rewards.packed import can_pack, pack, unpack
 from rewards.pretrained import ModelFault, check_tokenizer, check_weights, explained
 from rewards.signature import model_identity
+from rewards.slow_precision import warn_if_slower
 
 LOGITS_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 26}
 """Vocabulary logits computed at a time; bounds memory for any vocabulary and batch. On a CPU more is slower, since
@@ -120,6 +121,7 @@ class FrozenModel:
         """Move the model; on a CPU its linear layers get oneDNN's layout."""
         self.plain().to(device)
         self.device = self.model.device
+        warn_if_slower(self.model.dtype, self.device, "dtype=float32 (reward.dtype=float32)")
         if self.device.type == "cpu" and can_pack(self.model):
             pack(self.model)
             _copy_unpacked_weights(self.model)

@@ -34,7 +34,7 @@ MARGIN = 1.05
 where two hardware threads share a core, other work takes from the wide instructions that it uses (measured, of one
 layer: 2.3 times as fast on a quiet machine, 1.2 times beside ten busy processes)."""
 
-_known: dict[str, bool] = {}
+_known: dict[str, tuple[float, float]] = {}
 
 
 def packed_is_faster(
@@ -52,21 +52,37 @@ def packed_is_faster(
     Raises:
         MetricInputError: the environment variable `VARIABLE` has a value that does not exist.
     """
+    if not measures():
+        return os.environ[VARIABLE] == "always"
+    dtype = next(plain.parameters()).dtype
+    what = f"{dtype}|{size[0]}x{size[1]}|{rows} rows" + ("" if kind == "packed" else f"|{kind}")
+    times = kept_times(what, lambda: milliseconds(plain, packed(), torch.randn(rows, size[0], dtype=dtype)))
+    return times[1] < MARGIN * times[0]
+
+
+def measures() -> bool:
+    """Return whether products are timed; raise `MetricInputError` if `VARIABLE` has a value that does not exist."""
     choice = os.environ.get(VARIABLE, "measure")
     if choice not in ("always", "never", "measure"):
         raise MetricInputError(f"{VARIABLE}={choice!r} does not exist; use always, never or measure")
-    if choice != "measure":
-        return choice == "always"
-    dtype = next(plain.parameters()).dtype
-    key = "|".join([_machine(), f"{dtype}", f"{size[0]}x{size[1]}", f"{rows} rows"])
-    key += "" if kind == "packed" else f"|{kind}"
+    return choice == "measure"
+
+
+def kept_times(what: str, measure: Callable[[], tuple[float, float]]) -> tuple[float, float]:
+    """Return two times of this machine, in milliseconds: those in `cache_file`, or new ones, which are kept there.
+
+    Args:
+        what: is timed; the key in the file, beside the machine.
+        measure: called where the file has no such times; it may use random numbers.
+    """
+    key = f"{_machine()}|{what}"
     if key not in _known:
         times = _read(cache_file()).get(key)
         if times is None:
             with torch.random.fork_rng(devices=[]):  # a run is the same whether it has to measure or not
-                times = milliseconds(plain, packed(), torch.randn(rows, size[0], dtype=dtype))
+                times = measure()
             times = _keep(cache_file(), key, times)
-        _known[key] = times[1] < MARGIN * times[0]
+        _known[key] = times
     return _known[key]
 
 
@@ -106,7 +122,9 @@ def _machine() -> str:
         found = dict(reversed([[part.strip() for part in line.split(":", 1)] for line in lines if ":" in line]))
         # On virtual machines processors of different generations have one name, and a home may be shared.
         name = " ".join(found[key] for key in ("model name", "cpu family", "model") if key in found) or name
-    return f"{name}|{torch.backends.cpu.get_cpu_capability()}|torch {torch.__version__}"
+    machine = f"{name}|{torch.backends.cpu.get_cpu_capability()}|torch {torch.__version__}"
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA")
+    return f"{machine}|oneDNN {limit}" if limit else machine  # limited to older instructions than the processor has
 
 
 def _read(path: Path) -> dict[str, tuple[float, float]]:

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from measurements import processor
 
 from rewards import QRelScore
 from rl_qg.data.examples import QAExample
@@ -113,7 +114,7 @@ def main() -> None:
         if WAYS[way][2] == 0:
             both = [(p.exp() - q.exp()).abs().sum(-1) / 2 for p, q in zip(policy, other, strict=True)]
             result[way]["total_variation"] = [float(torch.cat(both).mean())]
-    args.output.write_text(json.dumps(result, indent=1) + "\n")
+    args.output.write_text(json.dumps({"processor": processor(), "ways": result}, indent=1) + "\n")
     for way, row in result.items():
         print(way, row)
 

@@ -20,6 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from measurements import processor
 from models import BUILDERS
 from torch import Tensor
 from transformers import AutoTokenizer
@@ -213,7 +214,7 @@ def main() -> None:
             return
         settings = {name: value for name, value in vars(args).items() if name not in ("output", "memory_of", "ways")}
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-        report = {**settings, "device": device, "torch": torch.__version__}
+        report = {**settings, "device": device, "processor": processor()}
         for known in measure(bench, examples, args):
             report |= known
             write_json(args.output, report)

@@ -1,24 +1,24 @@
 """How fast a metric scores, against its plain loop and against the operations that cannot be avoided.
 
-    python experiments/speed/metrics.py qrelscore --shared ../shared --contexts 64 --plain 3
+    python experiments/speed/metrics.py qrelscore --shared ../shared --contexts 64 --plain 3 --output qrelscore.json
 
 One process, the same weights and the same rows for both sides; every value of the plain loop is compared with ours.
-Prints one JSON object.
+The file is written after each measurement, and the same command goes on where it was stopped.
 """
 
 import argparse
-import json
-import platform
 import statistics
 import time
 from pathlib import Path
 
 import torch
+from measurements import Measurements, NotOnThisMachine, count_cpu_seconds
 from models import build, rows
 from plain import PlainBARTScore, PlainQAScore, PlainQRelScore
+from torch import nn
 
 from rewards import BARTScore, QAScore, QRelScore
-from rewards.packed import PackedLinear
+from rewards.packed import PackedLinear, can_pack
 
 MODELS = {"qrelscore": ["bert-base", "gpt2"], "qascore": ["roberta-large"], "bartscore": ["bart-base"]}
 OURS = {"qrelscore": QRelScore, "qascore": QAScore, "bartscore": BARTScore}
@@ -86,12 +86,27 @@ def best(action, repetitions: int = 5) -> float:
 
 
 @torch.inference_mode()
-def peak(dtype: torch.dtype) -> dict[str, float]:
-    """GFLOP/s of a product of 2048 x 2048 matrices: the default routine, and oneDNN with a packed weight."""
-    a, b = torch.randn(2048, 2048, dtype=dtype), torch.randn(2048, 2048, dtype=dtype)
-    work = 2 * 2048**3 / 1e9
-    packed = PackedLinear(b, None)
-    return {"default": work / best(lambda: a @ b), "packed": work / best(lambda: packed(a))}
+def peak(dtype: torch.dtype, packed: bool) -> float:
+    """GFLOP/s of a linear layer of 2048 x 2048 on as many rows: the default routine, or oneDNN's packed weight.
+
+    Raises:
+        NotOnThisMachine: no packed product of that type (bfloat16 without AVX-512, or no oneDNN).
+    """
+    a, layer = torch.randn(2048, 2048, dtype=dtype), nn.Linear(2048, 2048, bias=False, dtype=dtype)
+    if not packed:
+        return 2 * 2048**3 / 1e9 / best(lambda: layer(a))
+    if not can_pack(layer):
+        raise NotOnThisMachine(f"oneDNN has no packed product of {dtype} on this processor")
+    found = PackedLinear(layer.weight, None)
+    return 2 * 2048**3 / 1e9 / best(lambda: found(a))
+
+
+def peaks(results: Measurements, dtype: torch.dtype, when: str = "") -> dict[str, float | None]:
+    """Both peaks of a type; None for one that this machine does not have."""
+    return {
+        name: results.measure(f"{name} peak of {dtype}{when}", lambda packed=name == "packed": peak(dtype, packed))
+        for name in ("default", "packed")
+    }
 
 
 def memory() -> dict[str, float]:
@@ -110,51 +125,52 @@ def timed(metric, data: dict[str, list[str]], needed: set[str]) -> tuple[float, 
     return time.perf_counter() - start, result.scores
 
 
-def measure(options: argparse.Namespace) -> dict[str, object]:
+def measure(options: argparse.Namespace) -> None:
     shared = Path(options.shared)
     folders = [build(name, Path(options.models), shared / "golden" / "models") for name in MODELS[options.metric]]
     data = rows(shared / "data" / "squadshifts" / "new_wiki_v1.0.json.gz", options.contexts, options.candidates)
     count = len(data["questions"])
     dtype = getattr(torch, options.dtype)
-    peaks = [peak(dtype)]
+    given = {name: value for name, value in vars(options).items() if name not in ("output", "shared", "models")}
+    results = Measurements(options.output, {**given, "models": MODELS[options.metric], "rows": count})
+    rates = [peaks(results, dtype, ", before")]
     before = memory()["now"]
     metric = OURS[options.metric](*folders, batch_size=options.batch_size, dtype=options.dtype)
-    loaded = memory()
+    loaded = results.measure("memory, loaded", lambda: {name: mib - before for name, mib in memory().items()})
     warm = {name: values[: options.candidates] for name, values in data.items()}
     timed(metric, warm, set(metric.needs))
-    runs = [timed(metric, data, set(metric.needs)) for _ in range(options.repetitions)]
-    scoring = memory()
-    seconds = statistics.median(run[0] for run in runs)
-    operations = FLOORS[options.metric](metric, data)
-    peaks.append(peak(dtype))
-    parameters = sum(Path(folder, "model.safetensors").stat().st_size for folder in folders) / 2**20
-    found: dict[str, object] = {
-        "metric": options.metric,
-        "models": MODELS[options.metric],
-        "signature": metric.signature,
-        "dtype": options.dtype,
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}",
-        "rows": count,
-        "contexts": options.contexts,
-        "seconds_per_row": seconds / count,
-        "runs": [run[0] / count for run in runs],
-        "gflop_needed_per_row": operations / count / 1e9,
-        "gflops": operations / seconds / 1e9,
-        "peaks_gflops": peaks,
-        "share_of_default_peak": operations / seconds / 1e9 / max(p["default"] for p in peaks),
-        "share_of_packed_peak": operations / seconds / 1e9 / max(p["packed"] for p in peaks),
-        "memory_mib_above_start": {
-            "weights_on_disk": parameters,
-            "loaded": loaded["now"] - before,
-            "peak_while_loading": loaded["peak"] - before,
-            "peak_while_scoring": scoring["peak"] - before,
-            "batch_size": options.batch_size,
-        },
-    }
+    runs = [
+        results.measure(f"run {number}", lambda: timed(metric, data, set(metric.needs))[0])
+        for number in range(1, options.repetitions + 1)
+    ]
+    scoring = results.measure("memory, scoring", lambda: memory()["peak"] - before)
+    rates.append(peaks(results, dtype, ", after"))
     if options.plain:
         some = {name: values[: options.plain * options.candidates] for name, values in data.items()}
-        found["plain"] = compare(PLAIN[options.metric](*folders), metric, some)
-    return found
+        results.measure("plain", lambda: compare(PLAIN[options.metric](*folders), metric, some))
+    operations = results.measure("gflop_needed", lambda: FLOORS[options.metric](metric, data) / 1e9)
+    seconds = statistics.median(runs)
+    results.write(
+        signature=metric.signature,
+        seconds_per_row=seconds / count,
+        runs=[run / count for run in runs],
+        gflop_needed_per_row=operations / count,
+        gflops=operations / seconds,
+        **{f"share_of_{name}_peak": share(operations / seconds, [rate[name] for rate in rates]) for name in rates[0]},
+        memory_mib_above_start={
+            "weights_on_disk": sum(Path(folder, "model.safetensors").stat().st_size for folder in folders) / 2**20,
+            "loaded": loaded["now"],
+            "peak_while_loading": loaded["peak"],
+            "peak_while_scoring": scoring,
+            "batch_size": options.batch_size,
+        },
+    )
+
+
+def share(rate: float, highest: list[float | None]) -> float | None:
+    """The part of the highest rate; None where that does not exist."""
+    known = [value for value in highest if value is not None]
+    return rate / max(known) if known else None
 
 
 def compare(plain, metric, data: dict[str, list[str]]) -> dict[str, float]:
@@ -185,8 +201,12 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--repetitions", type=int, default=1)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     options = parser.parse_args()
-    print(json.dumps(measure(options), indent=2))
+    if options.clock == "cpu":
+        count_cpu_seconds()
+    measure(options)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from measurements import processor
+
 from rewards import load
 
 NAMES = [
@@ -98,7 +100,8 @@ def main() -> None:
     options = parser.parse_args()
     gold = questions(options.shared)
     found = {
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "processor": processor(),
+        "python": platform.python_version(),
         "signatures": [load(name).signature for name in NAMES],
         "runs": [],
     }

@@ -1,15 +1,15 @@
 """What bfloat16 and float16 do to the scores: differences from float32 and agreement in rank.
 
-    python experiments/speed/precision.py --shared ../shared > experiments/speed/precision.json
+    python experiments/speed/precision.py --shared ../shared --output experiments/speed/results/precision.json
 
 Two sets of models: the small trained ones beside the reference numbers, and the published sizes with random weights.
 """
 
 import argparse
-import json
 import math
 from pathlib import Path
 
+from measurements import Measurements
 from models import build, rows
 from scipy.stats import spearmanr
 
@@ -46,10 +46,13 @@ def main() -> None:
     parser.add_argument("--models", default="/tmp/rl-qg-speed")
     parser.add_argument("--contexts", type=int, default=40)
     parser.add_argument("--contexts-real", type=int, default=4)
+    parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
+    results = Measurements(
+        options.output, {"contexts": options.contexts, "contexts_of_published": options.contexts_real}
+    )
     shared = Path(options.shared)
     text = shared / "data" / "squadshifts" / "new_wiki_v1.0.json.gz"
-    found = []
     for size, contexts in (("small, trained", options.contexts), ("published, random", options.contexts_real)):
         if not contexts:
             continue
@@ -63,10 +66,8 @@ def main() -> None:
             for dtype in ("bfloat16", "float16"):
                 if size == "published, random" and (dtype == "float16" or name.startswith("qascore")):
                     continue  # hours on two cores
-                found.append(
-                    {"models": size, "metric": name, "dtype": dtype, **compare(metric, models, choices, data, dtype)}
-                )
-    print(json.dumps(found, indent=1))
+                given = metric, models, choices, data, dtype
+                results.measure(f"{size} | {name} | {dtype}", lambda given=given: compare(*given))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from measurements import processor
 from models import build, rows
 from reader import seconds_of
 
@@ -53,6 +54,7 @@ def main() -> None:
     some = {name: data[name][:2] for name in ("questions", *metrics["plain"].needs)}
     scores = [metric.score(**some).scores for metric in metrics.values()]
     found = {
+        "processor": processor(),
         "rows": len(data["questions"]),
         "milliseconds_of_layers": {key: {"plain": plain, "packed": packed} for key, (plain, packed) in times.items()},
         "seconds_per_row": {

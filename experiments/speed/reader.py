@@ -9,12 +9,12 @@ alternates, and the ratio of each pair is kept.
 
 import argparse
 import json
-import platform
 import statistics
 import time
 from pathlib import Path
 
 import torch
+from measurements import processor
 from models import build, rows
 
 from rewards import QRelScore, ReaderScore
@@ -58,9 +58,7 @@ def main() -> None:
         print(runs[-1], flush=True)
     count = len(data["questions"])
     found = {
-        "machine": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
-        "threads": 1,
-        "torch": torch.__version__,
+        "processor": processor(),
         "rows": count,
         "signatures": {name: metric.signature for name, metric in metrics.items()},
         "seconds_per_row": {name: statistics.median(run[name] for run in runs) / count for name in metrics},

@@ -7,7 +7,7 @@ PYTHON=${PYTHON:-.venv/bin/python}
 OUT=experiments/speed/results
 mkdir -p "$OUT"
 export PYTHONPATH=. TRANSFORMERS_VERBOSITY=error
-measure() { name=$1; shift; "$PYTHON" experiments/speed/metrics.py --shared "$SHARED" "$@" > "$OUT/$name.json"; }
+measure() { name=$1; shift; "$PYTHON" experiments/speed/metrics.py --shared "$SHARED" "$@" --output "$OUT/$name.json"; }
 
 measure qrelscore qrelscore --contexts 64 --plain 3
 measure bartscore bartscore --contexts 64 --plain 6 --repetitions 3
@@ -18,7 +18,9 @@ measure qascore-bfloat16 qascore --contexts 8 --dtype bfloat16
 measure bartscore-8-contexts bartscore --contexts 8 --repetitions 3    # memory against the number of rows
 "$PYTHON" experiments/speed/reader.py --shared "$SHARED" --contexts 3 --pairs 4 --output "$OUT/reader.json"
 "$PYTHON" experiments/speed/products.py --shared "$SHARED" --output "$OUT/products.json"
-"$PYTHON" experiments/speed/precision.py --shared "$SHARED" > "$OUT/precision.json"
+"$PYTHON" experiments/speed/half_products.py --output "$OUT/half-products.json"
+"$PYTHON" experiments/speed/half_models.py --shared "$SHARED" --output "$OUT/half-models.json"
+"$PYTHON" experiments/speed/precision.py --shared "$SHARED" --output "$OUT/precision.json"
 for batch in 4 16; do    # a self-critical step; quarter of an hour
     step() { "$PYTHON" experiments/speed/step.py --naive "$SHARED/bench/naive_scst.py" --batch "$batch" "$@"; }
     step --output "$OUT/step-$batch-float32.json"

@@ -2,7 +2,8 @@
 
     python experiments/speed/step.py --naive ../shared/bench/naive_scst.py --batch 4 --output step.json
 
-Runs the straightforward loop and the real `SelfCriticalTrainer` in turn, several rounds, and writes one JSON object.
+Runs the straightforward loop and the real `SelfCriticalTrainer` in turn, several rounds. The file is written after
+each measurement, and the same command goes on where it was stopped.
 Texts are words of a made-up vocabulary in which a word is a token of every model, so both sides read the same tokens;
 ours also turns tokens into text and back. Rollouts are held to `--new-tokens` tokens on both sides. The data are read
 twice: in the second epoch the reward knows the contexts.
@@ -23,7 +24,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from metrics import blocks, peak
+from measurements import Measurements, count_cpu_seconds
+from metrics import blocks, peaks
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     BartConfig,
@@ -140,12 +142,6 @@ def _now() -> float:
     return time.perf_counter()
 
 
-def count_cpu_seconds() -> None:
-    """Make every clock of this process that of the processor, and use one thread."""
-    torch.set_num_threads(1)
-    time.perf_counter = time.thread_time
-
-
 def ours(args: argparse.Namespace, reward: QRelScore, folder: Path) -> dict[str, dict[str, float]]:
     """Median seconds of a step and its parts in the first epoch (without its first step) and in the second."""
     times, steps = StepTimes(), args.steps + 1
@@ -241,30 +237,29 @@ def main() -> None:
     args = parser.parse_args()
     if args.clock == "cpu":
         count_cpu_seconds()
-    sides: dict[str, list[dict[str, float]]] = {"naive": [], "first": [], "second": []}
+    given = {name: value for name, value in vars(args).items() if name not in ("naive", "output")}
+    results = Measurements(args.output, given)
     with tempfile.TemporaryDirectory() as folder:
         reward = metric(args.size, Path(folder), args.reward_dtype)
-        for _ in range(args.rounds):
-            sides["naive"].append(naive(args))
-            found = ours(args, reward, Path(folder))
-            sides["first"].append(found["first"])
-            sides["second"].append(found["second"])
-    given = {name: value for name, value in vars(args).items() if name not in ("naive", "output")}
-    result: dict[str, Any] = {**given, "threads": torch.get_num_threads(), "torch": torch.__version__}
-    result |= {
+        for number in range(1, args.rounds + 1):
+            results.measure(f"straightforward, round {number}", lambda: naive(args))
+            results.measure(f"ours, round {number}", lambda: ours(args, reward, Path(folder)))
+    rates = {str(dtype): peaks(results, dtype) for dtype in (torch.float32, torch.bfloat16)}
+    rounds = range(1, args.rounds + 1)
+    sides = {
+        "naive": [results[f"straightforward, round {number}"] for number in rounds],
+        **{epoch: [results[f"ours, round {number}"][epoch] for number in rounds] for epoch in ("first", "second")},
+    }
+    medians = {
         side: {part: round(statistics.median(row[part] for row in rows), 4) for part in PARTS}
         for side, rows in sides.items()
     }
-    result["rounds_measured"] = sides
-    result["gflop_needed"] = needed(args)
-    rates = {str(dtype): peak(dtype) for dtype in (torch.float32, torch.bfloat16)}
-    result["peak_gflop_per_s"] = {name: {k: round(v) for k, v in rate.items()} for name, rate in rates.items()}
-    result["times"] = {
-        epoch: {part: round(result["naive"][part] / result[epoch][part], 2) for part in PARTS}
+    times = {
+        epoch: {part: round(medians["naive"][part] / medians[epoch][part], 2) for part in PARTS}
         for epoch in ("first", "second")
     }
-    args.output.write_text(json.dumps(result, indent=1, default=str) + "\n")
-    print(json.dumps(result["times"]))
+    results.write(**medians, gflop_needed=needed(args), peak_gflop_per_s=rates, times=times)
+    print(json.dumps(times))
 
 
 if __name__ == "__main__":

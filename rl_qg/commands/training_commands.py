@@ -28,6 +28,8 @@ def train(settings: Settings) -> None:
 
 def check_generator(settings: Settings) -> None:
     """Refuse what the algorithm cannot do before data are read and models loaded."""
+    from rl_qg.generation.loading import check_generator as check_model
+    from rl_qg.miniatures.cache import is_miniature
     from rl_qg.training.best_of_n import check_best_of_n
     from rl_qg.training.stages import check_training
     from rl_qg.training.trl_config import check_algorithm
@@ -35,6 +37,8 @@ def check_generator(settings: Settings) -> None:
     _check_precision(settings)
     checks = {"scst": check_training, "best_of_n": check_best_of_n}
     checks.get(settings.algorithm, check_algorithm)(settings)
+    if not is_miniature(settings.model.path):
+        check_model(settings.model.path)  # before miniatures of the reward are pretrained
 
 
 def _check_precision(settings: Settings) -> None:

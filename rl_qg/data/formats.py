@@ -2,10 +2,14 @@
 
 import gzip
 import json
+import os
 import re
+import reprlib
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,6 +17,13 @@ from rl_qg.runtime.errors import InputError
 
 FILE_NAME = re.compile(r"(?P<stem>.+?)\.((?P<kind>json|jsonl)(\.gz)?|(?P<table>parquet))", re.IGNORECASE)
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
+
+LARGEST_DOCUMENT = 1 << 28
+"""Bytes to which a gzipped file that is one JSON document may unpack. Such a file is held whole, as objects that take
+several times its bytes, and gzip can hide a thousand bytes in one. A file that is not gzipped has no limit."""
+
+LONGEST_LINE = 1 << 26
+"""Bytes of a line, and characters of a paragraph, in files that are read line by line."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +40,22 @@ class RawRecord:
 
 def is_hub_name(source: str) -> bool:
     """Whether the source can only be the name of a Hub data set: there is no such path, and no file extension."""
-    return bool(HUB_NAME.fullmatch(source)) and not FILE_NAME.fullmatch(source) and not Path(source).exists()
+    # Path.exists raises an error for a name that is too long for a file
+    return bool(HUB_NAME.fullmatch(source)) and not FILE_NAME.fullmatch(source) and not os.path.exists(source)
+
+
+def existing_file(source: str | Path) -> Path:
+    """Return the path of a file, with `~` as the home folder; raise `InputError` if there is no such file."""
+    try:
+        path = Path(source).expanduser()
+        if path.is_file():
+            return path
+        problem = "is a folder: name the files in it" if path.is_dir() else "no such file: check the path"
+    except RuntimeError:
+        problem = "there is no such home folder: write the whole path"
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror}): check the path"
+    raise InputError(f"{source}: {problem}")
 
 
 def raw_records(source: str, split: str, *, unlabelled: bool = False) -> Iterator[RawRecord]:
@@ -45,10 +71,7 @@ def raw_records(source: str, split: str, *, unlabelled: bool = False) -> Iterato
     """
     if is_hub_name(source):
         return _from_rows(_hub_rows(source, split), f"{source.rsplit('/')[-1]}-{split}", unlabelled)
-    path = Path(source).expanduser()
-    if not path.is_file():
-        problem = "is a folder: name the files in it" if path.is_dir() else "no such file: check the path"
-        raise InputError(f"{source}: {problem}")
+    path = existing_file(source)
     match = FILE_NAME.fullmatch(path.name)
     if match is None:
         raise InputError(f"{source}: unknown kind of file; use .json, .jsonl (both also .gz) or .parquet")
@@ -95,8 +118,7 @@ def parse_object(text: bytes, where: str) -> dict[str, Any]:
 
 def _from_squad(path: Path, stem: str, unlabelled: bool) -> Iterator[RawRecord]:
     number = 0
-    with open_binary(path) as stream:
-        root = parse_object(b"".join(complete_lines(stream, path)), f"{path}")
+    root = parse_object(whole_file(path), f"{path}")
     for a, article in enumerate(_list(root, "data", f"{path}")):
         article_at = f"{path}: data[{a}]"
         title = _text(article, "title", article_at, optional=True)
@@ -157,9 +179,9 @@ def _hub_rows(name: str, split: str) -> Iterator[tuple[str, int, Any]]:
     try:
         data = datasets.load_dataset(name, split=split)
     except (OSError, ValueError, RuntimeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(
-            f"{name}: no file of that name, and the Hub data set's split {split!r} cannot be read ({reason}); "
+            f"{name}: no file of that name, and the Hub data set's split {split!r} cannot be read "
+            f"({_first_line(error)}); "
             f"to work offline give data.{split}=FILE (SQuAD .json, .jsonl or .parquet) or use preset=quickstart"
         ) from None
     yield from ((f"{name}: {split} row {number}", number, row) for number, row in enumerate(data, 1))
@@ -173,11 +195,32 @@ def parquet_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
     number = 0
     try:
         for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=4096):
-            for row in batch.to_pylist():
+            for row in _python_rows(batch, path):
                 number += 1
                 yield f"{path}: row {number}", number, row
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]})") from None
+        raise InputError(f"{path}: cannot be read as Parquet ({_first_line(error)}); write it again") from None
+
+
+def _python_rows(batch: Any, path: Path) -> list[dict[str, Any]]:
+    """The rows of a batch; raise `InputError` with the column that has a value which Python's types cannot hold."""
+    try:
+        rows: list[dict[str, Any]] = batch.to_pylist()
+        return rows
+    except (OverflowError, ValueError, LookupError):  # dates after the year 9999, texts that are not UTF-8, …
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            try:
+                column.to_pylist()
+            except (OverflowError, ValueError, LookupError) as error:
+                raise InputError(
+                    f"{path}: column {reprlib.repr(name)} has a value that cannot be read ({_first_line(error)}); "
+                    "leave the column out, or write it as text"
+                ) from None
+        raise
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def json_line_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
@@ -197,10 +240,39 @@ def open_binary(path: Path) -> BinaryIO | gzip.GzipFile:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
 
 
-def complete_lines(stream: Iterable[bytes], path: Path) -> Iterator[bytes]:
-    """Yield every line; raise `InputError` where the file is truncated or damaged."""
+def complete_lines(stream: BinaryIO | gzip.GzipFile, path: Path) -> Iterator[bytes]:
+    """Yield every line; raise `InputError` where the file is truncated or damaged, or a line has no end."""
+    lines = iter(partial(stream.readline, LONGEST_LINE + 1), b"")
+    for number, line in enumerate(_undamaged(lines, path), 1):
+        if len(line) > LONGEST_LINE:
+            raise InputError(
+                f"{path}: line {number} is longer than {LONGEST_LINE:,} bytes, more than any record; check what the "
+                "file is, or break the line"
+            )
+        yield line
+
+
+def whole_file(path: Path) -> bytes:
+    """Return the bytes of a file, unpacked; raise `InputError` if it is damaged or unpacks to too much.
+
+    A gzipped file may have `LARGEST_DOCUMENT` bytes.
+    """
+    parts, size = list[bytes](), 0
+    with open_binary(path) as stream:
+        for part in _undamaged(iter(partial(stream.read, 1 << 20), b""), path):
+            size += len(part)
+            if isinstance(stream, gzip.GzipFile) and size > LARGEST_DOCUMENT:
+                raise InputError(
+                    f"{path}: unpacks to more than {LARGEST_DOCUMENT:,} bytes, which are held in memory as one JSON "
+                    "document; if that is meant, unpack the file first (gunzip), or write JSON lines"
+                )
+            parts.append(part)
+    return b"".join(parts)
+
+
+def _undamaged(parts: Iterator[bytes], path: Path) -> Iterator[bytes]:
     try:
-        yield from stream
+        yield from parts
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read to its end ({error}); download or write it again") from None
 
@@ -212,7 +284,8 @@ def _field(record: Any, name: str, where: str) -> Any:
     if not isinstance(record, dict):
         raise InputError(f"{where}: expected an object, got {type(record).__name__}")
     if name not in record:
-        raise InputError(f"{where}: field {name!r} is missing; there is {', '.join(map(repr, record)) or 'nothing'}")
+        names = [reprlib.repr(key) for key in islice(record, 20)] + ["…"] * (len(record) > 20)
+        raise InputError(f"{where}: field {name!r} is missing; there is {', '.join(names) or 'nothing'}")
     return record[name]
 
 
@@ -256,4 +329,4 @@ def _offset(answer: Any, where: str) -> int:
         return -1
     if type(value) is int or (isinstance(value, float) and value.is_integer()):
         return int(value)
-    raise InputError(f"{where}: field 'answer_start' must be a whole number, got {value!r}")
+    raise InputError(f"{where}: field 'answer_start' must be a whole number, got {reprlib.repr(value)}")

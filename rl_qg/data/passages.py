@@ -11,17 +11,20 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rl_qg.data.examples import passage_hash
 from rl_qg.data.formats import (
     FILE_NAME,
+    LONGEST_LINE,
     complete_lines,
+    existing_file,
     is_unicode,
     json_line_rows,
     open_binary,
     parquet_rows,
     parse_object,
+    whole_file,
 )
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
@@ -140,10 +143,7 @@ def file_passages(source: str, form: str) -> Iterator[Passage]:
 
 def _checked_path(source: str) -> Path:
     """The path of an existing file of a known kind."""
-    path = Path(source).expanduser()
-    if not path.is_file():
-        problem = "is a folder: name the files in it" if path.is_dir() else "no such file: check the path"
-        raise InputError(f"{source}: {problem}")
+    path = existing_file(source)
     if not TEXT.fullmatch(path.name) and not FILE_NAME.fullmatch(path.name):
         raise InputError(
             f"{source}: unknown kind of file; use .txt (passages), .jsonl, .json (all also .gz) or .parquet"
@@ -155,7 +155,7 @@ def _from_text(path: Path, stem: str, form: str) -> Iterator[Passage]:
     """One passage for each line; or for each block between blank lines, its line ends replaced by spaces."""
     with open_binary(path) as stream:
         lines = _decoded(stream, path)
-        passages = lines if form == "line" else _paragraphs(lines)
+        passages = lines if form == "line" else _paragraphs(lines, path)
         number = 0
         for text in passages:
             if text.strip():  # skip blank lines
@@ -163,7 +163,7 @@ def _from_text(path: Path, stem: str, form: str) -> Iterator[Passage]:
                 yield Passage(f"{stem}-{number}", "", text)
 
 
-def _decoded(stream: Iterable[bytes] | gzip.GzipFile, path: Path) -> Iterator[str]:
+def _decoded(stream: BinaryIO | gzip.GzipFile, path: Path) -> Iterator[str]:
     for number, line in enumerate(complete_lines(stream, path), 1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
@@ -171,14 +171,21 @@ def _decoded(stream: Iterable[bytes] | gzip.GzipFile, path: Path) -> Iterator[st
             raise InputError(f"{path}: line {number}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
 
 
-def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
+def _paragraphs(lines: Iterable[str], path: Path) -> Iterator[str]:
     part: list[str] = []
+    length = 0
     for line in lines:
         if line:
             part.append(line)
+            length += len(line) + 1
+            if length > LONGEST_LINE:
+                raise InputError(
+                    f"{path}: a paragraph is longer than {LONGEST_LINE:,} characters; put blank lines between "
+                    "passages, or write one passage a line and set answers.passages=line"
+                )
         elif part:
             yield " ".join(part)
-            part = []
+            part, length = [], 0
     if part:
         yield " ".join(part)
 
@@ -200,12 +207,11 @@ def _has_answer(row: dict[str, Any]) -> bool:
 
 
 def _from_squad(path: Path, stem: str) -> Iterator[Passage]:
-    with open_binary(path) as stream:
-        root = parse_object(b"".join(complete_lines(stream, path)), f"{path}")
+    root = parse_object(whole_file(path), f"{path}")
     number = 0
     for a, article in enumerate(_list(root, "data", f"{path}")):
         at = f"{path}: data[{a}]"
-        title = str(_text(article, "title", at)) if isinstance(article, dict) else ""
+        title = str(_text(article, "title", at))
         for p, paragraph in enumerate(_list(article, "paragraphs", at)):
             where = f"{at}.paragraphs[{p}]"
             questions = _list(paragraph, "qas", where) if isinstance(paragraph, dict) and "qas" in paragraph else []
@@ -222,9 +228,9 @@ def _list(record: Any, name: str, where: str) -> list[Any]:
     return value
 
 
-def _text(
-    record: dict[str, Any], name: str, where: str, kinds: tuple[type, ...] = (str,), *, required: bool = False
-) -> Any:
+def _text(record: Any, name: str, where: str, kinds: tuple[type, ...] = (str,), *, required: bool = False) -> Any:
+    if not isinstance(record, dict):
+        raise InputError(f"{where}: expected an object, got {type(record).__name__}")
     value = record.get(name)
     if value is None and not required:
         return ""

@@ -14,7 +14,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from rl_qg.data.formats import complete_lines, is_unicode, json_line_rows, open_binary, parquet_rows, raw_records
+from rl_qg.data.formats import (
+    complete_lines,
+    existing_file,
+    is_unicode,
+    json_line_rows,
+    open_binary,
+    parquet_rows,
+    raw_records,
+)
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 
@@ -46,17 +54,13 @@ class QuestionTable:
     def __init__(self, source: str | Path | Mapping[str, Any], columns: Mapping[str, str] | None = None) -> None:
         self.columns = {column: column for column in _READ} | dict(columns or {})
         self._texts: dict[str, Path] = {}
-        if isinstance(source, Mapping):
-            self._texts = {str(name): Path(str(path)).expanduser() for name, path in source.items()}
+        if isinstance(source, Mapping) and source:
+            self._texts = {str(name): existing_file(str(path)) for name, path in source.items()}
             self.paths = [*self._texts.values()]
         elif isinstance(source, str | Path):
-            self.paths = [Path(source).expanduser()]
+            self.paths = [existing_file(source)]
         else:
             raise InputError(f"input={source!r}: give one file, or text files by column: {{question: q.txt, …}}")
-        for path in self.paths:
-            if not path.is_file():
-                problem = "is a folder: name the file in it" if path.is_dir() else "no such file: check the path"
-                raise InputError(f"{path}: {problem}")
         if not self._texts and not FILE_NAME.fullmatch(self.paths[0].name):
             raise InputError(
                 f"{self.paths[0]}: unknown kind of file; use .jsonl, .json (SQuAD), .parquet, .tsv or .csv, or for "
@@ -99,10 +103,8 @@ def _text(value: Any) -> str | None:
 
 def _answer(value: Any) -> str | None:
     """A text that is not blank, the first one of a list, or SQuAD's `{text: […]}` or `[{text: …}]`."""
-    if isinstance(value, Mapping):
-        return _answer(value.get("text"))
-    if isinstance(value, list):
-        return _answer(value[0]) if value else None
+    while isinstance(value, Mapping | list):  # no recursion: values can be nested more deeply than functions
+        value = value.get("text") if isinstance(value, Mapping) else value[0] if value else None
     text = _text(value)
     return text if text and text.strip() else None
 

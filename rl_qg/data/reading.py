@@ -95,6 +95,7 @@ class RecordChecker:
         self.new_ids: dict[int, str] = {}
         self._given_new_ids = new_ids
         self._seen_ids: set[str] = set()
+        self._copies: dict[str, int] = {}  # how often a repeated id was seen
 
     def usable_examples(
         self, source: str, records: Iterable[RawRecord], allow_unlabelled: bool
@@ -132,11 +133,12 @@ class RecordChecker:
     def _unique_id(self, key: str) -> str:
         if self._given_new_ids is not None:
             return self._given_new_ids.get(self.kept, key)
-        unique, number = key, 1
+        unique, number = key, self._copies.get(key, 1)
         while unique in self._seen_ids:
             number += 1
             unique = f"{key}-{number}"
         if unique != key:
+            self._copies[key] = number
             self.changes["duplicate_ids"].add(key)
             self.new_ids[self.kept] = unique
         self._seen_ids.add(unique)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rl_qg.data.examples import QAExample, Role, examples_hash, passage_hash, seeded_rank
-from rl_qg.data.formats import RawRecord, is_hub_name, raw_records
+from rl_qg.data.formats import RawRecord, existing_file, is_hub_name, raw_records
 from rl_qg.data.reading import RecordChecker, source_names
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
@@ -121,7 +121,7 @@ def stream_examples(
 
 
 def _named_source(name: str, role: Role, unlabelled: bool) -> RecordSource:
-    path = None if is_hub_name(name) else Path(name).expanduser()
+    path = None if is_hub_name(name) else existing_file(name)
     return RecordSource(name, partial(raw_records, name, role, unlabelled=unlabelled), path)
 
 

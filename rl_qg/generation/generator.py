@@ -14,6 +14,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, 
 from transformers.modeling_outputs import BaseModelOutput
 
 from rewards.packed import STEP, can_pack, pack
+from rewards.slow_precision import warn_if_slower
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.beam_search import beam_search
 from rl_qg.generation.causal_prompts import CausalPromptEncoder, positions_of
@@ -70,6 +71,7 @@ class QuestionGenerator:
         add_highlight(self.tokenizer, model)
         self.model = model.to(device, dtype).eval()
         _align(self.model)
+        warn_if_slower(dtype, device, "generate.precision=no")
         if device.type == "cpu" and rows >= STEP and can_pack(self.model):
             pack(self.model)
         self.device = device

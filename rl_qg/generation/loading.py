@@ -32,6 +32,15 @@ def load_generator(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]
     return load_seq2seq(path) if config.is_encoder_decoder else load_causal(path)
 
 
+def check_generator(path: str) -> None:
+    """Check what can be checked of a model without its weights.
+
+    Raises:
+        InputError: the Hub or the folder cannot be reached, or holds no model with a tokenizer.
+    """
+    _config_and_tokenizer(path)
+
+
 def load_seq2seq(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load any `AutoModelForSeq2SeqLM` with its tokenizer, from a local folder or the Hub (safetensors only).
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from transformers import TrainingArguments
 
+from rewards.slow_precision import warn_if_slower
 from rl_qg.settings import QASettings, TrainAnswersSettings, TrainKPQASettings
 
 GOOD_ENCODERS = "give an encoder such as distilbert, bert or roberta"
@@ -19,7 +20,7 @@ def fine_tuning_arguments(
     precision: str,
 ) -> TrainingArguments:
     """Linear decay after a warm-up, one checkpoint kept every `save_steps` updates, no tracker."""
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=str(output_dir),
         num_train_epochs=settings.epochs,
         max_steps=settings.max_steps,
@@ -41,3 +42,6 @@ def fine_tuning_arguments(
         bf16=precision == "bf16",
         fp16=precision == "fp16",
     )
+    if arguments.bf16:
+        warn_if_slower(torch.bfloat16, arguments.device, "training.precision=no", trained=True)
+    return arguments

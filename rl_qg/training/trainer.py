@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer
 
+from rewards.slow_precision import warn_if_slower
 from rl_qg.data.examples import QAExample, as_example
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredRollout
 from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, concatenate, decode, uniform_draws
@@ -106,6 +107,8 @@ class SelfCriticalTrainer(
         )
         if self.args.device.type == "cpu" and not (self.is_fsdp_enabled or self.is_deepspeed_enabled):
             use_fastest_products(model)
+        if self.args.bf16:
+            warn_if_slower(torch.bfloat16, self.args.device, "training.precision=no", trained=True)
         self.model_accepts_loss_kwargs = True  # makes the library count the target tokens of the whole update
         self.special_tokens = SpecialTokens.of(model)
         self.decoding_rules = args.decoding_rules()

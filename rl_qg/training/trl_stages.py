@@ -18,9 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import PartialState
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
+from rewards.slow_precision import warn_if_slower
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, take
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer
@@ -154,7 +156,10 @@ class CausalStage:
         if self.first_step == 0:
             self._report_cuts(encoder)
         build = self._reward_trainer if by_reward else self._cross_entropy_trainer
-        return build(model, encoder, validation)
+        trainer = build(model, encoder, validation)
+        if trainer.args.bf16:
+            warn_if_slower(torch.bfloat16, trainer.args.device, "training.precision=no", trained=True)
+        return trainer
 
     def _load_model(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Prompt]:
         settings = self.settings

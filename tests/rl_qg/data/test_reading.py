@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +156,14 @@ def test_real_files_give_the_counts_of_their_source(
     assert all(e.context[a.start : a.start + len(a.text)] == a.text for e in examples for a in e.answers)
     assert sorted(data.report["repaired"]["ids"]) == repaired
     assert data.report["dropped"] == {}
+
+
+def test_repeated_ids_get_the_first_free_number(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    keys = [draw.choice(("a", "a-2", "a-3", "b", "a-2-2")) for _ in range(200)]
+    expected: list[str] = []
+    for key in keys:
+        names = (key, *(f"{key}-{number}" for number in range(2, 300)))
+        expected.append(next(name for name in names if name not in expected))
+    path = rows_file(tmp_path / "x.jsonl", *(row(key, ("Rome", 37)) for key in keys))
+    assert [example.id for example in read_examples(path, role="train").examples] == expected

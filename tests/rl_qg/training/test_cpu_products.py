@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from rl_qg.readers.encoders import fine_tuning_arguments
+from rl_qg.settings import QASettings
 from rl_qg.training.cpu_products import OneDnnLinear, use_fastest_products
 from tests.rl_qg.training.word_task import WORDS, data, trainer
 from tests.tiny_models import tiny_bart, tiny_t5, word_tokenizer
@@ -52,6 +54,19 @@ def test_mixed_precision_is_left_to_the_library() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert layer(x).dtype is torch.bfloat16
         assert layer(x).equal(plain(x))
+
+
+def test_training_in_bf16_is_compared_with_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+    for module in ("rl_qg.training.trainer", "rl_qg.readers.encoders"):
+        monkeypatch.setattr(
+            f"{module}.warn_if_slower",
+            lambda dtype, device, instead, *, trained: asked.append((dtype, device.type, instead, trained)),
+        )
+    for precision in ("no", "bf16"):
+        trainer(tmp_path / precision, ce_epochs=0, max_steps=4, watch_kl=False, bf16=precision == "bf16")
+        fine_tuning_arguments(QASettings(), tmp_path, seed=0, use_cpu=True, precision=precision)
+    assert asked == [(torch.bfloat16, "cpu", "training.precision=no", True)] * 2
 
 
 def test_it_is_used_only_where_it_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
