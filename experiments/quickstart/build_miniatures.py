@@ -32,7 +32,7 @@ from rl_qg.commands.compose import compose
 from rl_qg.commands.load_miniatures import pretraining_passages, pretraining_text
 from rl_qg.data.examples import QAExample
 from rl_qg.data.synthetic_corpus import synthetic_examples
-from rl_qg.miniatures.cache import SHIPPED, leave_process_group, pretrain, shipping_key
+from rl_qg.miniatures.cache import SHIPPED, become_worker, pretrain, shipping_key
 from rl_qg.miniatures.pretraining import PretrainingPassage
 from rl_qg.miniatures.recipes import RECIPES
 from rl_qg.readers.stage import train_reader
@@ -52,7 +52,7 @@ def training_text() -> tuple[list[PretrainingPassage], MiniatureSettings]:
 def build(output: Path) -> None:
     passages, settings = training_text()
     work = Path(tempfile.mkdtemp())
-    with ProcessPoolExecutor(os.cpu_count() or 1, get_context("spawn"), leave_process_group, (1,)) as pool:
+    with ProcessPoolExecutor(os.cpu_count() or 1, get_context("spawn"), become_worker, (1, os.getpid())) as pool:
         jobs = [
             pool.submit(
                 pretrain,

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Rows = Sequence[Mapping[str, Any]]
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a formula begins
+_SIGNED_NUMBER = re.compile(r"[-+]\d[\d.,]*(e[-+]?\d+)?(?=$|[ %])")
 _NUMBERS = re.compile(r"(?:of|[-+−–<]?\d[\d.,]*|[-+−–<>≥%×*\[\](),;]|\s)*")  # "0.31 [0.30, 0.32] *", "19 of 20", "–"
 
 
@@ -24,12 +26,24 @@ def column_kinds(rows: Rows) -> dict[str, str]:
 
 
 def as_csv(rows: Rows) -> str:
-    """Rows as CSV, with every column that any of them has."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, columns_of(rows), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    """Rows as CSV, with every column that any of them has.
+
+    A text that a spreadsheet would compute as a formula, such as `=1+1` in somebody's file name, begins with an
+    apostrophe; numbers stay as they are.
+    """
+    columns, stream = columns_of(rows), io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(map(_no_formula, columns))
+    writer.writerows([_no_formula(row.get(column, "")) for column in columns] for row in rows)
     return stream.getvalue()
+
+
+def _no_formula(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    begins = value.startswith(_FORMULA) and not _SIGNED_NUMBER.match(value)
+    # The csv module does not quote a carriage return, which then ends the row.
+    return ("'" if begins else "") + value.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def as_markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

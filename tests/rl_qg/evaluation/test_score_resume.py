@@ -179,7 +179,7 @@ def test_an_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_summary_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    source, output = rows(tmp_path / "in.jsonl", 1), tmp_path / "out.jsonl"
+    source, output = rows(tmp_path / "in.jsonl", 2), tmp_path / "out.jsonl"
     with room_for(20), pytest.raises(InputError, match=r"out\.jsonl: cannot be written"):
         score(source, output)
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
