@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from tests.distributed.faults import FAULTS, Case, FaultInjector
+from tests.distributed.faults import FAULTS, SHORT, Case, FaultInjector
 from tests.distributed.stages import STAGES
 
 TRAINING = ("ce", "scst", "both")
@@ -34,7 +34,7 @@ def cases(kills: int) -> Iterator[Case]:
     for stage in STAGES:
         yield from (Case("SIGKILL", stage, "python", seed) for seed in range(kills))
     for fault, stages in {
-        "SIGTERM": [stage for stage in STAGES if stage != "augment"],
+        "SIGTERM": [stage for stage in STAGES if stage not in SHORT],
         "disk full": [*STAGES],
         "truncated checkpoint": CHECKPOINTS,
         "changed data": [stage for stage in STAGES if stage not in UNNOTED],
