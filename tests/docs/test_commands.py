@@ -26,6 +26,8 @@ README, TUTORIAL = ROOT / "README.md", ROOT / "docs" / "tutorial.md"
 # What a page says, and what the test says in its place, to be quick and to do without the Hub.
 REPLACED = {
     "preset=quickstart": "preset=smoke",
+    # No other filters keep what an untrained model asks.
+    "filters=strict filters.round_trip.reader=runs/first/qa/gold": "filters=none",
     "rl_qg/train.py": str(ROOT / "rl_qg" / "train.py"),
     "bert-base-cased": str(SHIPPED / "bert"),
     "gpt2": str(SHIPPED / "gpt2"),
