@@ -53,7 +53,7 @@ def check_reward(reward: Any) -> None:
     except ValueError:
         pass  # a built-in function: it does not say what it takes
     needs = getattr(reward, "needs", ())
-    if isinstance(needs, str) or not set(needs) <= set(COLUMNS):
+    if not isinstance(needs, tuple | list | set | frozenset) or not all(need in COLUMNS for need in needs):
         raise WrongReward(f"reward {name_of(reward)}: needs is {needs!r}; name some of {', '.join(COLUMNS)}")
 
 
@@ -107,7 +107,8 @@ def _result(reward: Any, given: Any, count: int) -> Result:
         raise WrongReward(
             f"reward {name_of(reward)}: score returned {len(scores)} scores for {count} questions; return one for each"
         )
-    parts = getattr(given, "parts", None) or {}
+    parts = getattr(given, "parts", None)
+    parts = {} if parts is None else parts
     if not isinstance(parts, Mapping):
         raise WrongReward(f"reward {name_of(reward)}: parts is {parts!r:.60}; give a mapping of names to lists")
     parts = {str(name): _plain(values) for name, values in parts.items()}

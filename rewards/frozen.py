@@ -314,7 +314,7 @@ def _load(part: str, name: str, loader: Callable[..., Any], **options: Any) -> A
         with explained():
             return loader(name, **options)
     except ModelFault as fault:
-        if Path(name).is_dir():
+        if Path(name).is_dir() or not fault.unreachable:
             raise MetricInputError(f"cannot load the {part} of {name!r}: {fault}") from fault
         raise UnreachableModel(
             f"cannot load the {part} of {name!r}: there is no such folder, and the Hugging Face Hub has no such model "

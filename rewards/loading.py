@@ -1,5 +1,6 @@
 """The table of metrics, and loading one by its name."""
 
+import os
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -42,6 +43,10 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "ctc": "rewards.learned.ctc:CTC",
 }
 """Short name of every metric, with its module and class, and the options that the name implies."""
+
+
+OWN_CODE_ONLY = "RL_QG_OWN_CODE_ONLY"
+"""An environment variable: where it is set, dotted paths are refused, but for the classes of this package."""
 
 
 def _entry(entry: str | tuple[str, Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
@@ -96,6 +101,8 @@ def load(name: str, /, **options: Any) -> Any:
         module, attribute = EXPORTS[attribute].split(":")  # also its path in earlier versions
     else:
         module, _, attribute = name.rpartition(".")
+        if module:
+            check_allowed(name)
     if not module:
         raise MetricInputError(
             f"unknown metric {name!r}; known are {', '.join(METRICS)}, or give a dotted path like my_package.MyReward"
@@ -104,6 +111,15 @@ def load(name: str, /, **options: Any) -> Any:
     if module.split(".")[0] == __package__:
         return target(**{**implied, **options})
     return _built(name, target, options)
+
+
+def check_allowed(name: str) -> None:
+    """Raise `MetricInputError` where this process may import nothing that is not of these packages."""
+    if os.environ.get(OWN_CODE_ONLY):
+        raise MetricInputError(
+            f"{name!r} is not a part of this package, and the study that names it may import nothing else; if you "
+            "trust it, add --allow-imports"
+        )
 
 
 def _imported(name: str, module: str, attribute: str) -> Any:

@@ -14,6 +14,8 @@ from inspect import Parameter, Signature, isclass, signature
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from rewards.errors import MetricInputError
+from rewards.loading import check_allowed
 from rl_qg.augmentation.candidates import Record
 from rl_qg.augmentation.funnel import Filter, RowFilter, Rule
 from rl_qg.augmentation.near_duplicates import NearDuplicates
@@ -149,6 +151,10 @@ def _custom_function(at: str, target: str, options: dict[str, Any]) -> Callable[
 def import_target(at: str, target: str) -> Any:
     """Import the object at a dotted path; raise `InputError`, beginning with `at`, if there is none."""
     module, _, attribute = target.rpartition(".")
+    try:
+        check_allowed(target)
+    except MetricInputError as error:
+        raise InputError(f"{at}: {error}") from None
     try:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:

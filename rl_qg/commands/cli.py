@@ -38,8 +38,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         run_command(name, rest)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        if not _output_is_closed():
+            raise
     except KeyboardInterrupt:
         line, code = "interrupted; the same command continues from its last saved state", 130
     except Terminated as end:
@@ -94,6 +95,16 @@ def _outputs(name: str, settings: Any) -> list[tuple[str, Path]]:
     if key not in COMMANDS[name].sections:
         key, value = "output", getattr(settings, section_of(name)).output
     return [(key, Path(value))] if value else []
+
+
+def _output_is_closed() -> bool:
+    """Whether the reader of our output, such as `head`, has seen enough; if so, what is left goes nowhere."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def _terminate(number: int, frame: object) -> None:

@@ -21,12 +21,12 @@ _BASH = """_rl_qg() {{
     esac
   fi
   COMPREPLY=( $(compgen -W "$words" -- "$word") )
-  if [[ "$word" == *=* ]]; then
+  if [[ -n "$BASH_VERSION" && "$word" == *=* ]]; then  # bash divides words at =
     local head="${{word%%=*}}="
     COMPREPLY=( "${{COMPREPLY[@]#"$head"}}" )
     [[ ${{#COMPREPLY[@]}} -eq 0 ]] && COMPREPLY=( $(compgen -f -- "${{word#*=}}") )
   fi
-  [[ ${{#COMPREPLY[@]}} -eq 1 && "${{COMPREPLY[0]}}" == *= ]] && compopt -o nospace
+  [[ ${{#COMPREPLY[@]}} -eq 1 && "${{COMPREPLY[0]}}" == *= ]] && type compopt &>/dev/null && compopt -o nospace
   [[ ${{#COMPREPLY[@]}} -eq 0 ]] && COMPREPLY=( $(compgen -f -- "$word") )
 }}
 complete -F _rl_qg rl-qg

@@ -4,10 +4,10 @@ This is the only file that uses Hydra. A command reads its own section without t
 `rl-qg generate num_beams=4` sets `generate.num_beams`.
 """
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -25,9 +25,11 @@ _PLAIN_TERMS = {
     r"Value '(.*)' of type '\w+' could not be converted to Float": "is not a number",
     r"Value '(.*)' is not a valid bool": "is neither true nor false",
     r"Value '(.*)' of type '\w+' is not .*str": "is not a text",
+    r"is not Optional": "has no value; give one",
     r"is not a ListConfig": "is no list; write it as [a,b]",
     r"DictConfig": "is no mapping; write it as {a: 1, b: 2}",
 }
+_TEXTS = (str, str | None)
 _PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)[a-z_./][\w./-]*", re.IGNORECASE)
 _OVERRIDE = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[^=]+)(?P<rest>=.*)?$", re.DOTALL)
 
@@ -73,7 +75,7 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
     """
     section = Settings.__dataclass_fields__.get(section_of(command))
     section_keys = set(section.type.__dataclass_fields__) if section else set()  # type: ignore[union-attr]
-    if command == "answers" and overrides and ("=" not in overrides[0] or Path(overrides[0]).exists()):
+    if command == "answers" and overrides and ("=" not in overrides[0] or os.path.exists(overrides[0])):
         overrides = [f"input={overrides[0]}", *overrides[1:]]
     full = []
     for text in overrides:
@@ -167,14 +169,17 @@ def _free_texts(command: str, overrides: Sequence[str]) -> tuple[dict[str, str],
 def _literal(key: str, value: str) -> str:
     """A value as Hydra reads it: what can only be a text is one, whatever characters it has.
 
-    Lists, mappings and values in quotes stay as they are, unless a file has that name.
+    Values in quotes stay as they are, and so do lists and mappings where the key is no text, unless a file has that
+    name.
     """
     if not value or value in ("null", MISSING) or "${" in value:
         return value
-    if value[0] in "[{\"'" and not Path(value).exists():
-        return value if value[0] in "\"'" or _parses(value) else _quoted_items(key, value)
-    kind = all_keys().get(key)
-    is_text = kind in (str, str | None) or (kind is Any and Path(value).exists())
+    kind, exists = all_keys().get(key), os.path.exists(value)  # Path.exists raises where a name is too long
+    if value[0] in "\"'" and not exists and _parses(value):
+        return value
+    if value[0] in "[{" and kind not in _TEXTS and not exists:
+        return value if _parses(value) else _quoted_items(key, value)
+    is_text = kind in _TEXTS or (kind is Any and exists)
     return _quoted(value) if (is_text and not _PLAIN.fullmatch(value)) or not _parses(value) else value
 
 
@@ -220,7 +225,7 @@ def _one_line(error: Exception, command: str) -> str:
     if match := re.search(r"Could not override '([^']+)'", str(error)):
         key = getattr(cause, "full_key", None) or match[1]
         return f"settings: there is no key or group {key!r}{_similar(key, command)}; rl-qg {command} --help lists them"
-    if match := re.search(r"Could not find '([^/']+)/([^']+)'", str(error)):
+    if match := re.search(r"Could not find '([^/']+)/([^']*)'", str(error)):
         return _not_a_choice(match[1], match[2])
     if cause is not None and str(error).startswith("Error merging override"):
         error = cause  # type: ignore[assignment]
@@ -238,6 +243,10 @@ def _similar(key: str, command: str) -> str:
     """The key that was meant: one with the same last part, else one that is spelt alike."""
     short = [name.removeprefix(own) for name in all_keys() if name.startswith(own := f"{section_of(command)}.")]
     known = [*short, *all_keys(), *GROUPS]
+    if key.startswith(("reward.", "held_out.")):
+        return (
+            "; the keys of a metric are in configs/reward and docs/explanation/metrics.md, others begin with +reward."
+        )
     last = key.rpartition(".")[2]
     same = [name for name in known if name.rpartition(".")[2] == last]
     return f"; did you mean {same[0]!r}?" if same else like(key, known)

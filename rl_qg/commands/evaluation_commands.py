@@ -173,6 +173,6 @@ def report(arguments: Sequence[str]) -> None:
     if Path(output).suffix != ".html":
         raise InputError(f"--output {output}: the report is a page; give a name that ends in .html")
     check_writable(Path(output))
-    check_own_page(Path(output), "rl-qg report</title>")
+    check_own_page(Path(output), "rl-qg report")
     write_report([Path(run) for run in runs], Path(output))
     log.info("done: open %s", output)

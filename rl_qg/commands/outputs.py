@@ -54,10 +54,10 @@ def check_own_json(output: Path, keys: Iterable[str], beside: Path | None = None
     )
 
 
-def check_own_page(output: Path, mark: str) -> None:
-    """Raise `InputError` if there is a file in the place of a page without the `mark` of ours at its beginning."""
-    if output.is_file() and mark.encode() not in output.read_bytes()[:4096]:
-        raise InputError(f"output={output}: exists and is not a page of this command; name another file")
+def check_own_page(output: Path, title: str) -> None:
+    """Raise `InputError` if there is a file in the place of a page whose title does not end as ours do."""
+    if output.is_file() and f"{title}</title>".encode() not in output.read_bytes():
+        raise InputError(f"{output}: exists and is not a page of this command; name another file")
 
 
 @contextmanager

@@ -74,7 +74,8 @@ def run_study(
             return study.output_dir
         _write_jobs(study, grid)
         _log_plan(study, examples, grid)
-        outcomes = run_jobs(grid.jobs, study.devices, partial(_delete_unneeded, study, grid))
+        done = partial(_delete_unneeded, study, grid)
+        outcomes = run_jobs(grid.jobs, study.devices, done, allow_imports=allow_imports)
         page = write_results(study, examples, grid, outcomes)
     if outcomes.failed:
         first = next(iter(outcomes.failed))

@@ -37,7 +37,7 @@ def check_generator(settings: Settings) -> None:
     _check_precision(settings)
     checks = {"scst": check_training, "best_of_n": check_best_of_n}
     checks.get(settings.algorithm, check_algorithm)(settings)
-    if not is_miniature(settings.model.path):
+    if not is_miniature(settings.model.path) and not (Path(settings.output_dir) / TRAINED).exists():
         check_model(settings.model.path)  # before miniatures of the reward are pretrained
 
 

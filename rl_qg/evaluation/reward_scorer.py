@@ -31,7 +31,7 @@ class Reward(Protocol):
         answers: Sequence[str] | None = None,
         references: Sequence[Sequence[str]] | None = None,
     ) -> Any:
-        """Return an object whose `scores` holds one number for each question."""
+        """Return one number for each question: a list, or an object whose `scores` holds them (`rewards.contract`)."""
 
 
 def signature_of(reward: Reward) -> str:
@@ -61,7 +61,7 @@ def try_reward(reward: Reward, examples: Sequence[QAExample], name: str) -> None
     Raises:
         InputError: the reward gives none of them a number, or returns something else than one number for each.
     """
-    scorer = RewardScorer(reward, name)
+    scorer = RewardScorer(reward, f"{name} on human questions")
     batch = scorer(examples, [example.question for example in examples])
     scorer.reset_cache()
     if examples and all(batch.faults):
@@ -138,19 +138,34 @@ class RewardScorer:
         pairs = zip(examples, questions, strict=True)
         return _concatenated([self._score_or_split([example], [question]) for example, question in pairs])
 
-    def _references(self, examples: Sequence[QAExample]) -> list[list[str]] | None:
-        """The human questions; none where a passage has no question, or the reward gets none."""
-        if not self._with_references or not all(example.question for example in examples):
-            return None
-        return [[example.question] for example in examples]
-
     def _score(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
+        """Score a batch. A reward that does not say what it needs gets the human question of each passage that has
+        one, whatever else is in the batch.
+        """
+        if hasattr(self.reward, "needs"):
+            return self._call(examples, questions, references=self._with_references)
+        asked = [self._with_references and bool(example.question) for example in examples]
+        if len(set(asked)) == 1:
+            return self._call(examples, questions, references=asked[0])
+        parts, rows = [], []
+        for given in (True, False):
+            chosen = [row for row, has in enumerate(asked) if has is given]
+            parts.append(self._call([examples[k] for k in chosen], [questions[k] for k in chosen], references=given))
+            rows += chosen
+        both, order = _concatenated(parts), sorted(range(len(rows)), key=rows.__getitem__)
+        return ScoredBatch(
+            [both.scores[k] for k in order],
+            {name: [values[k] for k in order] for name, values in both.parts.items()},
+            [both.faults[k] for k in order],
+        )
+
+    def _call(self, examples: Sequence[QAExample], questions: Sequence[str], *, references: bool) -> ScoredBatch:
         result = scored(
             self.reward,
             questions,
             [example.context for example in examples],
             answers=[example.answers[0].text for example in examples],
-            references=self._references(examples),
+            references=[[example.question] for example in examples] if references else None,
         )
         scores = [math.nan if score is None else score for score in result.scores]
         parts = {

@@ -19,6 +19,7 @@ HIGHLIGHT = "<hl>"
 T5_PREFIX = "generate question: "
 SEPARATOR = "\nQuestion:"
 PROMPT_FILE = "prompt.json"
+SHORTEST = 16  # tokens of an input, as in the settings
 log = logging.getLogger(__name__)
 
 
@@ -52,13 +53,18 @@ class Prompt:
         return cls(prefix=default_prefix(model), separator=default_separator(model)).fitting(model)
 
     def fitting(self, model: PreTrainedModel) -> "Prompt":
-        """The same with inputs that are not longer than the model can read."""
+        """The same with inputs that are not longer than the model can read; `InputError` where that is too short."""
         encoder = getattr(model.config, "encoder", model.config)  # of a pair of models each has its own limit
         limit = getattr(encoder, "max_position_embeddings", None)
         if limit is not None and not model.config.is_encoder_decoder:
             limit -= self.max_target_length  # the question follows in the same sequence
         if limit is None or self.max_source_length <= limit:
             return self
+        if limit < SHORTEST:
+            raise InputError(
+                f"the model reads {limit} tokens beside a question of {self.max_target_length}, too few for a "
+                "passage; lower model.max_target_length, or use another model"
+            )
         log.info("the model reads %d tokens, so inputs are cut to that, not to %d", limit, self.max_source_length)
         return replace(self, max_source_length=limit)
 

@@ -223,7 +223,7 @@ def _prepare(
 
 def _check_result(lines: ResumableLines, model_path: str, reranker: Reranker | None) -> None:
     """Raise `InputError` if every question of a complete file is empty, or has no reward."""
-    if not any(json.loads(line.text)["question"].strip() for line in lines.lines()):
+    if lines.begun and not any(json.loads(line.text)["question"].strip() for line in lines.lines()):
         raise InputError(
             f"{lines.path}: all questions are empty: the model {model_path} ends before its first word; train it "
             "first (rl-qg train), or sample with do_sample=true"

@@ -64,6 +64,7 @@ def ensure_miniatures(
         log.info("pretraining %s on %d passages, kept in %s", ", ".join(missing), len(passages), settings.cache_dir)
         workers = max(1, min(len(missing), os.cpu_count() or 1)) if not torch.cuda.is_available() else 1
         threads = max(1, (os.cpu_count() or 1) // workers)
+        others = set(active_children())
         with ProcessPoolExecutor(workers, get_context("spawn"), become_worker, (threads, os.getpid())) as pool:
             jobs = [
                 pool.submit(pretrain, kind, passages, settings, folders[kind], row) for row, kind in enumerate(missing)
@@ -72,7 +73,7 @@ def ensure_miniatures(
                 for job in jobs:
                     job.result()
             except BaseException:  # a signal, among others: the pool would wait until all models are trained
-                for worker in active_children():
+                for worker in set(active_children()) - others:
                     worker.terminate()
                 raise
     return {PREFIX + kind: folder for kind, folder in folders.items()}

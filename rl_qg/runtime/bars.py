@@ -6,7 +6,8 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 SECONDS_BETWEEN_LINES = 30
-_LINE = "{desc}: {n_fmt} of {total_fmt} {unit}s ({percentage:.0f} %), {elapsed} elapsed, {remaining} left{postfix}"
+_LINE = "{desc}: {n_fmt} of {total_fmt} ({unit}), {percentage:.0f} %, {elapsed} elapsed, {remaining} left{postfix}"
+_WITHOUT_TOTAL = "{desc}: {n_fmt} ({unit}), {elapsed} elapsed{postfix}"
 
 
 class ProgressBar(tqdm):
@@ -18,7 +19,8 @@ class ProgressBar(tqdm):
         if not sys.stderr.isatty():
             seconds = SECONDS_BETWEEN_LINES
             kwargs |= {"mininterval": seconds, "maxinterval": seconds, "delay": seconds}
-            kwargs |= {"bar_format": _LINE, "file": _Lines(sys.stderr)}
+            known = kwargs.get("total") is not None or (args and hasattr(args[0], "__len__"))
+            kwargs |= {"bar_format": _LINE if known else _WITHOUT_TOTAL, "file": _Lines(sys.stderr)}
         super().__init__(*args, **kwargs)
 
 

@@ -1,8 +1,8 @@
 """Loading pretrained models: what is wrong with one is one line that names its setting."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from rewards.pretrained import ModelFault, explained
 from rl_qg.runtime.errors import InputError
@@ -22,20 +22,22 @@ def loading(path: str, key: str, kind: str) -> Iterator[str]:
     """
     if not path:
         raise InputError(f"{key} has no value; give a folder, or a name on the Hugging Face Hub")
-    setting, folder = f"{key}={path}", Path(path).expanduser()
-    is_local = folder.is_dir()
-    if folder.is_file():
+    setting, folder = f"{key}={path}", os.path.expanduser(path)  # pathlib raises for an unknown user, or a long name
+    is_local = os.path.isdir(folder)
+    if os.path.isfile(folder):
         raise InputError(f"{setting}: is a file; give the folder of a model")
     if not is_local and (path.startswith(("/", ".", "~")) or path.count("/") > 1):
         raise InputError(f"{setting}: no such folder; check the path")
-    if is_local and not (folder / "config.json").exists():
+    if is_local and not os.path.exists(os.path.join(folder, "config.json")):
         raise InputError(f"{setting}: no model folder (it has no config.json); name one that save_pretrained wrote")
     try:
         with explained():
-            yield str(folder) if is_local else path
+            yield folder if is_local else path
     except ModelFault as fault:
         if is_local:
             raise InputError(f"{setting}: no {kind} in this folder can be loaded ({fault})") from None
+        if not fault.unreachable:
+            raise InputError(f"{setting}: cannot be used ({fault})") from None
         raise InputError(
             f"{setting}: the Hugging Face Hub could not be reached, or has no such model ({fault}); offline, give a "
             f"local folder with {key}=FOLDER, or run preset=quickstart, which needs no Hub"

@@ -27,7 +27,7 @@ class Limits:
             self.low <= value <= self.high and isfinite(value) and not (self.above and value == self.low)
         ):
             return None
-        if not isfinite(value):
+        if isinstance(value, float) and not isfinite(value):
             return f"{name}={value} is not a finite number"
         if self.high < inf:
             return f"{name}={value} is not in {'(' if self.above else '['}{self.low}, {self.high}]"

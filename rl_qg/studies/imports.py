@@ -1,4 +1,8 @@
-"""Code that a study file asks to import: named before it runs, because the file may come from somebody else."""
+"""Code that a study file asks to import: named before it runs, because the file may come from somebody else.
+
+This finds what is written out. What is not, such as a path put together from other keys, is refused where it would be
+imported: the jobs of a study run with `rewards.loading.OWN_CODE_ONLY` unless imports are allowed.
+"""
 
 import importlib.util
 import logging
@@ -12,7 +16,7 @@ from rl_qg.runtime.errors import InputError
 log = logging.getLogger(__name__)
 OWN = ("rewards", "rl_qg")
 # The keys whose value may be the path of a class, as a YAML key, in `key=value`, or within a list of options.
-_PATH = re.compile(r"(?:^|[.\W])(?:_target_|metric|kind|rerank)\s*[=:]\s*[\"']?([A-Za-z_]\w*(?:\.\w+)+)")
+_PATH = re.compile(r"(?:^|[.\W])(?:_target_|metrics?|kind|rerank)\s*[=:]\s*[\"'\[]*([^\W\d]\w*(?:\.\w+)+)")
 
 
 def foreign_imports(content: Any, where: str = "") -> Iterator[tuple[str, str]]:
@@ -47,5 +51,8 @@ def check_imports(content: Any, file: Path, *, allowed: bool) -> None:
 
 def _origin(path: str) -> str:
     """The file of a package. Only the first name is looked up: finding those within it would import it."""
-    spec = importlib.util.find_spec(path.split(".")[0])
+    try:
+        spec = importlib.util.find_spec(path.split(".")[0])
+    except (ImportError, ValueError):
+        spec = None
     return (spec.origin or "a folder") if spec else "not found"

@@ -8,8 +8,8 @@ from typing import Any
 
 Rows = Sequence[Mapping[str, Any]]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a formula begins
-_SIGNED_NUMBER = re.compile(r"[-+]\d[\d.,]*(e[-+]?\d+)?(?=$|[ %])")
-_NUMBERS = re.compile(r"(?:of|[-+−–<]?\d[\d.,]*|[-+−–<>≥%×*\[\](),;]|\s)*")  # "0.31 [0.30, 0.32] *", "19 of 20", "–"
+_SIGNED_NUMBER = re.compile(r"[-+][\d.,]+(e[-+]?\d+)?( \[[-+\d., ]*\])?[ *%]*")
+_NUMBERS = re.compile(r"(?:of|[\d.,;]|[-+−–<>≥%×*\[\]()]|\s)*")  # "0.31 [0.30, 0.32] *", "19 of 20", "–"
 
 
 def columns_of(rows: Rows) -> list[str]:
@@ -41,7 +41,7 @@ def as_csv(rows: Rows) -> str:
 def _no_formula(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    begins = value.startswith(_FORMULA) and not _SIGNED_NUMBER.match(value)
+    begins = value.startswith(_FORMULA) and not _SIGNED_NUMBER.fullmatch(value)
     # The csv module does not quote a carriage return, which then ends the row.
     return ("'" if begins else "") + value.replace("\r\n", "\n").replace("\r", "\n")
 

@@ -25,13 +25,13 @@ from rl_qg.runtime.sharded_weights import gather
 from rl_qg.training.objectives import adapted_coefficient
 
 log = logging.getLogger(__name__)
-ROLLOUTS_IN_VAIN = 4
+QUESTIONS_IN_VAIN = 32
 
 
 class FailedRewards:
     """Writes every question whose reward failed to `samples.jsonl`, then skips it or ends the run.
 
-    A run whose first rollouts have no reward at all ends: it would learn nothing.
+    A run ends if none of its first questions has a reward: it would learn nothing from them.
 
     Args:
         path: `samples.jsonl` of the run.
@@ -42,7 +42,7 @@ class FailedRewards:
         self.path = path
         self.policy = policy
         self._logged: set[str] = set()
-        self._in_vain: int | None = 0  # rollouts so far, while none had a reward
+        self._in_vain: int | None = 0  # questions so far, while none had a reward
 
     def handle(self, step: int, examples: Sequence[QAExample], questions: Sequence[str], batch: ScoredBatch) -> None:
         """Handle the failed rewards of one rollout in update `step`.
@@ -72,10 +72,11 @@ class FailedRewards:
         if self._in_vain is None or None in batch.faults:
             self._in_vain = None
             return
-        self._in_vain += 1
-        if self._in_vain == ROLLOUTS_IN_VAIN:
+        self._in_vain += len(batch.faults)
+        if self._in_vain >= QUESTIONS_IN_VAIN:
             raise LocalError(
-                f"none of the first {ROLLOUTS_IN_VAIN} rollouts has a reward ({batch.faults[0]}); correct the reward"
+                f"none of the first {self._in_vain} sampled questions has a reward ({batch.faults[0]}); correct the "
+                "reward"
             )
 
 
@@ -117,8 +118,8 @@ class FiniteUpdates(TrainerCallback, ExportableState):
         """Raise `InputError` where no update was made: the model is the one that training began with."""
         if self.skipped and self.skipped >= state.global_step:
             raise InputError(
-                f"none of {state.global_step} updates was made, because no gradient was finite; check the model, or "
-                "lower the learning rate"
+                f"none of {state.global_step} updates was made, because no gradient was finite; check the model, "
+                "the data and the reward"
             )
 
 

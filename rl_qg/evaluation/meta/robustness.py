@@ -33,6 +33,7 @@ from rl_qg.evaluation.metric_scores import check_rows, direction_of, scores_of
 from rl_qg.evaluation.prediction_analysis import passage_groups
 from rl_qg.evaluation.result_pages import Page, Table, as_text, estimate_text, write_results
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
+from rl_qg.runtime.errors import InputError
 from rl_qg.settings import RobustnessSettings
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ def robustness(metrics: Mapping[str, Reward], settings: RobustnessSettings, fold
             language other than English without what replaces the rules.
     """
     check_settings(settings)
+    if not settings.input:
+        raise InputError("input has no value; give human questions, such as input=dev.json")
     source = QuestionTable(settings.input, asdict(settings.columns))
     originals, in_file = read_questions(source, settings)
     questions, counts = alter_questions(originals, settings)

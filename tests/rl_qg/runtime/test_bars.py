@@ -28,8 +28,8 @@ def test_a_log_gets_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     text = run(io.StringIO(), monkeypatch, 0)
     lines = text.splitlines()
     assert "\r" not in text and "\x1b" not in text and "█" not in text
-    assert any(line.startswith("score: 1 of 4 rows (25 %), ") for line in lines)
-    assert lines[-1].startswith("score: 4 of 4 rows (100 %), ") and lines[-1].endswith("loss=1.5")
+    assert any(line.startswith("score: 1 of 4 (row), 25 %, ") for line in lines)
+    assert lines[-1].startswith("score: 4 of 4 (row), 100 %, ") and lines[-1].endswith("loss=1.5")
 
 
 def test_short_work_leaves_nothing_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:

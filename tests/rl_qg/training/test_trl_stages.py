@@ -60,7 +60,8 @@ class WordReward:
     """1 for every `w3` among the first two words: the best question is `w3 w3`. It has only `score`."""
 
     def score(self, questions: Any, contexts: Any, *, answers: Any = None, references: Any = None) -> Any:
-        assert len(questions) == len(contexts) == len(answers) == len(references)
+        assert len(questions) == len(contexts) == len(answers)
+        assert references is None or len(references) == len(questions)
         values = [float(question.split()[:2].count("w3")) for question in questions]
         return SimpleNamespace(
             scores=values, parts={"words": [float(len(question.split())) for question in questions]}
