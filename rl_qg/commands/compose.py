@@ -224,6 +224,8 @@ def _one_line(error: Exception, command: str) -> str:
     cause = error.__cause__
     if match := re.search(r"Could not override '([^']+)'", str(error)):
         key = getattr(cause, "full_key", None) or match[1]
+        if key.startswith(("reward.", "held_out.")):
+            return f"settings: the metric has no key {key!r}; docs/explanation/metrics.md names the options of each"
         return f"settings: there is no key or group {key!r}{_similar(key, command)}; rl-qg {command} --help lists them"
     if match := re.search(r"Could not find '([^/']+)/([^']*)'", str(error)):
         return _not_a_choice(match[1], match[2])
@@ -243,10 +245,6 @@ def _similar(key: str, command: str) -> str:
     """The key that was meant: one with the same last part, else one that is spelt alike."""
     short = [name.removeprefix(own) for name in all_keys() if name.startswith(own := f"{section_of(command)}.")]
     known = [*short, *all_keys(), *GROUPS]
-    if key.startswith(("reward.", "held_out.")):
-        return (
-            "; the keys of a metric are in configs/reward and docs/explanation/metrics.md, others begin with +reward."
-        )
     last = key.rpartition(".")[2]
     same = [name for name in known if name.rpartition(".")[2] == last]
     return f"; did you mean {same[0]!r}?" if same else like(key, known)

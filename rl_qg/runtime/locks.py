@@ -61,8 +61,10 @@ def _lock(file: Path) -> IO[str]:
         stream = file.open("a+", encoding="utf-8")
         try:
             fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if file.exists() and file.stat().st_ino == os.fstat(stream.fileno()).st_ino:
+            if file.stat().st_ino == os.fstat(stream.fileno()).st_ino:
                 return stream
+        except FileNotFoundError:
+            pass  # its holder has deleted it since it was opened
         except OSError as error:
             stream.seek(0)
             name = stream.read().strip() or "another rl-qg"
@@ -70,4 +72,4 @@ def _lock(file: Path) -> IO[str]:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise BlockingIOError(name) from None
             raise
-        stream.close()  # its holder has deleted it since it was opened
+        stream.close()  # of a deleted file; another one may have that name by now
