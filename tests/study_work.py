@@ -23,6 +23,17 @@ def do_write(*words: str) -> None:
     print("wrote", *words)
 
 
+def do_import(path: str) -> None:
+    import rewards
+    from rl_qg.augmentation.registry import import_target
+
+    for load in (rewards.load, lambda name: import_target("filters.own", name)):
+        try:
+            print("imported", load(path))
+        except ValueError as error:
+            print("refused", error)
+
+
 def do_fail(reason: str) -> None:
     print(reason, file=sys.stderr)
     sys.exit(2)

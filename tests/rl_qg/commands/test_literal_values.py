@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from rl_qg.commands.compose import compose
 from rl_qg.data.examples import write_squad
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.runtime.errors import InputError
+from tests.processes import ROOT
 
 NAMES = [
     "Übung für Ömer.json",
@@ -57,6 +59,16 @@ def test_lists_mappings_numbers_and_texts_in_quotes_stay_what_they_are() -> None
     assert compose("train", ["data.unlabelled=null", "model.path=x"]).data.unlabelled is None
 
 
+def test_long_values_and_texts_that_begin_like_a_list_are_read() -> None:
+    entries = [f"{{metric: bertscore, layer: {number}, label: bertscore_of_layer_{number}}}" for number in range(12)]
+    assert len(compose("evaluate", [f"metrics=[{','.join(entries)}]"]).evaluate.metrics) == 12
+    long = "x" * 300 + ".json"
+    assert compose("qa", [f"data.validation={long}", "data.train=y"]).data.validation == long
+    assert compose("answers", [long]).answers.input == long
+    for prefix in ("[QG] ", "{ask} ", '"a" b: ', "'tis "):
+        assert compose("train", [f"model.prefix={prefix}", "model.path=x"]).model.prefix == prefix
+
+
 def test_a_list_that_cannot_be_read_is_one_line() -> None:
     with pytest.raises(InputError, match=r"data.train=\[a,\{b\] cannot be read; write a list as \[a,b\]"):
         compose("train", ["data.train=[a,{b]"])
@@ -79,6 +91,7 @@ def test_the_version_and_the_completion_of_each_shell(capsys: pytest.CaptureFixt
     assert "num_beams=" in words_of("generate") and "scst.baseline=" not in words_of("generate")
 
 
+CAPTURED: dict[str, Any] = {"capture_output": True, "text": True, "cwd": ROOT}
 CALL = """
 source "$1"
 compopt() { :; }
@@ -103,3 +116,12 @@ def test_bash_completes(line: str, words: str, tmp_path: Path) -> None:
     script.write_text(completion("bash"))
     done = subprocess.run(["bash", "-c", CALL, "bash", str(script), line], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == words, done.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error_but_another_broken_pipe_is(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rl_qg", "train", "--help"]
+    done = subprocess.run(["bash", "-c", '"$@" | head -1; echo "${PIPESTATUS[0]}"', "bash", *command], **CAPTURED)
+    assert done.stdout.splitlines()[1] == "0" and "Traceback" not in done.stderr
+    code = "import rl_qg.commands.cli as cli\ndef run(*_): raise BrokenPipeError('of a worker')\n"
+    code += "cli.run_command = run\ncli.main(['train'])"
+    assert subprocess.run([sys.executable, "-c", code], **CAPTURED).returncode == 1

@@ -92,6 +92,23 @@ def test_a_batch_that_fails_where_its_questions_do_not_is_logged_once(caplog: py
     assert len(re.findall(r"failed on 2 questions \(TypeError: too many \(.*, line \d+\)\)", caplog.text)) == 1
 
 
+def test_a_reward_without_needs_gets_the_questions_that_there_are_whatever_is_beside_them() -> None:
+    class Given:
+        calls: ClassVar[list[Any]] = []
+
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            self.calls.append((list(questions), references))
+            return [0.0 if references is None else len(references[row][0]) for row in range(len(questions))]
+
+    asked, silent = EXAMPLES[0], replace(EXAMPLES[1], question="")
+    scorer = RewardScorer(Given())
+    mixed = scorer([silent, asked, silent], ["a", "b", "c"])
+    assert mixed.scores == [0.0, len(asked.question), 0.0]
+    assert [scorer([item], [text]).scores[0] for item, text in ((silent, "a"), (asked, "b"))] == mixed.scores[:2]
+    assert Given.calls[:2] == [(["b"], [[asked.question]]), (["a", "c"], None)]
+    assert RewardScorer(Given(), references=False)([asked], ["b"]).scores == [0.0]
+
+
 @pytest.mark.slow
 def test_a_reward_that_runs_out_of_memory_gets_fewer_questions_and_returns_the_same(caplog) -> None:
     class Small(Length):

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+import rewards
+from rewards.loading import OWN_CODE_ONLY
 from rl_qg.commands.study_stage import study
 from rl_qg.runtime.errors import InputError
 from rl_qg.studies.imports import check_imports, foreign_imports
@@ -20,6 +22,7 @@ FORMS = [
     "filters: {mine: {filters.own.kind: evil.module.Filter}}",
     "filters: {mine: ['filters.own={_target_: \"evil.module.Filter\"}']}",
     "generate: [rerank=evil.module.Reward]",
+    "settings: ['evaluate.metrics=[evil.module.Reward]']",
     "generate: ['+generate.rerank={metric: evil.module.Reward}']",
 ]
 
@@ -65,3 +68,22 @@ def test_the_command_takes_the_permission_from_its_own_line_alone(tmp_path: Path
         study([str(file)])
     with pytest.raises(InputError, match="has no value"):  # it is read on, and lacks what a study needs
         study([str(file), "--allow-imports"])
+
+
+def test_a_module_that_cannot_be_looked_up_is_refused_too(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"__main__\.Reward \(.*\), named in"):
+        check_imports({"reward._target_": "__main__.Reward"}, tmp_path, allowed=False)
+    ((_, path),) = foreign_imports({"reward._target_": "évil.Reward"})
+    assert path == "évil.Reward"
+
+
+def test_a_process_that_may_import_nothing_else_loads_what_the_package_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OWN_CODE_ONLY, "1")
+    assert rewards.load("bleu4").name == rewards.load("rewards.overlap.bleu.Bleu", order=4).name
+    parts = {"tests.toy_metrics.WordCount": {}}  # a label that is a path
+    for build in (
+        lambda: rewards.load("weighted", parts=parts),
+        lambda: rewards.load("rewards.loading.import_module"),
+    ):
+        with pytest.raises(rewards.MetricInputError, match="if you trust it, add --allow-imports"):
+            build()

@@ -166,3 +166,17 @@ def _lives(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
     except OSError:
         return False
+
+
+@pytest.mark.slow
+def test_a_job_imports_code_of_others_only_where_that_is_allowed(tmp_path: Path) -> None:
+    """However the path came into the settings: it is refused where it would be imported."""
+    paths = ("tests.toy_metrics.WordCount", "rewards.loading.import_module")
+    for number, allowed in enumerate((False, True)):
+        jobs = [job(tmp_path, f"{name}-{number}", "import", path) for name, path in zip("ab", paths, strict=True)]
+        run_jobs(jobs, ["cpu"], lambda done: None, program=PROGRAM, allow_imports=allowed)
+        logs = [(item.folder / "log.txt").read_text() for item in jobs]
+        if allowed:
+            assert logs[0].startswith("imported <tests.toy_metrics.WordCount")
+        else:
+            assert all(text.count("refused") == 2 and "add --allow-imports" in text for text in logs), logs

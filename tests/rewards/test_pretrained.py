@@ -1,0 +1,48 @@
+"""What is said of models that cannot be used, and which are not refused."""
+
+import pytest
+import torch
+from torch import nn
+
+from rewards.pretrained import ModelFault, check_tokenizer, check_weights, explained
+from tests.tiny_models import piece_tokenizer, tiny_bart
+
+
+def test_the_errors_of_libraries_become_one_line_whatever_their_type():
+    for error in (OSError("no file\nmore"), Exception("broken."), KeyError("a"), TypeError("")):
+        with pytest.raises(ModelFault) as caught, explained():
+            raise error
+        assert "\n" not in str(caught.value) and str(caught.value)
+        assert caught.value.unreachable == isinstance(error, OSError)
+    with pytest.raises(torch.OutOfMemoryError), explained():
+        raise torch.OutOfMemoryError
+
+
+def test_weights_must_be_finite_numbers_where_they_are_here():
+    model = tiny_bart(40)
+    check_weights(model, None)
+    check_weights(model.half(), None)
+    check_weights(nn.Linear(2, 2, device="meta"), None)  # those of another process
+    for value in (torch.nan, torch.inf, -torch.inf):
+        spoiled = tiny_bart(40)
+        with torch.no_grad():
+            spoiled.model.decoder.layers[0].fc1.weight[3, 2] = value
+        with pytest.raises(ModelFault, match=r"weights model.decoder.layers.0.fc1.weight are not all finite"):
+            check_weights(spoiled, None)
+    large = nn.Linear(4, 4)
+    nn.init.constant_(large.weight, 3e38)  # the sum is infinite, the weights are not
+    check_weights(large, None)
+
+
+def test_a_tokenizer_has_words_and_no_more_than_the_model():
+    tokenizer = piece_tokenizer(["a", "b", "c"])
+    check_tokenizer(tokenizer)
+    with pytest.raises(ModelFault, match="it has no tokenizer"):
+        check_tokenizer(piece_tokenizer(["[UNK]"][:0] or ["[PAD]"]))
+    check_weights(tiny_bart(len(tokenizer)), tokenizer)
+    with pytest.raises(ModelFault, match=f"its tokenizer has {len(tokenizer)} tokens, and the model"):
+        check_weights(tiny_bart(len(tokenizer) - 1), tokenizer)
+    tokenizer.add_tokens(["<hl>"])
+    check_weights(tiny_bart(len(tokenizer) - 1), tokenizer, grows=True)
+    with pytest.raises(ModelFault, match="they do not belong together"):
+        check_weights(tiny_bart(len(tokenizer) - 1), tokenizer)
