@@ -57,7 +57,7 @@ class Prompt:
         encoder = getattr(model.config, "encoder", model.config)  # of a pair of models each has its own limit
         limit = getattr(encoder, "max_position_embeddings", None)
         if limit is not None and not model.config.is_encoder_decoder:
-            limit -= self.max_target_length  # the question follows in the same sequence
+            limit -= min(self.max_target_length, limit // 2)  # the question follows in the same sequence
         if limit is None or self.max_source_length <= limit:
             return self
         if limit < SHORTEST:

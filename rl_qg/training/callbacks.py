@@ -25,7 +25,7 @@ from rl_qg.runtime.sharded_weights import gather
 from rl_qg.training.objectives import adapted_coefficient
 
 log = logging.getLogger(__name__)
-QUESTIONS_IN_VAIN = 32
+QUESTIONS_IN_VAIN = 64
 
 
 class FailedRewards:

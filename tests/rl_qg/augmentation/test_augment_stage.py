@@ -203,7 +203,7 @@ def test_the_order_of_lines_does_not_matter(
     tmp_path: Path, questions: list[tuple[int, list[str]]], num_samples: int, seed: int
 ) -> None:
     lines = [candidate(p, i, " ".join(question) + "?") for i, (p, question) in enumerate(questions)]
-    lines.append(candidate(3, 99, "which one is kept?"))  # where nothing is kept, nothing is written
+    lines.append(candidate(0, 99, "which one is kept?"))  # where nothing is kept, nothing is written
     mixed = random.Random(seed).sample(lines, len(lines))
     results = []
     for folder, order in ((tmp_path / "a", lines), (tmp_path / "b", mixed)):

@@ -117,7 +117,14 @@ def test_each_stage_runs_by_its_own_command(run: Path, home: dict[str, str], tmp
             f"output={questions}",
             "num_beams=2",
         ],
-        ["augment", f"questions={questions}", f"gold={gold}", f"output={tmp_path}/augmented.json", "num_samples=5"],
+        [
+            "augment",
+            f"questions={questions}",
+            f"gold={gold}",
+            f"output={tmp_path}/augmented.json",
+            "num_samples=5",
+            "filters=none",
+        ],
         ["qa", *small, f"output_dir={tmp_path}/qa"],
         [
             "score",

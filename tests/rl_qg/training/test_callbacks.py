@@ -83,7 +83,7 @@ def test_a_run_whose_first_rollouts_have_no_reward_ends(tmp_path: Path) -> None:
 
     subject = trainer(tmp_path, ce_epochs=0, scst_epochs=3, reward=Silent(), eval_dataset=None)
     with pytest.raises(
-        InputError, match=r"none of the first 32 sampled questions has a reward \(the reward is None\)"
+        InputError, match=r"none of the first 64 sampled questions has a reward \(the reward is None\)"
     ):
         subject.train()
     assert subject.state.global_step == 3 and not (tmp_path / "scst").exists()

@@ -59,6 +59,8 @@ class RecordedReward:
 
     signature = "recorded-reward"
 
+    needs = frozenset({"contexts"})
+
     def __init__(self, file: Path) -> None:
         self.file = file
 

@@ -29,6 +29,7 @@ class WordReward:
     """1 for every `w3` among the first two words: the best question is `w3 w3`."""
 
     signature = "word-reward"
+    needs = frozenset[str]()
 
     def score(self, questions, contexts, *, answers=None, references=None) -> Any:
         return SimpleNamespace(scores=[float(question.split()[:2].count("w3")) for question in questions])
