@@ -40,6 +40,9 @@ EQUAL = {"to the bit": "bitwise"}
 NOT_RUN = """
 ## Not run
 
+- SIGTERM to `augment`, `answers`, `correlate` and `separate`, which take too little time for a signal to come in
+  between, and changed data of those that do not note what they have read. A full disk in `robustness`, whose one large
+  file is the first.
 - `single_gpu`, `multi_gpu`: there was no GPU.
 - `multi_node`: there was only one machine.
 - `fsdp`, `zero1`, `zero1_offload`, `zero2_offload`, `zero3_offload`: no faults injected. On CPU accelerate replaces

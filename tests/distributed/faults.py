@@ -20,7 +20,12 @@ from tests.distributed.stages import STAGES, write_data
 NOTICE_LIMIT = 60  # seconds in which a launcher has to notice that a rank died
 SECOND_KILL = 3  # in one of this many cases the resumed run is killed too
 ROWS = 5  # that fit into memory when it runs out
-SHORT = ("augment", "answers", "correlate")  # stages that take too little time for a signal to come in between
+SHORT = (
+    "augment",
+    "answers",
+    "correlate",
+    "separate",
+)  # stages that take too little time for a signal to come in between
 
 
 @dataclass(frozen=True)
