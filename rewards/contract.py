@@ -12,7 +12,6 @@ reads), ``higher_is_better``, ``bounds`` and ``signature``.
 """
 
 import inspect
-import math
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -132,11 +131,6 @@ def _number(reward: Any, value: Any) -> float | None:
     raise WrongReward(
         f"reward {name_of(reward)}: score returned {value!r:.60} for a question; return a number or None"
     )
-
-
-def is_number(value: float | None) -> bool:
-    """Whether a score is a finite number."""
-    return value is not None and math.isfinite(value)
 
 
 def _plain(values: Any) -> Any:

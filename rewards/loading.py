@@ -1,7 +1,8 @@
 """The table of metrics, and loading one by its name."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -111,6 +112,19 @@ def load(name: str, /, **options: Any) -> Any:
     if module.split(".")[0] == __package__:
         return target(**{**implied, **options})
     return _built(name, target, options)
+
+
+@contextmanager
+def own_code_only() -> Iterator[None]:
+    """Within the block this process, and those that it starts, import nothing that is not of these packages."""
+    before = os.environ.get(OWN_CODE_ONLY)
+    os.environ[OWN_CODE_ONLY] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[OWN_CODE_ONLY]
+        if before is not None:
+            os.environ[OWN_CODE_ONLY] = before
 
 
 def check_allowed(name: str) -> None:

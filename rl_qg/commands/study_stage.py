@@ -14,10 +14,12 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from rewards.loading import own_code_only
 from rl_qg.commands.compose import compose
 from rl_qg.commands.load_miniatures import pretraining_text
 from rl_qg.data.splits import WORLD
@@ -45,7 +47,8 @@ def study(arguments: Sequence[str]) -> None:
     file, *overrides = [text for text in arguments if text not in flags] or [""]
     if not file or file.startswith("-") or "=" in file:
         raise InputError("give a study file first, such as rl-qg study experiments/augmentation/study.yaml")
-    log.info("done: see %s", run_study(Path(file), overrides, **chosen))
+    with nullcontext() if chosen["allow_imports"] else own_code_only():
+        log.info("done: see %s", run_study(Path(file), overrides, **chosen))
 
 
 def run_study(
@@ -74,8 +77,7 @@ def run_study(
             return study.output_dir
         _write_jobs(study, grid)
         _log_plan(study, examples, grid)
-        done = partial(_delete_unneeded, study, grid)
-        outcomes = run_jobs(grid.jobs, study.devices, done, allow_imports=allow_imports)
+        outcomes = run_jobs(grid.jobs, study.devices, partial(_delete_unneeded, study, grid))
         page = write_results(study, examples, grid, outcomes)
     if outcomes.failed:
         first = next(iter(outcomes.failed))

@@ -28,7 +28,7 @@ def train(settings: Settings) -> None:
 
 def check_generator(settings: Settings) -> None:
     """Refuse what the algorithm cannot do before data are read and models loaded."""
-    from rl_qg.generation.loading import check_generator as check_model
+    from rl_qg.generation.loading import check_model
     from rl_qg.miniatures.cache import is_miniature
     from rl_qg.training.best_of_n import check_best_of_n
     from rl_qg.training.stages import check_training

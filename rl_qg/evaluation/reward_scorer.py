@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from rewards.contract import Result, WrongReward, failure, is_number, scored
+from rewards.contract import Result, WrongReward, failure, scored
 from rewards.errors import MetricInputError
 from rl_qg.data.examples import QAExample
 from rl_qg.runtime.errors import InputError, LocalError
@@ -173,7 +173,10 @@ class RewardScorer:
             for name, values in result.parts.items()
             if all(isinstance(value, int | float | None) for value in values)
         }
-        faults = [None if is_number(score) else f"the reward is {score}" for score in result.scores]
+        faults = [
+            None if math.isfinite(score) else f"the reward is {given}"
+            for score, given in zip(scores, result.scores, strict=True)
+        ]
         return ScoredBatch(scores, parts, faults)
 
 

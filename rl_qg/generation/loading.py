@@ -32,7 +32,7 @@ def load_generator(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]
     return load_seq2seq(path) if config.is_encoder_decoder else load_causal(path)
 
 
-def check_generator(path: str) -> None:
+def check_model(path: str) -> None:
     """Check what can be checked of a model without its weights.
 
     Raises:

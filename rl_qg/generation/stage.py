@@ -235,7 +235,7 @@ def _check_result(lines: ResumableLines, model_path: str, reranker: Reranker | N
 def _report_failed(lines: ResumableLines) -> None:
     """Count the candidates whose reward failed, in the log and in the note; raise `InputError` if all have."""
     failed = failed_rewards(line.text for line in lines.lines())
-    if failed == sum(1 for _ in lines.lines()):
+    if failed and failed == sum(1 for _ in lines.lines()):
         raise InputError(f"{lines.path}: the reward failed on every question; correct the reward")
     if failed:
         log.warning("generate: %d candidates in %s have no reward; they come last", failed, lines.path)

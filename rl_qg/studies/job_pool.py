@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from rewards.loading import OWN_CODE_ONLY
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.json_files import atomic_writer, read_json, write_json
 from rl_qg.studies.grid import Job, is_done, job_record
@@ -52,7 +51,6 @@ def run_jobs(
     on_done: Callable[[Job], None],
     *,
     program: str = "rl_qg",
-    allow_imports: bool = True,
 ) -> JobOutcomes:
     """Run what is not done; return when nothing is left that can be run.
 
@@ -63,7 +61,6 @@ def run_jobs(
         devices: `cpu`, or the number of a GPU; one job runs on each at a time. Jobs on the CPU share its cores.
         on_done: called when a job's command has ended well, before the job is recorded as done.
         program: the module that is run with a job's command and arguments.
-        allow_imports: whether a job may import code of other packages that its arguments name.
     """
     done = {job.name for job in jobs if is_done(job)}
     waiting = [job for job in jobs if job.name not in done]
@@ -77,7 +74,7 @@ def run_jobs(
             while True:
                 while idle and (job := _next_job(waiting, done, running.values())):
                     waiting.remove(job)
-                    started = _start(job, idle.pop(0), devices, program, allow_imports)
+                    started = _start(job, idle.pop(0), devices, program)
                     running[threads.submit(_wait, started.process)] = started
                 if not running:
                     break
@@ -108,14 +105,12 @@ def _next_job(waiting: Sequence[Job], done: set[str], running: Iterable[_Running
     return next((job for job in waiting if done.issuperset(job.needs) and job.exclusive not in exclusive), None)
 
 
-def _start(job: Job, device: str, devices: Sequence[str], program: str, allow_imports: bool) -> _RunningJob:
+def _start(job: Job, device: str, devices: Sequence[str], program: str) -> _RunningJob:
     job.folder.mkdir(parents=True, exist_ok=True)
     (job.folder / FAILED).unlink(missing_ok=True)
     with atomic_writer(job.folder / "command.txt") as stream:
         stream.write(f"{job.line()}\n")
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "" if device == CPU else device, "TQDM_MININTERVAL": "10"}
-    if not allow_imports:
-        environment[OWN_CODE_ONLY] = "1"
     threads = 0
     if device == CPU:
         threads = max(1, (os.cpu_count() or 1) // list(devices).count(CPU))

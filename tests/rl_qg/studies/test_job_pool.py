@@ -5,11 +5,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 
+from rewards.loading import own_code_only
 from rl_qg.runtime.json_files import read_json
 from rl_qg.studies.grid import Job, is_done
 from rl_qg.studies.job_pool import JobOutcomes, job_outcomes, run_jobs
@@ -174,7 +176,8 @@ def test_a_job_imports_code_of_others_only_where_that_is_allowed(tmp_path: Path)
     paths = ("tests.toy_metrics.WordCount", "rewards.loading.import_module")
     for number, allowed in enumerate((False, True)):
         jobs = [job(tmp_path, f"{name}-{number}", "import", path) for name, path in zip("ab", paths, strict=True)]
-        run_jobs(jobs, ["cpu"], lambda done: None, program=PROGRAM, allow_imports=allowed)
+        with nullcontext() if allowed else own_code_only():
+            run(jobs)
         logs = [(item.folder / "log.txt").read_text() for item in jobs]
         if allowed:
             assert logs[0].startswith("imported <tests.toy_metrics.WordCount")
