@@ -2,6 +2,7 @@
 
 import logging
 import os
+import select
 import signal
 import sys
 import warnings
@@ -98,13 +99,16 @@ def _outputs(name: str, settings: Any) -> list[tuple[str, Path]]:
 
 
 def _output_is_closed() -> bool:
-    """Whether the reader of our output, such as `head`, has seen enough; if so, what is left goes nowhere."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+    """Whether the reader of our output, such as `head`, has seen enough; if so, what is left goes nowhere.
+
+    The pipe itself is asked: writing again would not fail where the first failure has emptied the buffer.
+    """
+    pipe = select.poll()
+    pipe.register(1)
+    if not any(events & (select.POLLERR | select.POLLHUP) for _, events in pipe.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return True
 
 
 def _terminate(number: int, frame: object) -> None:
