@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
+from rewards.contract import COLUMN
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel
 from rewards.signature import format_signature
@@ -14,7 +15,6 @@ from rewards.signature import format_signature
 ROWS_AT_ONCE = 4096
 """How many rows a metric computes at a time: enough to sort by length, few enough to bound the token ids in memory."""
 
-COLUMN = {"contexts": "context", "answers": "answer", "references": "references"}
 """The column of a data set that holds each thing a metric may need."""
 
 

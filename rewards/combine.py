@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.contract import COLUMNS, WrongReward, check_reward, scored
+from rewards.contract import COLUMN, WrongReward, check_reward, scored
 from rewards.errors import MetricInputError
 from rewards.loading import load
 
@@ -36,7 +36,7 @@ class Part:
     @property
     def needs(self) -> frozenset[str]:
         """What the metric reads; a metric without the attribute is assumed to read everything."""
-        return frozenset(getattr(self.metric, "needs", COLUMNS))
+        return frozenset(getattr(self.metric, "needs", COLUMN))
 
     @property
     def extremes(self) -> Tensor:
@@ -117,7 +117,7 @@ class Combined(Metric):
         contributions: list[Tensor] = []
         parts: dict[str, list[Any]] = {}
         for label, part in self.parts.items():
-            columns = {name: getattr(inputs, name) if name in part.needs else None for name in COLUMNS}
+            columns = {name: getattr(inputs, name) if name in part.needs else None for name in COLUMN}
             try:
                 result = scored(part.metric, inputs.questions, columns.pop("contexts"), **columns)
             except WrongReward as error:

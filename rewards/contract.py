@@ -13,14 +13,16 @@ reads), ``higher_is_better``, ``bounds`` and ``signature``.
 
 import inspect
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rewards.errors import MetricInputError
 
-COLUMNS = ("contexts", "answers", "references")
+# What a reward may read besides the questions, and the column of a data set that holds it for one question.
+COLUMN = {"contexts": "context", "answers": "answer", "references": "references"}
 FORM = "score(questions, contexts, *, answers=None, references=None)"
 
 
@@ -52,8 +54,8 @@ def check_reward(reward: Any) -> None:
     except ValueError:
         pass  # a built-in function: it does not say what it takes
     needs = getattr(reward, "needs", ())
-    if not isinstance(needs, tuple | list | set | frozenset) or not all(need in COLUMNS for need in needs):
-        raise WrongReward(f"reward {name_of(reward)}: needs is {needs!r}; name some of {', '.join(COLUMNS)}")
+    if not isinstance(needs, tuple | list | set | frozenset) or not all(need in COLUMN for need in needs):
+        raise WrongReward(f"reward {name_of(reward)}: needs is {needs!r}; name some of {', '.join(COLUMN)}")
 
 
 def scored(
@@ -70,13 +72,20 @@ def scored(
         WrongReward: the result is of another form, or not for as many questions.
         Exception: whatever the reward raises; a RuntimeError where it would end the program.
     """
-    try:
+    with cannot_end_the_program():
         given = reward.score(questions, contexts, answers=answers, references=references)
+    return _result(reward, given, len(questions))
+
+
+@contextmanager
+def cannot_end_the_program() -> Iterator[None]:
+    """Code of somebody else runs here: its `SystemExit` becomes a RuntimeError. Subclasses are signals and pass."""
+    try:
+        yield
     except SystemExit as error:
-        if type(error) is not SystemExit:  # a signal to this program
+        if type(error) is not SystemExit:
             raise
         raise RuntimeError(f"it ends the program (SystemExit: {error.code})") from error
-    return _result(reward, given, len(questions))
 
 
 def name_of(reward: Any) -> str:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from rewards.contract import check_reward, failure
+from rewards.contract import cannot_end_the_program, check_reward, failure
 from rewards.errors import MetricInputError
 
 METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
@@ -139,10 +139,9 @@ def check_allowed(name: str) -> None:
 def _imported(name: str, module: str, attribute: str) -> Any:
     """What a dotted path names; the module of somebody else may raise anything when it is imported."""
     try:
-        return getattr(import_module(module), attribute)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, SystemExit) and type(error) is not SystemExit:  # a signal to this program
-            raise
+        with cannot_end_the_program():
+            return getattr(import_module(module), attribute)
+    except Exception as error:
         at = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
         raise MetricInputError(f"cannot load the metric {name!r}: {at}{error}") from error
 
@@ -152,14 +151,13 @@ def _built(name: str, target: Any, options: Mapping[str, Any]) -> Any:
     if not callable(target):
         raise MetricInputError(f"cannot load the metric {name!r}: it is {target!r:.60}, not a class or a function")
     try:
-        reward = target(**options)
+        with cannot_end_the_program():
+            reward = target(**options)
     except (MetricInputError, TypeError, MemoryError):
         raise
-    except (Exception, SystemExit) as error:
+    except Exception as error:
         if type(error).__name__ == "OutOfMemoryError":
             raise  # torch's, which is not loaded here
-        if isinstance(error, SystemExit) and type(error) is not SystemExit:
-            raise
         raise MetricInputError(f"cannot build the metric {name!r}: {failure(error, target)}") from error
     check_reward(reward)
     return reward

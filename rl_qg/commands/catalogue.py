@@ -193,7 +193,7 @@ def groups_of(command: str) -> list[str]:
     return [group for group in GROUPS if group == "preset" or {"filters": "augment"}.get(group, group) in read]
 
 
-def like(word: str, known: Iterable[str]) -> str:
+def suggestion(word: str, known: Iterable[str]) -> str:
     """A question for a message about an unknown word: "; did you mean 'train'?", or nothing."""
     near = get_close_matches(word, [*known], n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""

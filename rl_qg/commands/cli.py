@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rl_qg.commands.catalogue import COMMANDS, RAW, command_help, like, overview, section_of
+from rl_qg.commands.catalogue import COMMANDS, RAW, command_help, overview, section_of, suggestion
 from rl_qg.commands.compose import compose, resolved_yaml
 from rl_qg.runtime.errors import InputError, LocalError, Terminated
 from rl_qg.runtime.json_files import is_disk_full
@@ -74,7 +74,7 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
         print(completion(arguments[0] if arguments else "bash"), end="")
         return
     if name not in COMMANDS:
-        raise InputError(f"no such command{like(name, COMMANDS)}; choose one of {', '.join(COMMANDS)}")
+        raise InputError(f"no such command{suggestion(name, COMMANDS)}; choose one of {', '.join(COMMANDS)}")
     if "-h" in arguments or "--help" in arguments:
         print(command_help(name))
         return

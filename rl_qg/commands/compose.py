@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from rl_qg.commands.catalogue import CONFIGS, GROUPS, choices, like, metrics_without_file, offered, section_of
+from rl_qg.commands.catalogue import CONFIGS, GROUPS, choices, metrics_without_file, offered, section_of, suggestion
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings, all_keys
 from rl_qg.settings.keys import MISSING
@@ -216,7 +216,7 @@ def _parses(value: str) -> bool:
 
 def _not_a_choice(group: str, value: str) -> str:
     known = [*choices(group), *(metrics_without_file() if group == "reward" else [])]
-    return f"settings: {group}={value} is not a valid choice{like(value, known)}; choose one of {offered(group)}"
+    return f"settings: {group}={value} is not a valid choice{suggestion(value, known)}; choose one of {offered(group)}"
 
 
 def _one_line(error: Exception, command: str) -> str:
@@ -247,4 +247,4 @@ def _similar(key: str, command: str) -> str:
     known = [*short, *all_keys(), *GROUPS]
     last = key.rpartition(".")[2]
     same = [name for name in known if name.rpartition(".")[2] == last]
-    return f"; did you mean {same[0]!r}?" if same else like(key, known)
+    return f"; did you mean {same[0]!r}?" if same else suggestion(key, known)

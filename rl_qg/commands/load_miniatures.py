@@ -9,7 +9,7 @@ from typing import Any
 from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
-from rl_qg.data.splits import WORLD, load_splits
+from rl_qg.data.splits import WORLD, load_splits, load_training
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import READER, SHIPPED, ensure_miniatures, is_miniature
 from rl_qg.miniatures.pretraining import PretrainingPassage
@@ -41,9 +41,16 @@ def reward_with_miniatures(settings: Settings) -> dict[str, Any]:
         return settings.reward
     examples: list[QAExample] = []
     if settings.data.train != WORLD:  # where miniatures are pretrained on other passages
-        splits = load_splits(settings.data)
-        examples = [*splits.gold, *splits.unlabelled]
+        examples = _training_examples(settings.data)
     return options_with_miniatures(settings.reward, examples, settings)
+
+
+def _training_examples(data: DataSettings) -> list[QAExample]:
+    """The examples of a run's training data; the command may have no validation data."""
+    if not data.validation:
+        return load_training(data)
+    splits = load_splits(data)
+    return [*splits.gold, *splits.unlabelled]
 
 
 def options_with_miniatures(

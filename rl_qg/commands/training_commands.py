@@ -159,9 +159,10 @@ def qa(settings: Settings) -> None:
         precision=settings.training.precision,
         accept_changed_data=settings.accept_changed_data,
     )
+    seeds = ", ".join(map(str, settings.qa.seeds))
     log.info(
-        "done: exact match %.1f %%, F1 %.1f %% on %d questions (means of %d readers); the reader is in %s",
-        *(scores["exact_match"], scores["f1"], scores["total"], len(settings.qa.seeds), settings.output_dir),
+        "done: exact match %.1f %%, F1 %.1f %% on %d questions (reader seeds: %s); the reader is in %s",
+        *(scores["exact_match"], scores["f1"], scores["total"], seeds, settings.output_dir),
     )
 
 

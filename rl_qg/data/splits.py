@@ -240,9 +240,15 @@ def with_additional_spans(
 
     Passages of `held_out` (keys of `passage_key`) are left out of the files and counted; questions in the files are
     not used.
+
+    Raises:
+        InputError: a file cannot be read, has no usable record, or has passages of `held_out` alone.
     """
     for name in files:
-        left_out = sum(_is_held_out(record, held_out) for record in raw_records(name, "train", unlabelled=True))
+        out = [_is_held_out(record, held_out) for record in raw_records(name, "train", unlabelled=True)]
+        left_out = sum(out)
+        if out and left_out == len(out):
+            raise InputError(f"{name}: all passages are also in data.validation; leave the file out, or name another")
         if left_out:
             log.info("%s: %d records are about passages of data.validation and are left out", name, left_out)
     training = [RecordSource("data.train", lambda: map(as_raw_record, known))] if known else []

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rewards.base import COLUMN
+from rewards.contract import COLUMN
 from rl_qg.evaluation.reward_scorer import Reward, score_or_refuse, signature_of
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError

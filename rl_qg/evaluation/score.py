@@ -22,7 +22,7 @@ from typing import Any
 
 from accelerate import PartialState
 
-from rewards.base import COLUMN
+from rewards.contract import COLUMN
 from rl_qg.data.formats import is_unicode
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.evaluation.reward_scorer import Reward, score_or_refuse, signature_of

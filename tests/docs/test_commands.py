@@ -1,7 +1,7 @@
-"""Every command of the README and of the tutorial runs; those of all other pages have existing keys.
+"""Every command of the README and of the tutorial runs; those of the experiments have existing keys.
 
-The words are those of the pages. What is replaced to make a run cheap, or to do without the Hub, is in the tables
-below.
+The pages below docs/ are in `test_how_to.py`. The words are those of the pages. What is replaced to make a run cheap,
+or to do without the Hub, is in the tables below.
 """
 
 import os

@@ -155,6 +155,13 @@ def test_lone_surrogates_are_counted_and_skipped(tmp_path: Path) -> None:
     assert (len(stream), stream.report["dropped"]["broken characters"]["count"]) == (2, 1)
 
 
+def test_a_file_of_validation_passages_alone_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(WITH_ANSWER) + "\n")
+    with pytest.raises(InputError, match=r"a\.jsonl: all passages are also in data\.validation"):
+        with_additional_spans(KNOWN, [str(path)], {passage_key(WITH_ANSWER["context"])})
+
+
 @pytest.mark.parametrize("name", ["paren (1), it's {b}: #東.txt", "a\\'b\\", "[a.txt,b.txt]"])
 def test_a_file_may_have_any_name(name: str) -> None:
     expected = ["a.txt", "b.txt"] if name.startswith("[") else name

@@ -1,0 +1,208 @@
+"""Every command of the pages below docs/ runs as written, but for stand-ins of what its reader has.
+
+The tutorial and the README are in `test_commands.py`. Here a page's commands meet a folder with data, models and a
+finished run (`theirs`). `…` stands for the keys of `COMPLETED`, and models of the Hub for those of `REPLACED`.
+"""
+
+import ast
+import gzip
+import json
+import re
+import shlex
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from rl_qg.commands.catalogue import RAW
+from rl_qg.commands.cli import run_command
+from rl_qg.data.examples import QAExample, write_squad
+from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.miniatures.cache import SHIPPED
+from tests.docs.markdown import ROOT, blocks, commands
+from tests.tiny_models import byte_tokenizer, save, tiny_t5
+
+PAGES = sorted(page for room in ("how-to", "explanation", "reference") for page in (ROOT / "docs" / room).glob("*.md"))
+ADDED = "preset=smoke"  # to a command that names no preset
+REPLACED = {
+    "preset=quickstart": ADDED,
+    "model.path=gpt2": f"model.path={SHIPPED / 'gpt2'}",
+    "model=gpt2": "model=miniature-gpt2",
+    "model=bart-large": "model=miniature",
+    "model.path=distilbert-base-uncased": "model.path=miniature:distilbert",
+}
+# The keys that a page leaves to its reader, and that `…` stands for.
+COMPLETED = {
+    "train": {"data.train": "train.json", "data.validation": "dev.json", "output_dir": "runs/{}"},
+    "generate": {"model.path": "RUN/ce", "data.train": "train.json", "output": "generated-{}.jsonl"},
+    "baselines": {"pairs": "20", "reward_models.bert": "bert", "reward_models.gpt2": "gpt2"},
+    "score": {"reward_models.bert": "bert", "reward_models.gpt2": "gpt2"},
+    "augment": {"questions": "questions.jsonl", "gold": "train.json", "output": "augmented-{}.json"},
+}
+MY_REWARD = """
+class MyReward:
+    needs = frozenset({"contexts"})
+
+    def score(self, questions, contexts=None, *, answers=None, references=None):
+        return [float(len(question)) for question in questions]
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What readers of the pages have: data in several forms, model folders and a finished run. Made once."""
+    folder = tmp_path_factory.mktemp("theirs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        _write_data()
+        _write_models()
+        Path("my_package.py").write_text(MY_REWARD)
+        run_command("pipeline", [ADDED, "output_dir=RUN"])
+        shutil.rmtree("RUN/qa/gold")
+        shutil.copytree(SHIPPED / "reader", "RUN/qa/gold")  # one that finds answers
+        for run in ("runs/a", "runs/b"):
+            shutil.copytree("RUN", run)
+    return folder
+
+
+def _write_data() -> None:
+    train = list(synthetic_examples(8, seed=1, prefix="t", wordings="training"))
+    generated = list(synthetic_examples(8, seed=1, prefix="t", wordings="held_out"))  # other questions, same passages
+    dev = list(synthetic_examples(4, seed=2, prefix="d"))
+    new, far = (list(synthetic_examples(4, seed=3, prefix=prefix)) for prefix in "nf")
+    for name, examples in (
+        ("train", train),
+        ("dev", dev),
+        ("other", train),
+        ("more", new),
+        ("augmented", train),
+        ("xquad", far),
+    ):
+        write_squad(f"{name}.json", examples)
+    for name in ("dev-v1.1", "du_test-v1.1"):
+        Path(f"{name}.json.gz").write_bytes(gzip.compress(Path("dev.json").read_bytes()))
+    passages = "\n".join(dict.fromkeys(example.context for example in new)) + "\n"
+    for name in ("contexts.txt", "target.txt", "more.txt"):
+        Path(name).write_text(passages)
+    rows = [_row(example) for example in new]
+    _lines("target.jsonl", [row | {"question": "", "answers": [_answer(row)]} for row in rows])
+    _lines("answers.jsonl", [row | {"answers": [_answer(row)]} for row in rows])
+    for name in ("questions", "ce", "scst"):
+        _lines(f"{name}.jsonl", [_row(example) for example in generated])
+    _lines(
+        "judgements.jsonl", [{**row, "human": {"fluency": n % 5}, "system": "ab"[n % 2]} for n, row in enumerate(rows)]
+    )
+    columns = {"q": "question", "c": "context", "a": "answer", "r": "question"}
+    for name, column in columns.items():
+        Path(f"{name}.txt").write_text("".join(f"{row[column]}\n" for row in rows))
+    table = ["prediction\tpassage\tanswer", *("\t".join((r["question"], r["context"], r["answer"])) for r in rows)]
+    Path("table.tsv").write_text("\n".join(table) + "\n")
+
+
+def _row(example: QAExample) -> dict[str, object]:
+    """A line of a questions file, with the human question as its reference too."""
+    answer = example.answers[0]
+    return {
+        "id": example.id,
+        "candidate": 0,
+        "title": example.title,
+        "context": example.context,
+        "answer": answer.text,
+        "answer_start": answer.start,
+        "question": example.question,
+        "references": [example.question],
+        "logprob": -1.0,
+    }
+
+
+def _answer(row: dict[str, object]) -> dict[str, object]:
+    return {"text": row["answer"], "answer_start": row["answer_start"]}
+
+
+def _lines(path: str, rows: list[dict[str, object]]) -> None:
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _write_models() -> None:
+    for name in ("bart", "my-bart", "BART", "bert", "gpt2", "distilbert", "READER"):
+        kind = {"my-bart": "bart", "BART": "bart", "READER": "reader"}.get(name, name)
+        shutil.copytree(SHIPPED / kind, name)
+    roles = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    tokenizer = byte_tokenizer([Path("contexts.txt").read_text()], roles)
+    save("my-t5", tokenizer, tiny_t5(len(tokenizer)))
+
+
+def lines_of(page: Path) -> list[str]:
+    """The commands of a page, each once."""
+    found = [line for block in blocks(page) if block.language in ("", "bash") for line in commands(block.code)]
+    return [line for line in dict.fromkeys(found) if re.match(r"(rl-qg|accelerate launch) ", line)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if lines_of(page)], ids=lambda page: page.stem)
+def test_every_command_runs(page: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "theirs"
+    shutil.copytree(made, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    for block in blocks(page):
+        if block.title.endswith(".yaml"):
+            Path(block.title).write_text(replaced(block.code))
+    written: set[Path] = set()
+    for number, line in enumerate(lines_of(page)):
+        run_line(line, number, written)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_python_compiles_and_its_imports_exist(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "python":
+            tree = ast.parse(block.code.replace("…", "..."))
+            imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+            exec(compile(ast.Module([*imports], []), page.name, "exec"), {})
+
+
+def run_line(line: str, number: int, written: set[Path]) -> None:
+    """Run one command in this folder, and look whether it wrote what it names. `written` has the page's outputs."""
+    words = shlex.split(replaced(line))
+    if words[0] == "accelerate":
+        words = without_launcher(words)
+    words = completed(words, number)
+    outputs = [Path(word.partition("=")[2]) for word in words if re.match(r"output(_dir)?=", word)]
+    for output in {*outputs} - written:  # ours is for pages that only read it
+        shutil.rmtree(output) if output.is_dir() else output.unlink(missing_ok=True)
+    run_command(words[1], words[2:])
+    written.update(outputs)
+    for output in outputs:
+        assert output.exists(), f"{line}: nothing at {output}"
+
+
+def replaced(text: str) -> str:
+    for words, stand_in in REPLACED.items():
+        text = text.replace(words, stand_in)
+    return text
+
+
+def without_launcher(words: list[str]) -> list[str]:
+    """The same command in this process. `tests/distributed` starts the files of configs/accelerate."""
+    place = next(place for place, word in enumerate(words) if word.endswith(".py"))
+    assert (ROOT / words[place]).exists() and "launch" in words[:place]
+    for option, value in pairwise(words):
+        assert option != "--config_file" or (ROOT / value).exists(), f"{value}: no such file"
+    return ["rl-qg", Path(words[place]).stem, *words[place + 1 :]]
+
+
+def completed(words: list[str], number: int) -> list[str]:
+    """A command with the keys that `…` stands for, and with small models and few updates."""
+    name = words[1]
+    if name == "study":
+        return [*words, "--dry-run"]  # the page's study takes days; tests/rl_qg/studies run small ones
+    if name in RAW:
+        return words
+    given = {word.partition("=")[0] for word in words}
+    keys = COMPLETED.get(name, {})
+    if re.search(r"reward=(reader|gated)|\{reader:", " ".join(words)):
+        keys = {**keys, "reward_models.reader": "READER"}
+    more = [f"{key}={value.format(number)}" for key, value in keys.items() if key not in given]
+    return [*(word for word in words if word != "…"), *more, *([] if ADDED in given or ADDED in words else [ADDED])]
