@@ -10,14 +10,15 @@ from string import Template
 from typing import Any
 
 Row = Mapping[str, Any]
-Colour = tuple[int, int, int]
 
-BLUE, ORANGE = (111, 171, 222), (244, 163, 100)
-GREEN, RED = (104, 198, 150), (247, 143, 124)
-"""Ends of the scales, light enough for dark text (contrast above 7:1)."""
+BLUE, ORANGE, GREEN, RED = (f"var(--{name})" for name in ("blue", "orange", "green", "red"))
+"""Ends of the scales, as the style sheet of the page has them for light and for dark screens."""
+
+GROUND = "var(--card)"
+"""The colour of 0."""
 
 VISIBLE = 0.05
-"""Fraction of a scale from which on a colour can be distinguished from white."""
+"""Fraction of a scale from which on a colour can be distinguished from that of 0."""
 
 LOCAL_NOTE = (
     "One row for each question token, one column for each encoder layer. The word in a cell is the context token that "
@@ -46,8 +47,6 @@ def page(explanation: Row) -> str:
         cards="\n".join(_cards(explanation)),
         notes=_notes(explanation["notes"]),
         signature=escape(explanation["signature"]),
-        positive=", ".join(map(str, BLUE)),
-        negative=", ".join(map(str, ORANGE)),
         **_heat_map(explanation),
         **_matched_text(explanation),
         **_gain_text(explanation),
@@ -296,22 +295,18 @@ def _label(tokens: Sequence[Row], at: int) -> str:
     return f"##{text}" if inside and before and (before["text"][-1:] + text[:1]).isalnum() and text else text
 
 
-def _legend(least: float, scale: float, what: str, positive: Colour, negative: Colour) -> str:
+def _legend(least: float, scale: float, what: str, positive: str, negative: str) -> str:
     """A bar from 0 to the scale's end, or from its negative end where a value is below 0."""
     low = -scale if least < 0 else 0.0
-    ends = ",".join([_rgb(negative)] * (low < 0) + ["#fff", _rgb(positive)])
+    ends = ",".join([negative] * (low < 0) + [GROUND, positive])
     bar = f'<span class="bar" style="background:linear-gradient(to right,{ends})"></span>'
     return f'<div class="legend"><span class="scale">{what}: {_number(low)} {bar} {_number(scale)}</span></div>'
 
 
-def _shade(value: float, scale: float, positive: Colour, negative: Colour) -> str:
-    """The colour of a value: white at 0, one end of its scale at ``scale`` and beyond."""
+def _shade(value: float, scale: float, positive: str, negative: str) -> str:
+    """The colour of a value: that of the page at 0, one end of its scale at ``scale`` and beyond."""
     fraction, end = min(1.0, abs(value) / scale), positive if value >= 0 else negative
-    return _rgb(tuple(round(255 + fraction * (channel - 255)) for channel in end))
-
-
-def _rgb(colour: Sequence[int]) -> str:
-    return "#" + "".join(f"{channel:02x}" for channel in colour)
+    return f"color-mix(in srgb,{end} {100 * fraction:.1f}%,{GROUND})"
 
 
 def _number(value: float, *, signed: bool = False) -> str:

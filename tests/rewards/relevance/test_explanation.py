@@ -4,6 +4,7 @@ import json
 import math
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch.nn.functional import cosine_similarity
 from transformers import AutoModel, AutoModelForCausalLM
 
 from rewards import MetricInputError, QRelScore
+from rewards.relevance import explanation_page
 from rewards.relevance.explanation_page import BLUE, GREEN, ORANGE, RED
 from tests.rewards.reference import causal, open_pair, tokens, weigh
 
@@ -350,10 +352,17 @@ def test_a_question_that_fills_the_decoder(folders):
 
 
 def luminance(colour):
-    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in (part / 255 for part in colour)]
+    """Relative luminance (WCAG 2) of `#rrggbb`."""
+    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_dark_text_can_be_read_on_every_colour():
-    text = luminance((0x16, 0x19, 0x1D))
-    assert min((luminance(colour) + 0.05) / (text + 0.05) for colour in (BLUE, ORANGE, GREEN, RED)) > 7
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_text_can_be_read_on_every_colour(scheme):
+    style = Path(explanation_page.__file__).with_name("explanation.html").read_text()
+    colours = dict(re.findall(r"--(\w+): (#\w{6});", re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme]))
+    text = luminance(colours["text"])
+    for end in (BLUE, ORANGE, GREEN, RED):
+        low, high = sorted([text, luminance(colours[end.removeprefix("var(--").removesuffix(")")])])
+        assert (high + 0.05) / (low + 0.05) > 7, (end, round((high + 0.05) / (low + 0.05), 1))
