@@ -32,12 +32,15 @@ WHOLE = 0.9  # fraction of the questions of the metric with most scores that a m
 
 @dataclass(frozen=True)
 class RatedQuestions:
-    """Rated questions with the scores of every metric, NaN where there is none."""
+    """Rated questions with the scores of every metric, NaN where there is none; `standardised`: the ratings that count
+    are not those that the raters gave.
+    """
 
     judgements: Sequence[Judgement]
     scores: Mapping[str, Floats]
     draws: PassageDraws
     language: str
+    standardised: bool = False
 
     @cached_property
     def types(self) -> NDArray[np.str_]:
@@ -170,7 +173,7 @@ class _Comparison:
 def _questions(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np.intp]) -> _Correlated:
     x, y = rated.scores[name][rows], ratings[rows]
     draws = correlations(x, y, rated.draws, rows)
-    return _Correlated(name, draws, len(rows), rated.draws.passages_of(rows), _why(x, y), x, y)
+    return _Correlated(name, draws, len(rows), rated.draws.passages_of(rows), why_undefined(x, y), x, y)
 
 
 def _systems(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np.intp]) -> _Correlated | None:
@@ -191,11 +194,11 @@ def _systems(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np
         means = sums[whole, 1:] / sums[whole, :1]
         for coefficient, draws in row_correlations(means[:, 0], means[:, 1]).items():
             values[coefficient][whole] = draws
-        why = _why(means[0, 0], means[0, 1])
+        why = why_undefined(means[0, 0], means[0, 1])
     return _Correlated(name, values, n, rated.draws.passages_of(rows), why, *means[0])
 
 
-def _why(x: Floats, y: Floats) -> str:
+def why_undefined(x: Floats, y: Floats) -> str:
     """Why a correlation is not defined."""
     if len(x) < 2:
         return "fewer than two values"
@@ -228,7 +231,7 @@ def breakdown(
             enough = n >= FEWEST
             unknown = {coefficient: np.full(2, np.nan) for coefficient in COEFFICIENTS}
             draws = correlations(x, y, rated.draws, chosen) if enough else unknown
-            why = _why(x, y) if enough else f"fewer than {FEWEST} questions"
+            why = why_undefined(x, y) if enough else f"fewer than {FEWEST} questions"
             correlated = _Correlated(name, draws, n, rated.draws.passages_of(chosen), why, x, y)
             for coefficient in COEFFICIENTS:
                 yield {

@@ -47,14 +47,14 @@ class Judgement:
     control: bool = False
 
 
-def read_judgements(path: Path) -> list[Judgement]:
-    """All questions of a file (`.jsonl`, also as `.gz`).
+def read_judgements(path: Path, *, key: str = "human") -> list[Judgement]:
+    """All questions of a file (`.jsonl`, also as `.gz`), which the setting `key` names.
 
     Raises:
         InputError: a missing or empty file; names the line and field of what cannot be read.
     """
     if not path.is_file():
-        raise InputError(f"human={path}: no such file; give JSON lines of rated questions")
+        raise InputError(f"{key}={path}: no such file; give JSON lines of rated questions")
     judgements = [_judgement(where, record) for where, _, record in json_line_rows(path)]
     if not judgements:
         raise InputError(f"{path}: holds no question; check the file")
@@ -139,7 +139,10 @@ def _check_types(path: Path, judgements: Sequence[Judgement]) -> None:
     """Raise `InputError` where two types differ in case alone, or the labels are so many that they are no types."""
     known = {name.casefold(): name for name in (*TYPES, *MS_MARCO_TYPES)}
     for judgement in judgements:
-        if judgement.type is not None and known.setdefault(judgement.type.casefold(), judgement.type) != judgement.type:
+        if (
+            judgement.type is not None
+            and known.setdefault(judgement.type.casefold(), judgement.type) != judgement.type
+        ):
             raise InputError(
                 f"{judgement.row.where}: field 'type' is {judgement.type!r}, elsewhere it is "
                 f"{known[judgement.type.casefold()]!r}; write one of them throughout"

@@ -19,9 +19,9 @@ from rl_qg.evaluation.meta.judgements import Judgement
 from rl_qg.runtime.errors import InputError
 
 NONE, BOTH_SIDES, ABOVE = "none", "both_sides", "above"
-FILTERS = (NONE, BOTH_SIDES, ABOVE)
+
 RATER, WITH_CONTROLS = "rater", "rater_with_controls"
-STANDARDS = (NONE, RATER, WITH_CONTROLS)
+
 OVERALL = "overall"
 _ROUNDING = 1e-9
 
@@ -89,7 +89,9 @@ def filter_rows(
             continue
         counts = {"n": rated, "raters_before": sum(sizes[0]) / rated, "raters_after": sum(sizes[1]) / rated}
         counts["removed"] = sum(sizes[0]) - sum(sizes[1])
-        statistics = {f"Krippendorff's α, {level}": [krippendorff_alpha(t, level, draws) for t in tables] for level in LEVELS}
+        statistics = {
+            f"Krippendorff's α, {level}": [krippendorff_alpha(t, level, draws) for t in tables] for level in LEVELS
+        }
         statistics["Fleiss' κ"] = [fleiss_kappa(table, draws) for table in tables]
         for name, pair in statistics.items():
             row: dict[str, Any] = {"criterion": criterion, "statistic": name}
@@ -125,8 +127,8 @@ class Standardised:
 def standardised(
     judgements: Sequence[Judgement], criteria: Sequence[str], controls: Sequence[Judgement] = ()
 ) -> Standardised:
-    """`human` becomes the mean of the raters' z = (rating - μ) / σ, where μ and σ (n - 1 in the denominator) are of all
-    ratings of that rater, over all criteria; `ratings` stay as given.
+    """`human` becomes the mean of the raters' z = (rating - μ) / σ, where μ and σ (n - 1 in the denominator) are of
+    all ratings of that rater, over all criteria; `ratings` stay as given.
 
     A rater who is named twice at a question rated it twice: the mean of both z counts, once. `controls` enter μ and σ
     alone.
@@ -141,7 +143,9 @@ def standardised(
             for rater, value in _by_rater(judgement, criterion):
                 given[rater].append(value)
     scales = {
-        rater: (fmean(values), stdev(values)) for rater, values in given.items() if len(values) > 1 and min(values) < max(values)
+        rater: (fmean(values), stdev(values))
+        for rater, values in given.items()
+        if len(values) > 1 and min(values) < max(values)
     }
     if not scales:
         raise InputError("standardise: no rater gave two different ratings, so there is no scale to put them on")
