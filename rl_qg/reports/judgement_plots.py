@@ -83,7 +83,7 @@ def _ratings(criterion: str, rows: Rows) -> Plot | None:
         return None
     shown = sorted(systems, key=lambda name: -systems[name][0]["mean"])[:MOST_SYSTEMS]
     colours = dict(zip(labels, RUN_COLOURS, strict=False))
-    figure, axes = new_figure(height=0.65 + 0.3 * len(shown), left=0.3)
+    figure, axes = new_figure(height=0.65 + 0.3 * len(shown), left=0.34)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.grid(True, axis="x")
     axes.grid(False, axis="y")

@@ -92,6 +92,7 @@ def _line(row: Mapping[str, Any]) -> dict[str, str]:
         "answer": row["answer"] or NONE,
         "passage": passage,
         "type": row["type"],
+        "system": row["system"] or NONE,
         "rating": f"{row['rating']:.3g}",
         "score": f"{row['score']:.4g}",
         "rank by people": f"{row['rank_people']:,g}",
