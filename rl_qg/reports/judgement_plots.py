@@ -1,6 +1,6 @@
 """Drawings of `rl-qg correlate`: scores of a metric by rating, and ratings by system.
 
-As in the QRelScore paper (EMNLP 2022 Findings): figures 3 and 7, and figure 6.
+As in the QRelScore paper (EMNLP 2022): figures 3 and 7, and figure 6.
 """
 
 from collections.abc import Mapping, Sequence

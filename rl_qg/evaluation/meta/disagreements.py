@@ -1,7 +1,7 @@
 """The questions on which a metric and people differ most: by the difference of their ranks.
 
 Sources: KPQA (NAACL 2021), section 5.4 (the 100 cases with the largest difference of ranks, by type of question);
-QRelScore (EMNLP 2022 Findings), appendix E (cases read one by one; the text does not say how they were found).
+QRelScore (EMNLP 2022), appendix E (cases read one by one; the text does not say how they were found).
 """
 
 from collections import Counter

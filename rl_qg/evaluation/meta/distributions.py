@@ -1,6 +1,6 @@
 """How scores and ratings are distributed: scores by rating, ratings by system.
 
-Source: QRelScore (EMNLP 2022 Findings), figures 3 and 7 (scores of a metric for each rating of people) and figure 6
+Source: QRelScore (EMNLP 2022), figures 3 and 7 (scores of a metric for each rating of people) and figure 6
 (the share of each rating, and the mean, by system and criterion).
 """
 

@@ -157,13 +157,9 @@ def standardised(
 def _check_named(judgement: Judgement, criteria: Sequence[str]) -> None:
     for criterion in criteria:
         ratings = judgement.ratings.get(criterion, ())
-        single = any(value is not None for value in ratings)
-        named = all(
-            value is None or rater is not None
-            for value, rater in zip(ratings, judgement.raters or (None,) * len(ratings), strict=True)
-        )
-        if (criterion in judgement.human and not single) or not named:
-            what = "no rating of a single rater" if not single else "ratings without the name of their rater"
+        single = sum(value is not None for value in ratings)
+        if (criterion in judgement.human and not single) or single != len(_by_rater(judgement, criterion)):
+            what = "ratings without the name of their rater" if single else "no rating of a single rater"
             raise InputError(
                 f"{judgement.row.where}: standardise: {criterion!r} has {what}; give ratings and raters, or leave the "
                 "criterion out of criteria=[…]"

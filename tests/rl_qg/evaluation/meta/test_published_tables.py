@@ -1,9 +1,9 @@
 """Published tables, recomputed by `rl-qg correlate`.
 
-QAScore ("QAScore - An Unsupervised Unreferenced Metric for the Question Generation Evaluation", Entropy 2022), tables 1,
-2, 5, 6 and 7. In the text of the paper the signs of all z are minus, which is a fault of typesetting: the best system
-would be the worst, and its own coefficients would not follow. The signs here are those with which tables 2 and 7 come
-out and the overall score is the mean of the four criteria.
+QAScore ("QAScore - An Unsupervised Unreferenced Metric for the Question Generation Evaluation", Entropy 2022), tables
+1, 2, 5, 6 and 7. In the text of the paper the signs of all z are minus, which is a fault of typesetting: the best
+system would be the worst, and its own coefficients would not follow. The signs here are those with which tables 2 and
+7 come out and the overall score is the mean of the four criteria.
 """
 
 import json
@@ -78,7 +78,9 @@ def qascore_rows(run: int, *, overall: bool = False) -> list[dict[str, Any]]:
 
 def correlated(tmp_path: Path, rows: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
     path = write_lines(tmp_path / "human.jsonl", rows)
-    settings = CorrelateSettings(human=str(path), **{"resamples": 20, "max_selected": 0, "disagreements": 0, **options})
+    settings = CorrelateSettings(
+        human=str(path), **{"resamples": 20, "max_selected": 0, "disagreements": 0, **options}
+    )
     return correlate({}, settings, tmp_path / "out")
 
 
