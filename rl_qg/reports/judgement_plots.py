@@ -52,7 +52,7 @@ def _best_first(correlations: Rows, criterion: str) -> list[str]:
 
 def _scores(criterion: str, metric: str, rows: Rows) -> Plot:
     """For each rating a line from the 5 % to the 95 % quantile, a bar between the quartiles, a dot at the median."""
-    figure, axes = new_figure(height=0.75 + 0.3 * len(rows), left=0.2)
+    figure, axes = new_figure(height=0.75 + 0.3 * len(rows), left=0.26)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.grid(True, axis="x")
     axes.grid(False, axis="y")

@@ -21,7 +21,7 @@ from rl_qg.evaluation.meta.disagreements import disagreement_page, disagreements
 from rl_qg.evaluation.meta.distributions import distribution_tables
 from rl_qg.evaluation.meta.judgement_analysis import RatedQuestions, analyse
 from rl_qg.evaluation.meta.judgement_tables import judgement_tables
-from rl_qg.evaluation.meta.judgements import Judgement
+from rl_qg.evaluation.meta.judgements import AUTHORS, Judgement
 from rl_qg.evaluation.meta.prepared_ratings import PreparedRatings, prepared_ratings, rating_quality
 from rl_qg.evaluation.meta.raters import ABOVE, NONE
 from rl_qg.evaluation.meta.rating_tables import Plots, rating_tables
@@ -34,7 +34,6 @@ from rl_qg.runtime.hashes import file_hash
 from rl_qg.settings import CorrelateSettings
 
 log = logging.getLogger(__name__)
-AUTHORS = "authors/"  # prefix of a metric whose values the authors of the data give
 GIVEN = "given by the authors of the data"
 IN_FILES = ("differences", "disagreements")  # tables that are too long for the record
 Tables = dict[str, list[dict[str, Any]]]

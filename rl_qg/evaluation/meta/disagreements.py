@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rl_qg.evaluation.meta.judgement_analysis import RatedQuestions
+from rl_qg.evaluation.meta.judgements import AUTHORS
 from rl_qg.evaluation.result_pages import NONE, Page, Table
 
 Rows = list[dict[str, Any]]
@@ -66,7 +67,7 @@ def disagreement_page(title: str, cases: Rows, types: Rows, signatures: Mapping[
     with the types of all cases.
     """
     parts = list(dict.fromkeys((row["criterion"], row["metric"]) for row in cases))
-    parts.sort(key=lambda part: part[1].startswith("authors/"))
+    parts.sort(key=lambda part: part[1].startswith(AUTHORS))
     tables = [_types_table(types)] if types else []
     for criterion, metric in parts[:MOST_TABLES]:
         chosen = [row for row in cases if (row["criterion"], row["metric"]) == (criterion, metric)]

@@ -26,6 +26,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.text.question_types import TYPES
 
 LARGEST = sys.float_info.max
+AUTHORS = "authors/"  # prefix of a metric whose values the authors of the data give
 MS_MARCO_TYPES = ("PERSON", "NUMERIC", "DESCRIPTION", "LOCATION", "ENTITY")  # KPQA, NAACL 2021, section 5.4
 LONGEST_LABEL, MOST_TYPES = 40, 50  # characters; types of one file
 

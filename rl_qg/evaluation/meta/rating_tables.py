@@ -22,6 +22,7 @@ def rating_tables(tables: Mapping[str, Rows], criteria: Sequence[str], plots: Pl
         _square(tables["criterion_pairs"], "criterion", "Criteria with each other"),
         _square(tables["metric_pairs"], "metric", "Metrics with each other"),
     ]
+    shown += [_williams(tables["differences"], criterion) for criterion in criteria]
     for criterion in criteria:
         shown += [_parts(tables, criterion, column) for column in ("system", "subset")]
     for criterion in criteria:
@@ -68,7 +69,9 @@ def _means(rows: Rows, agreement: Rows, criteria: Sequence[str]) -> Table:
         line["questions"] = f"{max(row['n'], int(line['questions'].replace(',', ''))):,}"
         line[row["name"]] = estimate_text(row)
     kappas = {row["criterion"]: row for row in agreement if row["statistic"] == "Fleiss' κ"}
-    known = [f"{name} {kappas[name]['value']:.3f}" for name in criteria if (kappas.get(name) or {}).get("value")]
+    known = [
+        f"{name} {row['value']:.3f}" for name in criteria if (row := kappas.get(name)) and row["value"] is not None
+    ]
     note = "Mean human ratings; brackets: 95 % bootstrap intervals over passages."
     if known:
         note += f" Fleiss' κ of the raters: {', '.join(known)}."
@@ -109,6 +112,23 @@ def _cell(values: Mapping[tuple[str, str], Mapping[str, Any]], name: str, other:
         return "1"
     row = values.get((name, other)) or values[other, name]
     return estimate_text(row)
+
+
+def _williams(rows: Rows, criterion: str) -> Table:
+    """The p of Williams' test of every two metrics' ρ at question level, as a square (QG-Bench, figure 7)."""
+    chosen = _of(rows, criterion=criterion, level="question", coefficient="spearman")
+    p_of = {(row["metric"], row["against"]): row.get("williams_p") for row in chosen}
+    names = list(dict.fromkeys(name for pair in p_of for name in pair))
+    lines = [
+        {"metric": name} | {other: p_text(p_of.get((name, other), p_of.get((other, name)))) for other in names}
+        for name in names
+    ]
+    note = (
+        "Two-sided p, not corrected for the number of pairs, of equal ρ with the rating; questions are taken as "
+        "independent. tables/differences.csv has Holm's correction, and the p of the bootstrap."
+    )
+    few = len(names) <= MOST_COLUMNS
+    return Table(f"{criterion}, Williams' test of metrics", lines if few else [], note)
 
 
 def _parts(tables: Mapping[str, Rows], criterion: str, column: str) -> Table:

@@ -85,6 +85,10 @@ def test_williams_test_of_ranks(tmp_path: Path) -> None:
         row = pick(rows_read, **key, metric=metric, against=against)
         found.append([float(row["williams_t"]), float(row["williams_p"])])
     assert found[0] == pytest.approx(found[1]) and found[0][1] < 0.05
+    text = (tmp_path / "values" / "out" / "correlate.txt").read_text(encoding="utf-8")
+    line = next(part for part in text.split("## good, Williams")[1].splitlines() if part.startswith("| words "))
+    shown = "<0.0001" if found[0][1] < 0.0001 else f"{found[0][1]:.4f}"
+    assert line.split(" | ")[3].strip(" |") == shown
     kendall = [row for row in rows_read if row["coefficient"] == "kendall"]
     assert kendall and not any(row["williams_t"] for row in kendall)
 
