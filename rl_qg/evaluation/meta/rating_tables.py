@@ -70,7 +70,9 @@ def _means(rows: Rows, agreement: Rows, criteria: Sequence[str]) -> Table:
         line[row["name"]] = estimate_text(row)
     kappas = {row["criterion"]: row for row in agreement if row["statistic"] == "Fleiss' κ"}
     known = [
-        f"{name} {row['value']:.3f}" for name in criteria if (row := kappas.get(name)) and row["value"] is not None
+        f"{name} {kappas[name]['value']:.3f}"
+        for name in criteria
+        if name in kappas and kappas[name]["value"] is not None
     ]
     note = "Mean human ratings; brackets: 95 % bootstrap intervals over passages."
     if known:
