@@ -95,7 +95,7 @@ class CorrelateSettings(Section):
     filter_most: int = key(5, "ratings of a question that rater_filter leaves out at most", limits=COUNT)
     standardise: str = key(
         "none",
-        "z-scores of each rater in place of ratings: rater, rater_with_controls (mean and deviation also of controls)",
+        "z-scores of each rater in place of ratings: rater; rater_with_controls (scale also of controls); none",
         choices=("none", "rater", "rater_with_controls"),
     )
     overall: bool = key(False, "also the mean of all criteria, as the criterion overall")
@@ -106,7 +106,7 @@ class CorrelateSettings(Section):
     )
     sentences_of: str = key(
         "none",
-        "also look apart at judged texts with several sentences (question), or with such references",
+        "look apart at texts of several sentences: the judged one (question), or its references; none",
         choices=("none", "question", "references"),
     )
     disagreements: int = key(
