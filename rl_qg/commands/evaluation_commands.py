@@ -58,10 +58,11 @@ def evaluate(settings: Settings) -> None:
 def correlate(settings: Settings) -> None:
     """Metrics compared with human ratings (`rl_qg.evaluation.meta.correlate`)."""
     from rl_qg.evaluation.meta.correlate import correlate as run_correlation
+    from rl_qg.reports.judgement_plots import judgement_plots
 
     options = settings.correlate
     folder = check_folder(options.output, "correlation", name="correlate")
-    run_correlation(_metrics(settings, options.metrics, optional=options.provided), options, folder)
+    run_correlation(_metrics(settings, options.metrics, optional=options.provided), options, folder, judgement_plots)
 
 
 def robustness(settings: Settings) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import atomic_writer, read_json, write_json
 from rl_qg.runtime.parallel_writer import cannot_write
-from rl_qg.text.pages import page_environment
+from rl_qg.text.pages import Plot, page_environment
 from rl_qg.text.tables import as_csv
 
 MINUS = "\N{MINUS SIGN}"
@@ -18,11 +18,14 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Table:
-    """A table as text: each row has a text for each column; `note` explains how to read it."""
+    """A table as text: each row has a text for each column; `note` explains how to read it. The page shows `plots`
+    above it.
+    """
 
     title: str
     rows: Sequence[Mapping[str, str]]
     note: str = ""
+    plots: Sequence[Plot] = ()
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,14 @@ def write_results(
                     stream.write(as_csv(rows))
         with atomic_writer(folder / f"{name}.txt") as stream:
             stream.write(as_text(page))
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    write_page(folder, name, page)
+
+
+def write_page(folder: Path, name: str, page: Page) -> None:
+    """Write `NAME.html` alone."""
+    try:
         with atomic_writer(folder / f"{name}.html") as stream:
             stream.write(as_html(page))
     except OSError as error:

@@ -7,7 +7,6 @@ and dark mode needs no second drawing. The palette is Okabe and Ito's, safe for 
 import io
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
@@ -54,16 +53,6 @@ STYLE = {
     "lines.linewidth": 1.3,
     "lines.solid_capstyle": "round",
 }
-
-
-@dataclass(frozen=True)
-class Plot:
-    """A drawing as SVG. `legend` has (label, CSS variable, whether drawn as dots) for each series."""
-
-    title: str
-    note: str
-    legend: tuple[tuple[str, str, bool], ...]
-    svg: Markup
 
 
 def interval_plot(

@@ -11,7 +11,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rl_qg.reports.plots import COLOURS, RUN_COLOURS, STYLE, Plot, page_svg, shortened
+from rl_qg.reports.plots import COLOURS, RUN_COLOURS, STYLE, page_svg, shortened
+from rl_qg.text.pages import Plot
 
 NO_GENERATOR = "none"  # in place of a generator's name: the reader that learns from gold questions alone
 SCORES = {"exact_match": "EM", "f1": "F1"}

@@ -86,7 +86,32 @@ class CorrelateSettings(Section):
     output: str = key("", "the folder of tables, page and scores")
     criteria: list[str] | None = key(None, "the file's criteria to use, such as [fluency]; null: all")
     provided: bool = key(True, "also compare metric values that the data's authors provide")
+    rater_filter: str = key(
+        "none",
+        "leave out ratings far from the others of the question: on both_sides, or above alone; none",
+        choices=("none", "both_sides", "above"),
+    )
+    filter_above: float = key(1.0, "standard deviations from which on rater_filter leaves out", limits=NOT_NEGATIVE)
+    filter_most: int = key(5, "ratings of a question that rater_filter leaves out at most", limits=COUNT)
+    standardise: str = key(
+        "none",
+        "z-scores of each rater in place of ratings: rater; rater_with_controls (scale also of controls); none",
+        choices=("none", "rater", "rater_with_controls"),
+    )
+    overall: bool = key(False, "also the mean of all criteria, as the criterion overall")
+    replication: str = key("", "a second file of ratings, whose systems' means are correlated with the first's")
     language: str = key("en", LANGUAGE)
+    min_gap: float = key(
+        0.0, "in pairs of questions about one item, ratings must differ by more than this", limits=NOT_NEGATIVE
+    )
+    sentences_of: str = key(
+        "none",
+        "look apart at texts of several sentences: the judged one (question), or its references; none",
+        choices=("none", "question", "references"),
+    )
+    disagreements: int = key(
+        100, "questions on which a metric and people differ most, of each metric and criterion", limits=NOT_NEGATIVE
+    )
     folds: int = key(10, "of passages, for the regression", limits=Limits(2))
     max_selected: int = key(8, "metrics in the regression at most; 0: no regression", limits=NOT_NEGATIVE)
     resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests", limits=COUNT)

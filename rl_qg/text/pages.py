@@ -1,12 +1,24 @@
 """HTML pages from packaged templates, all in one style; a page is one file that loads nothing."""
 
+from dataclasses import dataclass
 from importlib import resources
 
 from jinja2 import DictLoader, Environment, StrictUndefined
+from markupsafe import Markup
 
 from rl_qg.text.tables import column_kinds
 
 SHARED = ("page_style.css", "page_tables.html")
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawing as SVG. `legend` has (label, CSS variable, whether drawn as dots) for each series."""
+
+    title: str
+    note: str
+    legend: tuple[tuple[str, str, bool], ...]
+    svg: Markup
 
 
 def page_environment(package: str, *templates: str) -> Environment:

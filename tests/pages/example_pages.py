@@ -19,9 +19,11 @@ from rl_qg.evaluation.meta import robustness as robustness_module
 from rl_qg.evaluation.result_pages import Page, as_html
 from rl_qg.evaluation.wrong_questions import KINDS
 from rl_qg.miniatures.cache import SHIPPED
+from rl_qg.reports.judgement_plots import judgement_plots
 from rl_qg.reports.page import write_report
 from rl_qg.runtime.json_files import write_json
 from rl_qg.settings import CorrelateSettings, EvaluateSettings, RobustnessSettings
+from rl_qg.text.pages import Plot
 from tests.pages.hostile_texts import (
     EMOJI,
     IMAGE,
@@ -49,7 +51,8 @@ def write_pages(folder: Path) -> dict[str, Path]:
         "compare": lambda at: _report([_run(at, 1), _run(at, 2), _study(at)], at),
         "study": lambda at: _report([_study(at)], at),
         "evaluate": _evaluate,
-        "correlate": _correlate,
+        "correlate": lambda at: _correlate(at, correlate_module, "write_results"),
+        "disagreements": lambda at: _correlate(at, correlate_module, "write_page"),
         "robustness": _robustness,
         "separate": _separate,
         "explain": _explain,
@@ -166,15 +169,15 @@ def _study(at: Path) -> Path:
 # --- Pages of `rl_qg.evaluation` ---
 
 
-def _page_of(module: ModuleType, command: Callable[[], Any]) -> str:
-    """The page that a command writes, with `NAME` wherever it was given `PLACEHOLDER`."""
+def _page_of(module: ModuleType, command: Callable[[], Any], writer: str = "write_results") -> str:
+    """The page that a command writes by `writer`, with `NAME` wherever it was given `PLACEHOLDER`."""
     pages: list[Page] = []
 
-    def keep(folder: Path, name: str, record: Any, page: Page, plain: Any) -> None:
-        pages.append(page)
+    def keep(*given: Any) -> None:
+        pages.extend(one for one in given if isinstance(one, Page))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "write_results", keep)
+        patch.setattr(module, writer, keep)
         command()
     return as_html(_renamed(pages[0]))
 
@@ -228,16 +231,34 @@ def _evaluate(at: Path) -> str:
     return _page_of(evaluate_module, command)
 
 
-def _correlate(at: Path) -> str:
+def _correlate(at: Path, module: ModuleType, writer: str) -> str:
+    """Ratings of four raters, of whom the last is noisy; a second file of them; drawings with hostile names."""
     rows = rated()
     for row in rows:
         row |= {"context": f"{row['context']} {PASSAGE}", "system": f"{row['system']}{PLACEHOLDER}"}
         row["question"] = f"{row['question']} {TEXT}"
         row["human"] = {"good": row["human"]["good"], PLACEHOLDER: row["human"]["good"] / 2, "same": 3}
         row["metrics"] = {f"given {PLACEHOLDER}": row["metrics"]["given"]}
+        row |= {"type": f"type {PLACEHOLDER}"[:40], "subset": f"subset {PLACEHOLDER}"}
     path = write_lines(at / f"{PLACEHOLDER}.jsonl", rows)
-    settings = CorrelateSettings(human=str(path), resamples=40, folds=3)
-    return _page_of(correlate_module, partial(correlate_module.correlate, _metrics(), settings, at / "out"))
+    options: dict[str, Any] = {"replication": str(path), "rater_filter": "both_sides", "sentences_of": "references"}
+    settings = CorrelateSettings(human=str(path), resamples=40, folds=3, **options)
+    command = partial(module.correlate, _metrics(), settings, at / "out", _drawings)
+    return _page_of(module, command, writer)
+
+
+def _drawings(tables: Mapping[str, Any]) -> dict[tuple[str, str], list[Plot]]:
+    """The drawings of systems and metrics with hostile names; the page finds them by their criterion."""
+    names = ("metric", "system")
+    return judgement_plots(
+        {
+            table: [
+                row | {key: row[key].replace(PLACEHOLDER, NAME) for key in names if isinstance(row.get(key), str)}
+                for row in rows
+            ]
+            for table, rows in tables.items()
+        }
+    )
 
 
 def _robustness(at: Path) -> str:

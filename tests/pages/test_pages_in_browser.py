@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(BROWSER is None, reason=f"needs a browser, one of {', '.join(BROWSERS)}, on the search path"),
 ]
 
-KINDS = ("report", "compare", "study", "evaluate", "correlate", "robustness", "separate", "explain")
+KINDS = ("report", "compare", "study", "evaluate", "correlate", "disagreements", "robustness", "separate", "explain")
 PHONE, WIDE = 390, 1400
 SCRIPTS_OF_THE_PAGE = {"explain": 2}
 LAYOUT = Path(__file__).with_name("layout_check.js").read_text(encoding="utf-8")
@@ -113,7 +113,7 @@ def _violation(found: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("kind", ["report", "study"])
+@pytest.mark.parametrize("kind", ["report", "study", "correlate"])
 def test_text_in_drawings_can_be_read(show: Any, kind: str, scheme: str) -> None:
     texts = show(kind, WIDE, scheme).page.evaluate(TEXT_OF_DRAWINGS)
     assert len(texts) > 10 and [text for text, contrast in texts if contrast < 4.5] == []

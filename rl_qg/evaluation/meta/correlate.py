@@ -2,13 +2,13 @@
 
     rl-qg correlate human=judgements.jsonl metrics=[bleu4,rouge_l,qrelscore] output=DIR
 
-Writes `correlate.json`, `.txt`, `.html`, and every table as CSV (`tables/`); `docs/explanation/meta-evaluation.md`
-explains each number. Scores are kept in `scores/`: a command that was killed goes on, and one with a further metric
-computes only that metric.
+Writes `correlate.json`, `.txt`, `.html`, `disagreements.html`, and every table as CSV (`tables/`);
+`docs/explanation/meta-evaluation.md` explains each number. Scores are kept in `scores/`: a command that was killed
+goes on, and one with a further metric computes only that metric.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,36 +16,85 @@ from typing import Any
 import numpy as np
 
 from rl_qg.confidence_intervals import Floats, PassageDraws, few_passages
+from rl_qg.evaluation.meta.breakdowns import breakdown_tables, pair_tables
+from rl_qg.evaluation.meta.disagreements import disagreement_page, disagreements
+from rl_qg.evaluation.meta.distributions import distribution_tables
 from rl_qg.evaluation.meta.judgement_analysis import RatedQuestions, analyse
 from rl_qg.evaluation.meta.judgement_tables import judgement_tables
-from rl_qg.evaluation.meta.judgements import Judgement, criteria_of, read_judgements
+from rl_qg.evaluation.meta.judgements import AUTHORS, Judgement
+from rl_qg.evaluation.meta.prepared_ratings import PreparedRatings, prepared_ratings, rating_quality
+from rl_qg.evaluation.meta.raters import ABOVE, NONE
+from rl_qg.evaluation.meta.rating_tables import Plots, rating_tables
+from rl_qg.evaluation.meta.system_means import mean_rows
 from rl_qg.evaluation.metric_scores import check_rows, direction_of, scores_of
-from rl_qg.evaluation.result_pages import Page, as_text, write_results
+from rl_qg.evaluation.result_pages import Page, as_text, write_page, write_results
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 from rl_qg.settings import CorrelateSettings
 
 log = logging.getLogger(__name__)
-AUTHORS = "authors/"  # prefix of a metric whose values the authors of the data give
 GIVEN = "given by the authors of the data"
+IN_FILES = ("differences", "disagreements")  # tables that are too long for the record
+Tables = dict[str, list[dict[str, Any]]]
 
 
-def correlate(metrics: Mapping[str, Reward], settings: CorrelateSettings, folder: Path) -> dict[str, Any]:
+def correlate(
+    metrics: Mapping[str, Reward],
+    settings: CorrelateSettings,
+    folder: Path,
+    draw: Callable[[Tables], Plots] | None = None,
+) -> dict[str, Any]:
     """Score the rated questions with every metric, compare, and write the results to `folder`; return the record.
+
+    `draw` makes the drawings of the page from the tables, by name of the table and criterion.
 
     Raises:
         InputError: a file that cannot be read, a criterion that nobody rated, ratings that are all equal, a question
             without what a metric needs.
     """
     path = Path(settings.human).expanduser()
-    judgements = read_judgements(path)
-    criteria = criteria_of(judgements, settings.criteria)
+    ratings = prepared_ratings(path, settings, settings.criteria)
+    judgements, criteria = ratings.judgements, ratings.criteria
     if all(len({judgement.human.get(name) for judgement in judgements} - {None}) < 2 for name in criteria):
         raise InputError(
             f"{path}: {len(judgements)} questions, and all ratings of {', '.join(criteria)} are equal: there is no "
             "order for a metric to agree with"
         )
+    scores, signatures = _scores(metrics, settings, path, judgements, folder)
+    draws = PassageDraws(
+        [judgement.group for judgement in judgements], resamples=settings.resamples, seed=settings.seed
+    )
+    rated = RatedQuestions(judgements, scores, draws, settings.language, settings.standardise != NONE)
+    tables, cases, facts = _tables(rated, ratings, settings)
+    record = _record(path, settings, rated, ratings, signatures, tables)
+    page = Page(
+        "correlate",
+        path.name,
+        [*_facts(record), *facts],
+        [*judgement_tables(tables, criteria), *rating_tables(tables, criteria, draw(tables) if draw else {})],
+        signatures,
+        "All pairs of metrics, with p-values by bootstrap and by Williams' test, are in tables/differences.csv; the "
+        "questions on which metrics and people differ most in disagreements.html.",
+    )
+    write_results(folder, "correlate", record, page, tables)
+    if cases:
+        write_page(
+            folder, "disagreements", disagreement_page(path.name, cases, tables["disagreement_types"], signatures)
+        )
+    short = replace(page, tables=page.tables[: len(criteria)])
+    log.info("%s\ndone: open %s", as_text(short), folder / "correlate.html")
+    return record
+
+
+def _scores(
+    metrics: Mapping[str, Reward],
+    settings: CorrelateSettings,
+    path: Path,
+    judgements: Sequence[Judgement],
+    folder: Path,
+) -> tuple[dict[str, Floats], dict[str, str]]:
+    """The scores of every metric, higher for better, and its signature."""
     rows = [judgement.row for judgement in judgements]
     for label, metric in metrics.items():
         check_rows(label, metric, rows)
@@ -60,24 +109,22 @@ def correlate(metrics: Mapping[str, Reward], settings: CorrelateSettings, folder
         signatures |= {name: GIVEN for name in scores if name.startswith(AUTHORS)}
     if not scores:
         raise InputError(f"{path}: no metric to compare: name some in metrics=[…], or give the field metrics")
-    draws = PassageDraws(
-        [judgement.group for judgement in judgements], resamples=settings.resamples, seed=settings.seed
-    )
-    rated = RatedQuestions(judgements, scores, draws, settings.language)
-    tables = analyse(rated, criteria, folds=settings.folds, steps=settings.max_selected, seed=settings.seed)
-    record = _record(path, settings, rated, criteria, signatures, tables)
-    page = Page(
-        "correlate",
-        path.name,
-        _facts(record),
-        judgement_tables(tables, criteria),
-        signatures,
-        "All pairs of metrics, with p-values by bootstrap and by Williams' test, are in tables/differences.csv.",
-    )
-    write_results(folder, "correlate", record, page, tables)
-    short = replace(page, tables=page.tables[: len(criteria)])
-    log.info("%s\ndone: open %s", as_text(short), folder / "correlate.html")
-    return record
+    return scores, signatures
+
+
+def _tables(
+    rated: RatedQuestions, ratings: PreparedRatings, settings: CorrelateSettings
+) -> tuple[Tables, list[dict[str, Any]], list[str]]:
+    """Every table as plain rows, the disagreements with their passages, and what the page says of the ratings."""
+    criteria = ratings.criteria
+    quality, facts = rating_quality(ratings, rated, settings)
+    options = {"folds": settings.folds, "steps": settings.max_selected, "seed": settings.seed}
+    tables = analyse(rated, criteria, **options, min_gap=settings.min_gap)
+    tables |= breakdown_tables(rated, criteria, settings.sentences_of) | pair_tables(rated, criteria)
+    tables |= {"means": mean_rows(rated, criteria), **distribution_tables(rated, criteria), **quality}
+    cases, tables["disagreement_types"] = disagreements(rated, criteria, settings.disagreements)
+    tables["disagreements"] = [{key: value for key, value in case.items() if key != "context"} for case in cases]
+    return tables, cases, facts
 
 
 def _provided(judgements: Sequence[Judgement]) -> dict[str, Floats]:
@@ -92,13 +139,15 @@ def _record(
     path: Path,
     settings: CorrelateSettings,
     rated: RatedQuestions,
-    criteria: Sequence[str],
+    ratings: PreparedRatings,
     signatures: Mapping[str, str],
-    tables: Mapping[str, list[dict[str, Any]]],
+    tables: Tables,
 ) -> dict[str, Any]:
     judgements = rated.judgements
+    second = Path(settings.replication).expanduser() if settings.replication else None
     return {
         "human": {str(path): file_hash(path)},
+        **({"replication_file": {str(second): file_hash(second)}} if second else {}),
         "settings": asdict(settings),
         "counts": {
             "questions": len(judgements),
@@ -107,16 +156,17 @@ def _record(
             "systems": len(rated.systems[0]),
             "without_rating": {
                 name: int(np.isnan(rated.ratings(name)).sum())
-                for name in criteria
+                for name in ratings.criteria
                 if np.isnan(rated.ratings(name)).any()
             },
             "without_score": {
                 name: int(np.isnan(values).sum()) for name, values in rated.scores.items() if np.isnan(values).any()
             },
+            **ratings.counts,
         },
         "signatures": dict(signatures),
-        **{key: rows for key, rows in tables.items() if key != "differences"},
-        "differences": {"file": "tables/differences.csv", "rows": len(tables["differences"])},
+        **{key: rows for key, rows in tables.items() if key not in IN_FILES},
+        **{key: {"file": f"tables/{key}.csv", "rows": len(tables[key])} for key in IN_FILES},
     }
 
 
@@ -129,4 +179,17 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
     for key, what in (("without_rating", "without a rating"), ("without_score", "without a score")):
         if counts[key]:
             facts.append(f"Questions {what}: " + ", ".join(f"{name} {count:,}" for name, count in counts[key].items()))
+    if settings["rater_filter"] != NONE:
+        facts.append(
+            f"Ratings with z {'above' if settings['rater_filter'] == ABOVE else 'beyond'} "
+            f"{settings['filter_above']:g} among those of a question are left out, at most {settings['filter_most']} "
+            "of a question."
+        )
+    if counts.get("controls"):
+        facts.append(f"{counts['controls']:,} controls are left out.")
+    if settings["standardise"] != NONE:
+        facts.append(
+            f"Ratings are z-scores of {counts['raters']:,} raters. Left out are the {counts['ratings_left_out']:,} "
+            f"ratings of {counts['raters_without_spread']:,} raters without two different ratings."
+        )
     return [*facts, *filter(None, [few_passages(counts["passages"])])]

@@ -20,7 +20,7 @@ from rl_qg.evaluation.meta.correlation import COEFFICIENTS, correlations, is_con
 from rl_qg.evaluation.meta.judgements import Judgement
 from rl_qg.evaluation.meta.pair_order import auc_draws, win_loss
 from rl_qg.evaluation.meta.redundancy import folds_of, forward_selection
-from rl_qg.evaluation.meta.significance import Pair, not_worse_than_the_best, pair_rows, pearson_between
+from rl_qg.evaluation.meta.significance import Pair, between, coefficient_p, not_worse_than_the_best, pair_rows
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.text.question_types import OTHER, TYPES, question_type
 
@@ -32,12 +32,15 @@ WHOLE = 0.9  # fraction of the questions of the metric with most scores that a m
 
 @dataclass(frozen=True)
 class RatedQuestions:
-    """Rated questions with the scores of every metric, NaN where there is none."""
+    """Rated questions with the scores of every metric, NaN where there is none; `standardised`: the ratings that count
+    are not those that the raters gave.
+    """
 
     judgements: Sequence[Judgement]
     scores: Mapping[str, Floats]
     draws: PassageDraws
     language: str
+    standardised: bool = False
 
     @cached_property
     def types(self) -> NDArray[np.str_]:
@@ -62,8 +65,13 @@ class RatedQuestions:
         return np.flatnonzero(np.isfinite(self.scores[name]) & np.isfinite(ratings))
 
 
-def analyse(rated: RatedQuestions, criteria: Sequence[str], *, folds: int, steps: int, seed: int) -> dict[str, Rows]:
-    """Every table as plain rows; `differences` holds one row for every two metrics, criterion, level, coefficient."""
+def analyse(
+    rated: RatedQuestions, criteria: Sequence[str], *, folds: int, steps: int, seed: int, min_gap: float = 0.0
+) -> dict[str, Rows]:
+    """Every table as plain rows; `differences` holds one row for every two metrics, criterion, level, coefficient.
+
+    `min_gap` is how far the ratings of a pair of questions must lie apart to count in `win_loss`.
+    """
     tables: dict[str, Rows] = {name: [] for name in ("correlations", "by_type", "differences", "best", "win_loss")}
     tables |= {name: [] for name in ("auc", "redundancy", "redundancy_left_out", "agreement")}
     for criterion in ProgressBar(criteria, desc="correlate", unit="criterion"):
@@ -73,8 +81,7 @@ def analyse(rated: RatedQuestions, criteria: Sequence[str], *, folds: int, steps
             key = {"criterion": criterion, "level": level}
             for metric in comparison.metrics.values():
                 for coefficient in COEFFICIENTS:
-                    values = metric.draws[coefficient]
-                    cells = estimate(values, metric.n, passages=metric.passages, why=metric.why).to_dict()
+                    cells = metric.cells(coefficient)
                     tables["correlations"].append(
                         {**key, "metric": metric.metric, "coefficient": coefficient, **cells}
                     )
@@ -87,7 +94,7 @@ def analyse(rated: RatedQuestions, criteria: Sequence[str], *, folds: int, steps
         redundancy, left_out = _redundancy(rated, ratings, folds, steps, seed)
         further: tuple[tuple[str, Iterable[dict[str, Any]]], ...] = (
             ("by_type", _by_type(rated, ratings)),
-            ("win_loss", _win_loss(rated, ratings)),
+            ("win_loss", _win_loss(rated, ratings, min_gap)),
             ("auc", _auc(rated, ratings)),
             ("redundancy", redundancy),
             ("redundancy_left_out", left_out),
@@ -101,7 +108,7 @@ def analyse(rated: RatedQuestions, criteria: Sequence[str], *, folds: int, steps
 @dataclass(frozen=True)
 class _Correlated:
     """A metric's coefficients in the data and in all draws, of n questions or systems, made of the questions `rows`
-    about so many passages; `values` is what was correlated, for Williams' test.
+    about so many passages; `values` is what was correlated with `ratings`, for tests.
     """
 
     metric: str
@@ -110,6 +117,14 @@ class _Correlated:
     passages: int
     why: str
     values: Floats
+    ratings: Floats
+
+    def cells(self, coefficient: str) -> dict[str, Any]:
+        """The value of a coefficient with its interval, and the p-value of "no association"."""
+        draws = self.draws[coefficient]
+        statistic = estimate(draws, self.n, passages=self.passages, why=self.why).to_dict()
+        p = coefficient_p(coefficient, float(draws[0]), self.values, self.ratings)
+        return statistic | ({} if p is None else {"p": p})
 
 
 class _Comparison:
@@ -150,15 +165,15 @@ class _Comparison:
             first, second = self._at(name, rows), self._at(against, rows)
             if first is None or second is None:
                 continue
-            between = pearson_between(first.values, second.values) if coefficient == "pearson" else None
             draws = first.draws[coefficient], second.draws[coefficient]
-            yield Pair(name, against, *draws, first.n, first.passages, between)
+            alike = between(coefficient, first.values, second.values)
+            yield Pair(name, against, *draws, first.n, first.passages, alike)
 
 
 def _questions(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np.intp]) -> _Correlated:
     x, y = rated.scores[name][rows], ratings[rows]
     draws = correlations(x, y, rated.draws, rows)
-    return _Correlated(name, draws, len(rows), rated.draws.passages_of(rows), _why(x, y), x)
+    return _Correlated(name, draws, len(rows), rated.draws.passages_of(rows), why_undefined(x, y), x, y)
 
 
 def _systems(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np.intp]) -> _Correlated | None:
@@ -179,11 +194,11 @@ def _systems(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np
         means = sums[whole, 1:] / sums[whole, :1]
         for coefficient, draws in row_correlations(means[:, 0], means[:, 1]).items():
             values[coefficient][whole] = draws
-        why = _why(means[0, 0], means[0, 1])
-    return _Correlated(name, values, n, rated.draws.passages_of(rows), why, means[0, 0])
+        why = why_undefined(means[0, 0], means[0, 1])
+    return _Correlated(name, values, n, rated.draws.passages_of(rows), why, *means[0])
 
 
-def _why(x: Floats, y: Floats) -> str:
+def why_undefined(x: Floats, y: Floats) -> str:
     """Why a correlation is not defined."""
     if len(x) < 2:
         return "fewer than two values"
@@ -191,34 +206,48 @@ def _why(x: Floats, y: Floats) -> str:
 
 
 def _by_type(rated: RatedQuestions, ratings: Floats) -> Iterator[dict[str, Any]]:
-    """Nothing where no question has a type, as under `language=other`."""
+    """Nothing where no question has a type, as under `language=other`; the types that the rules know come first."""
     if (rated.types == OTHER).all():
         return
+    groups = {kind: rated.types == kind for kind in dict.fromkeys((*TYPES, *rated.types.tolist()))}
+    yield from breakdown(rated, ratings, "type", groups)
+
+
+def breakdown(
+    rated: RatedQuestions, ratings: Floats, column: str, groups: Mapping[str, NDArray[np.bool_]]
+) -> Iterator[dict[str, Any]]:
+    """The coefficients of every metric on the questions of each group, a mask (questions,); `column` names groups.
+
+    A group without a question with score and rating has no row, one with fewer than `FEWEST` no value.
+    """
     for name, scores in rated.scores.items():
         rows = rated.rows(name, ratings)
-        for kind in TYPES:
-            of_type = rows[rated.types[rows] == kind]
-            n = len(of_type)
+        for label, member in groups.items():
+            chosen = rows[member[rows]]
+            n = len(chosen)
             if not n:
                 continue
-            x, y = scores[of_type], ratings[of_type]
+            x, y = scores[chosen], ratings[chosen]
             enough = n >= FEWEST
-            draws = correlations(x, y, rated.draws, of_type) if enough else {}
-            why = _why(x, y) if enough else f"fewer than {FEWEST} questions"
+            unknown = {coefficient: np.full(2, np.nan) for coefficient in COEFFICIENTS}
+            draws = correlations(x, y, rated.draws, chosen) if enough else unknown
+            why = why_undefined(x, y) if enough else f"fewer than {FEWEST} questions"
+            correlated = _Correlated(name, draws, n, rated.draws.passages_of(chosen), why, x, y)
             for coefficient in COEFFICIENTS:
-                values = draws.get(coefficient, np.full(2, np.nan))
-                statistic = estimate(values, n, passages=rated.draws.passages_of(of_type), why=why)
-                yield {"metric": name, "type": kind, "n": n, "coefficient": coefficient, **statistic.to_dict()}
+                yield {
+                    **{"metric": name, column: label, "n": n, "coefficient": coefficient},
+                    **correlated.cells(coefficient),
+                }
 
 
-def _win_loss(rated: RatedQuestions, ratings: Floats) -> Iterator[dict[str, Any]]:
+def _win_loss(rated: RatedQuestions, ratings: Floats, min_gap: float) -> Iterator[dict[str, Any]]:
     for name, scores in rated.scores.items():
         rows = rated.rows(name, ratings)
         items = [rated.judgements[row].item for row in rows]
-        fractions, pairs, alike = win_loss(scores[rows], ratings[rows], items, rated.draws, rows)
-        yield {"metric": name, "pairs": pairs, **{key: fraction.value for key, fraction in fractions.items()}} | {
-            key: value for key, value in alike.to_dict().items() if key != "n"
-        }
+        fractions, pairs, alike = win_loss(scores[rows], ratings[rows], items, rated.draws, rows, min_gap)
+        shares = {key: fraction.value for key, fraction in fractions.items()}
+        interval = {key: value for key, value in alike.to_dict().items() if key != "n"}
+        yield {"metric": name, "min_gap": min_gap, "pairs": pairs, **shares, **interval}
 
 
 def _auc(rated: RatedQuestions, ratings: Floats) -> Iterator[dict[str, Any]]:

@@ -98,14 +98,29 @@ def _note(tables: Mapping[str, Rows], criterion: str) -> str:
         )
     if pairs:
         note += (
-            f" pairs alike: of up to {pairs:,} pairs about one item that people rate differently, the "
+            f" pairs alike: of up to {pairs:,} pairs about one item that people rate differently{_gap(tables)}, the "
             "fraction ordered alike, ties counted half."
         )
+    doubtful = sorted(
+        {
+            row["metric"]
+            for row in tables["correlations"]
+            if (row["criterion"], row["level"], row["coefficient"]) == (criterion, "question", "pearson")
+            and row.get("p", 0) >= 0.05
+        }
+    )
+    if doubtful:
+        note += f" r is not significant (t test, p ≥ 0.05): {_first_few(doubtful)}."
     if undefined:
         note += f" {NONE}: not defined ({_first_few(undefined)})."
     if untested := _not_tested(tables["best"], criterion):
         note += f" Not tested against the best, and so without *: {_first_few(untested)}."
     return note
+
+
+def _gap(tables: Mapping[str, Rows]) -> str:
+    gap = max(row["min_gap"] for row in tables["win_loss"])
+    return f", by more than {gap:g}" if gap else ""
 
 
 def _not_tested(best: Rows, criterion: str) -> list[str]:

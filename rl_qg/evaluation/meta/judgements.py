@@ -2,13 +2,15 @@
 
     {"question": …, "context": …, "answer": …, "references": […], "system": …, "item": …, "group": …,
      "human": {criterion: mean rating}, "ratings": {criterion: [one per rater, null = not rated]},
-     "metrics": {name: value}, "type": …}
+     "raters": [names], "metrics": {name: value}, "type": …, "subset": …, "control": …}
 
 `question` is required, and `human` or `ratings`: without `human` the mean of the ratings counts. `item` is what
 systems are compared on (by default the same passage and answer), `group` is what bootstraps draw (by default the
 passage). `system` is a name, or a list where systems asked the same question. `metrics` are values that the data's
-authors give. `type` is one of `rl_qg.text.question_types.TYPES`, that of the question asked; without it the words of
-`question` decide. Any of these may be null.
+authors give. `type` is that of the question asked, any label: one of `rl_qg.text.question_types.TYPES`, of MS MARCO's
+(PERSON, NUMERIC, …), or of your own; without it the words of `question` decide. `raters` names who gave the ratings,
+in their order in each list; `subset` is a label, or a list of them, of parts of the file to look at alone; a row with
+`control: true` is a test of raters, such as a question made worse on purpose. Any of these may be null.
 """
 
 import sys
@@ -24,6 +26,9 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.text.question_types import TYPES
 
 LARGEST = sys.float_info.max
+AUTHORS = "authors/"  # prefix of a metric whose values the authors of the data give
+MS_MARCO_TYPES = ("PERSON", "NUMERIC", "DESCRIPTION", "LOCATION", "ENTITY")  # KPQA, NAACL 2021, section 5.4
+LONGEST_LABEL, MOST_TYPES = 40, 50  # characters; types of one file
 
 
 @dataclass(frozen=True)
@@ -38,19 +43,23 @@ class Judgement:
     ratings: Mapping[str, tuple[float | None, ...]]
     metrics: Mapping[str, float]
     type: str | None
+    raters: tuple[str | None, ...] = ()
+    subsets: tuple[str, ...] = ()
+    control: bool = False
 
 
-def read_judgements(path: Path) -> list[Judgement]:
-    """All questions of a file (`.jsonl`, also as `.gz`).
+def read_judgements(path: Path, *, key: str = "human") -> list[Judgement]:
+    """All questions of a file (`.jsonl`, also as `.gz`), which the setting `key` names.
 
     Raises:
         InputError: a missing or empty file; names the line and field of what cannot be read.
     """
     if not path.is_file():
-        raise InputError(f"human={path}: no such file; give JSON lines of rated questions")
+        raise InputError(f"{key}={path}: no such file; give JSON lines of rated questions")
     judgements = [_judgement(where, record) for where, _, record in json_line_rows(path)]
     if not judgements:
         raise InputError(f"{path}: holds no question; check the file")
+    _check_types(path, judgements)
     return judgements
 
 
@@ -76,6 +85,7 @@ def _judgement(where: str, record: Any) -> Judgement:
         values = [value for value in given if value is not None]
         if human.get(name) is None and values:
             human[name] = sum(values) / len(values)
+    raters = _raters(where, record, ratings)
     metrics = {name: _number(where, f"metrics.{name}", v) for name, v in _mapping(where, record, "metrics").items()}
     group = _name(where, record, "group")
     item = _name(where, record, "item")
@@ -92,7 +102,10 @@ def _judgement(where: str, record: Any) -> Judgement:
         {name: value for name, value in human.items() if value is not None},
         ratings,
         {name: value for name, value in metrics.items() if value is not None},
-        _type(where, record),
+        _label(where, "type", record.get("type")),
+        raters,
+        _subsets(where, record),
+        _control(where, record),
     )
 
 
@@ -110,11 +123,70 @@ def _name(where: str, record: Mapping[str, Any], field: str) -> str | None:
     return _text(where, record, field)
 
 
-def _type(where: str, record: Mapping[str, Any]) -> str | None:
-    value = _text(where, record, "type")
-    if value is None or value in TYPES:
-        return value
-    raise InputError(f"{where}: field 'type' is {value!r:.60}; give one of {', '.join(TYPES)}")
+def _label(where: str, field: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not is_unicode(value):
+        raise InputError(f"{where}: field {field!r} is {type(value).__name__}, not text: {value!r:.60}")
+    if not value.strip() or value != value.strip() or not value.isprintable() or len(value) > LONGEST_LABEL:
+        raise InputError(
+            f"{where}: field {field!r} is {value!r:.60}; give a label of 1 to {LONGEST_LABEL} characters on one line, "
+            "without blanks around it"
+        )
+    return value
+
+
+def _check_types(path: Path, judgements: Sequence[Judgement]) -> None:
+    """Raise `InputError` where two types differ in case alone, or the labels are so many that they are no types."""
+    known = {name.casefold(): name for name in (*TYPES, *MS_MARCO_TYPES)}
+    for judgement in judgements:
+        if (
+            judgement.type is not None
+            and known.setdefault(judgement.type.casefold(), judgement.type) != judgement.type
+        ):
+            raise InputError(
+                f"{judgement.row.where}: field 'type' is {judgement.type!r}, elsewhere it is "
+                f"{known[judgement.type.casefold()]!r}; write one of them throughout"
+            )
+    if (count := len({judgement.type for judgement in judgements} - {None})) > MOST_TYPES:
+        raise InputError(
+            f"{path}: field 'type' has {count:,} different labels; give at most {MOST_TYPES}, such as "
+            f"{', '.join(TYPES)} or {', '.join(MS_MARCO_TYPES)}"
+        )
+
+
+def _raters(
+    where: str, record: Mapping[str, Any], ratings: Mapping[str, Sequence[float | None]]
+) -> tuple[str | None, ...]:
+    value = record.get("raters")
+    if value is None:
+        return ()
+    names = value if isinstance(value, list) else [value]
+    if not isinstance(value, list) or not all(
+        name is None or (isinstance(name, str | int) and not isinstance(name, bool) and is_unicode(str(name)))
+        for name in names
+    ):
+        raise InputError(f"{where}: field 'raters' is no list of names: {value!r:.60}")
+    for name, given in ratings.items():
+        if len(given) != len(value):
+            raise InputError(
+                f"{where}: ratings.{name} has {len(given)} ratings and 'raters' {len(value)} names; give one name for "
+                "each rating"
+            )
+    return tuple(None if name is None else str(name) for name in value)
+
+
+def _subsets(where: str, record: Mapping[str, Any]) -> tuple[str, ...]:
+    value = record.get("subset")
+    labels = value if isinstance(value, list) else [value]
+    return tuple(dict.fromkeys(label for one in labels if (label := _label(where, "subset", one)) is not None))
+
+
+def _control(where: str, record: Mapping[str, Any]) -> bool:
+    value = record.get("control")
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise InputError(f"{where}: field 'control' is {value!r:.40}; give true or false")
 
 
 def _systems(where: str, record: Mapping[str, Any]) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 Pairs within an item: correlations over all questions also ask whether a metric tells easy passages from hard ones;
 these pairs ask only for the better question, which is all that a reward, beam or filter needs. Source: Callison-Burch
-et al., "Further meta-evaluation of machine translation", WMT 2008 (rank pairs in the human evaluation of systems).
+et al., "Further meta-evaluation of machine translation", WMT 2008 (rank pairs in the human evaluation of systems);
+with pairs whose ratings are far apart alone, KPQA, NAACL 2021, table 7.
 
 Area under the ROC curve: the probability that a good question scores above a bad one, ties counted half. Source:
 Hanley and McNeil, "The meaning and use of the area under a receiver operating characteristic (ROC) curve", Radiology
@@ -21,7 +22,12 @@ _NUMBERS_AT_ONCE = 4_000_000
 
 
 def win_loss(
-    scores: Floats, ratings: Floats, items: Sequence[Hashable], draws: PassageDraws, rows: NDArray[np.intp]
+    scores: Floats,
+    ratings: Floats,
+    items: Sequence[Hashable],
+    draws: PassageDraws,
+    rows: NDArray[np.intp],
+    min_gap: float = 0.0,
 ) -> tuple[dict[str, Statistic], int, Statistic]:
     """Pairs of questions about one item that people rate differently: the fractions that the metric orders as people
     do (`wins`), scores equally (`ties`) and orders the other way (`losses`).
@@ -34,14 +40,16 @@ def win_loss(
         items: (n,), what each question is about.
         draws: of the passages.
         rows: (n,), the indices of these questions among those of `draws`.
+        min_gap: a pair counts where its ratings differ by more than this.
     """
+    beyond = min_gap + 1e-9 * (min_gap > 0)  # means of ratings that differ by exactly this differ by rounding as well
     counts = np.zeros((len(scores), 3))
     members: dict[Hashable, list[int]] = {}
     for number, item in enumerate(items):
         members.setdefault(item, []).append(number)
     for numbers in members.values():
         index = np.array(numbers)
-        better = ratings[index][:, None] > ratings[index]
+        better = ratings[index][:, None] - ratings[index] > beyond
         order = np.sign(scores[index][:, None] - scores[index])
         for column, sign in enumerate((1, 0, -1)):
             counts[index, column] = (better & (order == sign)).sum(axis=1)
@@ -51,6 +59,8 @@ def win_loss(
         fractions = np.where(total[:, None] > 0, sums / total[:, None], np.nan)
     pairs = int(counts.sum())
     why = "no two questions about one item have different ratings"
+    if min_gap:
+        why = f"no two questions about one item have ratings that differ by more than {min_gap:g}"
     passages = draws.passages_of(rows[counts.any(axis=1)])
     columns = {name: fractions[:, column] for column, name in enumerate(OUTCOMES)}
     columns["alike"] = fractions[:, 0] + fractions[:, 1] / 2

@@ -21,6 +21,8 @@ def williams(r12: float, r13: float, r23: float, n: int) -> tuple[float, float] 
 
     Variable 1 is the human rating, 2 and 3 are metrics. The test takes the n rows as independent and normal; questions
     about one passage are not independent, so at question level its p-values are too small; use those of the bootstrap.
+    With Spearman's ρ in place of r (as in "Generative Language Models for Paragraph-Level Question Generation", EMNLP
+    2022, figure 7) the ranks are taken for the values, which is an approximation.
     """
     from scipy.stats import t as student
 
@@ -34,11 +36,30 @@ def williams(r12: float, r13: float, r23: float, n: int) -> tuple[float, float] 
     return value, float(2 * student.sf(abs(value), n - 3))
 
 
+def coefficient_p(coefficient: str, value: float, x: Floats, y: Floats) -> float | None:
+    """Two-sided p of "x and y (n,) are not associated", where `value` is their `coefficient`; None where it has none.
+
+    r and ρ: t = r √((n - 2) / (1 - r²)) with n - 2 degrees of freedom (KPQA, NAACL 2021, appendix C.2). τ-b: scipy's
+    test, exact for up to 33 values without ties, else normal. All take the n pairs as independent.
+    """
+    from scipy.stats import kendalltau
+    from scipy.stats import t as student
+
+    if len(x) < 3 or not math.isfinite(value):
+        return None
+    if coefficient == "kendall":
+        return float(kendalltau(x, y).pvalue)
+    spread = (1 - value) * (1 + value)
+    if spread <= 0:
+        return 0.0
+    return float(2 * student.sf(abs(value) * math.sqrt((len(x) - 2) / spread), len(x) - 2))
+
+
 @dataclass(frozen=True)
 class Pair:
     """Two metrics on the same questions: their coefficients (1 + resamples,) in the data and in every draw, of n
-    questions or systems about so many passages; `between`: Pearson's r of the two for Williams' test,
-    which is about Pearson's r only.
+    questions or systems about so many passages; `between`: the same coefficient between the two, for Williams' test,
+    which is about r and ρ only.
     """
 
     metric: str
@@ -98,9 +119,15 @@ def _correct(rows: list[dict[str, Any]], key: str) -> None:
         row |= {f"{key}_holm": corrected, "family": len(tested)}
 
 
-def pearson_between(x: Floats, y: Floats) -> float:
-    """Pearson's r of two columns; NaN where one is constant."""
+def between(coefficient: str, x: Floats, y: Floats) -> float | None:
+    """Pearson's r or Spearman's ρ of two columns, NaN where one is constant; None for another coefficient."""
+    from scipy.stats import rankdata
+
+    if coefficient not in ("pearson", "spearman"):
+        return None
     if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return math.nan
+    if coefficient == "spearman":
+        x, y = rankdata(x), rankdata(y)
     x, y = (column / np.abs(column).max() for column in (x, y))  # squares of very large numbers are not finite
     return float(np.corrcoef(x, y)[0, 1])

@@ -37,6 +37,32 @@ def test_the_type_of_the_question_asked(tmp_path: Path) -> None:
     assert [judgement.type for judgement in read] == ["yes/no", None, None]
 
 
+def test_any_label_is_a_type(tmp_path: Path) -> None:
+    rows = [{"question": "a", "type": label} for label in ("PERSON", "how many", "of my own")]
+    read = read_judgements(write_lines(tmp_path / "h.jsonl", rows))
+    assert [judgement.type for judgement in read] == ["PERSON", "how many", "of my own"]
+    path = write_lines(tmp_path / "two.jsonl", [*rows, {"question": "a", "type": "Of my own"}])
+    with pytest.raises(
+        InputError, match=r"line 4: field 'type' is 'Of my own', elsewhere it is 'of my own'; write one"
+    ):
+        read_judgements(path)
+    path = write_lines(tmp_path / "many.jsonl", [{"question": "a", "type": f"id {n}"} for n in range(51)])
+    with pytest.raises(InputError, match=r"many\.jsonl: field 'type' has 51 different labels; give at most 50"):
+        read_judgements(path)
+
+
+def test_raters_subsets_and_controls(tmp_path: Path) -> None:
+    rows = [
+        {"question": "a", "ratings": {"x": [1, 2, 3]}, "raters": ["r", 4, None], "subset": ["s", "t", "s"]},
+        {"question": "b", "subset": "s", "control": True},
+        {"question": "c", "raters": None, "subset": None, "control": None},
+    ]
+    first, second, third = read_judgements(write_lines(tmp_path / "h.jsonl", rows))
+    assert first.raters == ("r", "4", None) and first.subsets == ("s", "t") and not first.control
+    assert second.subsets == ("s",) and second.control
+    assert (third.raters, third.subsets, third.control) == ((), (), False)
+
+
 def test_answers_are_sorted_by_the_question_that_they_answer(tmp_path: Path) -> None:
     with (tmp_path / "small_all.csv").open("w", newline="") as stream:
         csv.writer(stream).writerows(
@@ -88,7 +114,17 @@ def test_an_item_is_the_passage_and_the_answer_whatever_the_group(tmp_path: Path
         ({"system": "\ud800"}, "field 'system' is str, not text"),
         ({"system": ["\ud800"]}, "field 'system' is list, not text"),
         ({"type": 3}, "field 'type' is int, not text: 3"),
-        ({"type": "Who"}, "field 'type' is 'Who'; give one of what, who, when, .*other$"),
+        ({"type": "Who"}, "field 'type' is 'Who', elsewhere it is 'who'; write one of them throughout$"),
+        ({"type": "person"}, "field 'type' is 'person', elsewhere it is 'PERSON'"),
+        ({"type": ""}, "field 'type' is ''; give a label of 1 to 40 characters on one line"),
+        ({"type": "a\nb"}, "field 'type' is 'a..b'; give a label"),
+        ({"type": "x" * 41}, "field 'type' is 'x*'; give a label"),
+        ({"subset": ["a", 3]}, "field 'subset' is int, not text: 3"),
+        ({"subset": " a"}, "field 'subset' is ' a'; give a label .* without blanks around it"),
+        ({"control": "yes"}, "field 'control' is 'yes'; give true or false"),
+        ({"raters": "r"}, "field 'raters' is no list of names: 'r'"),
+        ({"raters": ["r", 2.5, "s"]}, "field 'raters' is no list of names"),
+        ({"raters": ["r"]}, r"ratings\.good has 3 ratings and 'raters' 1 names; give one name for each rating"),
     ],
 )
 def test_bad_lines_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:

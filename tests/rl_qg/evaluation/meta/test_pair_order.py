@@ -27,6 +27,17 @@ def test_pairs_by_hand() -> None:
     assert [alike.low, alike.high] == pytest.approx(np.quantile(slow, [0.025, 0.975]).tolist())
 
 
+def test_pairs_whose_ratings_are_far_apart() -> None:
+    # item a: gaps 2.0 and 2.2 and 0.2, where 4.4 - 2.4 is above 2 by rounding; item b: a gap of 3, the wrong way round
+    items, ratings = ["a", "a", "a", "b", "b"], np.array([4.4, 2.4, 2.2, 1.0, 4.0])
+    assert ratings[0] - ratings[1] != 2
+    scores, draws = np.array([0.5, 0.2, 0.1, 0.2, 0.1]), PassageDraws(items, resamples=5)
+    for gap, pairs, wins in ((0, 4, 0.75), (1.99, 3, 2 / 3), (2, 2, 0.5), (2.2, 1, 0), (3, 0, None)):
+        shares, count, _ = win_loss(scores, ratings, items, draws, np.arange(5), gap)
+        assert (count, shares["wins"].value) == (pairs, wins), gap
+    assert shares["wins"].why == "no two questions about one item have ratings that differ by more than 3"
+
+
 def test_pairs_of_one_passage_have_no_interval() -> None:
     draws = PassageDraws(["a", "a", "b"], resamples=50)
     values = np.array([1.0, 2, 3])
