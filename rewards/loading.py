@@ -32,6 +32,13 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     },
     **{name: ("rewards.overlap.answerability:QMetric", {"ngram": "rouge_l"}) for name in ("q_rouge_l", "q_rouge")},
     "q_meteor": ("rewards.overlap.answerability:QMetric", {"ngram": "meteor"}),
+    **{
+        f"q_{ngram}_free": (
+            "rewards.overlap.answerability:QMetric",
+            {"ngram": ngram, "against": "context_as_reference", "weights": "qrelscore"},
+        )
+        for ngram in ("bleu1", "bleu2", "bleu3", "bleu4", "rouge_l", "meteor")
+    },
     "bertscore": "rewards.embedding.bertscore:BERTScore",
     "moverscore": "rewards.embedding.moverscore:MoverScore",
     **{

@@ -49,7 +49,7 @@ SPELLINGS = {
     "Q-BLEU1": "q_bleu1", "Q-ROUGE": "q_rouge", "Q-ROUGE-L": "q_rouge_l", "Q-METEOR": "q_meteor",
     "BLEU-4": "bleu4", "ROUGE-L": "rouge_l", "rougeL": "rougeL", "RougeL": "rouge_l", "BERTScore": "bertscore",
     "MoverScore": "moverscore", "BLEU-1-KPQA": "bleu1_kpqa", "ROUGE-L-KPQA": "rouge_l_kpqa",
-    "BERTScore-KPQA": "bertscore_kpqa", "Weighted": "weighted",
+    "BERTScore-KPQA": "bertscore_kpqa", "Weighted": "weighted", "Q-BLEU4_free": "q_bleu4_free",
 }  # fmt: skip
 
 
