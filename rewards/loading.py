@@ -24,8 +24,10 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "rougeL": "rewards.overlap.rouge:RougeL",
     "coco_rouge_l": ("rewards.overlap.rouge:RougeL", {"variant": "coco"}),
     "meteor": "rewards.overlap.meteor:Meteor",
+    "meteor15": "rewards.overlap.meteor15:Meteor15",
     "gleu": "rewards.overlap.gleu:Gleu",
     "chrf": "rewards.overlap.chrf:Chrf",
+    "cider": "rewards.overlap.cider:Cider",
     "answerability": "rewards.overlap.answerability:Answerability",
     **{
         f"q_bleu{order}": ("rewards.overlap.answerability:QMetric", {"ngram": f"bleu{order}"}) for order in range(1, 5)
