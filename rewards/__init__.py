@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from rewards.overlap.answerability import Answerability, QMetric
     from rewards.overlap.bleu import Bleu
     from rewards.overlap.chrf import Chrf
+    from rewards.overlap.cider import Cider
     from rewards.overlap.gleu import Gleu
     from rewards.overlap.meteor import Meteor
+    from rewards.overlap.meteor15 import Meteor15
     from rewards.overlap.rouge import RougeL
     from rewards.question_sets import Multi, cardinality_difference, match_sets, self_bleu
     from rewards.relevance.bartscore import BARTScore
@@ -52,8 +54,10 @@ __all__ = [
     "BERTScore",
     "Bleu",
     "Chrf",
+    "Cider",
     "Gleu",
     "Meteor",
+    "Meteor15",
     "Metric",
     "MetricInputError",
     "MetricResult",

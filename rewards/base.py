@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from rewards.contract import COLUMN
+from rewards.contract import COLUMN, check_row_by_row
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel
 from rewards.signature import format_signature
@@ -56,6 +56,8 @@ class Metric(ABC):
     higher_is_better: ClassVar[bool] = True
     bounds: tuple[float, float] = (float("-inf"), float("inf"))
     """Smallest and largest possible score."""
+    whole_set: bool = False
+    """Whether a score depends on the other rows of the call: on the references of a data set, given all at once."""
 
     @abstractmethod
     def compute(self, inputs: Inputs) -> MetricResult:
@@ -154,6 +156,7 @@ class Metric(ABC):
         Returns:
             One score per completion; None where a column that is needed holds None (reward not applicable).
         """
+        check_row_by_row(self)
         columns = {"contexts": context, "answers": answer, "references": references}
         for need in sorted(self.needs):
             if columns[need] is None:

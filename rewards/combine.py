@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.contract import COLUMN, WrongReward, check_reward, scored
+from rewards.contract import COLUMN, WrongReward, check_reward, check_row_by_row, scored
 from rewards.errors import MetricInputError
 from rewards.loading import load
 
@@ -215,7 +215,8 @@ def _metric(where: str, metric: Any, options: Mapping[str, Any]) -> Any:
         raise MetricInputError(f"{where}: {', '.join(options)} cannot be set on a metric that is built already")
     try:
         check_reward(metric)
-    except WrongReward as error:
+        check_row_by_row(metric)
+    except MetricInputError as error:
         raise MetricInputError(f"{where}: {error}") from None
     return metric
 

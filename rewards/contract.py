@@ -58,6 +58,19 @@ def check_reward(reward: Any) -> None:
         raise WrongReward(f"reward {name_of(reward)}: needs is {needs!r}; name some of {', '.join(COLUMN)}")
 
 
+def check_row_by_row(reward: Any) -> None:
+    """Check that rows can be scored in batches (`rewards.base.Metric.whole_set`).
+
+    Raises:
+        MetricInputError: a score depends on the other rows of a call.
+    """
+    if getattr(reward, "whole_set", False):
+        raise MetricInputError(
+            f"{name_of(reward)}: its scores depend on all rows of a call, so it cannot score them in batches; give "
+            "documents=, the references of the whole data set"
+        )
+
+
 def scored(
     reward: Any,
     questions: Sequence[str],

@@ -24,14 +24,23 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "rougeL": "rewards.overlap.rouge:RougeL",
     "coco_rouge_l": ("rewards.overlap.rouge:RougeL", {"variant": "coco"}),
     "meteor": "rewards.overlap.meteor:Meteor",
+    "meteor15": "rewards.overlap.meteor15:Meteor15",
     "gleu": "rewards.overlap.gleu:Gleu",
     "chrf": "rewards.overlap.chrf:Chrf",
+    "cider": "rewards.overlap.cider:Cider",
     "answerability": "rewards.overlap.answerability:Answerability",
     **{
         f"q_bleu{order}": ("rewards.overlap.answerability:QMetric", {"ngram": f"bleu{order}"}) for order in range(1, 5)
     },
     **{name: ("rewards.overlap.answerability:QMetric", {"ngram": "rouge_l"}) for name in ("q_rouge_l", "q_rouge")},
     "q_meteor": ("rewards.overlap.answerability:QMetric", {"ngram": "meteor"}),
+    **{
+        f"q_{ngram}_free": (
+            "rewards.overlap.answerability:QMetric",
+            {"ngram": ngram, "against": "context_as_reference", "weights": "qrelscore"},
+        )
+        for ngram in ("bleu1", "bleu2", "bleu3", "bleu4", "rouge_l", "meteor")
+    },
     "bertscore": "rewards.embedding.bertscore:BERTScore",
     "moverscore": "rewards.embedding.moverscore:MoverScore",
     **{

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rewards.base import Metric
+from rewards.contract import check_row_by_row
 from rewards.errors import MetricInputError
 from rewards.optional_imports import library
 from rewards.overlap.bleu import Bleu
@@ -93,6 +94,7 @@ class Multi:
     ) -> None:
         if "references" not in metric.needs:
             raise MetricInputError(f"multi: {metric.name} does not use references, so no pair is better than another")
+        check_row_by_row(metric)
         low, high = metric.bounds
         if not metric.higher_is_better or high <= 0:
             raise MetricInputError(

@@ -8,9 +8,6 @@
 
 import argparse
 import json
-import re
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,15 +16,16 @@ import numpy as np
 from scipy import stats
 
 import rewards
-from rewards.words import tokenizer
 
 # Lee et al., "KPQA: A Metric for Generative Question Answering Using Keyphrase Weights", NAACL 2021, Table 3: r and ρ
 KPQA = {
     "kpqa_marco": {
         **{"BLEU-1": (0.349, 0.329), "BLEU-4": (0.193, 0.244), "ROUGE-L": (0.309, 0.301), "METEOR": (0.423, 0.413)},
+        "CIDEr": (0.275, 0.278),
     },
     "kpqa_avsd": {
         **{"BLEU-1": (0.580, 0.562), "BLEU-4": (0.499, 0.532), "ROUGE-L": (0.585, 0.566), "METEOR": (0.578, 0.617)},
+        "CIDEr": (0.567, 0.600),
     },
 }
 # What the README of hwanheelee1993/KPQA printed for UniLM's answers on MS-MARCO until its commit db1c684, r and ρ
@@ -35,7 +33,10 @@ UNILM = {
     **{"coco_bleu1": (0.369, 0.337), "coco_rouge_l": (0.317, 0.289)},
     **{"bleu1_kpqa": (0.729, 0.676), "rouge_l_kpqa": (0.735, 0.674), "bertscore_kpqa": (0.698, 0.66)},
 }
-OURS = {"BLEU-1": "coco_bleu1", "BLEU-4": "coco_bleu4", "ROUGE-L": "coco_rouge_l", "METEOR": "meteor"}
+OURS = {
+    **{"BLEU-1": "coco_bleu1", "BLEU-4": "coco_bleu4", "ROUGE-L": "coco_rouge_l", "METEOR": "meteor"},
+    "CIDEr": "cider",
+}
 REFERENCES_USED = 5  # of AVSD's six, by the released compute_correlation.py
 
 
@@ -43,35 +44,18 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def best_of(score: Any, rows: Sequence[dict[str, Any]], limit: int) -> list[float]:
-    """The best over references, each scored alone, as the released code does."""
-    pairs = [(row["question"], text) for row in rows for text in row["references"][:limit]]
-    values = iter(score([question for question, _ in pairs], [text for _, text in pairs]))
-    return [max(next(values) for _ in row["references"][:limit]) for row in rows]
-
-
-def by_metric(name: str) -> Any:
-    metric = rewards.load(name)
-    return lambda questions, references: metric.score(questions, references=[[text] for text in references]).scores
-
-
-def by_meteor(jar: Path) -> Any:
-    """METEOR 1.5 as the captioning scripts call it, on words of `rewards.words`' ptb, lower case, no punctuation."""
-    words = tokenizer("ptb")
-
-    def line(text: str) -> str:
-        return " ".join(word.lower() for word in words(text) if any(letter.isalnum() for letter in word)) or "-"
-
-    def score(questions: Sequence[str], references: Sequence[str]) -> list[float]:
-        with tempfile.TemporaryDirectory() as folder:
-            files = [Path(folder, name) for name in ("hypotheses", "references")]
-            for path, texts in zip(files, (questions, references), strict=True):
-                path.write_text("".join(line(text) + "\n" for text in texts), encoding="utf-8")
-            command = ["java", "-Xmx2G", "-jar", str(jar), *map(str, files), "-l", "en", "-norm"]
-            said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        return [float(value) for value in re.findall(r"Segment \d+ score:\s+(\S+)", said)]
-
-    return score
+def best_of(metric: Any, rows: Sequence[dict[str, Any]], limit: int) -> list[float]:
+    """The best over references, each scored alone, as the released code does: a call for the first of every row, one
+    for the second, and so on. Only CIDEr sees this: it counts documents in each call.
+    """
+    best = [-np.inf] * len(rows)
+    for at in range(limit):
+        having = [row for row, item in enumerate(rows) if at < len(item["references"])]
+        asked = [rows[row]["question"] for row in having]
+        scores = metric.score(asked, references=[[rows[row]["references"][at]] for row in having]).scores
+        for row, score in zip(having, scores, strict=True):
+            best[row] = max(best[row], score)
+    return best
 
 
 def kpqa(human: Path, jar: Path | None) -> list[dict[str, Any]]:
@@ -79,16 +63,14 @@ def kpqa(human: Path, jar: Path | None) -> list[dict[str, Any]]:
     for name, table in KPQA.items():
         rows = read(human / f"{name}.jsonl")
         ratings = [row["human"]["correctness"] for row in rows]
-        scorers = {metric: by_metric(ours) for metric, ours in OURS.items()}
+        metrics = {metric: rewards.load(ours) for metric, ours in OURS.items()}
         if jar is not None:
-            scorers["METEOR"] = by_meteor(jar)
+            metrics["METEOR"] = rewards.load("meteor15", jar=jar)
         for metric, (r, rho) in table.items():
             for limit in (REFERENCES_USED, 6) if name == "kpqa_avsd" else (1,):
-                scores = best_of(scorers[metric], rows, limit)
+                scores = best_of(metrics[metric], rows, limit)
                 ours = stats.pearsonr(scores, ratings).statistic, stats.spearmanr(scores, ratings).statistic
-                java = metric == "METEOR" and jar is not None
-                how = "METEOR 1.5|-l en -norm" if java else rewards.load(OURS[metric]).signature
-                how += f"|references:best of {limit}, each alone"
+                how = f"{metrics[metric].signature}|references:best of {limit}, each alone"
                 row = {"data": name, "metric": metric, "references": limit, "published": [r, rho]}
                 found.append({**row, "got": [round(float(value), 4) for value in ours], "signature": how})
     return found

@@ -3,7 +3,6 @@
 import argparse
 import gzip
 import json
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -67,40 +66,6 @@ class TruecasedQBleu(OverlapMetric):
         return self._cased[text]
 
 
-class Meteor15(OverlapMetric):
-    """METEOR 1.5 (Java) on PTB words, as the captioning scripts call it."""
-
-    name = "meteor_1.5"
-    tokenize = "ptb"
-
-    def __init__(self, jar: str) -> None:
-        command = ["java", "-Xmx2G", "-jar", Path(jar).name, "-", "-", "-stdio", "-l", "en", "-norm"]
-        self._java = subprocess.Popen(
-            command, cwd=Path(jar).parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
-        )
-
-    def choices(self) -> dict[str, object]:
-        return {"version": "1.5", "language": "en", "options": "-norm", "tokenize": "ptb"}
-
-    def compute(self, inputs):
-        rows = zip(*self._rows(inputs), strict=True)
-        return MetricResult(
-            [self._row(" ".join(text), [" ".join(gold) for gold in group]) for text, group in rows], {}
-        )
-
-    def _row(self, candidate: str, references: list[str]) -> float:
-        texts = [text.replace("|||", "") for text in (*references, candidate)]
-        counts = self._ask(f"SCORE ||| {' ||| '.join(texts)}")
-        score = float(self._ask(f"EVAL ||| {counts}"))
-        self._java.stdout.readline()  # the same once more, for the corpus of one
-        return score
-
-    def _ask(self, line: str) -> str:
-        self._java.stdin.write(line + "\n")
-        self._java.stdin.flush()
-        return self._java.stdout.readline().strip()
-
-
 def metrics(options: argparse.Namespace) -> dict[str, tuple[str, object]]:
     """Return, for each of our names, the published name and the metric."""
     found = {
@@ -116,7 +81,7 @@ def metrics(options: argparse.Namespace) -> dict[str, tuple[str, object]]:
     except ValueError as error:
         print(f"left out: {error}")
     if options.meteor_jar:
-        found["METEOR, Java 1.5"] = ("METEOR", Meteor15(options.meteor_jar))
+        found["METEOR, Java 1.5"] = ("METEOR", load("meteor15", jar=options.meteor_jar))
     if options.truecase:
         found["q-BLEU1, true-cased"] = ("q-BLEU1", TruecasedQBleu())
     return found

@@ -1,26 +1,29 @@
 """KPQA: BLEU-1, ROUGE-L and BERTScore with tokens weighted by how much they answer a question.
 
 Source: Lee, Yoon, Dernoncourt, Kim, Bui, Shin, Jung, "KPQA: A Metric for Generative Question Answering Using Keyphrase
-Weights", NAACL 2021, section 3 (keyphrase weights; BLEU-1-KPQA, ROUGE-L-KPQA, BERTScore-KPQA), and its released code
-(hwanheelee1993/KPQA, `compute_KPQA.py`). The metrics are computed as the code does.
+Weights", NAACL 2021, section 3 (keyphrase weights; equations 1 to 8: BLEU-1-KPQA, ROUGE-L-KPQA, BERTScore-KPQA), and
+its released code (hwanheelee1993/KPQA, `compute_KPQA.py`), which computes the first two in another way.
 """
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, Literal, get_args
 
 import torch
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.embedding.bertscore import greedy_match
 from rewards.embedding.kpqa_weights import KeyphraseWeights
-from rewards.embedding.token_embeddings import Pair, TextEncoder, pairs_of
+from rewards.embedding.token_embeddings import Embedded, Pair, TextEncoder, pairs_of
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel
-from rewards.options import batch_of
+from rewards.options import batch_of, number
 
 METRICS = ("bleu1", "rouge_l", "bertscore")
+Variant = Literal["official", "paper"]
+Repeats = Literal["each", "once"]
 _COLUMN = {"context": "contexts", "answer": "answers"}
 _TINY, _SMALL = 1e-15, 1e-9  # of the captioning scripts, so that nothing is divided by 0
 
@@ -42,7 +45,7 @@ class KPQA(Metric):
 
     ``condition="none"`` is the paper's ablation -KP: weights from the text alone, by a predictor trained without
     questions (`rl-qg train-kpqa question=false`). Let w be weights, h the scored text, r a reference, c_x(t) how often
-    token t is in x:
+    token t is in x. ``variant="official"`` is the released code:
 
     - ``metric="bleu1"``: BP * sum over t of min(c_h(t), c_r(t)) * mean weight of t in h / sum w_h, BP =
       exp(1 - |r|/|h|) where h is shorter. Reference weights are not used. In [0, 1].
@@ -53,6 +56,18 @@ class KPQA(Metric):
     - ``metric="bertscore"``: greedy matching (`rewards.embedding.bertscore`) of the outputs of layer 1, weighted
       by w, special tokens can be matched; no idf, no rescaling (the released code prepares idf and then replaces it).
       In [-1, 1].
+
+    ``variant="paper"`` is the text's equations:
+
+    - ``bleu1`` (equation 1): sum over the tokens i of h of w_i c_r(h_i) / sum w_h, without brevity penalty and without
+      clipping. As printed, its double sum counts a token once for each equal token of r, so that the value can exceed
+      1; ``repeats="once"`` counts it once if r has it at all, which is a weighted precision in [0, 1].
+    - ``rouge_l`` (2 to 5): the tokens of h that are in the longest common subsequence, their weights over sum w_h
+      (precision, at most 1) and over sum w_r (recall, which can exceed 1);
+      F = (1 + beta^2) p r / (r + beta^2 p). Of several subsequences of the same length the heaviest counts; the text
+      does not say which. It takes beta from Lin (2004), who has beta = p / r there (``beta="lin"``), and uses other
+      values elsewhere: 1 is the F1 of the text's name for it, 1.2 the captioning scripts'.
+    - ``bertscore`` (6 to 8): as released, but special tokens cannot be matched; the equations have none.
 
     With several references the largest F. Tokens are the predictor's word pieces; its tokenizer decides about case.
     Differences from the released code: each pair is scored separately (there two entries of a batch with equal texts
@@ -66,9 +81,12 @@ class KPQA(Metric):
     Args:
         model: the predictor, a token classifier: a folder of `rl-qg train-kpqa`.
         metric: ``bleu1``, ``rouge_l`` or ``bertscore``.
+        variant: ``official`` (the released code, with which scores were published) or ``paper``.
         condition: ``context``, ``answer`` or ``none``.
         encoder: for ``bertscore``, the encoder of the embeddings; None for the predictor's.
         layer: for ``bertscore``, the layer whose output is compared.
+        beta: for the paper's ``rouge_l``, a number from 0 or ``lin``; None for ``lin``.
+        repeats: for the paper's ``bleu1``, ``each`` or ``once``; None for ``each``.
         batch_size: texts per forward pass.
         device: where to run; None takes the current GPU if there is one, else the CPU.
         dtype: floating-point type of the models.
@@ -87,26 +105,43 @@ class KPQA(Metric):
         model: str | None = None,
         metric: Literal["bleu1", "rouge_l", "bertscore"] = "bertscore",
         *,
+        variant: Variant = "official",
         condition: Literal["context", "answer", "none"] = "context",
         encoder: str | None = None,
         layer: int = 1,
+        beta: float | Literal["lin"] | None = None,
+        repeats: Repeats | None = None,
         batch_size: int = 32,
         device: str | torch.device | None = None,
         dtype: str = "float32",
     ) -> None:
-        if metric not in METRICS:
-            raise MetricInputError(f"kpqa: metric {metric!r} does not exist; use one of {', '.join(METRICS)}")
-        if condition not in (*_COLUMN, "none"):
-            raise MetricInputError(f"kpqa: condition {condition!r} does not exist; use context, answer or none")
+        for option, value, known in (
+            ("metric", metric, METRICS),
+            ("variant", variant, get_args(Variant)),
+            ("condition", condition, (*_COLUMN, "none")),
+            ("repeats", repeats, (None, *get_args(Repeats))),
+        ):
+            if value not in known:
+                names = " or ".join(name for name in known if name)
+                raise MetricInputError(f"kpqa: {option} {value!r} does not exist; use {names}")
+        for option, given, owner in (("beta", beta, "rouge_l"), ("repeats", repeats, "bleu1")):
+            if given is not None and (variant, metric) != ("paper", owner):
+                raise MetricInputError(
+                    f"kpqa: {option} is an option of variant=paper with metric={owner}; leave it out"
+                )
         if model is None:
             raise MetricInputError(
                 "kpqa: no predictor; give model=, a folder of rl-qg train-kpqa (docs/explanation/kpqa.md)"
             )
-        self.metric, self.condition = metric, condition
+        self.metric, self.variant, self.condition = metric, variant, condition
+        self.beta = None if beta in (None, "lin") else number("kpqa", "beta", beta, low=0)
+        self.repeats = repeats or "each"
         self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self.needs = frozenset({"references", *filter(None, [_COLUMN.get(condition)])})
         self.part_names = ("weights",) if metric == "bleu1" else ("weights", "precision", "recall")
         self.bounds = {"bleu1": (0.0, 1.0), "rouge_l": (0.0, math.inf), "bertscore": (-1.0, 1.0)}[metric]
+        if (variant, metric, self.repeats) == ("paper", "bleu1", "each"):
+            self.bounds = (0.0, math.inf)
         self.predictor = FrozenModel(model, "tagger", device=device, dtype=dtype)
         self._weigh = KeyphraseWeights(self.predictor, batch_size=batch_size)
         self._weigh.check(conditioned=condition != "none")
@@ -148,6 +183,12 @@ class KPQA(Metric):
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
         chosen = {"metric": self.metric, "condition": self.condition, "model": self.predictor.identity}
+        if self.variant == "paper":
+            chosen["variant"] = "paper"
+            if self.metric == "rouge_l":
+                chosen["beta"] = "lin" if self.beta is None else f"{self.beta:g}"
+            elif self.metric == "bleu1":
+                chosen["repeats"] = self.repeats
         if self.encoder is not None:
             chosen |= {"encoder": self.encoder.identity, "layer": str(self._embed.layers[0])}
         return {**chosen, "dtype": self.dtype}
@@ -189,6 +230,11 @@ class KPQA(Metric):
         """Return precision, recall (0 in BLEU, which has none) and the score of each pair."""
         if self.metric == "bertscore":
             return self._similarity(pairs, weighted)
+        if self.variant == "paper":
+            if self.metric == "rouge_l":
+                return [paper_rouge_l(text, reference, self.beta) for text, reference in weighted]
+            once = self.repeats == "once"
+            return [(0.0, 0.0, paper_bleu1(text, reference[0], once=once)) for text, reference in weighted]
         if self.metric == "rouge_l":
             return [rouge_l_kpqa(text, reference) for text, reference in weighted]
         return [(0.0, 0.0, bleu1_kpqa(text, reference[0])) for text, reference in weighted]
@@ -198,7 +244,8 @@ class KPQA(Metric):
     ) -> list[tuple[float, float, float]]:
         """Return BERTScore-KPQA of each pair: precision, recall and F.
 
-        Source: Lee et al. 2021, section 3; as released (`bert_score/utils.py`, `bert_cos_score_idf`).
+        Source: Lee et al. 2021, equations 6 to 8; as released (`bert_score/utils.py`, `bert_cos_score_idf`) with
+        special tokens that can be matched, as printed without.
         """
         sides = [text for pair in weighted for text in pair]
         tokens = {
@@ -206,12 +253,16 @@ class KPQA(Metric):
             for text, (ids, _) in zip((t for pair in pairs for t in pair), sides, strict=True)
         }
         values = torch.zeros(len(pairs), 3, dtype=torch.float64)
+        marked = self.variant == "official"
         for positions, embedded in self._embed.blocks(pairs, tokens):
+            if not marked:
+                positions = [at for at in positions if weighted[at][0][1] and weighted[at][1][1]]  # the others score 0
+                embedded = {text: _without_special_tokens(one) for text, one in embedded.items()}
             values[positions] = greedy_match(
                 [(embedded[pairs[at][0]], embedded[pairs[at][1]]) for at in positions],
                 [
-                    (_with_special_tokens(weighted[at][0][1]), _with_special_tokens(weighted[at][1][1]))
-                    for at in positions
+                    (_weights(one[1], marked=marked), _weights(other[1], marked=marked))
+                    for one, other in (weighted[at] for at in positions)
                 ],
             )
         return [(precision, recall, f) for precision, recall, f in values.tolist()]
@@ -252,9 +303,51 @@ def rouge_l_kpqa(text: Weighted, reference: Weighted) -> tuple[float, float, flo
     return precision, recall, 2 * precision * recall / (precision + recall) if row[-1] > 0 else 0.0
 
 
-def _with_special_tokens(weights: list[float]) -> torch.Tensor:
-    """Return weights with those of the special tokens: 0, but these tokens can be matched."""
-    return torch.tensor([0.0, *weights, 0.0])
+def paper_bleu1(text: Weighted, reference: Sequence[int], *, once: bool = False) -> float:
+    """BLEU-1-KPQA as the paper prints it, at least 0; with ``once`` at most 1.
+
+    Source: Lee et al. 2021, equation 1. A text without weight scores 0, on which the equation says nothing.
+    """
+    counts = Counter(reference)
+    matched = sum(
+        weight * (min(counts[token], 1) if once else counts[token]) for token, weight in zip(*text, strict=True)
+    )
+    total = sum(text[1])
+    return matched / total if total > 0 else 0.0
+
+
+def paper_rouge_l(text: Weighted, reference: Weighted, beta: float | None = None) -> tuple[float, float, float]:
+    """ROUGE-L-KPQA as the paper prints it: precision (at most 1), recall and F (each at least 0, no upper bound).
+
+    Source: Lee et al. 2021, equations 2 to 5, with Lin 2004's beta = precision / recall where ``beta`` is None. A text
+    without weight scores 0.
+    """
+    # Length first, so that the subsequence is a longest one; weight decides between those of one length.
+    row = [(0, 0.0)] * (len(text[0]) + 1)
+    for token in reference[0]:
+        corner = row[0]
+        for index, (other, weight) in enumerate(zip(*text, strict=True), 1):
+            above = row[index]
+            row[index] = max(above, row[index - 1])
+            if other == token:
+                row[index] = max(row[index], (corner[0] + 1, corner[1] + weight))
+            corner = above
+    common, totals = row[-1][1], (sum(text[1]), sum(reference[1]))
+    if not (common > 0 and all(total > 0 for total in totals)):
+        return 0.0, 0.0, 0.0
+    precision, recall = (common / total for total in totals)
+    square = (precision / recall if beta is None else beta) ** 2
+    return precision, recall, (1 + square) * precision * recall / (recall + square * precision)
+
+
+def _weights(weights: list[float], *, marked: bool) -> torch.Tensor:
+    """Return weights, with ``marked`` those of the special tokens too: 0, but these tokens can be matched."""
+    return torch.tensor([0.0, *weights, 0.0] if marked else weights)
+
+
+def _without_special_tokens(text: Embedded) -> Embedded:
+    """Return an embedded text without the special tokens at its ends, which its embeddings have seen."""
+    return Embedded(replace(text.tokens, ids=text.tokens.ids[1:-1]), text.states[:, 1:-1])
 
 
 def _check_vocabularies(predictor: FrozenModel, encoder: FrozenModel) -> None:

@@ -1,7 +1,7 @@
 """Answerability and the Q-metrics: which of a question's words match, weighted by the role of the words.
 
 Source: Nema and Khapra, "Towards a Better Metric for Evaluating Question Generation Systems", EMNLP 2018, equations 1
-to 4; code PrekshaNema25/Answerability-Metric.
+to 4; code PrekshaNema25/Answerability-Metric. Ji, Lyu, Jones, Zhou, Graham, "QAScore", Entropy 2022, equation 3.
 """
 
 import logging
@@ -10,12 +10,11 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
 from rewards.options import number
-from rewards.overlap.base import OverlapMetric
+from rewards.overlap.base import Floats, OverlapMetric
 from rewards.overlap.bleu import Bleu, coco_bleu
 from rewards.overlap.counts import ngram_overlap
 from rewards.overlap.meteor import Meteor
@@ -33,17 +32,20 @@ from rewards.words import Words, libraries, tokenizer
 
 logger = logging.getLogger(__name__)
 
-Against = Literal["references", "context"]
+Against = Literal["references", "context", "context_as_reference"]
 Matching = Literal["bleu", "set"]
+Variant = Literal["official", "paper"]
 
 WEIGHTS: dict[str, tuple[dict[str, float], float]] = {
     "squad": ({"content": 0.36, "entity": 0.41, "type": 0.20, "function": 0.03}, 0.66),
     "readme": ({"content": 0.1, "entity": 0.6, "type": 0.2, "function": 0.1}, 0.7),
+    "qrelscore": ({"content": 0.1, "entity": 0.6, "type": 0.2, "function": 0.1}, 0.7),
 }
 """Weights of the classes, and delta. ``squad``: learned from human judgements on SQuAD, and used by later work
 (JRC1995/QuestionGenerationPub has them as constants). ``readme``: the example of the released code's README, used
-where that command was copied. The paper learned other weights for WikiMovies and VQA, which the released code does
-not contain: give them as a mapping."""
+where that command was copied. ``qrelscore``: those of Wang et al. 2022 (QRelScore, appendix F), the same weights; it
+names no delta, so this is the README's. The paper learned other weights for WikiMovies and VQA, which the released
+code does not contain: give them as a mapping."""
 
 FEWEST = 3
 """Number of content words and entities below which the fraction of words in the context is scaled down."""
@@ -60,6 +62,11 @@ class Answerability(Metric):
     words. Per class, ``P`` and ``R`` are the BLEU-1 of the candidate's words against the reference's and the other way
     around (the captioning scripts', with both brevity penalties), ``F = 2 P R / (P + R)``, 1 where neither has such
     words and 0 where P + R = 0. The score is the weighted sum of the four F.
+
+    ``variant="paper"`` is the F of weighted sums instead (Ji et al. 2022, equation 3): with h the number of the
+    candidate's words of a class that occur among the reference's, ``P = sum of w h / candidate words``, ``R = sum of
+    w h / reference words``, ``2 P R / (P + R)``. A class that neither question has counts as 1 in both sums, as it
+    does in the released code; the equation has 0 / 0 there.
 
     Several references: the one with the best score is used (as in JRC1995/QuestionGenerationPub; the released code has
     one).
@@ -81,6 +88,10 @@ class Answerability(Metric):
     nearly as much as a human question (docs/explanation/metrics.md has the table): as a reward it must be combined
     with one that penalises copying and broken language.
 
+    ``against="context_as_reference"`` is what Wang et al. 2022 (QRelScore, appendix F) call *free*: the context stands
+    in the reference's place and nothing else changes, so recall and both brevity penalties count. A question has far
+    fewer words than a passage, hence low values.
+
     Differences from the released code: PTB words by regular expressions instead of Java (`rewards.words.ptb`; given
     the same words, equal to 1e-9). An empty question raises there and scores 0 here, as does one without any letter or
     digit ("?"), whatever the reference: its missing classes would agree with those that the reference lacks too, 0.10
@@ -96,14 +107,15 @@ class Answerability(Metric):
     The lists of words are English (``words:en`` in the signature); in other languages all words are content or
     entities. Where most questions of a call do not look English, this is logged once.
 
-    Parts: the value of each class.
+    Parts: the value (F) of each class; of the paper's variant ``precision`` and ``recall`` too, the weighted sums.
 
     Args:
-        weights: ``"squad"``, ``"readme"``, or a mapping of `CLASSES` to weights (``function`` left out: what is
-            missing to 1).
+        weights: ``"squad"``, ``"readme"``, ``"qrelscore"``, or a mapping of `CLASSES` to weights (``function`` left
+            out: what is missing to 1).
         data_type: ``"squad"`` (any text), or ``"wikimovies"``, whose content words are a list of relation words.
-        matching: ``"bleu"`` or ``"set"``.
-        against: ``"references"`` or ``"context"``.
+        variant: ``"official"`` (the released code) or ``"paper"``.
+        matching: ``"bleu"`` or ``"set"``; None takes the variant's: ``bleu``, or the paper's counts, ``set``.
+        against: ``"references"``, ``"context"`` or ``"context_as_reference"``.
         tokenize: any of `rewards.words.tokenizer`, applied to each class.
 
     Raises:
@@ -118,22 +130,33 @@ class Answerability(Metric):
         weights: str | Mapping[str, float] = "squad",
         *,
         data_type: str = "squad",
-        matching: Matching = "bleu",
+        variant: Variant = "official",
+        matching: Matching | None = None,
         against: Against = "references",
         tokenize: str = "ptb",
     ) -> None:
         self.weights = self._weights(weights)
+        matching = matching or ("set" if variant == "paper" else "bleu")
         for option, value, known in (
             ("data_type", data_type, DATA_TYPES),
+            ("variant", variant, get_args(Variant)),
             ("matching", matching, get_args(Matching)),
             ("against", against, get_args(Against)),
         ):
             if value not in known:
                 raise MetricInputError(f"{self.name}: {option} {value!r} does not exist; use {' or '.join(known)}")
+        if variant == "paper" and against == "context":
+            raise MetricInputError(
+                f"{self.name}: against=context has a formula of its own; use against=context_as_reference with "
+                "variant=paper"
+            )
         self.data_type, self.matching, self.against, self.tokenize = data_type, matching, against, tokenize
-        self.needs = frozenset({"contexts" if against == "context" else "references"})
+        self.variant = variant
+        self.needs = frozenset({"references" if against == "references" else "contexts"})
         self._warned = False
-        self.bounds = (0.0, 2.0 if matching == "set" and against == "references" else 1.0)
+        self.bounds = (0.0, 2.0 if matching == "set" and against != "context" else 1.0)
+        self._parts = CLASSES if variant == "official" else (*CLASSES, "precision", "recall")
+        self.part_names = self._parts
         tokenizer(tokenize)
 
     def choices(self) -> Mapping[str, object]:
@@ -143,6 +166,7 @@ class Answerability(Metric):
             "data_type": self.data_type,
             "matching": f"share_of_{FEWEST}" if self.against == "context" else self.matching,
             "against": self.against,
+            **({"variant": "paper"} if self.variant == "paper" else {}),
             "words": "en",
             "tokenize": self.tokenize,
             **libraries(self.tokenize),
@@ -151,10 +175,10 @@ class Answerability(Metric):
     def compute(self, inputs: Inputs) -> MetricResult:
         """Return the score and the four classes' values of each question."""
         self._check_language(inputs.questions)
-        values = self._classes(inputs)
+        values = self._values(inputs)
         values[[is_empty(text) for text in inputs.questions]] = 0.0
-        parts = {name: values[:, column].tolist() for column, name in enumerate(CLASSES)}
-        return MetricResult(self._sum(values).tolist(), parts)
+        parts = {name: values[:, column].tolist() for column, name in enumerate(self._parts)}
+        return MetricResult(self._score(values).tolist(), parts)
 
     def _check_language(self, questions: Sequence[str]) -> None:
         """Log once that most of many questions are not in the language of the lists."""
@@ -172,26 +196,37 @@ class Answerability(Metric):
                 len(distinct),
             )
 
-    def _sum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return values @ np.array([self.weights[name] for name in CLASSES])
+    def _score(self, values: Floats) -> Floats:
+        """Return the score of the values of all parts, [rows, parts] -> [rows]."""
+        return self._weighted(values) if self.variant == "official" else _harmonic(values[:, -2], values[:, -1])
 
-    def _classes(self, inputs: Inputs) -> NDArray[np.float64]:
-        """Return the value of each class, [rows, 4], against the context or the best reference."""
+    def _weighted(self, values: Floats) -> Floats:
+        return values[:, : len(CLASSES)] @ np.array([self.weights[name] for name in CLASSES])
+
+    def _values(self, inputs: Inputs) -> Floats:
+        """Return the values of all parts, [rows, parts], against the context or the best reference."""
         if self.against == "context":
             pairs = zip(inputs.questions, inputs.contexts, strict=True)
             return np.array([self._fractions_in_context(*pair) for pair in pairs])
-        row = np.repeat(np.arange(len(inputs.questions)), [len(group) for group in inputs.references])
+        gold = self._gold(inputs)
+        row = np.repeat(np.arange(len(inputs.questions)), [len(group) for group in gold])
         candidates = [self._class_words(inputs.questions[at]) for at in row]
-        references = [self._class_words(text) for group in inputs.references for text in group]
+        references = [self._class_words(text) for group in gold for text in group]
         agreement = _set_agreement if self.matching == "set" else _bleu_agreement
-        values = np.column_stack(
-            [
-                agreement([words[at] for words in candidates], [words[at] for words in references])
-                for at in range(len(CLASSES))
-            ]
-        )
-        order = np.lexsort((-self._sum(values), row))
+        both = [
+            agreement([words[at] for words in candidates], [words[at] for words in references])
+            for at in range(len(CLASSES))
+        ]
+        precision, recall = (np.column_stack(side) for side in zip(*both, strict=True))
+        values = _harmonic(precision, recall)
+        if self.variant == "paper":
+            values = np.column_stack([values, self._weighted(precision), self._weighted(recall)])
+        order = np.lexsort((-self._score(values), row))
         return values[order[np.flatnonzero(np.diff(row, prepend=-1))]]
+
+    def _gold(self, inputs: Inputs) -> list[tuple[str, ...]]:
+        """Return the texts that each question is compared with."""
+        return inputs.references if self.against == "references" else [(text,) for text in inputs.contexts]
 
     def _class_words(self, text: str) -> tuple[Words | None, ...]:
         return class_words(text, self.data_type, self.tokenize)
@@ -236,7 +271,9 @@ class QMetric(Answerability):
     with ``variant="coco"``) or `Meteor`, on the whole question; with several references it uses all of them.
     (Q-NIST, which the released code reads from a file of another program, is left out.) Everything documented for
     `Answerability` applies, 0 for an empty question included; against the context the n-gram metric, too, leaves out
-    recall and brevity (BLEU's precisions, ROUGE-L's precision, METEOR with alpha = 0).
+    recall and brevity (BLEU's precisions, ROUGE-L's precision, METEOR with alpha = 0). Q-BLEU_free of Wang et al. 2022
+    (QRelScore, appendix F) is ``against="context_as_reference", weights="qrelscore"``, short names ``q_bleu1_free``
+    to ``q_bleu4_free`` (the text does not say which), ``q_rouge_l_free`` and ``q_meteor_free``.
 
     Parts: the value of each class, ``answerability`` and ``ngram``.
 
@@ -257,15 +294,19 @@ class QMetric(Answerability):
         delta: float | None = None,
         *,
         data_type: str = "squad",
-        matching: Matching = "bleu",
+        variant: Variant = "official",
+        matching: Matching | None = None,
         against: Against = "references",
         tokenize: str = "ptb",
     ) -> None:
-        super().__init__(weights, data_type=data_type, matching=matching, against=against, tokenize=tokenize)
+        super().__init__(
+            weights, data_type=data_type, variant=variant, matching=matching, against=against, tokenize=tokenize
+        )
         self.ngram = ngram
         known = WEIGHTS[weights if isinstance(weights, str) else "squad"][1]
         self.delta = known if delta is None else number(self.name, "delta", delta, low=0, high=1)
-        whole = against == "references"
+        self.part_names = (*self._parts, "answerability", "ngram")
+        whole = against != "context"
         if ngram in {f"bleu{order}" for order in range(1, 5)}:
             self._ngram: OverlapMetric = Bleu(int(ngram[-1]), "coco", tokenize=tokenize, brevity=whole)
         elif ngram == "rouge_l":
@@ -285,10 +326,7 @@ class QMetric(Answerability):
     def compute(self, inputs: Inputs) -> MetricResult:
         """Return the score and its parts of each question."""
         answerability = super().compute(inputs)
-        gold = inputs.references
-        if self.against == "context":
-            gold = [(context,) for context in inputs.contexts]
-        questions = inputs.questions
+        questions, gold = inputs.questions, self._gold(inputs)
         if self.matching == "set":  # that code compares whole questions in lower case
             questions, gold = (
                 [text.lower() for text in questions],
@@ -304,31 +342,29 @@ class QMetric(Answerability):
         return MetricResult(scores, {**answerability.parts, "answerability": answerability.scores, "ngram": ngram})
 
 
-def _bleu_agreement(candidates: list[Words | None], references: list[Words | None]) -> NDArray[np.float64]:
-    """Return F of BLEU-1 in both directions for each pair of word lists; None is a class without words."""
+def _bleu_agreement(candidates: list[Words | None], references: list[Words | None]) -> tuple[Floats, Floats]:
+    """Return BLEU-1 of each pair of word lists, and that of the other direction; None is a class without words."""
     overlap = ngram_overlap([words or () for words in candidates], [[words or ()] for words in references], 1)
     length, reference = overlap.lengths.astype(float), overlap.closest.astype(float)
     matches = overlap.matches.astype(float)
     precision = coco_bleu(length, reference, matches, length[:, None])
     recall = coco_bleu(reference, length, matches, reference[:, None])
     neither = [given is None and gold is None for given, gold in zip(candidates, references, strict=True)]
-    return _harmonic(precision, recall, np.array(neither))
+    return np.where(neither, 1.0, precision), np.where(neither, 1.0, recall)
 
 
-def _set_agreement(candidates: list[Words | None], references: list[Words | None]) -> NDArray[np.float64]:
-    """Return F of the fractions of common words of both lists, counted in the candidate only, in lower case."""
+def _set_agreement(candidates: list[Words | None], references: list[Words | None]) -> tuple[Floats, Floats]:
+    """Return the fractions of both lists that common words make, counted in the candidate only, in lower case."""
     rows = []
     for given, gold in zip(candidates, references, strict=True):
         available = {word.lower() for word in gold or ()}
         common = sum(word.lower() in available for word in given or ())
-        rows.append((common / max(len(given or ()), 1), common / max(len(gold or ()), 1), not given and not gold))
-    precision, recall, neither = (np.array(column) for column in zip(*rows, strict=True))
-    return _harmonic(precision, recall, neither)
+        neither = not given and not gold
+        rows.append((1.0, 1.0) if neither else (common / max(len(given or ()), 1), common / max(len(gold or ()), 1)))
+    precision, recall = (np.array(column) for column in zip(*rows, strict=True))
+    return precision, recall
 
 
-def _harmonic(
-    precision: NDArray[np.float64], recall: NDArray[np.float64], neither: NDArray[np.bool_]
-) -> NDArray[np.float64]:
+def _harmonic(precision: Floats, recall: Floats) -> Floats:
     total = precision + recall
-    f = np.where(total > 0, 2 * precision * recall / np.where(total > 0, total, 1.0), 0.0)
-    return np.where(neither, 1.0, f)
+    return np.where(total > 0, 2 * precision * recall / np.where(total > 0, total, 1.0), 0.0)

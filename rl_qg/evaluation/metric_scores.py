@@ -68,7 +68,8 @@ def scores_of(
     """One score for each row, None where the metric gives none that is finite; read from `folder` if they are there.
 
     Rows are scored in batches of `batch_size`, and the caches of the metric are emptied before each: the scores are
-    the same after a kill. `known` scores, one for each row, are only written.
+    the same after a kill. A metric whose scores depend on all rows (`rewards.base.Metric.whole_set`) gets them in one
+    batch. `known` scores, one for each row, are only written.
 
     Raises:
         InputError: the metric refuses a row, fails, or gives no row a finite score; the disk is full.
@@ -86,6 +87,8 @@ def scores_of(
         scores = in_parts(lambda part: _score(label, metric, part, columns), rows[start:end])
         return [value for part in scores for value in part]
 
+    if getattr(metric, "whole_set", False):
+        batch_size = max(len(rows), 1)
     path, trusted = folder / f"{label}.jsonl", hasattr(metric, "signature")
     values = kept_scores(path, note, len(rows), batch, batch_size=batch_size, unit="row", trusted=trusted)
     if rows and all(value is None for value in values):

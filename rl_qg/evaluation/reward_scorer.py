@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from rewards.contract import Result, WrongReward, failure, scored
+from rewards.contract import Result, WrongReward, check_row_by_row, failure, scored
 from rewards.errors import MetricInputError
 from rl_qg.data.examples import QAExample
 from rl_qg.runtime.errors import InputError, LocalError
@@ -90,9 +90,13 @@ class RewardScorer:
         name: what it is, for the log.
         references: whether it gets the human questions, where there are any. A reward without an attribute `needs`
             may compare with them, which would make it useless on questions that nobody has asked.
+
+    Raises:
+        MetricInputError: scores of the reward depend on the other rows of a call.
     """
 
     def __init__(self, reward: Reward, name: str = "reward", *, references: bool = True) -> None:
+        check_row_by_row(reward)
         self.reward, self._with_references = reward, references
         self._retry = OutOfMemoryRetry(name, "lower the reward's batch_size, or set training.reward_placement=cpu")
         self._logged: set[str] = set()  # types of errors

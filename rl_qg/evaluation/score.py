@@ -22,7 +22,7 @@ from typing import Any
 
 from accelerate import PartialState
 
-from rewards.contract import COLUMN
+from rewards.contract import COLUMN, check_row_by_row
 from rl_qg.data.formats import is_unicode
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.evaluation.reward_scorer import Reward, score_or_refuse, signature_of
@@ -53,10 +53,12 @@ def score_file(
     number of processes, as far as the machine computes alike.
 
     Raises:
+        MetricInputError: scores of the reward depend on the other rows of a call.
         InputError: no rows; a row without what the metric needs; the disk is full; `output` does not continue
             `source` or holds scores of another metric; `source` has changed since `output` was begun, unless
             `accept_changed_data`.
     """
+    check_row_by_row(reward)
     summary = summary_path(output, source)
     lines = ResumableLines(output, summary, content="scores")
     begun = from_main(state, partial(_begin, lines, reward, source, batch_size, accept_changed_data))

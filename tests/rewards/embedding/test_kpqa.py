@@ -1,5 +1,6 @@
 """KPQA against the numbers of the published code and of computations by hand, for answers and for questions."""
 
+import itertools
 import json
 import math
 
@@ -16,7 +17,7 @@ from transformers import (
 )
 
 from rewards import MetricInputError, load
-from rewards.embedding.kpqa import KPQA, bleu1_kpqa, rouge_l_kpqa
+from rewards.embedding.kpqa import KPQA, bleu1_kpqa, paper_bleu1, paper_rouge_l, rouge_l_kpqa
 from tests.rewards.conftest import GOLDEN, ROBERTA, roberta_tokenizer, word_piece
 from tests.tiny_models import save, tiny
 
@@ -99,6 +100,115 @@ def test_bleu1_computed_by_hand():
     """h = a a b, weights .2 .4 .6; r = a b b b: a once at mean .3, b once at .6; 3 tokens against 4."""
     got = bleu1_kpqa(([1, 1, 2], [0.2, 0.4, 0.6]), [1, 2, 2, 2])
     assert got == pytest.approx((0.3 + 0.6) / 1.2 * math.exp(1 - 4 / 3), rel=1e-6)
+
+
+# --- The paper's equations ---
+
+
+def test_the_papers_bleu1_computed_by_hand():
+    """h = a a b c, weights .2 .4 .6 .3; r = a b b b d: no brevity penalty, no clipping.
+
+    Printed: (.2·1 + .4·1 + .6·3 + .3·0) / 1.5 = 2.4 / 1.5. Each token once: (.2 + .4 + .6) / 1.5.
+    """
+    text, reference = ([1, 1, 2, 3], [0.2, 0.4, 0.6, 0.3]), [1, 2, 2, 2, 4]
+    assert paper_bleu1(text, reference) == pytest.approx(2.4 / 1.5)
+    assert paper_bleu1(text, reference, once=True) == pytest.approx(1.2 / 1.5)
+    assert paper_bleu1(([1], [0.2]), [1, 2, 3, 4]) == pytest.approx(1.0)  # released: exp(-3)
+    assert paper_bleu1(([], []), [1]) == paper_bleu1(([1], [0.0]), [1]) == paper_bleu1(([1], [0.5]), []) == 0.0
+
+
+def test_the_papers_rouge_l_computed_by_hand():
+    """h = a b c, weights .5 .2 .3; r = b a c, weights .1 .1 .6. Longest: a c and b c; a c is heavier: .5 + .3.
+
+    P = .8 / 1, R = .8 / .8 = 1. beta = P / R = .8: F = 1.64 · .8 / (1 + .64 · .8) = 1.312 / 1.512,
+    and with beta = 1 it is 1.6 / 1.8.
+    """
+    text, reference = ([1, 2, 3], [0.5, 0.2, 0.3]), ([2, 1, 3], [0.1, 0.1, 0.6])
+    assert paper_rouge_l(text, reference) == pytest.approx((0.8, 1.0, 1.312 / 1.512))
+    assert paper_rouge_l(text, reference, 1.0) == pytest.approx((0.8, 1.0, 1.6 / 1.8))
+    assert paper_rouge_l(text, reference, 0.0)[2] == pytest.approx(0.8)  # the precision
+    assert rouge_l_kpqa(text, reference)[:2] == pytest.approx((0.7, 0.7 / 0.8))  # released: the reference's weights
+    assert paper_rouge_l(([1], [0.9]), ([1], [0.3]), 1.0) == pytest.approx((1.0, 3.0, 1.5))  # only recall exceeds 1
+    assert paper_rouge_l(([1], [0.5]), ([2], [0.5])) == paper_rouge_l(([], []), ([1], [0.5])) == (0.0, 0.0, 0.0)
+
+
+def test_length_comes_before_weight_in_a_longest_common_subsequence():
+    """h = a b c with a heaviest; r = b c a: the longest is b c (.1 + .2), though a alone weighs .7."""
+    assert paper_rouge_l(([1, 2, 3], [0.7, 0.1, 0.2]), ([2, 3, 1], [1.0, 1.0, 1.0]))[0] == pytest.approx(0.3)
+
+
+WEIGHTED = st.lists(st.tuples(st.integers(0, 3), st.floats(0.05, 1)), min_size=1, max_size=6)
+
+
+@given(WEIGHTED, WEIGHTED)
+def test_the_papers_rouge_l_against_every_subsequence(text, reference):
+    """The heaviest of the longest common subsequences, found by trying all."""
+    tokens, weights = zip(*text, strict=True)
+    gold = [token for token, _ in reference]
+
+    def is_in_reference(chosen):
+        rest = iter(gold)
+        return all(tokens[at] in rest for at in chosen)
+
+    every = (at for size in range(len(tokens) + 1) for at in itertools.combinations(range(len(tokens)), size))
+    longest = max((len(at), sum(weights[k] for k in at)) for at in every if is_in_reference(at))
+    other = (gold, [weight for _, weight in reference])
+    precision, recall, f = paper_rouge_l((list(tokens), list(weights)), other)
+    assert precision == pytest.approx(longest[1] / sum(weights))
+    assert recall == pytest.approx(longest[1] / sum(other[1]))
+    if longest[1]:  # Lin's beta in the equation, simplified
+        p, r = precision, recall
+        assert f == pytest.approx((r * r + p * p) * r * p / (r**3 + p**3))
+
+
+def test_the_papers_variant_through_the_metric(predictors):
+    """Each value from the weights in `parts`; where they are all used, the largest over references."""
+    rows = (["Ida mill Ida"], ["Who?"])
+    references = [["Ida Ida", "the mill"]]
+    for metric, compute in (
+        ("bleu1", lambda text, gold: (0, 0, paper_bleu1(text, gold[0]))),
+        ("rouge_l", paper_rouge_l),
+    ):
+        kpqa = KPQA(predictors["bert"], metric, variant="paper")
+        got = kpqa.score(*rows, references=references)
+
+        def weighed(text, kpqa=kpqa):
+            return kpqa._weigh.tokens([text])[0], slow_weights(predictors["bert"], "Who?", text)
+
+        want = max((compute(weighed(rows[0][0]), weighed(text)) for text in references[0]), key=lambda value: value[2])
+        assert got.scores == pytest.approx([want[2]], abs=1e-5)
+        if metric == "rouge_l":
+            assert (got.parts["precision"][0], got.parts["recall"][0]) == pytest.approx(want[:2], abs=1e-5)
+        assert "|variant:paper|" in kpqa.signature
+        empty = kpqa.score(["", "Ida"], ["Who?"] * 2, references=[["Ida"], [""]])
+        assert empty.scores == [0.0, 0.0]
+    once = KPQA(predictors["bert"], "bleu1", variant="paper", repeats="once").score(*rows, references=references)
+    assert 0 < once.scores[0] <= 1 < kpqa.bounds[1]
+
+
+def test_the_papers_bertscore_matches_no_special_token(predictors):
+    """Written out: cosines of the tokens alone, weights of the predictor."""
+    folder, condition = predictors["bert"], "Who built it?"
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    texts = ["Ida Koll built the mill", "the mill on the river"]
+    states, weights = [], []
+    for text in texts:
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        row = torch.tensor([[tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]])
+        with torch.no_grad():
+            layer = model(row, output_hidden_states=True).hidden_states[1][0, 1:-1]
+        states.append(layer / layer.norm(dim=-1, keepdim=True))
+        weights.append(torch.tensor(slow_weights(folder, condition, text)))
+    cosine = states[0] @ states[1].T
+    precision = float((cosine.max(1).values * weights[0]).sum() / weights[0].sum())
+    recall = float((cosine.max(0).values * weights[1]).sum() / weights[1].sum())
+    rows = ([texts[0], "", "Ida"], [condition] * 3)
+    references = [[texts[1]], ["Ida"], [""]]
+    paper = KPQA(folder, variant="paper").score(*rows, references=references)
+    assert (paper.parts["precision"][0], paper.parts["recall"][0]) == pytest.approx((precision, recall), abs=1e-5)
+    assert paper.scores == pytest.approx([2 * precision * recall / (precision + recall), 0.0, 0.0], abs=1e-5)
+    official = KPQA(folder).score(*rows, references=references)
+    assert all(one >= other - 1e-6 for one, other in zip(official.scores, paper.scores, strict=True))
 
 
 TOKENS = st.lists(st.integers(0, 5), max_size=12)
@@ -207,6 +317,11 @@ def test_names_signature_and_invalid_options(predictors, folders):
     assert "|encoder:bert@" in load("bertscore_kpqa", model=predictors["bert"]).signature
     for options, message in [
         ({"metric": "bleu4"}, "metric 'bleu4' does not exist"),
+        ({"variant": "text"}, "variant 'text' does not exist; use official or paper"),
+        ({"beta": 1.0, "metric": "rouge_l"}, "beta is an option of variant=paper with metric=rouge_l; leave it out"),
+        ({"variant": "paper", "metric": "rouge_l", "beta": -1}, "beta -1 is out of range"),
+        ({"variant": "paper", "metric": "bleu1", "repeats": "all"}, "repeats 'all' does not exist; use each or once"),
+        ({"variant": "paper", "repeats": "once"}, "repeats is an option of variant=paper with metric=bleu1"),
         ({"condition": "question"}, "condition 'question' does not exist"),
         ({"encoder": folders["roberta"]}, "another vocabulary"),
         ({"layer": 3}, "no layer 3; give a number from 0 to 2"),

@@ -226,6 +226,78 @@ def test_the_variant_for_sets_compares_whole_questions_in_lower_case(ngram):
     assert shout == plain > 0.9 and "|ngram.case:lower|" in metric.signature
 
 
+def test_the_f_of_weighted_sums_by_hand():
+    """Equation 3 of the QAScore paper, with weights .36 .41 .20 .03.
+
+    q: content founded, mill (2), entity Arlen (1), type who (1), function the (1); r: content founded (1), entities
+    New, Arlen (2), type who (1), function a (1). h = 1, 1, 1, 0:
+    P = .36 · 1/2 + .41 · 1/1 + .20 · 1/1 + 0 = .79; R = .36 · 1/1 + .41 · 1/2 + .20 · 1/1 + 0 = .765.
+    """
+    rows = ["Who founded the mill Arlen?"], [["Who founded a New Arlen?"]]
+    paper, official = load("answerability", variant="paper"), load("answerability", matching="set")
+    result = paper.score(rows[0], references=rows[1])
+    assert (result.parts["precision"][0], result.parts["recall"][0]) == pytest.approx((0.79, 0.765))
+    assert result.scores == pytest.approx([2 * 0.79 * 0.765 / (0.79 + 0.765)])
+    assert [result.parts[name][0] for name in CLASSES] == pytest.approx([2 / 3, 2 / 3, 1.0, 0.0])
+    summed = official.score(rows[0], references=rows[1]).scores
+    assert summed == pytest.approx([0.36 * 2 / 3 + 0.41 * 2 / 3 + 0.20])  # .7133, and .7773 above
+    assert paper.part_names == tuple(result.parts) and "|variant:paper|" in paper.signature
+
+
+def test_classes_that_nobody_has_in_the_f_of_weighted_sums():
+    """Neither question has an entity or a function word: .41 and .03 in both sums. Only r has content: 0 in both."""
+    metric = load("answerability", variant="paper")
+    result = metric.score(["Who", "Who", ""], references=[["Who wrote"], ["Who"], ["Who"]])
+    assert result.parts["precision"] == pytest.approx([0.64, 1.0, 0.0])
+    assert result.scores == pytest.approx([0.64, 1.0, 0.0])
+
+
+def test_the_best_reference_in_the_f_of_weighted_sums():
+    one, other = "Who founded a New Arlen?", "When did Arlen burn?"
+    metric, question = load("answerability", variant="paper"), "Who founded the mill Arlen?"
+    alone = [metric.score([question], references=[[text]]) for text in (one, other)]
+    both = metric.score([question], references=[[other, one]])
+    assert alone[0].scores[0] > alone[1].scores[0]
+    assert both.scores == pytest.approx(alone[0].scores)
+    assert {name: values[0] for name, values in both.parts.items()} == pytest.approx(
+        {name: values[0] for name, values in alone[0].parts.items()}
+    )
+
+
+def test_the_weights_of_the_qrelscore_paper():
+    metric = load("q_bleu4", weights="qrelscore")
+    assert metric.weights == {"content": 0.1, "entity": 0.6, "type": 0.2, "function": 0.1}
+    assert metric.delta == 0.7
+
+
+@pytest.mark.parametrize("ngram", ["bleu1", "bleu4", "rouge_l", "meteor"])
+def test_free_is_the_metric_with_the_context_as_the_reference(ngram):
+    pytest.importorskip("nltk")
+    questions = ["Who built the mill on the Esk?", "What did Ida Koll have built?", "", CONTEXT]
+    free, plain = load(f"q_{ngram}_free"), load(f"q_{ngram}", weights="qrelscore")
+    assert free.needs == {"contexts"}
+    got = free.score(questions, [CONTEXT] * 4)
+    want = plain.score(questions, references=[[CONTEXT]] * 4)
+    assert got == want and len(set(got.scores)) == 4
+    own = load(f"q_{ngram}", weights="qrelscore", against="context").score(questions[:2], [CONTEXT] * 2)
+    assert all(one < other for one, other in zip(got.scores[:2], own.scores, strict=True))
+
+
+def test_free_by_hand():
+    """Type: who against nothing; content built, entities Ida, function words the: all in the context, which has more.
+
+    The context "Ida built the mill in the town." has content built, mill, town; entity Ida; function the, in, the.
+    BLEU-1 of one of three words: P = exp(1 - 3), R = 1/3. Of the type nothing: 0. Function: P = exp(1 - 3), R = 1/3.
+    """
+    precision, recall = 2.718281828459045**-2, 1 / 3
+    part = 2 * precision * recall / (precision + recall)
+    result = load("answerability", against="context_as_reference", weights="qrelscore").score(
+        ["Who built the Ida"], ["Ida built the mill in the town."]
+    )
+    assert [result.parts[name][0] for name in CLASSES] == pytest.approx([part, 1.0, 0.0, part], abs=1e-7)
+    assert result.scores == pytest.approx([0.1 * part + 0.6 + 0.1 * part], abs=1e-7)
+
+
 def test_a_sign_between_spaces_is_a_content_word_as_in_the_released_code():
     """It has no PTB words: nothing in common where there is no other content word."""
     metric, texts = load("answerability"), ["Who is it ?", "Who is it?", "Who wrote it ?"]
@@ -237,18 +309,21 @@ def test_a_sign_between_spaces_is_a_content_word_as_in_the_released_code():
 def test_signatures_differ():
     kinds = [load("q_bleu1"), load("q_bleu2"), load("q_rouge_l"), load("q_bleu1", weights="readme"),
              load("q_bleu1", delta=0.5), load("q_bleu1", matching="set"), load("q_bleu1", against="context"),
-             load("q_bleu1", data_type="wikimovies")]  # fmt: skip
+             load("q_bleu1", data_type="wikimovies"), load("q_bleu1", matching="set", variant="paper"),
+             load("q_bleu1_free")]  # fmt: skip
     assert len({metric.signature for metric in kinds}) == len(kinds)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weights": "vqa"}, "weights 'vqa' do not exist; use squad, readme or a mapping"),
+        ({"weights": "vqa"}, "weights 'vqa' do not exist; use squad, readme, qrelscore or a mapping"),
         ({"weights": {"noun": 1.0}}, "no class 'noun'"),
         ({"weights": {"content": 0.9, "entity": 0.9}}, "must not be negative, and sum to 1"),
         ({"data_type": "imdb"}, "data_type 'imdb' does not exist"),
         ({"against": "answers"}, "against 'answers' does not exist"),
+        ({"variant": "text"}, "variant 'text' does not exist; use official or paper"),
+        ({"variant": "paper", "against": "context"}, "use against=context_as_reference with variant=paper"),
         ({"ngram": "bleu5"}, "ngram 'bleu5' does not exist"),
         ({"delta": 2}, "delta 2 is out of range"),
         ({"delta": "x"}, "delta 'x' is out of range"),

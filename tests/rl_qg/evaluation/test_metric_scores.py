@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
-from rewards import MetricInputError
+from rewards import MetricInputError, load
 from rl_qg.evaluation.metric_scores import MetricRow, check_rows, scores_of
+from rl_qg.evaluation.reward_scorer import RewardScorer
 from rl_qg.runtime.errors import InputError
 from tests.toy_metrics import WordCount
+from tests.toy_scores import rows
+from tests.toy_scores import score as score_table
 
 ROWS = [MetricRow(f"f: line {k}", "w " * k, f"c{k}", None, (f"r{k}",)) for k in range(1, 8)]
 
@@ -105,3 +108,20 @@ def test_a_metric_without_needs_gets_the_columns_that_every_row_has(tmp_path: Pa
     metric = Free()
     scores_of("free", metric, ROWS[:2], tmp_path, batch_size=9)
     assert metric.given == (["c1", "c2"], None, [("r1",), ("r2",)])
+
+
+def test_a_metric_whose_scores_depend_on_all_rows_gets_them_in_one_batch(tmp_path: Path) -> None:
+    texts = ["the old mill", "the river", "the mill", "a town", "the town"]
+    references = [(text,) for text in ("the mill", "a river", "an old mill", "a new town", "town")]
+    table = [MetricRow("f", text, None, None, group) for text, group in zip(texts, references, strict=True)]
+    got = scores_of("cider", load("cider"), table, tmp_path, batch_size=2)
+    assert got == load("cider").score(texts, references=references).scores
+    assert got[:2] != load("cider").score(texts[:2], references=references[:2]).scores  # what a batch would give
+
+
+def test_what_scores_batches_refuses_a_metric_whose_scores_depend_on_all_rows(tmp_path: Path) -> None:
+    source, output = rows(tmp_path / "in.jsonl"), tmp_path / "scored.jsonl"
+    for refused in (lambda: score_table(source, output, load("cider")), lambda: RewardScorer(load("cider"))):
+        with pytest.raises(MetricInputError, match="cider: its scores depend on all rows of a call"):
+            refused()
+    assert not output.exists()
