@@ -102,6 +102,8 @@ class CorrelateSettings(Section):
     def faults(self) -> Iterator[str]:
         """Choices and limits."""
         yield from super().faults()
+        if self.select_on == "training" and self.folds < 3:
+            yield f"folds={self.folds} must be at least 3 with select_on=training"
         if fault := language_fault(self.language):
             yield f"language={fault}"
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rl_qg.confidence_intervals import Floats, PassageDraws, few_passages
-from rl_qg.evaluation.meta.judgement_analysis import RatedQuestions, analyse
+from rl_qg.evaluation.meta.judgement_analysis import RatedQuestions, Selection, analyse
 from rl_qg.evaluation.meta.judgement_tables import judgement_tables
 from rl_qg.evaluation.meta.judgements import Judgement, criteria_of, read_judgements
 from rl_qg.evaluation.metric_scores import check_rows, direction_of, scores_of
@@ -64,7 +64,8 @@ def correlate(metrics: Mapping[str, Reward], settings: CorrelateSettings, folder
         [judgement.group for judgement in judgements], resamples=settings.resamples, seed=settings.seed
     )
     rated = RatedQuestions(judgements, scores, draws, settings.language)
-    tables = analyse(rated, criteria, folds=settings.folds, steps=settings.max_selected, seed=settings.seed)
+    selection = Selection(settings.folds, settings.repeats, settings.max_selected, settings.seed, settings.select_on)
+    tables = analyse(rated, criteria, selection)
     record = _record(path, settings, rated, criteria, signatures, tables)
     page = Page(
         "correlate",
