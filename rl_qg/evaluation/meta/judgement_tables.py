@@ -156,9 +156,9 @@ def _redundancy_note(tables: Mapping[str, Rows], criterion: str) -> str:
     left_out = [row for row in tables["redundancy_left_out"] if row["criterion"] == criterion]
     note = (
         "Linear regression of the rating; each step adds the metric that lowers the error on unseen passages "
-        "most. metric: the one that was added most often; chosen: in how many of the selections; others: what was added "
-        "in the rest. Errors are means over repetitions with new folds, ± their standard deviation. R² fitted: on the "
-        f"questions of the fit. On {used['n']:,} of {used['of']:,} rated questions: those for which all "
+        "most. metric: the one that was added most often; chosen: in how many of the selections; others: what was "
+        "added in the rest. Errors are means over repetitions with new folds, ± their standard deviation. R² fitted: on "
+        f"the questions of the fit. On {used['n']:,} of {used['of']:,} rated questions: those for which all "
         f"{used['candidates']:,} metrics compared have a score."
     )
     if left_out:
