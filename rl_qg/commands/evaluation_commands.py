@@ -72,8 +72,7 @@ def robustness(settings: Settings) -> None:
     folder = check_folder(options.output, "robustness", name="robustness")
     metrics = _metrics(settings, options.metrics, optional=bool(options.supervised))
     paths = reward_with_miniatures(replace(settings, reward={path: path for path in options.supervised}))
-    options = replace(options, supervised=list(paths.values()))
-    run_robustness(metrics, options, folder, use_cpu=settings.training.use_cpu)
+    run_robustness(metrics, options, folder, folders=paths, use_cpu=settings.training.use_cpu)
 
 
 def _metrics(settings: Settings, entries: Sequence[Any], *, optional: bool = False) -> dict[str, Reward]:

@@ -157,8 +157,8 @@ def _redundancy_note(tables: Mapping[str, Rows], criterion: str) -> str:
     note = (
         "Linear regression of the rating; each step adds the metric that lowers the error on unseen passages "
         "most. metric: the one that was added most often; chosen: in how many of the selections; others: what was "
-        "added in the rest. Errors are means over repetitions with new folds, ± their standard deviation. R² fitted: on "
-        f"the questions of the fit. On {used['n']:,} of {used['of']:,} rated questions: those for which all "
+        "added in the rest. Errors are means over repetitions with new folds, ± their standard deviation. R² fitted: "
+        f"on the questions of the fit. On {used['n']:,} of {used['of']:,} rated questions: those for which all "
         f"{used['candidates']:,} metrics compared have a score."
     )
     if left_out:

@@ -42,16 +42,22 @@ SHOWN = 3  # examples of each kind on the page
 
 
 def robustness(
-    metrics: Mapping[str, Reward], settings: RobustnessSettings, folder: Path, *, use_cpu: bool = False
+    metrics: Mapping[str, Reward],
+    settings: RobustnessSettings,
+    folder: Path,
+    *,
+    folders: Mapping[str, str] | None = None,
+    use_cpu: bool = False,
 ) -> dict[str, Any]:
     """Make questions, score them with every metric and classifier, and write the results to `folder`; return the
-    record.
+    record. `folders` has the folder of classifiers that are named otherwise.
 
     Raises:
         InputError: a file that cannot be read, a row without question or passage, a kind that does not exist; a
-            language other than English without what replaces the rules.
+            language other than English without what replaces the rules; models or data that are missing.
     """
     check_settings(settings)
+    classifiers = classifier_labels(settings.supervised, folders or {})
     if not settings.input:
         raise InputError("input has no value; give human questions, such as input=dev.json")
     source = QuestionTable(settings.input, asdict(settings.columns))
@@ -78,8 +84,8 @@ def robustness(
         results += _areas(label, scores, questions, draws, settings.kinds, informative)
     signatures = {label: signature_of(metric) for label, metric in metrics.items()}
     supervised = []
-    for label, path in classifier_labels(settings.supervised).items():
-        trained = train_in_folds(label, path, questions, passage_groups(rows), settings, folder, use_cpu=use_cpu)
+    for label, model in classifiers.items():
+        trained = train_in_folds(label, model, questions, passage_groups(rows), settings, folder, use_cpu=use_cpu)
         informative = np.ones_like(has_reference) if settings.classifier.reads == "context" else has_reference
         results += _areas(label, trained.scores, questions, draws, settings.kinds, informative)
         supervised.append({"metric": label, "folds": trained.areas, "mean": float(np.mean(trained.areas))})

@@ -7,7 +7,7 @@ nor the training options: both are settings.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,20 +56,20 @@ class TrainedInFolds:
     signature: str
 
 
-def classifier_labels(models: Sequence[str]) -> dict[str, str]:
-    """The model of each classifier by its label: the last part of its path.
+def classifier_labels(models: Sequence[str], folders: Mapping[str, str]) -> dict[str, str]:
+    """The model of each classifier, or its folder where `folders` has one, by its label: the last part of its name.
 
     Raises:
         InputError: an empty or unavailable name, or two with one label.
     """
     labels: dict[str, str] = {}
     for model in models:
-        label = Path(model).name
+        label = Path(model.rpartition(":")[2]).name
         if why := NOT_BUILT.get(label.casefold()):
             raise InputError(f"{KEY}: {model} is not built ({why}); choose {DECATT}, or an encoder")
         if not label or label in labels:
             raise InputError(f"{KEY}={list(models)}: a name is empty or given twice; give each folder its own name")
-        labels[label] = model
+        labels[label] = folders.get(model, model)
     return labels
 
 

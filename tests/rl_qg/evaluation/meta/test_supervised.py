@@ -115,9 +115,11 @@ def test_what_a_question_is_read_with(
 
 def test_unusable_classifiers_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"robustness.supervised: DIIN is not built \(it reads GloVe.*choose decatt"):
-        classifier_labels(["decatt", "DIIN"])
+        classifier_labels(["decatt", "DIIN"], {})
+    labels = classifier_labels(["decatt", "miniature:bert", "org/roberta"], {"miniature:bert": "/cache/x"})
+    assert labels == {"decatt": "decatt", "bert": "/cache/x", "roberta": "org/roberta"}
     with pytest.raises(InputError, match="a name is empty or given twice"):
-        classifier_labels(["a/bert", "b/bert"])
+        classifier_labels(["a/bert", "b/bert"], {})
     with pytest.raises(InputError, match="folds=5: fold 4 of passages has no paraphrase, or no wrong question"):
         train(tmp_path, "decatt", passages=3, folds=5)
     with pytest.raises(InputError, match=r"robustness.supervised=.*no such folder"):
