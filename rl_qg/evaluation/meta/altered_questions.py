@@ -10,6 +10,7 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from rl_qg.settings import RobustnessSettings
 log = logging.getLogger(__name__)
 ORIGINAL, PARAPHRASE = "original", "paraphrase"
 ENGLISH = "en"
+PASSAGES = 1024  # whose entities are kept: neighbouring questions share a passage
 FEWEST = 20  # questions from which on their language is checked
 Paraphrase = tuple[str, Any]  # its text, and how it was made
 Change = Callable[[MetricRow, random.Random], Perturbation | None]
@@ -187,13 +189,14 @@ def write_questions(path: Path, questions: Sequence[AlteredQuestion]) -> None:
 
 def _changes(rows: Sequence[MetricRow], settings: RobustnessSettings) -> tuple[dict[str, Change], dict[str, str]]:
     """What makes a question wrong, by kind; and by what: for people."""
-    find, finder = _entity_finder(settings.spacy_model, settings.language.casefold())
+    finds, finder = _entity_finder(settings.spacy_model, settings.language.casefold())
+    find = lru_cache(PASSAGES)(finds)
     negation, by = _negation(settings) if "negation" in settings.kinds else (lambda row, chance: None, "none")
     made_by = {"rules": settings.rules, "entities": finder, "negations": by}
     if settings.rules == "qrelscore":
         groups = GROUPS[settings.entity_groups]
         known = sorted(
-            {*groups.values()} - ({"name"} if find is not rule_finder else {"person", "place", "organisation"})
+            {*groups.values()} - ({"name"} if finds is not rule_finder else {"person", "place", "organisation"})
         )
         made_by["entities"] += f"; groups: {', '.join(known)}"
         return {
