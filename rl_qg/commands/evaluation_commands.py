@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,11 @@ def robustness(settings: Settings) -> None:
     """Metrics under perturbed questions (`rl_qg.evaluation.meta.robustness`)."""
     from rl_qg.evaluation.meta.robustness import robustness as run_robustness
 
-    folder = check_folder(settings.robustness.output, "robustness", name="robustness")
-    run_robustness(_metrics(settings, settings.robustness.metrics), settings.robustness, folder)
+    options = settings.robustness
+    folder = check_folder(options.output, "robustness", name="robustness")
+    metrics = _metrics(settings, options.metrics, optional=bool(options.supervised))
+    paths = reward_with_miniatures(replace(settings, reward={path: path for path in options.supervised}))
+    run_robustness(metrics, options, folder, folders=paths, use_cpu=settings.training.use_cpu)
 
 
 def _metrics(settings: Settings, entries: Sequence[Any], *, optional: bool = False) -> dict[str, Reward]:

@@ -8,6 +8,7 @@ from rl_qg.settings.augmentation import AugmentSettings
 from rl_qg.settings.data import DataSettings, WorldSettings
 from rl_qg.settings.evaluation import (
     BaselinesSettings,
+    ClassifierSettings,
     CorrelateSettings,
     EvaluateSettings,
     EvaluationSettings,
@@ -29,6 +30,7 @@ __all__ = [
     "AugmentSettings",
     "BaselinesSettings",
     "CESettings",
+    "ClassifierSettings",
     "CorrelateSettings",
     "DataSettings",
     "EvaluateSettings",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, SEED, Limits, Section, key
+from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, SEED, Limits, Section, key
 from rl_qg.text.question_types import language_fault
 
 LANGUAGE = "of the questions, for their types: en, de, fr, es, or other (no types)"
@@ -112,7 +112,13 @@ class CorrelateSettings(Section):
     disagreements: int = key(
         100, "questions on which a metric and people differ most, of each metric and criterion", limits=NOT_NEGATIVE
     )
-    folds: int = key(10, "of passages, for the regression", limits=Limits(2))
+    folds: int = key(5, "of passages, for the regression", limits=Limits(2))
+    repeats: int = key(10, "times that the folds are drawn anew, for the regression", limits=COUNT)
+    select_on: str = key(
+        "all",
+        "the folds on which metrics are selected: all, or training (each fold is predicted by its own selection)",
+        choices=("all", "training"),
+    )
     max_selected: int = key(8, "metrics in the regression at most; 0: no regression", limits=NOT_NEGATIVE)
     resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests", limits=COUNT)
     seed: int = key(0, "of resamples and folds", limits=SEED)
@@ -121,8 +127,27 @@ class CorrelateSettings(Section):
     def faults(self) -> Iterator[str]:
         """Choices and limits."""
         yield from super().faults()
+        if self.select_on == "training" and self.folds < 3:
+            yield f"folds={self.folds} must be at least 3 with select_on=training"
         if fault := language_fault(self.language):
             yield f"language={fault}"
+
+
+@dataclass
+class ClassifierSettings(Section):
+    """Classifiers of questions trained on questions that were made wrong, or paraphrased."""
+
+    folds: int = key(5, "of passages; each is scored by a classifier trained on the others", limits=Limits(2))
+    reads: str = key(
+        "context",
+        "what the question is paired with: context, reference (the human question), or both",
+        choices=("context", "reference", "both"),
+    )
+    epochs: int = key(3, "passes over the training folds", limits=COUNT)
+    learning_rate: float = key(2e-5, "of encoders, with linear decay after a warm-up of a tenth", limits=POSITIVE)
+    decatt_learning_rate: float = key(1e-3, "of decatt", limits=POSITIVE)
+    batch_size: int = key(32, "pairs", limits=COUNT)
+    max_length: int = key(256, "tokens of question and passage together; the passage is cut", limits=Limits(16))
 
 
 @dataclass
@@ -134,12 +159,37 @@ class RobustnessSettings(Section):
     output: str = key("", "the folder of tables, page, perturbed questions and scores")
     columns: ScoreColumns = key(ScoreColumns(), "the fields of the input, as in score")
     language: str = key(
-        "en", "of the questions; where it is not en: kinds=[entity], paraphrases or paraphraser, and spacy_model"
+        "en", "of the questions; where it is not en: kinds=[entity], paraphrases of people or models, and spacy_model"
     )
     kinds: list[str] = key(["entity", "pronoun", "negation"], "how questions are made wrong")
-    paraphrases: str = key("", "JSON lines {question, paraphrase}; empty: paraphraser")
+    rules: str = key(
+        "own",
+        "own, or qrelscore: entities and pronouns drawn within groups, verbs to negate drawn (its Appendix C)",
+        choices=("own", "qrelscore"),
+    )
+    entity_groups: str = key(
+        "three",
+        "under rules=qrelscore: three (person; place or organisation; number), or four (organisations apart)",
+        choices=("three", "four"),
+    )
+    negation: str = key(
+        "not",
+        "not; antonym (a verb's, by WordNet, which must be installed); or either (drawn)",
+        choices=("not", "antonym", "either"),
+    )
+    paraphrases: str = key("", "JSON lines {question, paraphrase}; empty: paraphraser or back_translation")
     paraphraser: str = key("", "a seq2seq model that paraphrases: folder or Hub name; empty: rules")
     paraphraser_prefix: str = key("", 'text before each question for that model, such as "paraphrase: "')
+    back_translation: Any = key(
+        "", "languages [fr,de,zh,es,ru] (Helsinki-NLP's opus-mt models), or pairs of models [{to: MODEL, back: MODEL}]"
+    )
+    languages_per_question: int | None = key(
+        1, "of back_translation, drawn for each question; null: all", limits=COUNT
+    )
+    positives: int | None = key(None, "paraphrases drawn, 10000 in the paper of QRelScore; null: all", limits=COUNT)
+    negatives: int | None = key(None, "wrong questions drawn, of all kinds; null: all", limits=COUNT)
+    supervised: list[str] = key([], "classifiers trained in folds: decatt, or encoders such as bert-base-uncased")
+    classifier: ClassifierSettings = key(ClassifierSettings(), "their training")
     spacy_model: str = key("en_core_web_sm", "finds entities where it is installed; else rules do, in English only")
     max_questions: int | None = key(1000, "a seeded sample of this many; null: all", limits=COUNT)
     resamples: int = key(1000, "bootstrap resamples of passages, for intervals", limits=COUNT)

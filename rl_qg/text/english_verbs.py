@@ -4,9 +4,10 @@ English, without a tagger: of words that can be verbs, those that may be a noun 
 skipped.
 """
 
+import re
 from collections.abc import Sequence
 
-from rl_qg.text.english_words import CLOSED, DETERMINERS, PREPOSITIONS, PRONOUNS, VERBS
+from rl_qg.text.english_words import AUXILIARIES, CLOSED, DETERMINERS, PREPOSITIONS, PRONOUNS, VERBS
 
 ASKING = frozenset("who what which when where why how whom whose".split())
 _WINDOW = 4  # words after the question word
@@ -44,7 +45,19 @@ def subject_verb(words: Sequence[str]) -> int | None:
         after = words[index + 1] if index + 1 < len(words) else ""
         if _is_verb(words[index], question_word, before, after):
             return index
+    if (question_word == "what" and start == 0) or question_word == "who":
+        return start + 1 if _is_lone_third(words[start + 1 :], 3 - (question_word == "who")) else None
     return None
+
+
+def _is_lone_third(words: Sequence[str], fewest: int) -> bool:
+    """Return whether the first of the words after `who` or `what` is the verb of the question (`controls wages in a
+    state`): it ends in -s, the words are not too few, and none of the others can be a verb.
+    """
+    if len(words) < fewest or not re.fullmatch("[a-z]+[^siu’']s", words[0]) or words[1] == "of":
+        return False
+    others = [word.casefold() for word in words[1:]]
+    return not any(word in AUXILIARIES | VERBS or word.endswith("ed") or is_past(word) for word in others)
 
 
 def _is_verb(word: str, question_word: str, before: str, after: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 Rows = Sequence[Mapping[str, Any]]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a formula begins
 _SIGNED_NUMBER = re.compile(r"[-+][\d.,]+(e[-+]?\d+)?( \[[-+\d., ]*\])?[ *%]*")
-_NUMBERS = re.compile(r"(?:of|[\d.,;]|[-+−–<>≥%×*\[\]()]|\s)*")  # "0.31 [0.30, 0.32] *", "19 of 20", "–"
+_NUMBERS = re.compile(r"(?:of|[\d.,;]|[-+−±–<>≥%×*\[\]()]|\s)*")  # "0.31 [0.30, 0.32] *", "19 of 20", "–"
 
 
 def columns_of(rows: Rows) -> list[str]:

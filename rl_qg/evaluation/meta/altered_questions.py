@@ -8,25 +8,29 @@ import json
 import logging
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rewards.overlap.word_classes import looks_english
 from rl_qg.data.examples import seeded_rank
 from rl_qg.data.question_tables import QuestionTable
+from rl_qg.evaluation.meta.back_translation import back_translate, pivots
+from rl_qg.evaluation.meta.negations import negate, replace_by_antonym, wordnet_antonyms
 from rl_qg.evaluation.meta.paraphrases import by_model, by_rules, read_pairs
 from rl_qg.evaluation.meta.perturbations import (
     ANY_LANGUAGE,
     KINDS,
     EntityFinder,
+    Perturbation,
     entities_by_kind,
-    negate,
     rule_finder,
     swap_entity,
     swap_pronoun,
 )
+from rl_qg.evaluation.meta.swaps_in_groups import GROUPS, swap_in_group, swap_pronoun_in_group
 from rl_qg.evaluation.metric_scores import MetricRow
 from rl_qg.generation.answers.spacy_parser import SpacyAnswers
 from rl_qg.runtime.bars import ProgressBar
@@ -37,8 +41,10 @@ from rl_qg.settings import RobustnessSettings
 log = logging.getLogger(__name__)
 ORIGINAL, PARAPHRASE = "original", "paraphrase"
 ENGLISH = "en"
+PASSAGES = 1024  # whose entities are kept: neighbouring questions share a passage
 FEWEST = 20  # questions from which on their language is checked
 Paraphrase = tuple[str, Any]  # its text, and how it was made
+Change = Callable[[MetricRow, random.Random], Perturbation | None]
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,10 @@ def check_settings(settings: RobustnessSettings) -> None:
         return
     needed = [
         (not set(settings.kinds) <= set(ANY_LANGUAGE), f"kinds=[{','.join(ANY_LANGUAGE)}]"),
-        (not (settings.paraphrases or settings.paraphraser), "paraphrases=FILE or paraphraser=MODEL"),
+        (
+            not (settings.paraphrases or settings.paraphraser or settings.back_translation),
+            "paraphrases=FILE or paraphraser=MODEL",
+        ),
         (settings.spacy_model.partition("_")[0] in ("", ENGLISH), "spacy_model=PIPELINE of that language"),
     ]
     if missing := [text for wrong, text in needed if wrong]:
@@ -104,38 +113,68 @@ def read_questions(source: QuestionTable, settings: RobustnessSettings) -> tuple
 
 
 def alter_questions(
-    rows: Sequence[MetricRow], settings: RobustnessSettings
+    rows: Sequence[MetricRow], settings: RobustnessSettings, folder: Path, *, use_cpu: bool = False
 ) -> tuple[list[AlteredQuestion], dict[str, Any]]:
     """Every question as it was, followed by what was made of it; and how many of each kind there are.
 
+    With `positives` or `negatives` so many paraphrases or wrong questions are drawn of all that were made, and the
+    questions of which none was drawn are left out. `folder` keeps translations.
+
     Raises:
-        InputError: no question could be paraphrased, or none made wrong.
+        InputError: no question could be paraphrased, or none made wrong; fewer than are to be drawn.
     """
-    find, finder = _entity_finder(settings.spacy_model, settings.language.casefold())
-    others = entities_by_kind([str(row.context) for row in rows], find) if "entity" in settings.kinds else {}
-    paraphrases, source = _paraphrases(rows, settings)
+    changes, made_by = _changes(rows, settings)
+    paraphrases, source = _paraphrases(rows, settings, folder, use_cpu)
     questions = []
     counts = {kind: {"made": 0, "no_rule_applies": 0} for kind in (*settings.kinds, PARAPHRASE)}
     for number, row in enumerate(ProgressBar(rows, desc="perturb", unit="question", leave=False, delay=2)):
         questions.append(AlteredQuestion(number, ORIGINAL, row, {}))
         chance = random.Random(f"{settings.seed} {number}")
         for kind in settings.kinds:
-            if kind == "entity":
-                change = swap_entity(row.question, str(row.context), row.answer or "", find, others, chance)
-            else:
-                change = swap_pronoun(row.question, chance) if kind == "pronoun" else negate(row.question)
+            change = changes[kind](row, chance)
             counts[kind]["made" if change else "no_rule_applies"] += 1
             if change:
                 details = {key: value for key, value in vars(change).items() if key != "question"}
                 questions.append(AlteredQuestion(number, kind, replace(row, question=change.question), details))
-        paraphrase = paraphrases[number]
-        counts[PARAPHRASE]["made" if paraphrase else "no_rule_applies"] += 1
-        if paraphrase:
-            text, how = paraphrase
+        counts[PARAPHRASE]["made"] += len(paraphrases[number])
+        counts[PARAPHRASE]["no_rule_applies"] += not paraphrases[number]
+        for text, how in paraphrases[number]:
             questions.append(AlteredQuestion(number, PARAPHRASE, replace(row, question=text), {"rule": how}))
     if not counts[PARAPHRASE]["made"] or not any(counts[kind]["made"] for kind in settings.kinds):
         raise InputError(f"{len(rows)} questions: not one paraphrase, or none made wrong; nothing to compare")
-    return questions, {"questions": len(rows), **counts, "entities": finder, "paraphrases": source}
+    drawn = _drawn(questions, settings)
+    sizes = {"questions": len(rows), "positives": 0, "negatives": 0}
+    for question in drawn:
+        if question.kind != ORIGINAL:
+            sizes["positives" if question.kind == PARAPHRASE else "negatives"] += 1
+    return drawn, {**sizes, **counts, **made_by, "paraphrases": source}
+
+
+def _drawn(questions: Sequence[AlteredQuestion], settings: RobustnessSettings) -> list[AlteredQuestion]:
+    """A seeded draw of `positives` paraphrases and `negatives` wrong questions, and the questions they are of."""
+    kept: set[int] = set()
+    for key, positive in (("positives", True), ("negatives", False)):
+        made = [
+            index
+            for index, question in enumerate(questions)
+            if question.kind != ORIGINAL and (question.kind == PARAPHRASE) == positive
+        ]
+        wanted = getattr(settings, key)
+        if wanted is not None and wanted > len(made):
+            raise InputError(
+                f"{key}={wanted}: only {len(made)} were made of the questions; give {key}={len(made)} or less, "
+                "more questions (max_questions=null)" + (", or more languages_per_question" if positive else "")
+            )
+        made.sort(key=lambda index: seeded_rank(settings.seed, f"draw {index}"))
+        kept |= set(made[:wanted])
+    if settings.positives is None and settings.negatives is None:
+        return list(questions)
+    numbers = {questions[index].number for index in kept}
+    return [
+        question
+        for index, question in enumerate(questions)
+        if index in kept or (question.kind == ORIGINAL and question.number in numbers)
+    ]
 
 
 def write_questions(path: Path, questions: Sequence[AlteredQuestion]) -> None:
@@ -146,6 +185,53 @@ def write_questions(path: Path, questions: Sequence[AlteredQuestion]) -> None:
             line = {"number": question.number, "kind": question.kind, "question": row.question, **question.change}
             line |= {"context": row.context, "answer": row.answer, "references": list(row.references or ())}
             stream.write(json.dumps({**line, "where": row.where}, ensure_ascii=False) + "\n")
+
+
+def _changes(rows: Sequence[MetricRow], settings: RobustnessSettings) -> tuple[dict[str, Change], dict[str, str]]:
+    """What makes a question wrong, by kind; and by what: for people."""
+    finds, finder = _entity_finder(settings.spacy_model, settings.language.casefold())
+    find = lru_cache(PASSAGES)(finds)
+    negation, by = _negation(settings) if "negation" in settings.kinds else (lambda row, chance: None, "none")
+    made_by = {"rules": settings.rules, "entities": finder, "negations": by}
+    if settings.rules == "qrelscore":
+        groups = GROUPS[settings.entity_groups]
+        known = sorted(
+            {*groups.values()} - ({"name"} if finds is not rule_finder else {"person", "place", "organisation"})
+        )
+        made_by["entities"] += f"; groups: {', '.join(known)}"
+        return {
+            "entity": lambda row, chance: swap_in_group(row.question, str(row.context), find, groups, chance),
+            "pronoun": lambda row, chance: swap_pronoun_in_group(row.question, chance),
+            "negation": negation,
+        }, made_by
+    others = entities_by_kind([str(row.context) for row in rows], find) if "entity" in settings.kinds else {}
+    return {
+        "entity": lambda row, chance: swap_entity(
+            row.question, str(row.context), row.answer or "", find, others, chance
+        ),
+        "pronoun": lambda row, chance: swap_pronoun(row.question, chance),
+        "negation": negation,
+    }, made_by
+
+
+def _negation(settings: RobustnessSettings) -> tuple[Change, str]:
+    """What negates a question: under the paper's rules a drawn verb, else the first."""
+
+    def plain(row: MetricRow, chance: random.Random) -> Perturbation | None:
+        return negate(row.question, chance if settings.rules == "qrelscore" else None)
+
+    if settings.negation == "not":
+        return plain, "not"
+    antonyms, wordnet = wordnet_antonyms()
+
+    def antonym(row: MetricRow, chance: random.Random) -> Perturbation | None:
+        return replace_by_antonym(row.question, antonyms, chance)
+
+    def either(row: MetricRow, chance: random.Random) -> Perturbation | None:
+        first, second = chance.sample([plain, antonym], 2)
+        return first(row, chance) or second(row, chance)
+
+    return (either if settings.negation == "either" else antonym), f"{settings.negation}, by {wordnet}"
 
 
 def _entity_finder(model: str, language: str) -> tuple[EntityFinder, str]:
@@ -170,23 +256,36 @@ def _entity_finder(model: str, language: str) -> tuple[EntityFinder, str]:
     return rule_finder, "rules of rl_qg.generation.answers.rules"
 
 
-def _paraphrases(rows: Sequence[MetricRow], settings: RobustnessSettings) -> tuple[list[Paraphrase | None], str]:
-    """A paraphrase of each question, None where there is none; and where they come from."""
-    if settings.paraphrases and settings.paraphraser:
-        raise InputError("give either paraphrases (pairs) or paraphraser (a model)")
+def _paraphrases(
+    rows: Sequence[MetricRow], settings: RobustnessSettings, folder: Path, use_cpu: bool
+) -> tuple[list[list[Paraphrase]], str]:
+    """The paraphrases of each question, none where there is none; and where they come from."""
+    if sum(map(bool, (settings.paraphrases, settings.paraphraser, settings.back_translation))) > 1:
+        raise InputError("give either paraphrases (pairs), or paraphraser (a model), or back_translation (two models)")
+    questions = [row.question for row in rows]
     if settings.paraphrases:
         pairs = read_pairs(Path(settings.paraphrases).expanduser())
-        return [_if_different(row, pairs.get(row.question, ""), "pair") for row in rows], "supplied pairs"
+        return [_different(row, [(pairs.get(row.question, ""), "pair")]) for row in rows], "supplied pairs"
     if settings.paraphraser:
-        questions = [row.question for row in rows]
         texts = by_model(settings.paraphraser, settings.paraphraser_prefix, questions)
-        paraphrases = [_if_different(row, text, "model") for row, text in zip(rows, texts, strict=True)]
-        return paraphrases, f"model {settings.paraphraser}"
+        made = [_different(row, [(text, "model")]) for row, text in zip(rows, texts, strict=True)]
+        return made, f"model {settings.paraphraser}"
+    if settings.back_translation:
+        between, each = pivots(settings.back_translation), settings.languages_per_question
+        options: dict[str, Any] = {"seed": settings.seed, "use_cpu": use_cpu}
+        translated = back_translate(questions, between, each, folder, **options)
+        names = ", ".join(f"{pivot.to} and {pivot.back}" for pivot in between)
+        made = [_different(row, texts) for row, texts in zip(rows, translated, strict=True)]
+        return made, f"back-translation by {names}"
+    by_rule = [by_rules(row.question, random.Random(f"{settings.seed} {number}")) for number, row in enumerate(rows)]
+    return [[paraphrase] if paraphrase else [] for paraphrase in by_rule], "rules"
+
+
+def _different(row: MetricRow, paraphrases: Sequence[Paraphrase]) -> list[Paraphrase]:
+    """The paraphrases that are neither empty nor the question as it was, each text once."""
+    by_text = {" ".join(text.split()): (text, how) for text, how in reversed(paraphrases)}
     return [
-        by_rules(row.question, random.Random(f"{settings.seed} {number}")) for number, row in enumerate(rows)
-    ], "rules"
-
-
-def _if_different(row: MetricRow, text: str, how: str) -> Paraphrase | None:
-    """A paraphrase with how it was made; None where it is empty or the question as it was."""
-    return (text, how) if text.strip() and text.split() != row.question.split() else None
+        paraphrase
+        for text, paraphrase in reversed(by_text.items())
+        if text not in ("", " ".join(row.question.split()))
+    ]

@@ -19,7 +19,7 @@ from rl_qg.confidence_intervals import Floats, PassageDraws, few_passages
 from rl_qg.evaluation.meta.breakdowns import breakdown_tables, pair_tables
 from rl_qg.evaluation.meta.disagreements import disagreement_page, disagreements
 from rl_qg.evaluation.meta.distributions import distribution_tables
-from rl_qg.evaluation.meta.judgement_analysis import RatedQuestions, analyse
+from rl_qg.evaluation.meta.judgement_analysis import RatedQuestions, Selection, analyse
 from rl_qg.evaluation.meta.judgement_tables import judgement_tables
 from rl_qg.evaluation.meta.judgements import AUTHORS, Judgement
 from rl_qg.evaluation.meta.prepared_ratings import PreparedRatings, prepared_ratings, rating_quality
@@ -118,8 +118,8 @@ def _tables(
     """Every table as plain rows, the disagreements with their passages, and what the page says of the ratings."""
     criteria = ratings.criteria
     quality, facts = rating_quality(ratings, rated, settings)
-    options = {"folds": settings.folds, "steps": settings.max_selected, "seed": settings.seed}
-    tables = analyse(rated, criteria, **options, min_gap=settings.min_gap)
+    selection = Selection(settings.folds, settings.repeats, settings.max_selected, settings.seed, settings.select_on)
+    tables = analyse(rated, criteria, selection, min_gap=settings.min_gap)
     tables |= breakdown_tables(rated, criteria, settings.sentences_of) | pair_tables(rated, criteria)
     tables |= {"means": mean_rows(rated, criteria), **distribution_tables(rated, criteria), **quality}
     cases, tables["disagreement_types"] = disagreements(rated, criteria, settings.disagreements)

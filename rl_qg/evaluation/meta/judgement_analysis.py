@@ -19,7 +19,7 @@ from rl_qg.evaluation.meta.agreement import LEVELS, fleiss_kappa, krippendorff_a
 from rl_qg.evaluation.meta.correlation import COEFFICIENTS, correlations, is_constant, row_correlations
 from rl_qg.evaluation.meta.judgements import Judgement
 from rl_qg.evaluation.meta.pair_order import auc_draws, win_loss
-from rl_qg.evaluation.meta.redundancy import folds_of, forward_selection
+from rl_qg.evaluation.meta.redundancy import TRAINING, folds_of, forward_selection
 from rl_qg.evaluation.meta.significance import Pair, between, coefficient_p, not_worse_than_the_best, pair_rows
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.text.question_types import OTHER, TYPES, question_type
@@ -28,6 +28,19 @@ Rows = list[dict[str, Any]]
 FEWEST = 20  # questions of a type that a correlation needs
 SYSTEMS = 3  # systems that a correlation needs
 WHOLE = 0.9  # fraction of the questions of the metric with most scores that a metric needs for the regression
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Options of forward selection: folds and how often they are drawn anew, steps, seed, and `select_on` (see
+    `forward_selection`).
+    """
+
+    folds: int
+    repeats: int
+    steps: int
+    seed: int
+    select_on: str
 
 
 @dataclass(frozen=True)
@@ -66,14 +79,14 @@ class RatedQuestions:
 
 
 def analyse(
-    rated: RatedQuestions, criteria: Sequence[str], *, folds: int, steps: int, seed: int, min_gap: float = 0.0
+    rated: RatedQuestions, criteria: Sequence[str], selection: Selection, *, min_gap: float = 0.0
 ) -> dict[str, Rows]:
     """Every table as plain rows; `differences` holds one row for every two metrics, criterion, level, coefficient.
 
     `min_gap` is how far the ratings of a pair of questions must lie apart to count in `win_loss`.
     """
     tables: dict[str, Rows] = {name: [] for name in ("correlations", "by_type", "differences", "best", "win_loss")}
-    tables |= {name: [] for name in ("auc", "redundancy", "redundancy_left_out", "agreement")}
+    tables |= {name: [] for name in ("auc", "redundancy", "redundancy_chosen", "redundancy_left_out", "agreement")}
     for criterion in ProgressBar(criteria, desc="correlate", unit="criterion"):
         ratings = rated.ratings(criterion)
         for level, correlated in (("question", _questions), ("system", _systems)):
@@ -91,12 +104,13 @@ def analyse(
                 tables["differences"] += [{**key, **row} for row in rows]
                 if best:
                     tables["best"].append({**key, "metrics": best, "not_tested": untested})
-        redundancy, left_out = _redundancy(rated, ratings, folds, steps, seed)
+        redundancy, chosen, left_out = _redundancy(rated, ratings, selection)
         further: tuple[tuple[str, Iterable[dict[str, Any]]], ...] = (
             ("by_type", _by_type(rated, ratings)),
             ("win_loss", _win_loss(rated, ratings, min_gap)),
             ("auc", _auc(rated, ratings)),
             ("redundancy", redundancy),
+            ("redundancy_chosen", chosen),
             ("redundancy_left_out", left_out),
             ("agreement", _agreement(rated, criterion)),
         )
@@ -262,25 +276,29 @@ def _auc(rated: RatedQuestions, ratings: Floats) -> Iterator[dict[str, Any]]:
         yield {**counts, **estimate(draws, len(rows), passages=passages, why="one class alone").to_dict()}
 
 
-def _redundancy(rated: RatedQuestions, ratings: Floats, folds: int, steps: int, seed: int) -> tuple[Rows, Rows]:
+def _redundancy(rated: RatedQuestions, ratings: Floats, selection: Selection) -> tuple[Rows, Rows, Rows]:
     """Forward selection among the metrics that have a score wherever most of them have one, on the questions for which
-    all of these have one; and the metrics left out. `n` of `of` rated questions: used, or with a score.
+    all of these have one; how often each was added at each step; and the metrics left out. `n` of `of` rated
+    questions: used, or with a score.
     """
     counts = {name: len(rated.rows(name, ratings)) for name in rated.scores}
     most = max(counts.values(), default=0)
     names = [name for name, count in counts.items() if count >= WHOLE * most]
-    if not most or not steps:
-        return [], []
+    if not most or not selection.steps:
+        return [], [], []
     table = np.column_stack([rated.scores[name] for name in names])
     whole = np.isfinite(table).all(axis=1) & np.isfinite(ratings)
     groups = [judgement.group for judgement, used in zip(rated.judgements, whole, strict=True) if used]
-    if len(set(groups)) < 2 or is_constant(ratings[whole]):
-        return [], []
-    steps_taken = forward_selection(table[whole], ratings[whole], names, folds_of(groups, folds, seed), steps)
+    fewest = 3 if selection.select_on == TRAINING else 2
+    if len(set(groups)) < fewest or is_constant(ratings[whole]):
+        return [], [], []
+    folds = [folds_of(groups, selection.folds, selection.seed + number) for number in range(selection.repeats)]
+    taken = forward_selection(table[whole], ratings[whole], names, folds, selection.steps, selection.select_on)
     total = int(np.isfinite(ratings).sum())
     used = {"n": int(whole.sum()), "of": total, "candidates": len(names)}
     left_out = [{"metric": name, "n": count, "of": total} for name, count in counts.items() if name not in names]
-    return [row | used for row in steps_taken], left_out
+    chosen = [{"step": row["step"], "metric": name, "n": n} for row in taken for name, n in row["chosen"].items()]
+    return [row | used | {"chosen": row["chosen"][row["metric"]]} for row in taken], chosen, left_out
 
 
 def _agreement(rated: RatedQuestions, criterion: str) -> Iterator[dict[str, Any]]:

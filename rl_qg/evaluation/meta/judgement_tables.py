@@ -20,7 +20,7 @@ def judgement_tables(tables: Mapping[str, Rows], criteria: Sequence[str]) -> lis
             note = "Spearman's ρ at question level; the number of questions is after the type."
             shown.append(Table(f"{criterion}, by type of question", rows, note))
     for criterion in criteria:
-        if rows := _redundancy(tables["redundancy"], criterion):
+        if rows := _redundancy(tables["redundancy"], tables["redundancy_chosen"], criterion):
             note = _redundancy_note(tables, criterion)
             shown.append(Table(f"{criterion}, which metrics add to each other", rows, note))
     return shown
@@ -171,8 +171,10 @@ def _redundancy_note(tables: Mapping[str, Rows], criterion: str) -> str:
     left_out = [row for row in tables["redundancy_left_out"] if row["criterion"] == criterion]
     note = (
         "Linear regression of the rating; each step adds the metric that lowers the error on unseen passages "
-        f"most. R² fitted: on the questions of the fit. On {used['n']:,} of {used['of']:,} rated questions: those "
-        f"for which all {used['candidates']:,} metrics compared have a score."
+        "most. metric: the one that was added most often; chosen: in how many of the selections; others: what was "
+        "added in the rest. Errors are means over repetitions with new folds, ± their standard deviation. R² fitted: "
+        f"on the questions of the fit. On {used['n']:,} of {used['of']:,} rated questions: those for which all "
+        f"{used['candidates']:,} metrics compared have a score."
     )
     if left_out:
         named = ", ".join(f"{row['metric']} ({row['n']:,})" for row in left_out)
@@ -180,13 +182,27 @@ def _redundancy_note(tables: Mapping[str, Rows], criterion: str) -> str:
     return note
 
 
-def _redundancy(rows: Rows, criterion: str) -> list[dict[str, str]]:
+def _others(chosen: Rows, row: Mapping[str, Any]) -> str:
+    """The other metrics that were added at a step, most often first."""
+    key = (row["criterion"], row["step"])
+    same = [other for other in chosen if (other["criterion"], other["step"]) == key]
+    others = [f"{other['metric']} {other['n']}" for other in same if other["metric"] != row["metric"]]
+    return _first_few(others) if others else NONE
+
+
+def _with_deviation(row: Mapping[str, Any], key: str) -> str:
+    return f"{row[key]:.4f} ± {row[f'{key}_sd']:.4f}"
+
+
+def _redundancy(rows: Rows, chosen: Rows, criterion: str) -> list[dict[str, str]]:
     return [
         {
             "step": str(row["step"]),
             "metric": row["metric"],
-            "MSE": f"{row['mse']:.4f}",
-            "R²": f"{row['r2']:.4f}",
+            "chosen": f"{row['chosen']} of {row['selections']}",
+            "others": _others(chosen, row),
+            "MSE": _with_deviation(row, "mse"),
+            "R²": _with_deviation(row, "r2"),
             "R² gained": f"{row['gain_r2']:+.4f}",
             "R² fitted": f"{row['r2_fitted']:.4f}",
             "n": f"{row['n']:,}",

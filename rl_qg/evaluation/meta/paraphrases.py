@@ -5,7 +5,7 @@ Rules change few words and keep the meaning; people change more. Where that matt
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -196,22 +196,41 @@ def by_model(
     """The paraphrase of each question by a seq2seq model, by beam search with four beams. Raises `InputError` for a
     model that cannot be loaded.
     """
+    write = seq2seq(model, "paraphraser", max_new_tokens=max_new_tokens)
+    with ProgressBar(total=len(questions), desc="paraphrase", unit="question", leave=False) as bar:
+        for start in range(0, len(questions), batch_size):
+            batch = [prefix + question for question in questions[start : start + batch_size]]
+            yield from write(batch)
+            bar.update(len(batch))
+
+
+def seq2seq(
+    model: str, key: str, *, max_new_tokens: int = 64, use_cpu: bool = False
+) -> Callable[[Sequence[str]], list[str]]:
+    """What writes a text for each of a batch by a seq2seq model, by beam search with four beams; `key` is the setting
+    that names the model.
+
+    Raises:
+        InputError: the model or its tokenizer cannot be loaded.
+    """
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(model)
         network: Any = AutoModelForSeq2SeqLM.from_pretrained(model)
-    except (OSError, ValueError) as error:
-        raise InputError(f"paraphraser={model}: cannot be loaded ({str(error).splitlines()[0]})") from None
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    except (OSError, ValueError, ImportError) as error:
+        lines = str(error).strip().splitlines()
+        raise InputError(f"{key}={model}: cannot be loaded ({lines[0]})") from None
+    device = "cuda" if torch.cuda.is_available() and not use_cpu else "cpu"
     network.to(device).eval()
-    with ProgressBar(total=len(questions), desc="paraphrase", unit="question", leave=False) as bar:
-        for start in range(0, len(questions), batch_size):
-            batch = [prefix + question for question in questions[start : start + batch_size]]
-            given = tokenizer(batch, padding=True, truncation=True, return_tensors="pt").to(device)
-            given.pop("token_type_ids", None)
-            with torch.inference_mode():
-                ids = network.generate(**given, num_beams=4, do_sample=False, max_new_tokens=max_new_tokens)
-            yield from tokenizer.batch_decode(ids, skip_special_tokens=True)
-            bar.update(len(batch))
+
+    def write(texts: Sequence[str]) -> list[str]:
+        given = tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt").to(device)
+        given.pop("token_type_ids", None)
+        with torch.inference_mode():
+            ids = network.generate(**given, num_beams=4, do_sample=False, max_new_tokens=max_new_tokens)
+        written: list[str] = tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return written
+
+    return write

@@ -1,4 +1,4 @@
-"""Questions made wrong by one change: another entity, another pronoun, a negation. Rules for English.
+"""Questions made wrong by one change: another entity, another pronoun. Rules for English.
 
 The kinds are those by which QRelScore was attacked (Wang et al., "QRelScore: Better Evaluating Generated Questions
 with Deeper Understanding of Context-aware Relevance", EMNLP 2022), which go back to Kryściński et al., "Evaluating the
@@ -13,15 +13,15 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from rl_qg.generation.answers.rules import rule_spans
-from rl_qg.text.english_verbs import ASKING, subject_verb
-from rl_qg.text.english_words import AUXILIARIES, CONJUNCTIONS, DETERMINERS, JOINING, PREPOSITIONS
+from rl_qg.text.english_verbs import ASKING
+from rl_qg.text.english_words import AUXILIARIES, CONJUNCTIONS, JOINING, PREPOSITIONS
 from rl_qg.text.spans import Span
 from rl_qg.text.words import normalised_words
 
 KINDS = ("entity", "pronoun", "negation")
 ANY_LANGUAGE = ("entity",)  # where entities are found by a pipeline of the language
 EntityFinder = Callable[[str], Sequence[Span]]
-_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
+WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 
 _PRONOUNS = {
     **{"he": "she", "she": "he", "him": "her", "his": "her", "hers": "his", "himself": "herself"},
@@ -29,14 +29,6 @@ _PRONOUNS = {
     **{"us": "them", "our": "their", "it": "he", "its": "his", "itself": "himself", "my": "your"},
     **{"you": "they", "your": "their", "themselves": "ourselves"},
 }
-_NEGATED = {
-    **{"is": "isn't", "are": "aren't", "was": "wasn't", "were": "weren't", "do": "don't", "does": "doesn't"},
-    **{"did": "didn't", "has": "hasn't", "have": "haven't", "had": "hadn't", "can": "can't", "could": "couldn't"},
-    **{"will": "won't", "would": "wouldn't", "should": "shouldn't", "must": "mustn't", "may": "can't"},
-    **{"might": "couldn't", "shall": "won't"},
-}
-_MAIN_HAVE = {"has": "does not have", "have": "do not have", "had": "did not have"}  # of an article: no auxiliary
-_AFFIRMED = {negated: plain for plain, negated in reversed(_NEGATED.items())} | {"cannot": "can"}
 _OBJECT = {"it": "him", "you": "them"}
 _EMPTY = frozenset(
     "mean means take takes possible common necessary important true".split()
@@ -89,7 +81,7 @@ def _is_replaceable(question: str, span: Span) -> bool:
     """
     text, before, after = question[span.start : span.end].casefold(), question[: span.start], question[span.end :]
     joined = re.search(r"[\w–—-]$", before) or re.match(r"[\w–—-]", after)
-    word = _WORD.findall(before)[-1:]
+    word = WORD.findall(before)[-1:]
     return not (joined or text in ASKING | _TELL or (word and word[0] in JOINING - {"of"}))
 
 
@@ -99,7 +91,7 @@ def _slot(text: str, span: Span) -> str:
     """
     if span.kind in ("number", "date"):
         return re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "0", text[span.start : span.end])) + f" {span.kind}"
-    before = _WORD.findall(text[: span.start].casefold())[-2:]
+    before = WORD.findall(text[: span.start].casefold())[-2:]
     article = before[-1:] == ["the"]
     preposition = (before[:-1] if article else before)[-1:]
     return " ".join(
@@ -122,77 +114,11 @@ def _is_other(text: str, replaced: str, known: AbstractSet[str]) -> bool:
 
 def swap_pronoun(question: str, chance: random.Random) -> Perturbation | None:
     """Replace a pronoun by another; None where the question has none."""
-    matches = [match for match in _WORD.finditer(question) if _other_pronoun(question, match)]
+    matches = [match for match in WORD.finditer(question) if _other_pronoun(question, match)]
     if not matches:
         return None
     match = chance.choice(matches)
-    return _replaced(question, match, _cased(_other_pronoun(question, match), match.group()), "pronoun")
-
-
-def negate(question: str) -> Perturbation | None:
-    """Negate the first auxiliary verb, or affirm the question where it is negated; without one the verb after the
-    question word becomes `never …`, or `did not …` where WordNet (through nltk) knows its base form. None where there
-    is neither.
-    """
-    matches = list(_WORD.finditer(question))
-    for index, match in enumerate(matches):
-        only = _next(matches, index) == "only" or (index and matches[index - 1].group().casefold() == "or")
-        if match.group() in ("not", "never", "NOT", "NEVER") and not only:
-            start = len(question[: match.start()].rstrip())
-            return Perturbation(
-                question[:start] + question[match.end() :], question[start : match.end()], "", "affirmed"
-            )
-    for index, match in enumerate(matches):
-        word = match.group().casefold().replace("’", "'")
-        separate = re.match(r"\s+n't\b", question[match.end() :])
-        if word in _AFFIRMED:
-            return _replaced(question, match, _cased(_AFFIRMED[word], match.group()), "affirmed")
-        if word not in _NEGATED or not _is_auxiliary(matches, index):
-            continue
-        if separate:
-            text = question[: match.end()] + question[match.end() + separate.end() :]
-            return Perturbation(text, match.group() + separate.group(), match.group(), "affirmed")
-        new = _MAIN_HAVE.get(word) if _next(matches, index) in DETERMINERS else None
-        return _replaced(question, match, _cased(new or _NEGATED[word], match.group()), "negated")
-    return _negate_verb(question, matches)
-
-
-def _is_auxiliary(matches: Sequence[re.Match[str]], index: int) -> bool:
-    """Whether a word that may be an auxiliary is one: not a month or a name (`in May`, `Will Smith`), not a noun (`the
-    will`), not what `to` governs.
-    """
-    if not index:
-        return True
-    before = matches[index - 1].group().casefold()
-    return matches[index].group().islower() and before != "to" and before not in DETERMINERS
-
-
-def _next(matches: Sequence[re.Match[str]], index: int) -> str:
-    return matches[index + 1].group().casefold() if index + 1 < len(matches) else ""
-
-
-def _negate_verb(question: str, matches: Sequence[re.Match[str]]) -> Perturbation | None:
-    index = subject_verb([match.group() for match in matches])
-    if index is None:
-        return None
-    word = matches[index].group()
-    base = _base_form(word)
-    form = "does" if word.endswith("s") else "did"
-    new = f"{form} not {base}" if base and base != word else f"never {word}"
-    return _replaced(question, matches[index], new, "negated verb")
-
-
-def _base_form(verb: str) -> str | None:
-    """The base form by WordNet; None without nltk or its data."""
-    try:
-        from nltk.corpus import wordnet
-    except ImportError:
-        return None
-    try:
-        base: str | None = wordnet.morphy(verb, wordnet.VERB)
-    except LookupError:
-        return None
-    return base
+    return replaced(question, match, cased(_other_pronoun(question, match), match.group()), "pronoun")
 
 
 def _other_pronoun(question: str, match: re.Match[str]) -> str:
@@ -200,8 +126,8 @@ def _other_pronoun(question: str, match: re.Match[str]) -> str:
     is no subject is `him`.
     """
     word = match.group().casefold()
-    before = (_WORD.findall(question[: match.start()].casefold()) or [""])[-1]
-    after = (_WORD.findall(question[match.end() :]) or [""])[0]
+    before = (WORD.findall(question[: match.start()].casefold()) or [""])[-1]
+    after = (WORD.findall(question[match.end() :]) or [""])[0]
     if word == "i":  # not of World War I, Elizabeth I
         asks = not before or before in (AUXILIARIES | CONJUNCTIONS) - {"am", "was"}
         return "you" if asks and match.group() == "I" and after.islower() else ""
@@ -218,11 +144,13 @@ def _other_pronoun(question: str, match: re.Match[str]) -> str:
     return _PRONOUNS.get(word, "")
 
 
-def _replaced(question: str, match: re.Match[str], new: str, rule: str) -> Perturbation:
+def replaced(question: str, match: re.Match[str], new: str, rule: str) -> Perturbation:
+    """The question with another text for a matched word."""
     return Perturbation(question[: match.start()] + new + question[match.end() :], match.group(), new, rule)
 
 
-def _cased(new: str, old: str) -> str:
+def cased(new: str, old: str) -> str:
+    """A word with the capital that another begins with."""
     return new[0].upper() + new[1:] if old[0].isupper() and old != "I" else new
 
 

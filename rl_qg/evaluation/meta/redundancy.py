@@ -1,9 +1,12 @@
 """Which metrics add information to each other: forward selection for a linear regression of the rating.
 
-Each step adds the metric that lowers the squared error on passages which the regression has not seen the most. The
-set is chosen by that error, which is therefore slightly too low.
+QRelScore, Appendix D: forward selection in cross-validation with five folds, ten times. The text does not say on
+which folds a metric is selected: on `all` of them, as scikit-learn's selector does on what it is given, the error of
+the chosen set is slightly too low; under `training` each fold is predicted by the metrics that were selected on the
+other folds alone, so that one pass is five selections.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +14,8 @@ import numpy as np
 
 from rl_qg.confidence_intervals import Floats
 from rl_qg.data.examples import seeded_rank
+
+ALL, TRAINING = "all", "training"
 
 
 def folds_of(groups: Sequence[str], folds: int, seed: int) -> list[int]:
@@ -21,39 +26,82 @@ def folds_of(groups: Sequence[str], folds: int, seed: int) -> list[int]:
 
 
 def forward_selection(
-    table: Floats, ratings: Floats, names: Sequence[str], fold: Sequence[int], steps: int
+    table: Floats,
+    ratings: Floats,
+    names: Sequence[str],
+    folds: Sequence[Sequence[int]],
+    steps: int,
+    select_on: str = ALL,
 ) -> list[dict[str, Any]]:
-    """One row for each step: the metric added, `mse` and `r2` on held-out passages, `r2_fitted` on those of the fit.
+    """One row for each step: the metric added most often, in how many selections (`chosen`, each metric's count), and
+    means over the repetitions of `mse` and `r2` on held-out passages, with their standard deviations over repetitions
+    (`mse_sd`, `r2_sd`; 0 for one), of `gain_r2`, and of `r2_fitted` on the passages of the fit.
 
     `r2` is 1 - mse / the error of the training folds' mean rating; it is below 0 for predictions worse than that mean.
+    Between metrics that were added equally often the earlier name is taken.
 
     Args:
         table: scores (questions, metrics), finite.
         ratings: (questions,).
         names: of the metrics.
-        fold: of each question, from `folds_of`.
+        folds: for each repetition the fold of each question, from `folds_of`.
         steps: how many metrics are added at most.
+        select_on: `all` (one selection a repetition) or `training` (one for each fold, of at least three).
     """
     spread = table.std(axis=0)
     usable = [
         column for column in range(len(names)) if spread[column] > 1e-12 * max(1.0, np.abs(table[:, column]).max())
     ]
     scaled = (table - table.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    problem = _Regression(scaled, ratings, np.asarray(fold))
-    base, chosen, rows = problem.error([]), list[int](), list[dict[str, Any]]()
-    while usable and len(chosen) < steps and base > 0:
-        best = min(usable, key=lambda column: problem.error([*chosen, column]))
-        usable.remove(best)
-        chosen.append(best)
-        error = problem.error(chosen)
+    selections = [
+        _selected(_Regression(scaled, ratings, np.asarray(fold)), usable, steps, select_on) for fold in folds
+    ]
+    rows = []
+    for step in range(min(steps, len(usable)) if all(selections) else 0):
+        chosen = Counter(names[column] for steps_of in selections for column in steps_of[step]["columns"])
+        mean = {key: np.mean([steps_of[step][key] for steps_of in selections]) for key in ("mse", "r2", "r2_fitted")}
+        before = np.mean([steps_of[step - 1]["r2"] for steps_of in selections]) if step else 0.0
+        spreads = {f"{key}_sd": _deviation([steps_of[step][key] for steps_of in selections]) for key in ("mse", "r2")}
+        ordered = dict(sorted(chosen.items(), key=lambda item: (-item[1], item[0])))
         rows.append(
             {
-                "step": len(chosen),
-                "metric": names[best],
-                "mse": error,
-                "r2": 1 - error / base,
-                "gain_r2": (problem.error(chosen[:-1]) - error) / base,
-                "r2_fitted": problem.fitted(chosen),
+                "step": step + 1,
+                "metric": next(iter(ordered)),
+                "chosen": ordered,
+                "selections": sum(ordered.values()),
+                **{key: float(value) for key, value in mean.items()},
+                **spreads,
+                "gain_r2": float(mean["r2"] - before),
+            }
+        )
+    return rows
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def _selected(problem: "_Regression", usable: Sequence[int], steps: int, select_on: str) -> list[dict[str, Any]]:
+    """The steps of one repetition: the columns added (one for each selection) and the errors; none where predicting
+    the mean leaves no error.
+    """
+    parts = range(len(problem.products))
+    base = problem.error([])
+    if base <= 0:
+        return []
+    nested = select_on == TRAINING
+    held_out = [[part] for part in parts] if nested else [[*parts]]
+    paths = [problem.path(usable, steps, without=part if nested else ()) for part in held_out]
+    rows = []
+    for step in range(min(steps, len(usable))):
+        chosen = [path[: step + 1] for path in paths]
+        squares = sum(problem.squares(part, own) for part, own in zip(held_out, chosen, strict=True))
+        rows.append(
+            {
+                "columns": [own[-1] for own in chosen],
+                "mse": squares / problem.n,
+                "r2": 1 - squares / problem.n / base,
+                "r2_fitted": float(np.mean([problem.fitted(own) for own in chosen])),
             }
         )
     return rows
@@ -69,14 +117,30 @@ class _Regression:
         self.total = np.sum(self.products, axis=0)
         self.n = len(ratings)
 
+    def path(self, usable: Sequence[int], steps: int, without: Sequence[int] = ()) -> list[int]:
+        """The metrics in the order of forward selection, as if the folds `without` were not there."""
+        parts = [part for part in range(len(self.products)) if part not in without]
+        left, chosen = list(usable), list[int]()
+        while left and len(chosen) < steps:
+            best = min(left, key=lambda column: self.squares(parts, [*chosen, column], without))
+            left.remove(best)
+            chosen.append(best)
+        return chosen
+
     def error(self, chosen: Sequence[int]) -> float:
         """Mean squared error on held-out folds, each predicted from the others."""
+        return self.squares(range(len(self.products)), chosen) / self.n
+
+    def squares(self, parts: Sequence[int], chosen: Sequence[int], without: Sequence[int] = ()) -> float:
+        """Sum of squared errors on some folds, each predicted from all others except those `without`."""
         columns = self._columns(chosen)
+        used = self.total - sum((self.products[part] for part in without), np.zeros_like(self.total))
+        total = used[np.ix_(columns, columns)]
         squares = 0.0
-        for product in self.products:
-            held_out, total = product[np.ix_(columns, columns)], self.total[np.ix_(columns, columns)]
+        for part in parts:
+            held_out = self.products[part][np.ix_(columns, columns)]
             squares += _squared_error(held_out, _weights(total - held_out))
-        return squares / self.n
+        return squares
 
     def fitted(self, chosen: Sequence[int]) -> float:
         """R² of the regression on the questions that it was fitted to."""

@@ -29,6 +29,7 @@ from rl_qg.evaluation.meta.altered_questions import (
     write_questions,
 )
 from rl_qg.evaluation.meta.pair_order import auc_draws
+from rl_qg.evaluation.meta.supervised import classifier_labels, train_in_folds
 from rl_qg.evaluation.metric_scores import check_rows, direction_of, scores_of
 from rl_qg.evaluation.prediction_analysis import passage_groups
 from rl_qg.evaluation.result_pages import Page, Table, as_text, estimate_text, write_results
@@ -40,19 +41,28 @@ log = logging.getLogger(__name__)
 SHOWN = 3  # examples of each kind on the page
 
 
-def robustness(metrics: Mapping[str, Reward], settings: RobustnessSettings, folder: Path) -> dict[str, Any]:
-    """Make questions, score them with every metric, and write the results to `folder`; return the record.
+def robustness(
+    metrics: Mapping[str, Reward],
+    settings: RobustnessSettings,
+    folder: Path,
+    *,
+    folders: Mapping[str, str] | None = None,
+    use_cpu: bool = False,
+) -> dict[str, Any]:
+    """Make questions, score them with every metric and classifier, and write the results to `folder`; return the
+    record. `folders` has the folder of classifiers that are named otherwise.
 
     Raises:
         InputError: a file that cannot be read, a row without question or passage, a kind that does not exist; a
-            language other than English without what replaces the rules.
+            language other than English without what replaces the rules; models or data that are missing.
     """
     check_settings(settings)
+    classifiers = classifier_labels(settings.supervised, folders or {})
     if not settings.input:
         raise InputError("input has no value; give human questions, such as input=dev.json")
     source = QuestionTable(settings.input, asdict(settings.columns))
     originals, in_file = read_questions(source, settings)
-    questions, counts = alter_questions(originals, settings)
+    questions, counts = alter_questions(originals, settings, folder / "translations", use_cpu=use_cpu)
     rows = [question.row for question in questions]
     draws = PassageDraws(passage_groups(rows), resamples=settings.resamples, seed=settings.seed)
     counts |= {"in_file": in_file, "passages": draws.passages, "without_score": {}}
@@ -73,6 +83,13 @@ def robustness(metrics: Mapping[str, Reward], settings: RobustnessSettings, fold
         informative = has_reference if compares else np.ones_like(has_reference)
         results += _areas(label, scores, questions, draws, settings.kinds, informative)
     signatures = {label: signature_of(metric) for label, metric in metrics.items()}
+    supervised = []
+    for label, model in classifiers.items():
+        trained = train_in_folds(label, model, questions, passage_groups(rows), settings, folder, use_cpu=use_cpu)
+        informative = np.ones_like(has_reference) if settings.classifier.reads == "context" else has_reference
+        results += _areas(label, trained.scores, questions, draws, settings.kinds, informative)
+        supervised.append({"metric": label, "folds": trained.areas, "mean": float(np.mean(trained.areas))})
+        signatures[label] = trained.signature
     record = {
         "input": source.hashes(),
         "settings": asdict(settings),
@@ -80,9 +97,10 @@ def robustness(metrics: Mapping[str, Reward], settings: RobustnessSettings, fold
         "references": _references(counts),
         "signatures": signatures,
         "results": results,
+        "supervised": supervised,
     }
     title = ", ".join(path.name for path in source.paths)
-    page = Page("robustness", title, _facts(record), _tables(results, questions), signatures)
+    page = Page("robustness", title, _facts(record), _tables(record, questions), signatures)
     write_results(folder, "robustness", record, page, {"results": results})
     log.info("%s\ndone: open %s", as_text(page), folder / "robustness.html")
     return record
@@ -121,15 +139,16 @@ def _own_pairs(
     scores: Floats, questions: Sequence[AlteredQuestion], bad: NDArray[np.bool_], draws: PassageDraws
 ) -> dict[str, Any]:
     """How often a question's paraphrase scores above its own wrong form, ties counted half."""
-    paraphrase_of = {question.number: index for index, question in enumerate(questions) if question.kind == PARAPHRASE}
+    paraphrases: dict[int, list[int]] = {}
+    for index, question in enumerate(questions):
+        if question.kind == PARAPHRASE:
+            paraphrases.setdefault(question.number, []).append(index)
     counts = np.zeros((len(questions), 3))
     for index in map(int, np.flatnonzero(bad)):
-        number = questions[index].number
-        if number not in paraphrase_of:
-            continue
-        gap = scores[paraphrase_of[number]] - scores[index]
-        if np.isfinite(gap):
-            counts[index] = (1, float(gap > 0) + 0.5 * float(gap == 0), float(gap == 0))
+        for paraphrase in paraphrases.get(questions[index].number, ()):
+            gap = scores[paraphrase] - scores[index]
+            if np.isfinite(gap):
+                counts[index] += (1, float(gap > 0) + 0.5 * float(gap == 0), float(gap == 0))
     sums = draws.sums(counts)
     with np.errstate(invalid="ignore", divide="ignore"):
         fractions = np.where(sums[:, 0] > 0, sums[:, 1] / sums[:, 0], np.nan)
@@ -157,14 +176,17 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
     of = f" of {counts['in_file']:,} in the file" if counts["questions"] < counts["in_file"] else ""
     facts = [
         f"{counts['questions']:,} human questions{of}; made: {', '.join(parts)}.",
-        f"Entities: {counts['entities']}. Paraphrases: {counts['paraphrases']}. References: {record['references']}.",
+        f"Compared: {counts['positives']:,} paraphrases and {counts['negatives']:,} wrong questions.",
+        f"Rules: {counts['rules']}. Entities: {counts['entities']}. Negations: {counts['negations']}. Paraphrases: "
+        f"{counts['paraphrases']}. References: {record['references']}.",
     ]
     if missing := counts["without_score"]:
         facts.append("Questions without a score: " + ", ".join(f"{name} {count:,}" for name, count in missing.items()))
     return [*facts, *filter(None, [few_passages(counts["passages"])])]
 
 
-def _tables(results: Sequence[Mapping[str, Any]], questions: Sequence[AlteredQuestion]) -> list[Table]:
+def _tables(record: Mapping[str, Any], questions: Sequence[AlteredQuestion]) -> list[Table]:
+    results = record["results"]
     note = (
         "Area under the ROC curve; 0.5: the metric cannot tell them apart. Brackets: 95 % bootstrap intervals over "
         "passages. After each kind, in parentheses: the number of questions compared, good and wrong ones."
@@ -173,6 +195,15 @@ def _tables(results: Sequence[Mapping[str, Any]], questions: Sequence[AlteredQue
     if any(row[ORIGINAL]["value"] is not None for row in results):
         tables.append(
             Table("Questions as they were against wrong questions: area (0–1)", _by_metric(results, ORIGINAL), note)
+        )
+    if supervised := record["supervised"]:
+        tables.append(
+            Table(
+                "Classifiers in each fold: area (0–1)",
+                [_fold_row(row) for row in supervised],
+                "Trained on the other folds of passages, paraphrases against all wrong questions. The tables above "
+                "rank the questions of all folds together.",
+            )
         )
     return [
         *tables,
@@ -183,6 +214,11 @@ def _tables(results: Sequence[Mapping[str, Any]], questions: Sequence[AlteredQue
         ),
         Table("Examples", _examples(questions)),
     ]
+
+
+def _fold_row(row: Mapping[str, Any]) -> dict[str, str]:
+    folds = {f"fold {number}": f"{area:.3f}" for number, area in enumerate(row["folds"], 1)}
+    return {"metric": row["metric"], **folds, "mean": f"{row['mean']:.3f}"}
 
 
 def _by_metric(results: Sequence[Mapping[str, Any]], part: str) -> list[dict[str, str]]:

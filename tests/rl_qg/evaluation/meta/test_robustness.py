@@ -175,6 +175,11 @@ def test_a_supplied_paraphrase_equal_to_the_question_does_not_count(tmp_path: Pa
         (None, {"kinds": []}, "choose of entity"),
         (None, {"max_questions": 0}, "max_questions=0: give at least 1"),
         (None, {"paraphrases": "a", "paraphraser": "b"}, "either paraphrases"),
+        (None, {"paraphraser": "a", "back_translation": ["fr"]}, "either paraphrases"),
+        (None, {"back_translation": ["it"]}, r"back_translation\[0\]: 'it' is none of fr, de, zh, es, ru"),
+        (None, {"back_translation": ["fr", "fr"]}, "the same language or pair of models twice"),
+        (None, {"positives": 9}, "positives=9: only 8 were made of the questions; give positives=8 or less"),
+        (None, {"negatives": 100}, "negatives=100: only 24 were made of the questions; give negatives=24 or less"),
         (None, {"language": "german"}, "language=german is no code of two or three letters, such as en or de"),
         (None, {"language": ""}, "language= is no code of two"),
         (
@@ -234,6 +239,47 @@ def test_german_with_a_pipeline_and_pairs(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"model=.*en is for language=en, the questions for language=de") as error:
         run(tmp_path, german(), spacy_model=str(tmp_path / "en"), **given)
     assert "\n" not in str(error.value)
+
+
+def test_a_balanced_draw(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"positives": 5, "negatives": 7}
+    record = run(tmp_path, **options)
+    made = lines(tmp_path / "out" / "questions.jsonl")
+    kinds = [row["kind"] for row in made if row["kind"] != "original"]
+    assert (kinds.count("paraphrase"), len(kinds)) == (5, 12)
+    assert (record["counts"]["positives"], record["counts"]["negatives"]) == (5, 7)
+    assert record["counts"]["paraphrase"]["made"] == 8  # of which five were drawn
+    for row in made:  # an original is there for what was made of it alone
+        assert {other["kind"] for other in made if other["number"] == row["number"]} != {"original"}
+    assert pick(record, "blind", "all")["paraphrase"]["n"] == 12
+    run(tmp_path, **options)
+    assert lines(tmp_path / "out" / "questions.jsonl") == made
+    run(tmp_path, **options, seed=1)
+    assert lines(tmp_path / "out" / "questions.jsonl") != made
+
+
+def test_the_rules_of_the_paper(tmp_path: Path) -> None:
+    record = run(tmp_path, rules="qrelscore")
+    assert record["counts"]["rules"] == "qrelscore" and record["counts"]["negations"] == "not"
+    assert record["counts"]["entities"].endswith("; groups: name, number")
+    made = lines(tmp_path / "out" / "questions.jsonl")
+    assert {row["rule"] for row in made if row["kind"] == "entity"} == {"name group"}
+    assert {row["after"] for row in made if row["kind"] == "pronoun"} <= set("my your her its our their".split())
+    assert len({row["after"] for row in made if row["kind"] == "pronoun"}) > 1
+
+
+def test_antonyms_name_their_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = "rl_qg.evaluation.meta.altered_questions.wordnet_antonyms"
+    monkeypatch.setattr(where, lambda: (lambda base: ["miss"] if base == "meet" else [], "WordNet toy"))
+    record = run(tmp_path, kinds=["negation"], negation="antonym")
+    made = [row for row in lines(tmp_path / "out" / "questions.jsonl") if row["kind"] == "negation"]
+    assert {(row["before"], row["after"]) for row in made} == {("met", "missed")} and len(made) == 8
+    assert record["counts"]["negations"] == "antonym, by WordNet toy"
+    assert "Negations: antonym, by WordNet toy." in (tmp_path / "out" / "robustness.txt").read_text("utf-8")
+    with_verb = [{**row, "question": row["question"].replace("people", "people who are old")} for row in human()]
+    run(tmp_path, with_verb, kinds=["negation"], negation="either")
+    rules = {row["rule"] for row in lines(tmp_path / "out" / "questions.jsonl") if row["kind"] == "negation"}
+    assert rules == {"antonym", "negated"}
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

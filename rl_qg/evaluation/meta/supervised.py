@@ -1,0 +1,231 @@
+"""Classifiers that learn to tell paraphrases from wrong questions, trained in folds of passages.
+
+The supervised rows of QRelScore's Table 4: a question and its passage (or its reference) are classified as a
+paraphrase or as made wrong. Every question is scored by the classifier that saw none of its passage. An encoder of any
+name is fine-tuned as BERT was; `decatt` is decomposable attention. The paper does not say what the pairs are made of,
+nor the training options: both are settings.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from rl_qg.confidence_intervals import Floats, PassageDraws
+from rl_qg.evaluation.meta.altered_questions import ORIGINAL, PARAPHRASE, AlteredQuestion
+from rl_qg.evaluation.meta.decomposable_attention import DecomposableAttention, Vocabulary
+from rl_qg.evaluation.meta.pair_order import auc_draws
+from rl_qg.evaluation.meta.redundancy import folds_of
+from rl_qg.evaluation.metric_scores import kept_scores, texts_hash
+from rl_qg.runtime.bars import ProgressBar
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.pretrained import loading
+from rl_qg.settings import ClassifierSettings, RobustnessSettings
+
+KEY = "robustness.supervised"
+DECATT = "decatt"
+NOT_BUILT = {"diin": "it reads GloVe's vectors and part-of-speech tags, which do not come with this package"}
+WARM_UP = 0.1  # of the updates
+LARGEST_GRADIENT = 1.0  # norm
+Pair = tuple[str, str]  # the question, and what it is read with
+
+
+class PairModel(Protocol):
+    """What classifies pairs: a network, and what makes its inputs of texts."""
+
+    network: nn.Module
+    learning_rate: float
+
+    def logits(self, pairs: Sequence[Pair]) -> Tensor:
+        """(pairs, 2): of a wrong question, and of a paraphrase."""
+
+
+@dataclass(frozen=True)
+class TrainedInFolds:
+    """The score of each question (logit of a paraphrase against a wrong question), and the area in each fold."""
+
+    scores: Floats
+    areas: list[float]
+    signature: str
+
+
+def classifier_labels(models: Sequence[str], folders: Mapping[str, str]) -> dict[str, str]:
+    """The model of each classifier, or its folder where `folders` has one, by its label: the last part of its name.
+
+    Raises:
+        InputError: an empty or unavailable name, or two with one label.
+    """
+    labels: dict[str, str] = {}
+    for model in models:
+        label = Path(model.rpartition(":")[2]).name
+        if why := NOT_BUILT.get(label.casefold()):
+            raise InputError(f"{KEY}: {model} is not built ({why}); choose {DECATT}, or an encoder")
+        if not label or label in labels:
+            raise InputError(f"{KEY}={list(models)}: a name is empty or given twice; give each folder its own name")
+        labels[label] = folders.get(model, model)
+    return labels
+
+
+def train_in_folds(
+    label: str,
+    model: str,
+    questions: Sequence[AlteredQuestion],
+    groups: Sequence[str],
+    settings: RobustnessSettings,
+    folder: Path,
+    *,
+    use_cpu: bool = False,
+) -> TrainedInFolds:
+    """Train a classifier for each fold on the questions of the other folds, and score those of the fold. Questions as
+    they were are scored, not trained on. Scores are kept in `folder`, fold by fold.
+
+    Args:
+        label: names the file of scores.
+        model: `decatt`, or an encoder.
+        questions: what was made.
+        groups: the passage of each question.
+        settings: of the command.
+        folder: of its output.
+        use_cpu: also where there is a GPU.
+
+    Raises:
+        InputError: fewer passages than folds, a fold without both classes, a model that cannot be loaded.
+    """
+    options = settings.classifier
+    fold = np.array(folds_of(groups, options.folds, settings.seed))
+    good = np.array([question.kind == PARAPHRASE for question in questions])
+    compared = np.array([question.kind != ORIGINAL for question in questions])
+    for number in range(options.folds):
+        if len(np.unique(good[compared & (fold == number)])) < 2:
+            raise InputError(
+                f"classifier.folds={options.folds}: fold {number + 1} of passages has no paraphrase, or no wrong "
+                "question; give fewer folds, or more questions"
+            )
+    pairs = [_pair(question, options.reads) for question in questions]
+    device = torch.device("cuda" if torch.cuda.is_available() and not use_cpu else "cpu")
+
+    def scores_of_fold(number: int) -> list[float]:
+        seed = settings.seed + number
+        transformers.set_seed(seed)
+        train = np.flatnonzero(compared & (fold != number))
+        held_out = np.flatnonzero(fold == number)
+        given = [pairs[index] for index in train]
+        network = load_classifier(model, given, options, device)
+        _train(network, given, good[train], options, seed, f"{label}, fold {number + 1}")
+        return _predict(network, [pairs[index] for index in held_out], options.batch_size)
+
+    signature = f"{label}|{'|'.join(f'{key}:{value}' for key, value in asdict(options).items())}|seed:{settings.seed}"
+    note = {"signature": signature, "model": model, "texts": texts_hash([*pairs, good.tolist(), fold.tolist()])}
+
+    def batch(start: int, end: int) -> list[Any]:
+        return [scores_of_fold(number) for number in range(start, end)]
+
+    path = folder / "scores" / f"supervised-{label}.jsonl"
+    by_fold = kept_scores(path, note, options.folds, batch, batch_size=1, unit="fold")
+    scores = np.empty(len(questions))
+    for number, values in enumerate(by_fold):
+        scores[fold == number] = values
+    areas = []
+    for number in range(options.folds):
+        rows = np.flatnonzero(compared & (fold == number))
+        draws = PassageDraws([groups[int(row)] for row in rows], resamples=1, seed=0)
+        areas.append(float(auc_draws(scores[rows], good[rows], draws, np.arange(len(rows)))[0]))
+    return TrainedInFolds(scores, areas, signature)
+
+
+def _pair(question: AlteredQuestion, reads: str) -> Pair:
+    context, references = str(question.row.context), question.row.references or ("",)
+    return question.row.question, {"context": context, "reference": references[0]}.get(
+        reads, f"{references[0]}\n{context}"
+    )
+
+
+def _train(
+    model: PairModel, pairs: Sequence[Pair], good: np.ndarray, options: ClassifierSettings, seed: int, title: str
+) -> None:
+    """Cross-entropy by AdamW; the learning rate rises over the first tenth of the updates and falls to zero."""
+    updates = options.epochs * -(-len(pairs) // options.batch_size)
+    optimizer = torch.optim.AdamW(model.network.parameters(), lr=model.learning_rate, weight_decay=0.01)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, int(WARM_UP * updates), updates)
+    chance, order = random.Random(seed), list(range(len(pairs)))
+    device = next(model.network.parameters()).device
+    model.network.train()
+    with ProgressBar(total=updates, desc=title, unit="update", leave=False) as bar:
+        for _ in range(options.epochs):
+            chance.shuffle(order)
+            for start in range(0, len(order), options.batch_size):
+                rows = order[start : start + options.batch_size]
+                labels = torch.as_tensor(good[rows].astype(np.int64), device=device)
+                loss = nn.functional.cross_entropy(model.logits([pairs[row] for row in rows]), labels)
+                optimizer.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(model.network.parameters(), LARGEST_GRADIENT)
+                optimizer.step()
+                schedule.step()
+                bar.update()
+
+
+@torch.inference_mode()
+def _predict(model: PairModel, pairs: Sequence[Pair], batch_size: int) -> list[float]:
+    model.network.eval()
+    scores: list[float] = []
+    for start in range(0, len(pairs), batch_size):
+        logits = model.logits(pairs[start : start + batch_size]).float()
+        scores += (logits[:, 1] - logits[:, 0]).tolist()
+    return scores
+
+
+def load_classifier(model: str, pairs: Sequence[Pair], options: ClassifierSettings, device: torch.device) -> PairModel:
+    """A new classifier; `pairs` are what it will be trained on, from which `decatt` takes its words.
+
+    Raises:
+        InputError: the encoder cannot be loaded.
+    """
+    kind: Callable[..., PairModel] = _WordAligner if model == DECATT else _Encoder
+    return kind(model, pairs, options, device)
+
+
+class _WordAligner:
+    """`decatt`."""
+
+    def __init__(self, _: str, pairs: Sequence[Pair], options: ClassifierSettings, device: torch.device) -> None:
+        self._vocabulary = Vocabulary(text for pair in pairs for text in pair)
+        self._longest, self._device = options.max_length, device
+        self.network: nn.Module = DecomposableAttention(len(self._vocabulary)).to(device)
+        self.learning_rate = options.decatt_learning_rate
+
+    def logits(self, pairs: Sequence[Pair]) -> Tensor:
+        texts = zip(*pairs, strict=True)
+        logits: Tensor = self.network(
+            *(self._vocabulary.numbers(part, self._longest).to(self._device) for part in texts)
+        )
+        return logits
+
+
+class _Encoder:
+    """A pretrained encoder with a new head of two classes."""
+
+    def __init__(self, path: str, _: Sequence[Pair], options: ClassifierSettings, device: torch.device) -> None:
+        with loading(path, KEY, "encoder") as name:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(name)
+            network: Any = AutoModelForSequenceClassification.from_pretrained(name, num_labels=2, dtype=torch.float32)
+        self.network: nn.Module = network.to(device)
+        positions = getattr(network.config, "max_position_embeddings", None) or options.max_length
+        self._longest = min(options.max_length, positions, self._tokenizer.model_max_length)
+        self._device = device
+        self.learning_rate = options.learning_rate
+
+    def logits(self, pairs: Sequence[Pair]) -> Tensor:
+        questions, others = (list(part) for part in zip(*pairs, strict=True))
+        given = self._tokenizer(
+            questions, others, padding=True, truncation=True, max_length=self._longest, return_tensors="pt"
+        ).to(self._device)
+        logits: Tensor = self.network(**given).logits
+        return logits
