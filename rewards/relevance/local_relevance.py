@@ -1,10 +1,10 @@
 """The local half of QRelScore (LRM): whether question tokens attend to context tokens of the same meaning.
 
-Source: Wang et al., "QRelScore", EMNLP 2022, equations 1 to 5, and its released code.
+Source: Wang et al., "QRelScore", EMNLP 2022, equations 2 to 4 and Table 3, and its released code.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,14 +22,22 @@ logger = logging.getLogger(__name__)
 Pair = tuple[list[int], list[int]]
 """Token ids of a question and of a piece of its context."""
 
-_NAMED_LAYERS: dict[str, Callable[[int], range]] = {
+_NAMED_LAYERS: dict[str, Callable[[int], Iterable[int]]] = {
     "all": lambda depth: range(1, depth + 1),
-    "first": lambda depth: range(1, 2),
-    "middle": lambda depth: range((depth + 1) // 2, (depth + 1) // 2 + 1),
-    "last": lambda depth: range(depth, depth + 1),
+    "first": lambda depth: range(1, _third(depth) + 1),
+    "middle": lambda depth: range(_third(depth) + 1, depth - _third(depth) + 1),
+    "last": lambda depth: range(depth - _third(depth) + 1, depth + 1),
+    "specific": lambda depth: sorted({1, _third(depth), depth - _third(depth), depth} - {0}),
     "first_half": lambda depth: range(1, depth // 2 + 1),
     "second_half": lambda depth: range(depth // 2 + 1, depth + 1),
 }
+"""Layers by name, counted from 1. Of 12 layers Table 3 has first 1-4, middle 5-8, last 9-12, and specific 1, 4, 8, 12
+(counted from 0 in the paper): the thirds, and the first layer with the last one of each third. The halves are ours."""
+
+
+def _third(depth: int) -> int:
+    """Return how many layers the first and the last third of an encoder have; the middle has the rest."""
+    return max(1, round(depth / 3))
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,12 @@ class LocalRelevance:
         self._blocks = _readable_blocks(encoder)
         if choices.aggregation == "mover":
             optimal_transport()  # raises now, not at the first score, where it is not installed
+
+    @property
+    def chosen_layers(self) -> str:
+        """``"all"`` or the numbers: a name means other layers in an encoder of another depth."""
+        depth = self.encoder.model.config.num_hidden_layers
+        return "all" if sorted(self.layers) == [*range(1, depth + 1)] else ",".join(map(str, self.layers))
 
     def scores(self, questions: Sequence[str], contexts: Sequence[str]) -> list[float]:
         """Return one value per pair; 0 where there is no token to compare."""
@@ -232,6 +246,10 @@ def _layer_numbers(layers: str | tuple[int, ...], depth: int) -> list[int]:
         numbers = list(_NAMED_LAYERS[layers](depth))
     else:
         numbers = list(layers)
+    if isinstance(layers, str) and not numbers:
+        raise MetricInputError(
+            f"qrelscore: an encoder of depth {depth} has no layers {layers!r}; give numbers from 1 to {depth}"
+        )
     if not numbers or len(set(numbers)) < len(numbers) or any(number not in range(1, depth + 1) for number in numbers):
         raise MetricInputError(
             f"qrelscore: layers {list(layers)} do not fit the encoder; give different numbers from 1 to {depth}"
