@@ -53,6 +53,9 @@ _KINDS: dict[str, tuple[Any, Any, str]] = {
     ),
 }
 
+_READ_BOTH_WAYS = {"xlnet"}
+"""Encoders that the library lists as causal: trained on tokens in random order, they see both sides of a token."""
+
 _device: ContextVar[torch.device | None] = ContextVar("device", default=None)
 
 _FOLDER_PARTS = {"config.json": "config.json", "safetensors weights": "*.safetensors"}
@@ -140,7 +143,9 @@ class FrozenModel:
     @cached_property
     def max_tokens(self) -> int:
         """Longest sequence the position embeddings allow, special tokens included."""
-        limit = int(getattr(self.model.config, "max_position_embeddings", 0) or self.tokenizer.model_max_length)
+        limit = int(getattr(self.model.config, "max_position_embeddings", 0) or 0)
+        if limit <= 0:  # -1 in XLNet, which has no limit of its own
+            limit = int(self.tokenizer.model_max_length)
         for module_name, module in self.model.named_modules():
             if module_name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
                 return limit - module.padding_idx - 1  # RoBERTa: rows up to the padding index are unused
@@ -281,8 +286,9 @@ def _load_config(name: str, kind: str) -> Any:
     if fault:
         raise MetricInputError(f"model folder {name!r} {fault}; give a folder with {what}, or a Hub name")
     config = _load("configuration", name, transformers.AutoConfig.from_pretrained)
-    wrong = type(config) not in mapping or (kind != "seq2seq" and config.is_encoder_decoder)
-    if wrong or (kind == "causal" and type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING):
+    both_ways = type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING or config.model_type in _READ_BOTH_WAYS
+    fits = both_ways if kind == "encoder" else type(config) in mapping and not (kind == "causal" and both_ways)
+    if not fits or (kind != "seq2seq" and config.is_encoder_decoder):
         raise MetricInputError(f"{name!r} holds a model of type {config.model_type!r}; {what} is needed")
     return config
 

@@ -1,8 +1,8 @@
 """Baselines of QRelScore: the value of questions unrelated to the context, and rescaling by it.
 
 Source: Wang et al., "QRelScore", EMNLP 2022, equation 5, appendix F (random pairs of question and context that share
-hardly any word) and Table 9; the form x' = (x - low) / (high - low) is that of the released code's commented lines, and
-with high = 1 that of the paper and of BERTScore.
+hardly any word) and Table 9; the form x' = (x - low) / (high - low) is that of the released code's commented lines,
+and with high = 1 that of the paper and of BERTScore.
 """
 
 import json
@@ -253,8 +253,8 @@ def _published(name: str, models: tuple[str, str]) -> dict[str, float]:
         table = PUBLISHED[name][part]
         if (backbone := Path(model).name) not in table:
             raise MetricInputError(
-                f"qrelscore: baselines={name} have no {part} of {backbone!r}, only of {', '.join(table)} (Table 9 of the "
-                "paper); rl-qg baselines estimates that of any model"
+                f"qrelscore: baselines={name} have no {part} of {backbone!r}, only of {', '.join(table)} (Table 9 of "
+                "the paper); rl-qg baselines estimates that of any model"
             )
         values[part] = table[backbone]
     return values

@@ -151,7 +151,8 @@ class LocalRelevance:
             context=(position >= words + 2) & (position < lengths[:, None] - 1 - self._skipped),
         )
         arguments = {"input_ids": ids, "attention_mask": real.long()}
-        if getattr(self.encoder.model.config, "type_vocab_size", 0) > 1:
+        config = self.encoder.model.config
+        if getattr(config, "type_vocab_size", 0) > 1 or config.model_type == "xlnet":
             arguments["token_type_ids"] = ((position >= words + 2) & real).long()
 
         def reduce_layer(attention: Tensor, hidden: Tensor) -> Any:

@@ -71,9 +71,9 @@ class QRelScore(Metric):
 
     - ``lrm`` = mean over l of mean over m of max_n a'_l[m, n] cos(h_l(m), h_l(n)), with a' = a normalised over the
       context tokens. It is of order 1 / (number of context tokens) where attention is flat. In [-1, 1]. Equation 2
-      takes the maximum over heads of "normalized" attention: the plainest reading is ``attention="raw"``, the softmax's
-      weights as they are; ``"weighted"`` normalises that maximum again, as a line of the released code does. Neither
-      has the layer values of 0.7 to 1.0 of which the text speaks; only ``"hard"`` can.
+      takes the maximum over heads of "normalized" attention: the plainest reading is ``attention="raw"``, the
+      softmax's weights as they are; ``"weighted"`` normalises that maximum again, as a line of the released code does.
+      Neither has the layer values of 0.7 to 1.0 of which the text speaks; only ``"hard"`` can.
     - conf = sum of log p over the context tokens alone, after ``<bos>`` (base) or ``<bos> question`` (prompt).
     - ``grg`` = max(0, (conf_prompt - conf_base) / |conf_base|). score = 2 lrm grg / (lrm + grg), 0 if lrm + grg <= 0.
 
@@ -287,8 +287,8 @@ def _warn_if_far_below(baselines: str, chosen: Mapping[str, Any]) -> None:
     """Warn where the parts are of another size than the baselines of Table 9."""
     if chosen["attention"] != "hard" or chosen["confidence"] != "probability":
         logger.warning(
-            "qrelscore: baselines=%s (Table 9) are 0.3 to 0.7, but with attention=%s and confidence=%s the parts are far "
-            "smaller, so that rescaled ones lie below 0; rl-qg baselines estimates baselines of these options",
+            "qrelscore: baselines=%s (Table 9) are 0.3 to 0.7, but with attention=%s and confidence=%s the parts are "
+            "far smaller, so that rescaled ones lie below 0; rl-qg baselines estimates baselines of these options",
             *(baselines, chosen["attention"], chosen["confidence"]),
         )
 
