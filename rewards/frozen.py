@@ -14,7 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 from rewards.errors import MetricInputError, UnreachableModel
 from rewards.packed import can_pack, pack, unpack
-from rewards.pretrained import ModelFault, check_tokenizer, check_weights, explained
+from rewards.pretrained import ModelFault, check_tokenizer, check_weights, explained, load_weights
 from rewards.signature import model_identity
 from rewards.slow_precision import warn_if_slower
 
@@ -70,6 +70,7 @@ class FrozenModel:
         kind: ``encoder``, ``masked``, ``causal``, ``seq2seq``, ``tagger``, ``reader`` or ``regressor``.
         device: where to run; None takes that of `loading_on`, else the current GPU if there is one, else the CPU.
         dtype: name of a torch floating-point type.
+        weights: a torch file (state dict) with other weights for this model.
 
     `device` is where the model runs and where its inputs and outputs are.
 
@@ -77,12 +78,23 @@ class FrozenModel:
         MetricInputError: no such model, a model of another kind, missing weights, or an unknown dtype.
     """
 
-    def __init__(self, name: str | Path, kind: str, *, device: str | torch.device | None, dtype: str) -> None:
+    def __init__(
+        self,
+        name: str | Path,
+        kind: str,
+        *,
+        device: str | torch.device | None,
+        dtype: str,
+        weights: Path | None = None,
+    ) -> None:
         self.name = str(name)
         config = _load_config(self.name, kind)
         self.tokenizer: Any = _load("tokenizer", self.name, transformers.AutoTokenizer.from_pretrained)
         options: dict[str, Any] = {"attn_implementation": "eager"} if kind == "encoder" else {}
         self.model: Any = _load_model(self.name, kind, config=config, dtype=_torch_dtype(dtype), **options)
+        if weights is not None:
+            with _named(str(weights)):
+                load_weights(self.model, weights)
         with _named(self.name):
             check_tokenizer(self.tokenizer)
             check_weights(self.model, self.tokenizer)
