@@ -93,14 +93,18 @@ class LocalRelevance:
 
     def scores(self, questions: Sequence[str], contexts: Sequence[str]) -> list[float]:
         """Return one value per pair; 0 where there is no token to compare."""
+        return power_mean(self.scores_by_layer(questions, contexts), self.choices.power).tolist()
+
+    def scores_by_layer(self, questions: Sequence[str], contexts: Sequence[str]) -> Tensor:
+        """Return the relevance of each pair in each chosen layer, averaged over the pieces of its context,
+        [pairs, layers] (float64, on the CPU); 0 where there is no token to compare.
+        """
         pairs, owners = self.pairs(questions, contexts)
-        if not pairs:
-            return [0.0] * len(questions)
-        layers = self.layer_scores(pairs)
-        owner = torch.tensor(owners)
-        total = torch.zeros(len(questions), layers.shape[1], dtype=torch.float64).index_add_(0, owner, layers)
+        owner = torch.tensor(owners, dtype=torch.long)
+        total = torch.zeros(len(questions), len(self.layers), dtype=torch.float64)
+        total.index_add_(0, owner, self.layer_scores(pairs))
         pieces = torch.bincount(owner, minlength=len(questions)).clamp_min(1)
-        return _power_mean(total / pieces[:, None], self.choices.power).tolist()
+        return total / pieces[:, None]
 
     def pairs(self, questions: Sequence[str], contexts: Sequence[str]) -> tuple[list[Pair], list[int]]:
         """Return what the encoder reads, and for each pair the row it belongs to: one pair for a context that fits,
@@ -223,8 +227,8 @@ def _moved(product: Tensor, spans: Spans) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def _power_mean(values: Tensor, power: float) -> Tensor:
-    """Return the power mean over the last dimension; but for p = 1, values below 0 count as 0."""
+def power_mean(values: Tensor, power: float) -> Tensor:
+    """Return the power mean over the last dimension (equation 3); but for p = 1, values below 0 count as 0."""
     if power == 1:
         return values.mean(-1)
     values = values.clamp_min(0)
