@@ -14,7 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 from rewards.errors import MetricInputError, UnreachableModel
 from rewards.packed import can_pack, pack, unpack
-from rewards.pretrained import ModelFault, check_tokenizer, check_weights, explained
+from rewards.pretrained import ModelFault, check_tokenizer, check_weights, explained, load_weights
 from rewards.signature import model_identity
 from rewards.slow_precision import warn_if_slower
 
@@ -53,6 +53,9 @@ _KINDS: dict[str, tuple[Any, Any, str]] = {
     ),
 }
 
+_READ_BOTH_WAYS = {"xlnet"}
+"""Encoders that the library lists as causal: trained on tokens in random order, they see both sides of a token."""
+
 _device: ContextVar[torch.device | None] = ContextVar("device", default=None)
 
 _FOLDER_PARTS = {"config.json": "config.json", "safetensors weights": "*.safetensors"}
@@ -67,6 +70,7 @@ class FrozenModel:
         kind: ``encoder``, ``masked``, ``causal``, ``seq2seq``, ``tagger``, ``reader`` or ``regressor``.
         device: where to run; None takes that of `loading_on`, else the current GPU if there is one, else the CPU.
         dtype: name of a torch floating-point type.
+        weights: a torch file (state dict) with other weights for this model.
 
     `device` is where the model runs and where its inputs and outputs are.
 
@@ -74,12 +78,23 @@ class FrozenModel:
         MetricInputError: no such model, a model of another kind, missing weights, or an unknown dtype.
     """
 
-    def __init__(self, name: str | Path, kind: str, *, device: str | torch.device | None, dtype: str) -> None:
+    def __init__(
+        self,
+        name: str | Path,
+        kind: str,
+        *,
+        device: str | torch.device | None,
+        dtype: str,
+        weights: Path | None = None,
+    ) -> None:
         self.name = str(name)
         config = _load_config(self.name, kind)
         self.tokenizer: Any = _load("tokenizer", self.name, transformers.AutoTokenizer.from_pretrained)
         options: dict[str, Any] = {"attn_implementation": "eager"} if kind == "encoder" else {}
         self.model: Any = _load_model(self.name, kind, config=config, dtype=_torch_dtype(dtype), **options)
+        if weights is not None:
+            with _named(str(weights)):
+                load_weights(self.model, weights)
         with _named(self.name):
             check_tokenizer(self.tokenizer)
             check_weights(self.model, self.tokenizer)
@@ -140,7 +155,9 @@ class FrozenModel:
     @cached_property
     def max_tokens(self) -> int:
         """Longest sequence the position embeddings allow, special tokens included."""
-        limit = int(getattr(self.model.config, "max_position_embeddings", 0) or self.tokenizer.model_max_length)
+        limit = int(getattr(self.model.config, "max_position_embeddings", 0) or 0)
+        if limit <= 0:  # -1 in XLNet, which has no limit of its own
+            limit = int(self.tokenizer.model_max_length)
         for module_name, module in self.model.named_modules():
             if module_name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
                 return limit - module.padding_idx - 1  # RoBERTa: rows up to the padding index are unused
@@ -281,8 +298,9 @@ def _load_config(name: str, kind: str) -> Any:
     if fault:
         raise MetricInputError(f"model folder {name!r} {fault}; give a folder with {what}, or a Hub name")
     config = _load("configuration", name, transformers.AutoConfig.from_pretrained)
-    wrong = type(config) not in mapping or (kind != "seq2seq" and config.is_encoder_decoder)
-    if wrong or (kind == "causal" and type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING):
+    both_ways = type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING or config.model_type in _READ_BOTH_WAYS
+    fits = both_ways if kind == "encoder" else type(config) in mapping and not (kind == "causal" and both_ways)
+    if not fits or (kind != "seq2seq" and config.is_encoder_decoder):
         raise MetricInputError(f"{name!r} holds a model of type {config.model_type!r}; {what} is needed")
     return config
 

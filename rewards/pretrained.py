@@ -1,11 +1,13 @@
 """What can be wrong with a pretrained model of transformers, said in one line."""
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 NO_TOKENIZER = "it has no tokenizer (tokenizer.json, or a vocabulary; some need the package sentencepiece)"
 
@@ -32,6 +34,41 @@ def explained() -> Iterator[None]:
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(". ")
         raise ModelFault(NO_TOKENIZER if "instantiate the backend tokenizer" in reason else reason) from error
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Replace all weights of a model by those of a torch file, as `torch.save(model.state_dict(), path)` writes it.
+
+    Only tensors are read: a file that would run code is refused. A weight that the model shares with another one may
+    be missing.
+
+    Raises:
+        ModelFault: the file cannot be read, is damaged or of another kind, or has the weights of another model.
+    """
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise ModelFault(f"it cannot be read ({error.strerror})") from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it was written by another version
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:  # torch raises errors of many types for a broken file
+        raise ModelFault("it is damaged, or no torch file of weights alone (a state dict)") from error
+    if not isinstance(state, Mapping) or not all(isinstance(weight, Tensor) for weight in state.values()):
+        raise ModelFault("it holds no state dict: names with their weights")
+    own = model.state_dict()
+    shared = {own[name].data_ptr() for name in own.keys() & state.keys()}
+    missing = sorted(name for name in own.keys() - state.keys() if own[name].data_ptr() not in shared)
+    other = sorted(name for name in own.keys() & state.keys() if own[name].shape != state[name].shape)
+    unknown = sorted(state.keys() - own.keys())
+    for what, names in (("it lacks the", missing), ("it has other", unknown), ("other sizes of", other)):
+        if names:
+            raise ModelFault(f"it does not belong to this model ({what} weights {names[0]!r}, of {len(names)})")
+    model.load_state_dict(state, strict=False)
 
 
 def check_tokenizer(tokenizer: Any) -> None:

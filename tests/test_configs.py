@@ -67,8 +67,11 @@ def test_the_research_default_is_the_papers_setting() -> None:
     assert (settings.generate.num_beams, settings.augment.num_samples) == (8, 90_000)
     assert settings.augment.filters == {
         "length": {"min_words": 6, "max_words": 30},
-        **{"answer_in_question": {}, "gold_duplicates": {}, "duplicates": {}},
+        "answer_in_question": {},
     }
+    distinct = {**settings.augment.filters, "gold_duplicates": {}, "duplicates": {}}
+    for options in (["filters=distinct"], ["preset=quickstart"]):
+        assert compose("pipeline", options).augment.filters == distinct
     assert settings.qa.model.path == "distilbert-base-uncased"
     assert compose("train", ["model=t5-base"]).model.path == "google-t5/t5-base"
 

@@ -83,11 +83,11 @@ def main() -> None:
         for count in (half, len(examples)):
             files[2 * count] = folder / f"{count}.jsonl"
             found["bytes_per_candidate"] = round(candidates(files[2 * count], examples[:count]))
-        paper = {"length": {}, "answer_in_question": {}, "gold_duplicates": {}, "duplicates": {}}
+        distinct = {"length": {}, "answer_in_question": {}, "gold_duplicates": {}, "duplicates": {}}
 
         def augmented(rows: int, *, share: float = 1.0) -> None:
             target = folder / f"augmented-{rows}.json"
-            settings = AugmentSettings(num_samples=int(share * rows), filters=dict(paper))
+            settings = AugmentSettings(num_samples=int(share * rows), filters=dict(distinct))
             augment(files[rows], gold, target, settings=settings)
 
         found["augment, all sampled"] = slopes(augmented, 2 * half, 2 * len(examples))

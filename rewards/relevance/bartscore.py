@@ -4,10 +4,11 @@ Source: Yuan, Neubig, Liu, "BARTScore: Evaluating Generated Text as Text Generat
 its released code (neulab/BARTScore).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel, batches_by_length, target_logprobs
 from rewards.options import batch_of
+from rewards.relevance.max_min import MaxMin, read_max_min
+from rewards.signature import file_hash
 
 _DIRECTIONS = {
     "faithfulness": ("faithfulness",),
@@ -41,6 +44,9 @@ class BARTScore(Metric):
       over them, as in the released code.
     - ``"f"``: the mean of precision and recall (the paper's F is arithmetic).
 
+    As the QRelScore paper uses it (appendix F): ``BARTScore(weights="bart_score.pth", max_min=…)``, the faithfulness
+    of BART-large-CNN after fine-tuning on ParaBank2, max-min normalised.
+
     Differences from the released code: batches are sorted by length, and a source shared by several targets is
     encoded once, keys and values for the decoder included. That changes scores by rounding only. Any encoder-decoder
     may be used; text is put between the special tokens of its tokenizer (T5: ``text </s>``).
@@ -49,15 +55,21 @@ class BARTScore(Metric):
 
     Args:
         model: encoder-decoder such as BART or T5, a local folder or a Hub name.
+        weights: a torch file of weights for this model, such as the authors' checkpoint after fine-tuning on ParaBank2
+            (``bart_score.pth``, for facebook/bart-large-cnn); None leaves those of ``model``.
+        max_min: what to map to 0 and 1: ``[low, high]``, or the ``.summary.json`` that ``rl-qg score`` wrote of a set
+            of candidates, with its smallest and largest score (`rewards.relevance.max_min`); None leaves the
+            logarithms. Scores beyond the limits are below 0 or above 1.
         direction: ``"faithfulness"``, ``"precision"``, ``"recall"`` or ``"f"``.
         batch_size: pairs per forward pass.
         device: where to run; None takes the current GPU if there is one, else the CPU.
         dtype: floating-point type of the model.
 
-    Parts: the direction, or ``precision`` and ``recall`` for ``"f"``.
+    Parts: the direction, or ``precision`` and ``recall`` for ``"f"``, in nats whether or not the score is normalised.
 
     Raises:
-        MetricInputError: a direction that does not exist, or a model that cannot be loaded or does not fit.
+        MetricInputError: a direction that does not exist, limits that are none, or a model or weights that cannot be
+            loaded or do not fit.
     """
 
     name = "bartscore"
@@ -68,6 +80,8 @@ class BARTScore(Metric):
         model: str = "facebook/bart-large-cnn",
         direction: str = "faithfulness",
         *,
+        weights: str | Path | None = None,
+        max_min: str | Path | Sequence[float] | None = None,
         batch_size: int = 32,
         device: str | torch.device | None = None,
         dtype: str = "float32",
@@ -81,19 +95,33 @@ class BARTScore(Metric):
         self.needs = frozenset({"contexts" if direction == "faithfulness" else "references"})
         self.batch_size = batch_of(self.name, batch_size)
         self.dtype = dtype
-        self.model = FrozenModel(model, "seq2seq", device=device, dtype=dtype)
+        path = None if weights is None else Path(weights).expanduser()
+        self.model = FrozenModel(model, "seq2seq", device=device, dtype=dtype, weights=path)
+        self._weights = None if path is None else f"{path.name}@{file_hash(path)}"
         if not hasattr(self.model.model, "prepare_decoder_input_ids_from_labels"):
             raise MetricInputError(f"bartscore: {model!r} cannot be given a target text; use BART, T5 or PEGASUS")
         self._before, self._after = _special_tokens(self.model.tokenizer)
+        self.max_min: MaxMin | None = None
+        if max_min is not None:
+            self.max_min = read_max_min(max_min, self.name, self.signature)
+            self.bounds = (float("-inf"), self.max_min.rescale(0.0))
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
-        return {"direction": self.direction, "model": self.model.identity, "dtype": self.dtype}
+        other = {"weights": self._weights, "max_min": self.max_min}
+        return {
+            "direction": self.direction,
+            "model": self.model.identity,
+            **{key: value for key, value in other.items() if value is not None},
+            "dtype": self.dtype,
+        }
 
     def compute(self, inputs: Inputs) -> MetricResult:
         """Return the score and one part per direction."""
         parts = {part: self._mean_over_sources(part, inputs) for part in self.part_names}
         scores = [sum(values) / len(values) for values in zip(*parts.values(), strict=True)]
+        if self.max_min is not None:
+            scores = [self.max_min.rescale(score) for score in scores]
         return MetricResult(scores, parts)
 
     def _mean_over_sources(self, part: str, inputs: Inputs) -> list[float]:

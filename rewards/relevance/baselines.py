@@ -1,7 +1,8 @@
 """Baselines of QRelScore: the value of questions unrelated to the context, and rescaling by it.
 
-Source: Wang et al., "QRelScore", EMNLP 2022 (random pairs of question and context that share hardly any word); the
-form x' = (x - low) / (high - low) is that of the released code's commented lines, and with high = 1 that of BERTScore.
+Source: Wang et al., "QRelScore", EMNLP 2022, equation 5, appendix F (random pairs of question and context that share
+hardly any word) and Table 9; the form x' = (x - low) / (high - low) is that of the released code's commented lines,
+and with high = 1 that of the paper and of BERTScore.
 """
 
 import json
@@ -22,6 +23,28 @@ PARTS = ("lrm", "grg")
 
 RELEASED = {"lrm": (0.26209762, 0.68293935), "grg": (-0.21804565, 0.55268557)}
 """Low and high of each part as they are, commented out, in the released code (bert-base-cased, gpt2, official)."""
+
+PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
+    "squad": {
+        "lrm": {
+            "bert-base-cased": 0.691,
+            "bert-large-cased": 0.612,
+            "roberta-base": 0.678,
+            "roberta-large": 0.642,
+        },
+        "grg": {"gpt2": 0.546, "gpt2-medium": 0.435},
+    },
+    "hotpotqa": {
+        "lrm": {
+            "bert-base-cased": 0.541,
+            "bert-large-cased": 0.505,
+            "roberta-base": 0.556,
+            "roberta-large": 0.549,
+        },
+        "grg": {"gpt2": 0.327, "gpt2-medium": 0.303},
+    },
+}
+"""b_LRM and b_GRG of Table 9, by data set (SQuADv1, HotpotQA), part and the last component of a model's name."""
 
 MAX_OVERLAP = 0.05
 """Largest fraction of a question's words that its random context may contain (BLEU-1 without brevity penalty)."""
@@ -50,25 +73,39 @@ class Baselines:
 
     low: tuple[float, float]
     high: tuple[float, float]
+    clip: bool = True
+    """Whether a value below the baseline becomes 0."""
 
     def rescale(self, part: str, value: float) -> float:
-        """Return ``(value - low) / (high - low)``, 0 below the baseline: the harmonic mean needs both parts >= 0."""
+        """Return ``(value - low) / (high - low)`` (equation 5 with high 1), at least 0 if `clip`."""
         at = PARTS.index(part)
-        return max(0.0, (value - self.low[at]) / (self.high[at] - self.low[at]))
+        rescaled = (value - self.low[at]) / (self.high[at] - self.low[at])
+        return max(0.0, rescaled) if self.clip else rescaled
 
     def __str__(self) -> str:
         pairs = zip(PARTS, self.low, self.high, strict=True)
-        return ",".join(f"{part}={low:.10g}..{high:.10g}" for part, low, high in pairs)
+        ends = [f"{part}={low:.10g}..{high:.10g}" for part, low, high in pairs]
+        return ",".join([*ends, *([] if self.clip else ["unclipped"])])
 
 
-def read_baselines(given: str | Path | Mapping[str, object], signature: str, *, official: bool) -> Baselines:
-    """Return baselines from ``"released"``, from the result of `estimate_baselines` or a JSON file of it, or from a
-    mapping such as ``{"lrm": 0.26, "grg": [0.01, 1.0]}``; a part that a mapping leaves out is not rescaled.
+def read_baselines(
+    given: str | Path | Mapping[str, object],
+    signature: str,
+    *,
+    models: tuple[str, str],
+    official: bool,
+    clip: bool,
+) -> Baselines:
+    """Return baselines from a name (``"squad"`` and ``"hotpotqa"`` of `PUBLISHED`, or ``"released"``), from the result
+    of `estimate_baselines` or a JSON file of it, or from a mapping such as ``{"lrm": 0.26, "grg": [0.01, 1.0]}``; a
+    part that a mapping leaves out is not rescaled.
 
     Args:
         given: what the user gave.
         signature: of the metric without baselines; estimates must have the same.
+        models: names of encoder and decoder.
         official: whether the metric is that of the released code.
+        clip: whether a value below its baseline becomes 0.
 
     Raises:
         MetricInputError: no usable baselines, or baselines of another formula.
@@ -79,17 +116,19 @@ def read_baselines(given: str | Path | Mapping[str, object], signature: str, *, 
                 "qrelscore: baselines='released' belong to variant='official' unchanged; other formulas have other "
                 "values on random pairs (rl-qg baselines estimates them)"
             )
-        return _checked(RELEASED)
+        return _checked(RELEASED, clip)
+    if isinstance(given, str) and given in PUBLISHED:
+        return _checked(_published(given, models), clip)
     content = given if isinstance(given, Mapping) else _read(given)
     if not isinstance(given, Mapping) or "signature" in content:
         where = "baselines" if isinstance(given, Mapping) else f"baselines={given}"
         if _formula(content.get("signature")) != _formula(signature):
             other = content.get("signature") or "no signature"
             raise MetricInputError(f"qrelscore: {where} were estimated for {other}, but this is {signature}")
-        return _checked({part: content.get(part) for part in PARTS})
+        return _checked({part: content.get(part) for part in PARTS}, clip)
     if unknown := sorted(map(str, content.keys() - set(PARTS))):
         raise MetricInputError(f"qrelscore: baselines have no part {unknown[0]!r}; they have {' and '.join(PARTS)}")
-    return _checked(content)
+    return _checked(content, clip)
 
 
 def estimate_baselines(
@@ -207,13 +246,27 @@ def _standard_error(values: Sequence[float]) -> float | None:
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
 
 
+def _published(name: str, models: tuple[str, str]) -> dict[str, float]:
+    """Return the values of Table 9 for these models; a model is known by the last component of its name."""
+    values = {}
+    for part, model in zip(PARTS, models, strict=True):
+        table = PUBLISHED[name][part]
+        if (backbone := Path(model).name) not in table:
+            raise MetricInputError(
+                f"qrelscore: baselines={name} have no {part} of {backbone!r}, only of {', '.join(table)} (Table 9 of "
+                "the paper); rl-qg baselines estimates that of any model"
+            )
+        values[part] = table[backbone]
+    return values
+
+
 def _read(path: object) -> Mapping[str, object]:
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))  # type: ignore[arg-type]
     except (OSError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise MetricInputError(
-            f"qrelscore: baselines={path}: cannot be read ({error}); give a file from rl-qg baselines, 'released', or "
-            "{lrm: 0.26, grg: 0.01}"
+            f"qrelscore: baselines={path}: cannot be read ({error}); give a file from rl-qg baselines, 'squad', "
+            "'hotpotqa', 'released', or {lrm: 0.26, grg: 0.01}"
         ) from None
     if not isinstance(content, dict):
         raise MetricInputError(f"qrelscore: baselines={path}: not a file from rl-qg baselines")
@@ -225,7 +278,7 @@ def _formula(signature: object) -> object:
     return re.sub(r"\|references:\w+", "", signature) if isinstance(signature, str) else None
 
 
-def _checked(given: Mapping[str, object]) -> Baselines:
+def _checked(given: Mapping[str, object], clip: bool) -> Baselines:
     low, high = [], []
     for part in PARTS:
         value = given.get(part, 0.0)
@@ -237,4 +290,4 @@ def _checked(given: Mapping[str, object]) -> Baselines:
             )
         low.append(numbers[0])
         high.append(numbers[1])
-    return Baselines((low[0], low[1]), (high[0], high[1]))
+    return Baselines((low[0], low[1]), (high[0], high[1]), clip)

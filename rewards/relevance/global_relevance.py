@@ -1,6 +1,6 @@
 """The global half of QRelScore (GRG): how much likelier the context becomes after the question.
 
-Source: Wang et al., "QRelScore", EMNLP 2022, equations 6 to 8, and its released code.
+Source: Wang et al., "QRelScore", EMNLP 2022, equations 6 to 9, and its released code.
 """
 
 from collections import OrderedDict

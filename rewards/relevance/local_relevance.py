@@ -1,10 +1,10 @@
 """The local half of QRelScore (LRM): whether question tokens attend to context tokens of the same meaning.
 
-Source: Wang et al., "QRelScore", EMNLP 2022, equations 1 to 5, and its released code.
+Source: Wang et al., "QRelScore", EMNLP 2022, equations 2 to 4 and Table 3, and its released code.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,14 +22,22 @@ logger = logging.getLogger(__name__)
 Pair = tuple[list[int], list[int]]
 """Token ids of a question and of a piece of its context."""
 
-_NAMED_LAYERS: dict[str, Callable[[int], range]] = {
+_NAMED_LAYERS: dict[str, Callable[[int], Iterable[int]]] = {
     "all": lambda depth: range(1, depth + 1),
-    "first": lambda depth: range(1, 2),
-    "middle": lambda depth: range((depth + 1) // 2, (depth + 1) // 2 + 1),
-    "last": lambda depth: range(depth, depth + 1),
+    "first": lambda depth: range(1, _third(depth) + 1),
+    "middle": lambda depth: range(_third(depth) + 1, depth - _third(depth) + 1),
+    "last": lambda depth: range(depth - _third(depth) + 1, depth + 1),
+    "specific": lambda depth: sorted({1, _third(depth), depth - _third(depth), depth} - {0}),
     "first_half": lambda depth: range(1, depth // 2 + 1),
     "second_half": lambda depth: range(depth // 2 + 1, depth + 1),
 }
+"""Layers by name, counted from 1. Of 12 layers Table 3 has first 1-4, middle 5-8, last 9-12, and specific 1, 4, 8, 12
+(counted from 0 in the paper): the thirds, and the first layer with the last one of each third. The halves are ours."""
+
+
+def _third(depth: int) -> int:
+    """Return how many layers the first and the last third of an encoder have; the middle has the rest."""
+    return max(1, round(depth / 3))
 
 
 @dataclass(frozen=True)
@@ -77,16 +85,26 @@ class LocalRelevance:
         if choices.aggregation == "mover":
             optimal_transport()  # raises now, not at the first score, where it is not installed
 
+    @property
+    def chosen_layers(self) -> str:
+        """``"all"`` or the numbers: a name means other layers in an encoder of another depth."""
+        depth = self.encoder.model.config.num_hidden_layers
+        return "all" if sorted(self.layers) == [*range(1, depth + 1)] else ",".join(map(str, self.layers))
+
     def scores(self, questions: Sequence[str], contexts: Sequence[str]) -> list[float]:
         """Return one value per pair; 0 where there is no token to compare."""
+        return power_mean(self.scores_by_layer(questions, contexts), self.choices.power).tolist()
+
+    def scores_by_layer(self, questions: Sequence[str], contexts: Sequence[str]) -> Tensor:
+        """Return the relevance of each pair in each chosen layer, averaged over the pieces of its context,
+        [pairs, layers] (float64, on the CPU); 0 where there is no token to compare.
+        """
         pairs, owners = self.pairs(questions, contexts)
-        if not pairs:
-            return [0.0] * len(questions)
-        layers = self.layer_scores(pairs)
-        owner = torch.tensor(owners)
-        total = torch.zeros(len(questions), layers.shape[1], dtype=torch.float64).index_add_(0, owner, layers)
+        owner = torch.tensor(owners, dtype=torch.long)
+        total = torch.zeros(len(questions), len(self.layers), dtype=torch.float64)
+        total.index_add_(0, owner, self.layer_scores(pairs))
         pieces = torch.bincount(owner, minlength=len(questions)).clamp_min(1)
-        return _power_mean(total / pieces[:, None], self.choices.power).tolist()
+        return total / pieces[:, None]
 
     def pairs(self, questions: Sequence[str], contexts: Sequence[str]) -> tuple[list[Pair], list[int]]:
         """Return what the encoder reads, and for each pair the row it belongs to: one pair for a context that fits,
@@ -137,7 +155,8 @@ class LocalRelevance:
             context=(position >= words + 2) & (position < lengths[:, None] - 1 - self._skipped),
         )
         arguments = {"input_ids": ids, "attention_mask": real.long()}
-        if getattr(self.encoder.model.config, "type_vocab_size", 0) > 1:
+        config = self.encoder.model.config
+        if getattr(config, "type_vocab_size", 0) > 1 or config.model_type == "xlnet":
             arguments["token_type_ids"] = ((position >= words + 2) & real).long()
 
         def reduce_layer(attention: Tensor, hidden: Tensor) -> Any:
@@ -208,8 +227,8 @@ def _moved(product: Tensor, spans: Spans) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def _power_mean(values: Tensor, power: float) -> Tensor:
-    """Return the power mean over the last dimension; but for p = 1, values below 0 count as 0."""
+def power_mean(values: Tensor, power: float) -> Tensor:
+    """Return the power mean over the last dimension (equation 3); but for p = 1, values below 0 count as 0."""
     if power == 1:
         return values.mean(-1)
     values = values.clamp_min(0)
@@ -232,6 +251,10 @@ def _layer_numbers(layers: str | tuple[int, ...], depth: int) -> list[int]:
         numbers = list(_NAMED_LAYERS[layers](depth))
     else:
         numbers = list(layers)
+    if isinstance(layers, str) and not numbers:
+        raise MetricInputError(
+            f"qrelscore: an encoder of depth {depth} has no layers {layers!r}; give numbers from 1 to {depth}"
+        )
     if not numbers or len(set(numbers)) < len(numbers) or any(number not in range(1, depth + 1) for number in numbers):
         raise MetricInputError(
             f"qrelscore: layers {list(layers)} do not fit the encoder; give different numbers from 1 to {depth}"

@@ -4,6 +4,7 @@ Source: Wang, Liu, Tang, Wu, "QRelScore: Better Evaluating Generated Questions w
 Context-aware Relevance", EMNLP 2022, and its released code (Robert-xiaoqiang/QRelScore).
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel
 from rewards.options import batch_of
-from rewards.relevance.baselines import PARTS, Baselines, read_baselines
+from rewards.relevance.baselines import PARTS, PUBLISHED, Baselines, read_baselines
 from rewards.relevance.explanation import Explanation, explain
 from rewards.relevance.global_relevance import GlobalChoices, GlobalRelevance
 from rewards.relevance.local_relevance import LocalChoices, LocalRelevance
+
+logger = logging.getLogger(__name__)
 
 _VARIANTS: dict[str, dict[str, Any]] = {
     "official": {
@@ -26,6 +29,7 @@ _VARIANTS: dict[str, dict[str, Any]] = {
         "long_context": "truncate",
         "confidence": "probability",
         "scope": "sequence",
+        "clip_rescaled": True,
     },
     "paper": {
         "attention": "weighted",
@@ -33,6 +37,7 @@ _VARIANTS: dict[str, dict[str, Any]] = {
         "long_context": "chunk",
         "confidence": "log_likelihood",
         "scope": "context",
+        "clip_rescaled": False,
     },
 }
 """The options of the two variants where the caller gives None."""
@@ -62,10 +67,13 @@ class QRelScore(Metric):
       conf_prompt = conf("question context"): question tokens count too.
     - ``grg`` = max(0, (conf_prompt - conf_base) / conf_base). score = 2 lrm grg / (lrm + grg + 1e-8).
 
-    ``variant="paper"`` (its equations, literally):
+    ``variant="paper"`` (its equations 1 to 9, with one of the readings of equation 2):
 
     - ``lrm`` = mean over l of mean over m of max_n a'_l[m, n] cos(h_l(m), h_l(n)), with a' = a normalised over the
-      context tokens. It is of order 1 / (number of context tokens) where attention is flat. In [-1, 1].
+      context tokens. It is of order 1 / (number of context tokens) where attention is flat. In [-1, 1]. Equation 2
+      takes the maximum over heads of "normalized" attention: the plainest reading is ``attention="raw"``, the
+      softmax's weights as they are; ``"weighted"`` normalises that maximum again, as a line of the released code does.
+      Neither has the layer values of 0.7 to 1.0 of which the text speaks; only ``"hard"`` can.
     - conf = sum of log p over the context tokens alone, after ``<bos>`` (base) or ``<bos> question`` (prompt).
     - ``grg`` = max(0, (conf_prompt - conf_base) / |conf_base|). score = 2 lrm grg / (lrm + grg), 0 if lrm + grg <= 0.
 
@@ -86,12 +94,15 @@ class QRelScore(Metric):
         decoder: causal language model, a local folder or a Hub name.
         variant: ``"official"`` or ``"paper"``: the value of each option below that is None.
         attention: ``"hard"`` gives weight 1 to the context token with the highest attention and 0 to the others
-            (official), ``"weighted"`` normalises over the context (paper), ``"raw"`` uses the attention unchanged.
+            (official), ``"weighted"`` normalises over the context (paper), ``"raw"`` uses the attention unchanged (the
+            other reading of equation 2).
         aggregation: over a question token's context tokens: ``"max"`` of weight times cosine, ``"mean"`` (the weighted
             sum), or ``"mover"``: the largest sum of flow times weight times cosine over flows with row sums 1/M and
             column sums 1/N (needs POT). With hard attention one context token is left, and max and mean agree.
-        layers: ``"all"``, ``"first"``, ``"middle"``, ``"last"`` (one layer), ``"first_half"``, ``"second_half"``, or
-            numbers from 1 to L. The embedding layer does not count.
+        layers: ``"all"``; ``"first"``, ``"middle"``, ``"last"`` (layers 1-4, 5-8, 9-12 of 12, as in Table 3; in an
+            encoder of depth L the first and the last ``max(1, round(L / 3))`` and those between them); ``"specific"``
+            (1, 4, 8, 12 of 12; else the first layer and the last of each third); ``"first_half"``, ``"second_half"``;
+            or numbers from 1 to L. The embedding layer does not count. The signature has the numbers.
         power: exponent p of the power mean over layers; 1 is the mean, "inf" the maximum. Unless p is 1, a layer's
             negative value counts as 0.
         last_tokens: ``"skip"`` leaves the last token of question and context out of the local part (official),
@@ -103,10 +114,14 @@ class QRelScore(Metric):
             alone (paper).
         gain: ``"relative"`` to the base confidence, or ``"absolute"``.
         clip_gain: whether a loss in confidence counts as 0.
-        baselines: values of random pairs, subtracted from both parts (`rewards.relevance.baselines`): ``"released"``,
-            a file from ``rl-qg baselines``, or ``{"lrm": 0.26, "grg": 0.01}``. A rescaled part is at least 0.
-        references: whether to score against references too (Ref-QRelScore): the harmonic mean of QRelScore and of
-            the best QRelScore among the references, each used as the context.
+        baselines: values of random pairs, subtracted from both parts (`rewards.relevance.baselines`): ``"squad"`` or
+            ``"hotpotqa"`` (Table 9 of the paper, for its models), ``"released"``, a file from ``rl-qg baselines``, or
+            ``{"lrm": 0.26, "grg": 0.01}``.
+        clip_rescaled: whether a part below its baseline counts as 0 (official), or is negative (paper: equation 5 is
+            linear). The harmonic mean of a negative and a larger positive part is negative, without a bound where
+            they nearly cancel; a reward is better clipped.
+        references: whether to score against references too (Ref-QRelScore, equation 10): the arithmetic mean of
+            QRelScore and of the best QRelScore among the references, each used as the context.
         batch_size: sequences per forward pass.
         device: where to run; None takes the current GPU if there is one, else the CPU.
         dtype: floating-point type of the models.
@@ -137,13 +152,14 @@ class QRelScore(Metric):
         gain: str = "relative",
         clip_gain: bool = True,
         baselines: str | Path | Mapping[str, object] | None = None,
+        clip_rescaled: bool | None = None,
         references: bool = False,
         batch_size: int = 32,
         device: str | torch.device | None = None,
         dtype: str = "float32",
     ) -> None:
         given = {"attention": attention, "last_tokens": last_tokens, "long_context": long_context,
-                 "confidence": confidence, "scope": scope}  # fmt: skip
+                 "confidence": confidence, "scope": scope, "clip_rescaled": clip_rescaled}  # fmt: skip
         chosen = _chosen(variant, {**given, "aggregation": aggregation, "gain": gain})
         self.variant = variant
         self.dtype = dtype
@@ -173,10 +189,19 @@ class QRelScore(Metric):
         )
         self.baselines: Baselines | None = None
         if baselines is not None:
-            plain = (
-                chosen == _chosen("official", {}) and layers == "all" and self.local.choices.power == 1 and clip_gain
+            self.baselines = read_baselines(
+                baselines,
+                self.signature,
+                models=(self.encoder.name, self.decoder.name),
+                official=chosen | {"clip_rescaled": True} == _chosen("official", {})
+                and variant == "official"
+                and self.local.chosen_layers == "all"
+                and self.local.choices.power == 1
+                and clip_gain,
+                clip=chosen["clip_rescaled"],
             )
-            self.baselines = read_baselines(baselines, self.signature, official=variant == "official" and plain)
+            if isinstance(baselines, str) and baselines in PUBLISHED:
+                _warn_if_far_below(baselines, chosen)
 
     @property
     def truncated(self) -> int:
@@ -186,19 +211,18 @@ class QRelScore(Metric):
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
         local, globally = self.local.choices, self.globally.choices
-        layers = local.layers if isinstance(local.layers, str) else ",".join(map(str, local.layers))
         return {
             "variant": self.variant,
             "encoder": self.encoder.identity,
             "decoder": self.decoder.identity,
             **{key: getattr(local, key) for key in ("attention", "aggregation")},
-            "layers": layers,
+            "layers": self.local.chosen_layers,
             "power": f"{local.power:g}",
             **{key: getattr(local, key) for key in ("last_tokens", "long_context")},
             **{key: getattr(globally, key) for key in ("confidence", "scope", "gain")},
             "clip_gain": "yes" if globally.clip else "no",
             "baselines": self.baselines or "none",
-            "references": "yes" if self.references else "no",
+            "references": "mean" if self.references else "no",
             "dtype": self.dtype,
         }
 
@@ -213,7 +237,7 @@ class QRelScore(Metric):
         scores, parts = self._pair_scores([*inputs.questions, *repeated], [*inputs.contexts, *sources])
         against = iter(scores[count:])
         best = [max(next(against) for _ in group) for group in inputs.references]
-        both = [self._harmonic(a, b) for a, b in zip(scores[:count], best, strict=True)]
+        both = [(a + b) / 2 for a, b in zip(scores[:count], best, strict=True)]
         return MetricResult(both, {**{part: values[:count] for part, values in parts.items()}, "reference": best})
 
     def reset_cache(self) -> None:
@@ -247,16 +271,26 @@ class QRelScore(Metric):
         return 2 * a * b / total
 
 
-def _chosen(variant: str, given: Mapping[str, str | None]) -> dict[str, str]:
+def _chosen(variant: str, given: Mapping[str, str | bool | None]) -> dict[str, Any]:
     """Return every option, with the variant's default where None was given."""
     if variant not in _VARIANTS:
         raise MetricInputError(f"qrelscore: variant {variant!r} does not exist; use official or paper")
     chosen = {"aggregation": "max", "gain": "relative", **_VARIANTS[variant]}
     chosen |= {key: value for key, value in given.items() if value is not None}
     for key, value in chosen.items():
-        if value not in _CHOICES[key]:
+        if key in _CHOICES and value not in _CHOICES[key]:
             raise MetricInputError(f"qrelscore: {key} {value!r} does not exist; use {' or '.join(_CHOICES[key])}")
     return chosen
+
+
+def _warn_if_far_below(baselines: str, chosen: Mapping[str, Any]) -> None:
+    """Warn where the parts are of another size than the baselines of Table 9."""
+    if chosen["attention"] != "hard" or chosen["confidence"] != "probability":
+        logger.warning(
+            "qrelscore: baselines=%s (Table 9) are 0.3 to 0.7, but with attention=%s and confidence=%s the parts are "
+            "far smaller, so that rescaled ones lie below 0; rl-qg baselines estimates baselines of these options",
+            *(baselines, chosen["attention"], chosen["confidence"]),
+        )
 
 
 def _number(power: float | str) -> float:

@@ -34,7 +34,7 @@ class Empty(RowFilter):
 
 @dataclass
 class Length(RowFilter):
-    """Keeps questions of `min_words` to `max_words` words (QRelScore paper, section 5).
+    """Keeps questions of `min_words` to `max_words` words (QRelScore paper, section 3.3).
 
     Words are the pieces between white space that contain a letter or digit; in scripts without spaces, characters.
     """
@@ -56,7 +56,7 @@ class Length(RowFilter):
 
 @dataclass
 class AnswerInQuestion(RowFilter):
-    """Drops questions that contain their answer, word for word (QRelScore paper, section 5)."""
+    """Drops questions that contain their answer, word for word (QRelScore paper, section 3.3)."""
 
     def rules(self) -> list[Rule]:
         """One rule."""

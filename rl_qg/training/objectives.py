@@ -36,7 +36,7 @@ def counted_labels(labels: Tensor) -> Tensor:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
-    """L_ce (eq. 12) summed over the tokens of each sequence: (n, t, v), (n, t) with -100 at padding -> (n,).
+    """L_ce (eq. 14) summed over the tokens of each sequence: (n, t, v), (n, t) with -100 at padding -> (n,).
 
     With label smoothing ε the target is (1 − ε) on the label and ε spread evenly over the vocabulary.
     """
@@ -57,7 +57,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.
 def advantages(rewards: Tensor, baseline: str, greedy: Tensor | None = None) -> Tensor:
     """The advantage of each sample over its baseline: rewards (b, k), greedy rewards (b,) -> (b, k).
 
-    - greedy: r − r(ŷ) with ŷ the greedy question (SCST: Rennie et al. 2017, eq. 7; QRelScore paper, eq. 14). Unbiased.
+    - greedy: r − r(ŷ) with ŷ the greedy question (SCST: Rennie et al. 2017, eq. 7; QRelScore paper, eq. 11). Unbiased.
     - leave_one_out: r_i − mean of the other k − 1 samples of the context (Kool et al. 2019). Unbiased; needs k > 1.
     - mean: r_i − mean of all k samples, r_i included, which scales the gradient by 1 − 1/k.
     - none: r itself (REINFORCE). Unbiased, with a variance that grows with the mean reward.
@@ -110,7 +110,7 @@ def shaped(
 
 
 def policy_gradient(logprobs: Tensor, mask: Tensor, advantage: Tensor) -> Tensor:
-    """L_scst = −advantage · Σ_t log p(sample_t) of each sequence (eq. 14): (…, t), (…, t), (…) -> (…).
+    """L_scst = −advantage · Σ_t log p(sample_t) of each sequence (eq. 11): (…, t), (…, t), (…) -> (…).
 
     Its gradient, averaged over samples, is an estimate of the gradient of the expected negative reward.
     """

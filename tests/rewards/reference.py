@@ -58,6 +58,7 @@ def local_relevance(folder, question, context, *, variant, aggregation="max", la
     tokenizer, model = open_pair(AutoModel, folder, attn_implementation="eager")
     q, c = tokens(tokenizer, question), tokens(tokenizer, context)
     limit = model.config.max_position_embeddings - (2 if model.config.model_type == "roberta" else 0)
+    limit = tokenizer.model_max_length if limit < 0 else limit
     room = limit - 3 - len(q)
     if room < 1 or not c:
         return 0.0
@@ -67,7 +68,8 @@ def local_relevance(folder, question, context, *, variant, aggregation="max", la
     for piece in pieces:
         ids = [tokenizer.cls_token_id, *q, tokenizer.sep_token_id, *piece, tokenizer.sep_token_id]
         types = [0] * (len(q) + 2) + [1] * (len(piece) + 1)
-        typed = {"token_type_ids": torch.tensor([types])} if getattr(model.config, "type_vocab_size", 0) > 1 else {}
+        has_types = getattr(model.config, "type_vocab_size", 0) > 1 or model.config.model_type == "xlnet"
+        typed = {"token_type_ids": torch.tensor([types])} if has_types else {}
         out = model(torch.tensor([ids]), **typed, output_attentions=True, output_hidden_states=True)
         q_at, c_at = list(range(1, len(q) + 1)), list(range(len(q) + 2, len(ids) - 1))
         if chosen["last_tokens"] == "skip":

@@ -1,12 +1,31 @@
 """Models of other families than those of the papers: every usable one scores as the slow reference does."""
 
 import pytest
-from transformers import AlbertForMaskedLM, DistilBertForMaskedLM, Gemma2ForCausalLM, LlamaForCausalLM
+import torch
+from transformers import (
+    AlbertForMaskedLM,
+    DistilBertForMaskedLM,
+    Gemma2ForCausalLM,
+    LlamaForCausalLM,
+    XLNetConfig,
+    XLNetLMHeadModel,
+)
 
 from rewards import BARTScore, MetricInputError, QAScore, QRelScore
-from tests.rewards.conftest import byte_level, word_piece
+from tests.rewards.conftest import TEXT, byte_level, word_piece
 from tests.rewards.reference import answer_logprobs, global_relevance, local_relevance, translation_score
-from tests.tiny_models import save, tiny, tiny_t5
+from tests.tiny_models import piece_tokenizer, save, tiny, tiny_t5
+
+
+def xlnet_tokenizer():
+    return piece_tokenizer(text=TEXT, pairs=False, model_max_length=40)
+
+
+def xlnet():
+    """Two layers, with weights and segment vectors large enough that scores differ clearly."""
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 32, "dropout": 0.0, "initializer_range": 0.4}
+    return XLNetLMHeadModel(XLNetConfig(vocab_size=len(xlnet_tokenizer()), **sizes)).eval()
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +40,7 @@ def backbones(tmp_path_factory):
     models = {
         "albert": (pieces, tiny(AlbertForMaskedLM, len(pieces), embedding_size=8, positions=40, **sizes)),
         "distilbert": (pieces, tiny(DistilBertForMaskedLM, len(pieces), positions=40, **sizes)),
+        "xlnet": (xlnet_tokenizer(), xlnet()),
         "llama": (marks, tiny(LlamaForCausalLM, len(marks), **causal)),
         "gemma2": (marks, tiny(Gemma2ForCausalLM, len(marks), **gemma)),
         "t5": (ends, tiny_t5(len(ends), layers=2, spread=0.7, **special)),
@@ -29,12 +49,12 @@ def backbones(tmp_path_factory):
 
 
 @pytest.mark.parametrize("variant", ["official", "paper"])
-@pytest.mark.parametrize("encoder", ["albert", "roberta", "distilbert"])
+@pytest.mark.parametrize("encoder", ["albert", "roberta", "distilbert", "xlnet"])
 def test_encoders(backbones, folders, rows, encoder, variant):
-    """ALBERT shares one layer, so the library has to collect its attention."""
+    """ALBERT shares one layer and XLNet's attention has other names, so the library has to collect theirs."""
     folder = {**folders, **backbones}[encoder]
     metric = QRelScore(folder, folders["gpt2"], variant)
-    assert (metric.local._blocks is None) == (encoder == "albert")
+    assert (metric.local._blocks is None) == (encoder in ("albert", "xlnet"))
     want = [
         local_relevance(folder, question, context, variant=variant)
         for question, context in zip(rows["questions"][:4], rows["contexts"][:4], strict=True)
@@ -86,6 +106,12 @@ def test_t5(backbones, rows, direction):
             pairs = [(reference, question) for reference in gold] + [(question, reference) for reference in gold]
             want = sum(translation_score(backbones["t5"], *pair) for pair in pairs) / len(pairs)
         assert got.scores[row] == pytest.approx(want, rel=1e-5)
+
+
+def test_xlnet_is_no_causal_model(backbones, folders):
+    """It reads both sides of a token, so the probability that it gives to one is not that after the tokens before."""
+    with pytest.raises(MetricInputError, match="holds a model of type 'xlnet'; a GPT-2-like decoder is needed"):
+        QRelScore(folders["bert"], backbones["xlnet"])
 
 
 def test_an_encoder_without_readable_attention(folders, monkeypatch):

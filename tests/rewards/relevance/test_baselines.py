@@ -8,7 +8,7 @@ import pytest
 
 from rewards import MetricInputError, QRelScore
 from rewards.base import MetricResult
-from rewards.relevance.baselines import MAX_OVERLAP, Baselines, estimate_baselines, overlap, read_baselines
+from rewards.relevance.baselines import MAX_OVERLAP, PUBLISHED, Baselines, estimate_baselines, overlap, read_baselines
 
 NOUNS = "mill river keeper lighthouse novel winter bridge tower orchard harbour violin comet".split()
 VERBS = "founded wrote built painted rowed sold buried crossed measured lost".split()
@@ -154,10 +154,11 @@ def test_an_estimate_goes_back_into_the_metric(folders, tmp_path, variant):
         rescaled = QRelScore(folders["bert"], folders["gpt2"], variant, baselines=given, **own)
         got = rescaled.score(QUESTIONS[:5], CONTEXTS[:5])
         for part in ("lrm", "grg"):
-            want = [max(0.0, (value - result[part]) / (1 - result[part])) for value in plain.parts[part]]
+            want = [(value - result[part]) / (1 - result[part]) for value in plain.parts[part]]
+            want = [max(0.0, value) for value in want] if variant == "official" else want
             assert got.parts[part] == pytest.approx(want, abs=1e-9)
     pairs = list(zip(got.parts["lrm"], got.parts["grg"], strict=True))
-    assert got.scores == pytest.approx([2 * a * b / (a + b) if a + b else 0.0 for a, b in pairs], abs=1e-7)
+    assert got.scores == pytest.approx([2 * a * b / (a + b) if a + b > 0 else 0.0 for a, b in pairs], abs=1e-7)
     with_references = QRelScore(folders["bert"], folders["gpt2"], variant, baselines=path, references=True, **own)
     assert with_references.baselines == rescaled.baselines  # a pair is scored the same way
     for other in ({"attention": "raw"}, {"layers": "last"}, {"clip_gain": False}, {"encoder": folders["roberta"]}):
@@ -167,12 +168,75 @@ def test_an_estimate_goes_back_into_the_metric(folders, tmp_path, variant):
 
 
 @pytest.mark.parametrize(
-    ("value", "want"),
-    [(0.2, 0.0), (0.1, 0.0), (-1.0, 0.0), (0.4, 0.5), (0.6, 1.0), (1.0, 2.0)],
+    ("value", "linear"),
+    [(0.2, 0.0), (0.1, -0.25), (-1.0, -3.0), (0.4, 0.5), (0.6, 1.0), (1.0, 2.0)],
 )
-def test_rescaling(value, want):
-    assert Baselines((0.2, 0.0), (0.6, 1.0)).rescale("lrm", value) == pytest.approx(want)
-    assert Baselines((0.0, 0.2), (1.0, 0.6)).rescale("grg", value) == pytest.approx(want)
+def test_rescaling(value, linear):
+    for clip, want in ((True, max(0.0, linear)), (False, linear)):
+        assert Baselines((0.2, 0.0), (0.6, 1.0), clip).rescale("lrm", value) == pytest.approx(want)
+        assert Baselines((0.0, 0.2), (1.0, 0.6), clip).rescale("grg", value) == pytest.approx(want)
+
+
+def test_rescaling_as_in_the_paper():
+    """Equation 5 with b of bert-base-cased on SQuAD: (0.5 - 0.691) / (1 - 0.691) = -0.191 / 0.309."""
+    assert Baselines((0.691, 0.0), (1.0, 1.0), clip=False).rescale("lrm", 0.5) == pytest.approx(-0.191 / 0.309)
+
+
+TABLE_9 = """
+lrm bert-base-cased  0.691 0.541
+lrm bert-large-cased 0.612 0.505
+lrm roberta-base     0.678 0.556
+lrm roberta-large    0.642 0.549
+grg gpt2             0.546 0.327
+grg gpt2-medium      0.435 0.303
+"""
+
+
+def test_published_baselines_are_those_of_table_9():
+    for line in TABLE_9.split("\n")[1:-1]:
+        part, model, squad, hotpotqa = line.split()
+        assert (PUBLISHED["squad"][part][model], PUBLISHED["hotpotqa"][part][model]) == (float(squad), float(hotpotqa))
+    assert sum(len(table) for parts in PUBLISHED.values() for table in parts.values()) == 2 * 6
+
+
+@pytest.fixture(scope="module")
+def published(folders, tmp_path_factory):
+    """Models under the names of published ones."""
+    root = tmp_path_factory.mktemp("published")
+    for name, folder in (("bert-base-cased", "bert"), ("gpt2-medium", "gpt2")):
+        (root / name).symlink_to(folders[folder])
+    return {"encoder": str(root / "bert-base-cased"), "decoder": str(root / "gpt2-medium")}
+
+
+def test_published_baselines_by_name(published, caplog):
+    plain = QRelScore(**published).score(QUESTIONS[:3], CONTEXTS[:3])
+    for name, low in (("squad", (0.691, 0.435)), ("hotpotqa", (0.541, 0.303))):
+        metric = QRelScore(**published, baselines=name, clip_rescaled=False)
+        got = metric.score(QUESTIONS[:3], CONTEXTS[:3])
+        for part, b in zip(("lrm", "grg"), low, strict=True):
+            assert got.parts[part] == pytest.approx([(value - b) / (1 - b) for value in plain.parts[part]])
+        assert f"|baselines:lrm={low[0]}..1,grg={low[1]}..1,unclipped|" in metric.signature
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("options", [{"variant": "paper"}, {"attention": "raw"}, {"confidence": "log_likelihood"}])
+def test_published_baselines_of_another_scale_are_warned_about(published, caplog, options):
+    QRelScore(**published, baselines="squad", **options)
+    assert len(caplog.records) == 1
+    assert "baselines=squad (Table 9) are 0.3 to 0.7, but with attention=" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        (("bert", "gpt2"), "baselines=squad have no lrm of 'bert', only of bert-base-cased, bert-large-cased, "),
+        (("google-bert/bert-base-cased", "me/llama"), "have no grg of 'llama', only of gpt2, gpt2-medium"),
+    ],
+)
+def test_models_without_published_baselines(models, message):
+    with pytest.raises(MetricInputError, match=message) as error:
+        read_baselines("squad", "s", models=models, official=True, clip=True)
+    assert "\n" not in str(error.value)
 
 
 def test_nearly_equal_baselines_have_different_signatures(folders):
@@ -223,7 +287,7 @@ def test_the_released_baselines_belong_to_the_released_formula(folders):
 )
 def test_invalid_baselines_are_one_clear_line(given, message):
     with pytest.raises(MetricInputError, match=message) as error:
-        read_baselines(given, "qrelscore|version:1", official=True)
+        read_baselines(given, "qrelscore|version:1", models=("bert", "gpt2"), official=True, clip=True)
     assert "\n" not in str(error.value)
 
 
@@ -240,5 +304,5 @@ def test_a_file_without_baselines_is_one_clear_line(tmp_path, content, message):
     path = tmp_path / "b.json"
     path.write_text(content)
     with pytest.raises(MetricInputError, match=message) as error:
-        read_baselines(path, "s", official=True)
+        read_baselines(path, "s", models=("bert", "gpt2"), official=True, clip=True)
     assert str(path) in str(error.value) or "grg" in message

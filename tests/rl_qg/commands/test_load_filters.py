@@ -30,7 +30,7 @@ def test_a_reward_filter_has_the_reward_of_the_settings_or_another_metric() -> N
     options = metric("filters=reward", "filters.reward.metric=bartscore", *models)
     assert options == {
         **{"_target_": "rewards.BARTScore", "model": "/my/bart", "direction": "faithfulness"},
-        **{"batch_size": 32, "dtype": "float32"},
+        **{"weights": None, "max_min": None, "batch_size": 32, "dtype": "float32"},
     }
     assert metric("filters=reward", "filters.reward.metric=my.Reward") == {"_target_": "my.Reward"}
     given = {"_target_": "my.Reward", "depth": 2}
@@ -63,7 +63,9 @@ def test_filters_without_models_need_none() -> None:
 
 @pytest.mark.slow
 def test_keys_of_filters_on_the_command_line() -> None:
-    filters = compose("augment", ["filters.length.min_words=4", "filters.duplicates=null"]).augment.filters
+    filters = compose(
+        "augment", ["filters=distinct", "filters.length.min_words=4", "filters.duplicates=null"]
+    ).augment.filters
     assert filters["length"] == {"min_words": 4, "max_words": 30}
     assert filters["duplicates"] is None
     assert compose("augment", ["filters=none"]).augment.filters == {}
@@ -74,7 +76,9 @@ def test_keys_of_filters_on_the_command_line() -> None:
     with pytest.raises(InputError, match=r"augment\.filters\.round_trip\.reader has no value"):
         compose("augment", ["filters=strict"])
     for group in ("loose", "null"):
-        with pytest.raises(InputError, match=rf"filters={group} is not a valid choice; choose one of none, paper, "):
+        with pytest.raises(
+            InputError, match=rf"filters={group} is not a valid choice; choose one of distinct, none, "
+        ):
             compose("augment", [f"filters={group}"])
     for sign in ("", "+", "++"):
         with pytest.raises(InputError, match="length: no option 'min_word'; there is min_words, max_words"):
