@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.data.examples import QAExample, Role, examples_hash, passage_hash, seeded_rank
-from rl_qg.data.formats import RawRecord, is_unicode, raw_records
+from rl_qg.data.formats import RawRecord, is_unicode
 from rl_qg.data.passages import Passages, passage_key
 from rl_qg.data.reading import QAData, RecordChecker, read_examples, report_line, source_names
+from rl_qg.data.sources import raw_records
 from rl_qg.data.streaming import ExampleStream, RecordSource, as_raw_record, span_key, stream_examples
 from rl_qg.data.synthetic_corpus import Wordings, synthetic_examples
 from rl_qg.runtime.errors import InputError
@@ -115,7 +116,7 @@ def training_spans(settings: DataSettings) -> ExampleStream:
         )
         stream = ExampleStream([corpus], **options)
     else:
-        stream = stream_examples(source, **options)
+        stream = stream_examples(source, **options, hotpotqa_context=settings.hotpotqa_context)
     log.info(report_line(stream.report))
     return stream
 
@@ -126,7 +127,9 @@ def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = Fa
     data = (
         _corpus_data(settings.world, role)
         if source == WORLD
-        else read_examples(source, role=role, allow_unlabelled=allow_unlabelled)
+        else read_examples(
+            source, role=role, allow_unlabelled=allow_unlabelled, hotpotqa_context=settings.hotpotqa_context
+        )
     )
     log.info(data.summary())
     return data
