@@ -62,7 +62,7 @@ def load_splits(settings: DataSettings) -> Splits:
     clean, check = _without_leakage(train.examples, validation.examples)
     # 3. Sample, and split into labelled and unlabelled passages.
     clean = take(clean, settings.max_train, settings.seed)
-    gold, unlabelled = sample_labelled(clean, settings.labelled_fraction, settings.seed)
+    gold, unlabelled = sample_labelled(clean, settings.labelled_fraction, settings.seed, settings.labelled_unit)
     unlabelled_files = source_names(settings.unlabelled)
     unlabelled_hashes = Passages(unlabelled_files).hashes if unlabelled_files else {}
     return Splits(
@@ -192,19 +192,21 @@ def leakage(train: Iterable[QAExample], validation: Iterable[QAExample]) -> Leak
 
 
 def sample_labelled(
-    examples: Sequence[QAExample], fraction: float, seed: int
+    examples: Sequence[QAExample], fraction: float, seed: int, unit: str = "passages"
 ) -> tuple[list[QAExample], list[QAExample]]:
-    """Split by passage into labelled and unlabelled examples, in their order; the latter lose their question.
+    """Split into labelled and unlabelled examples, in their order; the latter lose their question.
 
-    `fraction` of the passages (rounded, at least one) stays labelled. For one seed the labelled passages of a smaller
-    fraction are among those of a larger one. Raises `InputError` when `fraction` is not in (0, 1].
+    `fraction` of the passages (rounded, at least one) stays labelled, with all questions about them; with `unit`
+    "questions", of the examples, whatever their passages: the QRelScore paper (section 3.3) samples a quarter of the
+    data. For one seed what is labelled with a smaller fraction is labelled with a larger one. Raises `InputError` when
+    `fraction` is not in (0, 1].
     """
     if not 0 < fraction <= 1:
         raise InputError(f"data.labelled_fraction={fraction} is not in (0, 1]")
-    hashes = [passage_hash(example.context) for example in examples]
-    passages = sorted(set(hashes), key=lambda key: seeded_rank(seed, key))
-    chosen = set(passages[: max(1, round(fraction * len(passages)))])
-    pairs = list(zip(examples, hashes, strict=True))
+    keys = [example.id if unit == "questions" else passage_hash(example.context) for example in examples]
+    units = sorted(set(keys), key=lambda key: seeded_rank(seed, key))
+    chosen = set(units[: max(1, round(fraction * len(units)))])
+    pairs = list(zip(examples, keys, strict=True))
     labelled = [example for example, key in pairs if key in chosen]
     return labelled, [replace(example, question="") for example, key in pairs if key not in chosen]
 
