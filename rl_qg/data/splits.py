@@ -49,11 +49,14 @@ class Splits:
     report: Mapping[str, Any] = field(default_factory=dict)
 
 
-def load_splits(settings: DataSettings) -> Splits:
+def load_splits(settings: DataSettings, *, development: float = 0.0) -> Splits:
     """Read both roles, drop training passages that are also validation passages, and select the unlabelled ones.
 
-    Without `data.train` there are no gold examples, if `data.unlabelled` names passages.
+    Without `data.train` there are no gold examples, if `data.unlabelled` names passages. Without `data.validation` the
+    fraction `development` of the training passages, if it is not 0, is set aside as validation data.
     """
+    if development and not settings.validation:
+        return _set_aside(settings, development)
     # 1. Read.
     none = QAData(examples=[], report={"role": "train", "sources": [], **RecordChecker().report()}, hashes={})
     train = none if not settings.train and settings.unlabelled else read_role(settings, "train")
@@ -73,6 +76,27 @@ def load_splits(settings: DataSettings) -> Splits:
         leakage=check,
         hashes={**train.hashes, **validation.hashes, **unlabelled_hashes},
         report={"train": train.report, "validation": validation.report},
+    )
+
+
+def _set_aside(settings: DataSettings, fraction: float) -> Splits:
+    """Training data of which a fraction of the passages, with all their questions, is the validation data."""
+    train = read_role(settings, "train")
+    sample = take(train.examples, settings.max_train, settings.seed)
+    chosen, _ = sample_labelled(sample, fraction, settings.seed + 1)  # the labelled passages have another seed
+    held_out = frozenset(passage_key(example.context) for example in chosen)
+    rest = [example for example in sample if passage_key(example.context) not in held_out]
+    if not rest:
+        raise InputError("data.train: no passage is left to train on; give more, or data.validation=FILE")
+    log.info("no data.validation: %d of %d training questions are set aside as it", len(chosen), len(sample))
+    gold, unlabelled = sample_labelled(rest, settings.labelled_fraction, settings.seed, settings.labelled_unit)
+    return Splits(
+        gold=gold,
+        unlabelled=unlabelled,
+        validation=take(chosen, settings.max_validation, settings.seed),
+        held_out=held_out,
+        hashes=train.hashes,
+        report={"train": train.report},
     )
 
 
