@@ -12,6 +12,11 @@ class QASettings(Section):
     """Training and evaluation of the extractive reader."""
 
     model: QAModelSettings = key(QAModelSettings(), "the encoder")
+    head: str = key(
+        "softmax",
+        "softmax: one distribution over the positions for each end of an answer; sigmoid: a decision at each position",
+        choices=("softmax", "sigmoid"),
+    )
     epochs: float = key(2.0, "passes over the data", limits=POSITIVE)
     max_steps: int = key(-1, "updates; overrides epochs when positive")
     learning_rate: float = key(3e-5, "peak of the schedule", limits=POSITIVE)
