@@ -1,4 +1,4 @@
-"""The reader whose positions are independent decisions (QRelScore paper, appendix F): loss, decoding, files, scores."""
+"""The reader with a decision at each position (QRelScore paper, appendix F): loss, decoding, files, scores."""
 
 import math
 from itertools import product
