@@ -77,9 +77,8 @@ def document_records(
         rows = ((f"{path}: [{number - 1}]", number, row) for number, row in enumerate(root, 1))
         yield from hotpotqa_records(rows, stem, hotpotqa_context)
     elif not isinstance(root, dict):
-        raise InputError(
-            f"{path}: expected a JSON object, got {type(root).__name__}; a list is read if it has HotpotQA's fields"
-        )
+        hint = "; a list is read if its items have HotpotQA's fields" if isinstance(root, list) else ""
+        raise InputError(f"{path}: expected a JSON object, got {type(root).__name__}{hint}")
     elif is_ms_marco(root):
         yield from ms_marco_records(ms_marco_rows(root, path), stem)
     else:

@@ -152,7 +152,7 @@ def test_malformed_hotpotqa_is_one_line(tmp_path: Path, change: dict[str, Any], 
 
 
 def test_another_list_is_not_hotpotqa(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="got list; a list is read if it has HotpotQA's fields"):
+    with pytest.raises(InputError, match="got list; a list is read if its items have HotpotQA's"):
         read_examples(write(tmp_path / "x.json", [{"a": 1}]), role="train")
 
 
