@@ -17,6 +17,7 @@ from rewards.packed import can_pack, pack, unpack
 from rewards.pretrained import ModelFault, check_tokenizer, check_weights, explained, load_weights
 from rewards.signature import model_identity
 from rewards.slow_precision import warn_if_slower
+from rewards.tanh_head import token_classifier
 
 LOGITS_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 26}
 """Vocabulary logits computed at a time; bounds memory for any vocabulary and batch. On a CPU more is slower, since
@@ -317,6 +318,9 @@ def _folder_fault(folder: Path) -> str | None:
 def _load_model(name: str, kind: str, **options: Any) -> Any:
     auto, _, what = _KINDS[kind]
     with _quiet():
+        if kind == "tagger":
+            with _named(name):
+                auto = token_classifier(options["config"])
         model, report = _load(
             "weights", name, auto.from_pretrained, use_safetensors=True, output_loading_info=True, **options
         )

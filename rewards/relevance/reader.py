@@ -20,6 +20,7 @@ from rewards.relevance.reading import (
     SpanLogprobs,
     TokenizedPassage,
     WindowLogits,
+    span_scores,
     tokenized_passages,
     window_starts,
 )
@@ -41,7 +42,9 @@ class ReaderScore(Metric):
 
     The reader reads ``question, passage`` in its own format. p(start) and p(end) are softmaxes over the positions of
     the passage, question and special tokens left out. The span of the answer is the tokens that share a character
-    with it, at every place where its text stands in the passage; the most probable place counts. ``measure`` is
+    with it, at every place where its text stands in the passage; the most probable place counts. Of a reader that was
+    trained with ``qa.head=sigmoid`` the probabilities of the positions are normalised to sum to 1 instead. ``measure``
+    is
 
     - ``"probability"``: p(start) p(end), from 0 to 1. The default: bounded, so that a gate can be multiplied with it.
     - ``"log_probability"``: log p(start) + log p(end), natural, from -30 (`LOWEST`, lower ones are raised to it) to 0.
@@ -238,7 +241,8 @@ class ReaderScore(Metric):
             types = [self._format.types(len(question), len(passage)) for question, passage in pieces]
             options["token_type_ids"], _ = self.model.pad(types)
         output = self.model.model(input_ids=ids, attention_mask=mask, **options)
-        return torch.stack([output.start_logits, output.end_logits]).float().cpu().double()
+        logits = torch.stack([output.start_logits, output.end_logits]).float().cpu().double()
+        return span_scores(logits, self.model.model.config)
 
     def _predictions(self, spans: SpanLogprobs, passages: Sequence[TokenizedPassage]) -> list[str | None]:
         """Return what the reader answers to each row; None where it abstains or there is nothing to read."""

@@ -17,6 +17,19 @@ from torch import Tensor
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel
 
+SPAN_HEAD = "span_head"
+"""Key of a reader's configuration: `softmax` (also where it is missing) or `sigmoid`: how its logits were trained."""
+
+
+def span_scores(logits: Tensor, config: object) -> Tensor:
+    """Return the score of each position, which is added for a start and an end to rank spans.
+
+    Under a softmax that is the logit itself. Under a sigmoid head each position has a probability of its own, and the
+    score is its logarithm: log s(x), so that the sum ranks spans by s(start) s(end).
+    """
+    is_sigmoid = getattr(config, SPAN_HEAD, "softmax") == "sigmoid"
+    return torch.nn.functional.logsigmoid(logits) if is_sigmoid else logits
+
 
 @dataclass(frozen=True, eq=False)
 class TokenizedPassage:

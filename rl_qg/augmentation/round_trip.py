@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rewards.relevance.reading import span_scores
 from rl_qg.augmentation.candidates import MEASURES
 from rl_qg.augmentation.funnel import FilterResources, Record, RowFilter, Rule
 from rl_qg.augmentation.measures import CandidateMeasure, MeasureFunction, model_identity
@@ -151,4 +152,5 @@ class _RoundTripReader:
         batch = self.collate([windows[row] for row in rows])
         inputs = {name: value.to(self.device) for name, value in batch.items() if name != "labels"}
         output = self.model(**inputs)
-        return output.start_logits.float().cpu().numpy(), output.end_logits.float().cpu().numpy()
+        logits = (output.start_logits, output.end_logits)
+        return tuple(span_scores(part.float(), self.model.config).cpu().numpy() for part in logits)

@@ -31,7 +31,8 @@ def score(settings: Settings) -> None:
     if not options.input:
         raise InputError("input has no value; give one, such as input=questions.jsonl")
     output = required(options.output, "output", "scored.jsonl")
-    source = QuestionTable(options.input, asdict(options.columns))
+    context = settings.data.hotpotqa_context
+    source = QuestionTable(options.input, asdict(options.columns), hotpotqa_context=context)
     check_writable(output)
     state = processes(settings.training.use_cpu)
     with state.main_process_first():

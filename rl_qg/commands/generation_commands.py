@@ -76,7 +76,7 @@ def augment(settings: Settings) -> None:
     state = processes(settings.training.use_cpu or not needs_models(settings))
     gold: Examples = []
     if options.gold:
-        gold = stream_examples(options.gold, role="train")
+        gold = stream_examples(options.gold, role="train", hotpotqa_context=settings.data.hotpotqa_context)
         log.info("gold: %s", data_line(gold.report))
     report = run_augmentation(
         questions,

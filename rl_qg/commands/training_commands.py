@@ -3,13 +3,14 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from rl_qg.commands.load_miniatures import one_miniature
 from rl_qg.commands.open_run import OpenRun, claim_run, open_run
 from rl_qg.commands.unlabelled_passages import check_unlabelled
 from rl_qg.data.examples import QAExample, passage_hash
-from rl_qg.data.splits import Splits, read_role, take
+from rl_qg.data.splits import Splits, load_splits, read_role, take
 from rl_qg.evaluation.reward_scorer import Reward, try_reward
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import from_main, load_unsharded, processes
@@ -135,7 +136,8 @@ def train_kpqa(settings: Settings) -> None:
     """The keyphrase predictor of KPQA (`rl_qg.readers.keyphrase_predictor`)."""
     from rl_qg.readers.keyphrase_predictor import METRICS, train_predictor
 
-    _fine_tune(settings, "train_kpqa", METRICS, train_predictor)
+    read = partial(load_splits, development=settings.train_kpqa.development)
+    _fine_tune(settings, "train_kpqa", METRICS, train_predictor, read)
     log.info("done: use it with rl-qg score reward=kpqa reward.model=%s", settings.output_dir)
 
 
@@ -185,7 +187,13 @@ def _questions_of_readers(data: DataSettings) -> Splits:
     )
 
 
-def _fine_tune(settings: Settings, section: str, last_file: str, train: Callable[..., object]) -> None:
+def _fine_tune(
+    settings: Settings,
+    section: str,
+    last_file: str,
+    train: Callable[..., object],
+    read: Callable[[DataSettings], Splits] = load_splits,
+) -> None:
     """Train the encoder of a section of the settings on its QA data; `last_file` exists when it is trained."""
     _check_precision(settings)
     options, precision = getattr(settings, section), settings.training.precision
@@ -195,7 +203,14 @@ def _fine_tune(settings: Settings, section: str, last_file: str, train: Callable
         "seed": settings.seed,
         "precision": precision,
     }
-    splits = claim_run(settings, relevant, seed=settings.seed, last_file=last_file)
+    splits = claim_run(
+        settings,
+        relevant,
+        seed=settings.seed,
+        last_file=last_file,
+        read=read,
+        extra=lambda splits: {"data_report": splits.report},
+    )
     with processes(settings.training.use_cpu).main_process_first():
         encoder = one_miniature(options.model.path, splits.gold, settings)
     train(

@@ -8,9 +8,9 @@ from pathlib import Path
 from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
-from rl_qg.data.formats import raw_records
 from rl_qg.data.passages import Passages, has_answers
 from rl_qg.data.reading import source_names
+from rl_qg.data.sources import raw_records
 from rl_qg.data.splits import Splits, answer_spans, with_additional_spans
 from rl_qg.generation.answers.stage import method, propose_answers, report_line
 from rl_qg.runtime.processes import from_main

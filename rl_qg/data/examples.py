@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -24,13 +24,21 @@ class Answer:
 
 @dataclass(frozen=True)
 class QAExample:
-    """One question about one passage. `question` is empty for a passage whose question is unknown."""
+    """One question about one passage.
+
+    Args:
+        question: empty for a passage whose question is unknown.
+        source: the file or data set it was read from, or "".
+        multi_hop: the answer needs all sentences of the context, as in HotpotQA.
+    """
 
     id: str
     title: str
     context: str
     question: str
     answers: tuple[Answer, ...]
+    source: str = field(default="", compare=False)
+    multi_hop: bool = field(default=False, compare=False)
 
 
 def as_example(row: QAExample | Mapping[str, Any]) -> QAExample:

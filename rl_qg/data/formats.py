@@ -1,4 +1,8 @@
-"""The file formats of QA data. Parsers yield records as they are; `rl_qg.data.reading` decides which are usable."""
+"""The file formats of QA data: opening files, SQuAD's JSON and flat rows, and the fields of a record.
+
+Parsers yield records as they are; `rl_qg.data.reading` decides which are usable. `rl_qg.data.sources` chooses the
+parser of a source; other layouts have files of their own.
+"""
 
 import gzip
 import json
@@ -6,8 +10,8 @@ import os
 import re
 import reprlib
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -17,6 +21,11 @@ from rl_qg.runtime.errors import InputError
 
 FILE_NAME = re.compile(r"(?P<stem>.+?)\.((?P<kind>json|jsonl)(\.gz)?|(?P<table>parquet))", re.IGNORECASE)
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
+
+Rows = Iterable[tuple[str, int, Any]]
+"""Rows of a source: the position for messages, the number from 1, and the row."""
+
+IMPOSSIBLE = "impossible question"
 
 LARGEST_DOCUMENT = 1 << 28
 """Bytes to which a gzipped file that is one JSON document may unpack. Such a file is held whole, as objects that take
@@ -28,14 +37,23 @@ LONGEST_LINE = 1 << 26
 
 @dataclass(frozen=True)
 class RawRecord:
-    """A record as it is in its file: `answers` are (text, offset) pairs; an unknown offset is -1."""
+    """A record as it is in its file.
+
+    Args:
+        answers: (text, offset) pairs; an unknown offset is -1.
+        unusable: why it cannot become an example although a table of questions may hold it, or "".
+        multi_hop: the answer needs all sentences of the context.
+        extra: further fields that a table of questions shows.
+    """
 
     id: str
     title: str
     context: str
     question: str
     answers: tuple[tuple[str, int], ...]
-    impossible: bool = False
+    unusable: str = ""
+    multi_hop: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 def is_hub_name(source: str) -> bool:
@@ -58,30 +76,6 @@ def existing_file(source: str | Path) -> Path:
     raise InputError(f"{source}: {problem}")
 
 
-def raw_records(source: str, split: str, *, unlabelled: bool = False) -> Iterator[RawRecord]:
-    """Yield the records of a file, or of one split of a Hub data set; a missing id becomes `<file stem>-<row>`.
-
-    Args:
-        source: a path or a Hub name.
-        split: of a Hub data set.
-        unlabelled: records may lack the fields `question` and `answers`, and SQuAD paragraphs the field `qas`.
-
-    Raises:
-        InputError: with file, position and field.
-    """
-    if is_hub_name(source):
-        return _from_rows(_hub_rows(source, split), f"{source.rsplit('/')[-1]}-{split}", unlabelled)
-    path = existing_file(source)
-    match = FILE_NAME.fullmatch(path.name)
-    if match is None:
-        raise InputError(f"{source}: unknown kind of file; use .json, .jsonl (both also .gz) or .parquet")
-    if match["table"]:
-        return _from_rows(parquet_rows(path), match["stem"], unlabelled)
-    if match["kind"].lower() == "jsonl":
-        return _from_rows(json_line_rows(path), match["stem"], unlabelled)
-    return _from_squad(path, match["stem"], unlabelled)
-
-
 def find_once(part: str, whole: str) -> int:
     """Return the position of `part` in `whole` if it occurs once; -1 if it does not occur, -2 if several times."""
     first = whole.find(part)
@@ -99,8 +93,16 @@ def is_unicode(text: str) -> bool:
 
 def parse_object(text: bytes, where: str) -> dict[str, Any]:
     """Parse one JSON object; raise `InputError` with `where`, line and column if it is malformed or not an object."""
+    value = parse_json(text, where)
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def parse_json(text: bytes, where: str) -> Any:
+    """Parse a JSON value; raise `InputError` with `where`, line and column if it is malformed."""
     try:
-        value = json.loads(text.decode("utf-8-sig"))
+        return json.loads(text.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise InputError(f"{where}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     except json.JSONDecodeError as error:
@@ -108,49 +110,46 @@ def parse_object(text: bytes, where: str) -> dict[str, Any]:
         raise InputError(f"{where}: malformed JSON at {position}: {error.msg}") from None
     except (RecursionError, ValueError) as error:  # nested too deeply, or a number of thousands of digits
         raise InputError(f"{where}: unusable JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise InputError(f"{where}: expected a JSON object, got {type(value).__name__}")
-    return value
 
 
-# --- from each format to records
+# --- SQuAD and flat rows
 
 
-def _from_squad(path: Path, stem: str, unlabelled: bool) -> Iterator[RawRecord]:
+def squad_records(root: Any, path: Path, stem: str, unlabelled: bool) -> Iterator[RawRecord]:
+    """Yield the records of a parsed SQuAD document; `unlabelled` as in `rl_qg.data.sources.raw_records`."""
     number = 0
-    root = parse_object(whole_file(path), f"{path}")
-    for a, article in enumerate(_list(root, "data", f"{path}")):
+    for a, article in enumerate(list_field(root, "data", f"{path}")):
         article_at = f"{path}: data[{a}]"
-        title = _text(article, "title", article_at, optional=True)
-        for p, paragraph in enumerate(_list(article, "paragraphs", article_at)):
+        title = text_field(article, "title", article_at, optional=True)
+        for p, paragraph in enumerate(list_field(article, "paragraphs", article_at)):
             paragraph_at = f"{article_at}.paragraphs[{p}]"
-            context = _text(paragraph, "context", paragraph_at)
+            context = text_field(paragraph, "context", paragraph_at)
             no_questions = unlabelled and "qas" not in paragraph
-            for q, qa in enumerate([] if no_questions else _list(paragraph, "qas", paragraph_at)):
+            for q, qa in enumerate([] if no_questions else list_field(paragraph, "qas", paragraph_at)):
                 number += 1
                 where = f"{paragraph_at}.qas[{q}]"
                 impossible = isinstance(qa, dict) and qa.get("is_impossible") is True
                 yield RawRecord(
-                    id=_id(qa, where) or f"{stem}-{number}",
+                    id=id_field(qa, where) or f"{stem}-{number}",
                     title=title,
                     context=context,
-                    question=_text(qa, "question", where, optional=unlabelled),
+                    question=text_field(qa, "question", where, optional=unlabelled),
                     answers=() if impossible or _lacks(qa, "answers", unlabelled) else _answers(qa, where),
-                    impossible=impossible,
+                    unusable=IMPOSSIBLE if impossible else "",
                 )
 
 
-def _from_rows(rows: Iterable[tuple[str, int, Any]], stem: str, unlabelled: bool) -> Iterator[RawRecord]:
-    """Flat rows; rows with a field `paragraph` are QG-Bench rows."""
+def row_records(rows: Rows, stem: str, unlabelled: bool) -> Iterator[RawRecord]:
+    """Yield the records of flat rows; rows with a field `paragraph` are QG-Bench rows."""
     for where, number, row in rows:
         qg_bench = "paragraph" in row
-        context = _text(row, "paragraph" if qg_bench else "context", where)
+        context = text_field(row, "paragraph" if qg_bench else "context", where)
         no_answer = _lacks(row, "answer" if qg_bench else "answers", unlabelled)
         yield RawRecord(
-            id=_id(row, where) or f"{stem}-{number}",
-            title=_text(row, "title", where, optional=True),
+            id=id_field(row, where) or f"{stem}-{number}",
+            title=text_field(row, "title", where, optional=True),
             context=context,
-            question=_text(row, "question", where, optional=unlabelled),
+            question=text_field(row, "question", where, optional=unlabelled),
             answers=() if no_answer else _qg_bench_answer(row, where) if qg_bench else _answers(row, where),
         )
 
@@ -162,7 +161,7 @@ def _lacks(record: Any, name: str, unlabelled: bool) -> bool:
 
 def _qg_bench_answer(row: dict[str, Any], where: str) -> tuple[tuple[str, int], ...]:
     """Locate a QG-Bench answer: its only occurrence in the paragraph, else its first in the sentence, else unknown."""
-    answer, sentence, paragraph = (_text(row, name, where) for name in ("answer", "sentence", "paragraph"))
+    answer, sentence, paragraph = (text_field(row, name, where) for name in ("answer", "sentence", "paragraph"))
     start = find_once(answer, paragraph)
     if start < 0:
         sentence_start, offset = find_once(sentence, paragraph), sentence.find(answer)
@@ -171,20 +170,6 @@ def _qg_bench_answer(row: dict[str, Any], where: str) -> tuple[tuple[str, int], 
 
 
 # --- rows of each kind of source: (position for messages, number, row)
-
-
-def _hub_rows(name: str, split: str) -> Iterator[tuple[str, int, Any]]:
-    import datasets  # slow to import, and needed only for the Hub
-
-    try:
-        data = datasets.load_dataset(name, split=split)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"{name}: no file of that name, and the Hub data set's split {split!r} cannot be read "
-            f"({_first_line(error)}); "
-            f"to work offline give data.{split}=FILE (SQuAD .json, .jsonl or .parquet) or use preset=quickstart"
-        ) from None
-    yield from ((f"{name}: {split} row {number}", number, row) for number, row in enumerate(data, 1))
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
@@ -199,7 +184,7 @@ def parquet_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
                 number += 1
                 yield f"{path}: row {number}", number, row
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as Parquet ({_first_line(error)}); write it again") from None
+        raise InputError(f"{path}: cannot be read as Parquet ({first_line(error)}); write it again") from None
 
 
 def _python_rows(batch: Any, path: Path) -> list[dict[str, Any]]:
@@ -213,13 +198,14 @@ def _python_rows(batch: Any, path: Path) -> list[dict[str, Any]]:
                 column.to_pylist()
             except (OverflowError, ValueError, LookupError) as error:
                 raise InputError(
-                    f"{path}: column {reprlib.repr(name)} has a value that cannot be read ({_first_line(error)}); "
+                    f"{path}: column {reprlib.repr(name)} has a value that cannot be read ({first_line(error)}); "
                     "leave the column out, or write it as text"
                 ) from None
         raise
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of an error's text, or its type."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
@@ -252,6 +238,18 @@ def complete_lines(stream: BinaryIO | gzip.GzipFile, path: Path) -> Iterator[byt
         yield line
 
 
+def text_lines(path: Path) -> Iterator[str]:
+    """Yield the lines, with their ends; only a line feed ends a line."""
+    with open_binary(path) as stream:
+        for number, line in enumerate(complete_lines(stream, path), 1):
+            try:
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"{path}: line {number}: not UTF-8 text (byte {error.start}); save it as UTF-8"
+                ) from None
+
+
 def whole_file(path: Path) -> bytes:
     """Return the bytes of a file, unpacked; raise `InputError` if it is damaged or unpacks to too much.
 
@@ -280,7 +278,8 @@ def _undamaged(parts: Iterator[bytes], path: Path) -> Iterator[bytes]:
 # --- fields of a record
 
 
-def _field(record: Any, name: str, where: str) -> Any:
+def field_of(record: Any, name: str, where: str) -> Any:
+    """A field of an object; raise `InputError` if it is none, or has no such field."""
     if not isinstance(record, dict):
         raise InputError(f"{where}: expected an object, got {type(record).__name__}")
     if name not in record:
@@ -289,42 +288,44 @@ def _field(record: Any, name: str, where: str) -> Any:
     return record[name]
 
 
-def _list(record: Any, name: str, where: str) -> list[Any]:
-    value = _field(record, name, where)
+def list_field(record: Any, name: str, where: str) -> list[Any]:
+    """A field that is a list; raise `InputError` otherwise."""
+    value = field_of(record, name, where)
     if not isinstance(value, list):
         raise InputError(f"{where}: field {name!r} must be a list, got {type(value).__name__}")
     return value
 
 
-def _text(record: Any, name: str, where: str, *, optional: bool = False) -> str:
+def text_field(record: Any, name: str, where: str, *, optional: bool = False) -> str:
     """Read a text field; null is the empty text, and so is a missing optional field."""
-    value = record.get(name) if optional and isinstance(record, dict) else _field(record, name, where)
+    value = record.get(name) if optional and isinstance(record, dict) else field_of(record, name, where)
     if value is not None and not isinstance(value, str):
         raise InputError(f"{where}: field {name!r} must be text, got {type(value).__name__}")
     return value or ""
 
 
-def _id(record: Any, where: str) -> str:
-    value = record.get("id") if isinstance(record, dict) else None
-    return str(value) if type(value) is int else _text(record, "id", where, optional=True)
+def id_field(record: Any, where: str, name: str = "id") -> str:
+    """Read an id, a text or a whole number; "" if there is none."""
+    value = record.get(name) if isinstance(record, dict) else None
+    return str(value) if type(value) is int else text_field(record, name, where, optional=True)
 
 
 def _answers(record: Any, where: str) -> tuple[tuple[str, int], ...]:
     """Read `answers`: a list of objects, or an object of lists."""
-    value, where = _field(record, "answers", where), f"{where}: answers"
+    value, where = field_of(record, "answers", where), f"{where}: answers"
     if isinstance(value, dict):
-        texts, starts = _list(value, "text", where), _list(value, "answer_start", where)
+        texts, starts = list_field(value, "text", where), list_field(value, "answer_start", where)
         if len(texts) != len(starts):
             raise InputError(f"{where}: {len(texts)} texts but {len(starts)} offsets; give one offset for each text")
         value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if value is not None and not isinstance(value, list):
         raise InputError(f"{where}: must be a list of objects or an object of lists, got {type(value).__name__}")
-    return tuple((_text(item, "text", where), _offset(item, where)) for item in value or ())
+    return tuple((text_field(item, "text", where), _offset(item, where)) for item in value or ())
 
 
 def _offset(answer: Any, where: str) -> int:
     """Read `answer_start`; null is unknown; a whole float is accepted (pandas writes a column with gaps so)."""
-    value = _field(answer, "answer_start", where)
+    value = field_of(answer, "answer_start", where)
     if value is None:
         return -1
     if type(value) is int or (isinstance(value, float) and value.is_integer()):

@@ -23,9 +23,10 @@ from rl_qg.data.formats import (
     json_line_rows,
     open_binary,
     parquet_rows,
-    parse_object,
+    parse_json,
     whole_file,
 )
+from rl_qg.data.sources import document_records, is_squad
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 
@@ -138,7 +139,7 @@ def file_passages(source: str, form: str) -> Iterator[Passage]:
         return _from_rows(parquet_rows(path), match["stem"])
     if match["kind"].lower() == "jsonl":
         return _from_rows(json_line_rows(path), match["stem"])
-    return _from_squad(path, match["stem"])
+    return _from_document(path, match["stem"])
 
 
 def _checked_path(source: str) -> Path:
@@ -206,8 +207,16 @@ def _has_answer(row: dict[str, Any]) -> bool:
     return bool(answers.get("text") if isinstance(answers, dict) else answers)
 
 
-def _from_squad(path: Path, stem: str) -> Iterator[Passage]:
-    root = parse_object(whole_file(path), f"{path}")
+def _from_document(path: Path, stem: str) -> Iterator[Passage]:
+    root = parse_json(whole_file(path), f"{path}")
+    if is_squad(root):
+        yield from _from_squad(root, path, stem)
+    else:
+        for number, record in enumerate(document_records(root, path, stem), 1):
+            yield Passage(f"{stem}-{number}", record.title, record.context, bool(record.answers))
+
+
+def _from_squad(root: Any, path: Path, stem: str) -> Iterator[Passage]:
     number = 0
     for a, article in enumerate(_list(root, "data", f"{path}")):
         at = f"{path}: data[{a}]"

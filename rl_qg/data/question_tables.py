@@ -1,9 +1,9 @@
 """Tables of questions to score, read row by row, as many times as needed.
 
-Formats: `.jsonl` (one object a line, blank lines skipped), SQuAD v1.1 `.json` (one row a question, with its first
-answer; held whole in memory, since it is one document), `.parquet`, `.csv` (RFC 4180 quoting), `.tsv` (no quoting: a
-cell is the text between two tabs); each of the text formats also as `.gz`. Or plain text files with one item a line,
-one file for each column.
+Formats: `.jsonl` (one object a line, blank lines skipped), `.json` in a layout of QA data (SQuAD, HotpotQA, MS MARCO:
+one row a question, with its first answer; held whole in memory, since it is one document), `.parquet`, `.csv` (RFC
+4180 quoting), `.tsv` (no quoting: a cell is the text between two tabs); each of the text formats also as `.gz`. Or
+plain text files with one item a line, one file for each column, or those that `rl_qg.data.parallel_texts` knows.
 """
 
 import csv
@@ -14,15 +14,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from rl_qg.data.formats import (
-    complete_lines,
-    existing_file,
-    is_unicode,
-    json_line_rows,
-    open_binary,
-    parquet_rows,
-    raw_records,
-)
+from rl_qg.data.formats import existing_file, is_unicode, json_line_rows, parquet_rows, text_lines
+from rl_qg.data.hotpotqa import FACTS
+from rl_qg.data.parallel_texts import parallel_files
+from rl_qg.data.sources import raw_records
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 
@@ -46,12 +41,20 @@ class QuestionTable:
     Args:
         source: a path; or for each column a text file with one item a line, such as `{"question": "q.txt", …}`.
         columns: for any of question, context, answer and references, the name of the field that holds it.
+        hotpotqa_context: what the passage of a HotpotQA question is (`rl_qg.data.hotpotqa.CONTEXTS`).
 
     Raises:
         InputError: a file is missing or of unknown kind; while reading, a row cannot be read.
     """
 
-    def __init__(self, source: str | Path | Mapping[str, Any], columns: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        source: str | Path | Mapping[str, Any],
+        columns: Mapping[str, str] | None = None,
+        *,
+        hotpotqa_context: str = FACTS,
+    ) -> None:
+        self._hotpotqa_context = hotpotqa_context
         self.columns = {column: column for column in _READ} | dict(columns or {})
         self._texts: dict[str, Path] = {}
         if isinstance(source, Mapping) and source:
@@ -61,7 +64,8 @@ class QuestionTable:
             self.paths = [existing_file(source)]
         else:
             raise InputError(f"input={source!r}: give one file, or text files by column: {{question: q.txt, …}}")
-        if not self._texts and not FILE_NAME.fullmatch(self.paths[0].name):
+        self._parallel = not self._texts and parallel_files(self.paths[0]) is not None
+        if not self._texts and not self._parallel and not FILE_NAME.fullmatch(self.paths[0].name):
             raise InputError(
                 f"{self.paths[0]}: unknown kind of file; use .jsonl, .json (SQuAD), .parquet, .tsv or .csv, or for "
                 "plain text one file for each column: 'input={question: q.txt, context: c.txt}'"
@@ -74,6 +78,8 @@ class QuestionTable:
         if self._texts:
             return _parallel_rows(self._texts)
         path = self.paths[0]
+        if self._parallel:
+            return _record_rows(path, self._hotpotqa_context)
         match = FILE_NAME.fullmatch(path.name)
         assert match is not None  # checked in __init__
         if match["table"]:
@@ -82,7 +88,7 @@ class QuestionTable:
         if kind == "jsonl":
             return (TableRow(where, fields) for where, _, fields in json_line_rows(path))
         if kind == "json":
-            return _squad_rows(path)
+            return _record_rows(path, self._hotpotqa_context)
         return _table_rows(path, _tsv_cells(path) if kind == "tsv" else _csv_cells(path))
 
     def hashes(self) -> dict[str, str]:
@@ -117,9 +123,11 @@ def _references(value: Any) -> list[str] | None:
 _READ = {"question": _text, "context": _text, "answer": _answer, "references": _references}
 
 
-def _squad_rows(path: Path) -> Iterator[TableRow]:
-    for record in raw_records(str(path), "train"):
-        fields = {"id": record.id, "title": record.title, "context": record.context, "question": record.question}
+def _record_rows(path: Path, hotpotqa_context: str) -> Iterator[TableRow]:
+    """One row a record of QA data; records that could be no example (a yes or no as the answer) are rows too."""
+    for record in raw_records(str(path), "train", hotpotqa_context=hotpotqa_context):
+        fields: dict[str, Any] = {"id": record.id, "title": record.title, "context": record.context}
+        fields |= {"question": record.question, **record.extra}
         if record.answers:
             fields["answer"] = record.answers[0][0]
         yield TableRow(f"{path}: question {record.id!r}", fields)
@@ -128,9 +136,9 @@ def _squad_rows(path: Path) -> Iterator[TableRow]:
 def _parallel_rows(texts: Mapping[str, Path]) -> Iterator[TableRow]:
     """Line n of every file is row n; a blank line is an empty item."""
     first = next(iter(texts.values()))
-    for number, items in enumerate(zip_longest(*map(_text_lines, texts.values())), 1):
+    for number, items in enumerate(zip_longest(*map(text_lines, texts.values())), 1):
         if None in items:
-            counts = {name: sum(1 for _ in _text_lines(path)) for name, path in texts.items()}
+            counts = {name: sum(1 for _ in text_lines(path)) for name, path in texts.items()}
             lengths = ", ".join(f"{texts[name]} has {count:,} lines" for name, count in counts.items())
             raise InputError(f"{lengths}: give every column one item a line")
         fields = {name: line.rstrip("\r\n") for name, line in zip(texts, items, strict=True)}
@@ -156,7 +164,7 @@ def _table_rows(path: Path, cells: Iterable[tuple[int, list[str]]]) -> Iterator[
 
 
 def _tsv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(_text_lines(path), 1):
+    for number, line in enumerate(text_lines(path), 1):
         text = line.rstrip("\r\n")
         yield number, text.split("\t") if text else []
 
@@ -164,7 +172,7 @@ def _tsv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
 def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of a row's first line, and its cells."""
     csv.field_size_limit(LONGEST_CELL)  # the default limit of the module, 131,072, is shorter than some documents
-    reader = csv.reader(_text_lines(path), strict=True)
+    reader = csv.reader(text_lines(path), strict=True)
     start = 1
     try:
         for row in reader:
@@ -172,15 +180,3 @@ def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
             start = reader.line_num + 1
     except csv.Error as error:
         raise InputError(f"{path}: line {start}: malformed CSV: {error}") from None
-
-
-def _text_lines(path: Path) -> Iterator[str]:
-    """Yield the lines, with their ends; only a line feed ends a line."""
-    with open_binary(path) as stream:
-        for number, line in enumerate(complete_lines(stream, path), 1):
-            try:
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{path}: line {number}: not UTF-8 text (byte {error.start}); save it as UTF-8"
-                ) from None

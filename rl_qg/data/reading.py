@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.data.examples import Answer, QAExample, Role, examples_hash
-from rl_qg.data.formats import RawRecord, find_once, is_hub_name, is_unicode, raw_records
+from rl_qg.data.formats import RawRecord, find_once, is_hub_name, is_unicode
+from rl_qg.data.hotpotqa import FACTS
+from rl_qg.data.sources import raw_records
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 
@@ -37,14 +39,21 @@ class QAData:
         return report_line(self.report)
 
 
-def read_examples(sources: str | Path | Sequence[str | Path], *, role: Role, allow_unlabelled: bool = False) -> QAData:
+def read_examples(
+    sources: str | Path | Sequence[str | Path],
+    *,
+    role: Role,
+    allow_unlabelled: bool = False,
+    hotpotqa_context: str = FACTS,
+) -> QAData:
     """Read QA examples from one source or several, in order.
 
     Args:
-        sources: files (SQuAD v1.1 or v2 `.json`; flat or QG-Bench columns in `.jsonl` or `.parquet`; JSON also as
-            `.gz`) or names of Hub data sets.
+        sources: files (SQuAD v1.1 or v2, HotpotQA or MS MARCO `.json`; flat or QG-Bench columns in `.jsonl` or
+            `.parquet`; JSON also as `.gz`; parallel text files) or names of Hub data sets.
         role: the split of a Hub data set that is read.
         allow_unlabelled: keep records without a question.
+        hotpotqa_context: what the passage of a HotpotQA question is (`rl_qg.data.hotpotqa.CONTEXTS`).
 
     An answer that is not at its offset is moved when its text occurs once in the context. Records that cannot be used
     are dropped and counted.
@@ -57,7 +66,7 @@ def read_examples(sources: str | Path | Sequence[str | Path], *, role: Role, all
         raise InputError(f"no {role} data given: set data.{role}=FILE or to the name of a Hub data set")
     checker, examples, hashes = RecordChecker(), list[QAExample](), dict[str, str]()
     for name in names:
-        records = raw_records(name, role, unlabelled=allow_unlabelled)
+        records = raw_records(name, role, unlabelled=allow_unlabelled, hotpotqa_context=hotpotqa_context)
         usable = list(checker.usable_examples(name, records, allow_unlabelled))
         examples += usable
         hashes[name] = examples_hash(usable) if is_hub_name(name) else file_hash(Path(name).expanduser())
@@ -105,7 +114,7 @@ class RecordChecker:
         for record in records:
             read += 1
             self.read += 1
-            result = self._check(record, allow_unlabelled)
+            result = self._check(record, allow_unlabelled, source)
             if isinstance(result, str):
                 drops[result] += 1
                 self.dropped.setdefault(result, _IdCount()).add(record.id)
@@ -116,7 +125,7 @@ class RecordChecker:
             counts = "; ".join([f"{read} read", *(f"{count} dropped ({reason})" for reason, count in drops.items())])
             raise InputError(f"{source}: no usable record: {counts}; check the file, or give another")
 
-    def _check(self, record: RawRecord, allow_unlabelled: bool) -> QAExample | str:
+    def _check(self, record: RawRecord, allow_unlabelled: bool, source: str) -> QAExample | str:
         """Return the example, or the reason to drop the record."""
         if reason := _reason_to_drop(record, allow_unlabelled):
             return reason
@@ -128,7 +137,15 @@ class RecordChecker:
             self.changes["repaired"].add(record.id)
         if len(answers) < len(results):
             self.changes["answers_dropped"].add(record.id)
-        return QAExample(self._unique_id(record.id), record.title, record.context, record.question, answers)
+        return QAExample(
+            self._unique_id(record.id),
+            record.title,
+            record.context,
+            record.question,
+            answers,
+            source=source,
+            multi_hop=record.multi_hop,
+        )
 
     def _unique_id(self, key: str) -> str:
         if self._given_new_ids is not None:
@@ -165,8 +182,8 @@ class _IdCount:
 
 
 def _reason_to_drop(record: RawRecord, allow_unlabelled: bool) -> str:
-    if record.impossible:
-        return "impossible question"
+    if record.unusable:
+        return record.unusable
     if not record.context.strip():
         return "no context"
     if not record.question.strip() and not allow_unlabelled:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.data.examples import QAExample, Role, examples_hash, passage_hash, seeded_rank
-from rl_qg.data.formats import RawRecord, is_unicode, raw_records
+from rl_qg.data.formats import RawRecord, is_unicode
 from rl_qg.data.passages import Passages, passage_key
 from rl_qg.data.reading import QAData, RecordChecker, read_examples, report_line, source_names
+from rl_qg.data.sources import raw_records
 from rl_qg.data.streaming import ExampleStream, RecordSource, as_raw_record, span_key, stream_examples
 from rl_qg.data.synthetic_corpus import Wordings, synthetic_examples
 from rl_qg.runtime.errors import InputError
@@ -48,11 +49,14 @@ class Splits:
     report: Mapping[str, Any] = field(default_factory=dict)
 
 
-def load_splits(settings: DataSettings) -> Splits:
+def load_splits(settings: DataSettings, *, development: float = 0.0) -> Splits:
     """Read both roles, drop training passages that are also validation passages, and select the unlabelled ones.
 
-    Without `data.train` there are no gold examples, if `data.unlabelled` names passages.
+    Without `data.train` there are no gold examples, if `data.unlabelled` names passages. Without `data.validation` the
+    fraction `development` of the training passages, if it is not 0, is set aside as validation data.
     """
+    if development and not settings.validation:
+        return _set_aside(settings, development)
     # 1. Read.
     none = QAData(examples=[], report={"role": "train", "sources": [], **RecordChecker().report()}, hashes={})
     train = none if not settings.train and settings.unlabelled else read_role(settings, "train")
@@ -61,7 +65,7 @@ def load_splits(settings: DataSettings) -> Splits:
     clean, check = _without_leakage(train.examples, validation.examples)
     # 3. Sample, and split into labelled and unlabelled passages.
     clean = take(clean, settings.max_train, settings.seed)
-    gold, unlabelled = sample_labelled(clean, settings.labelled_fraction, settings.seed)
+    gold, unlabelled = sample_labelled(clean, settings.labelled_fraction, settings.seed, settings.labelled_unit)
     unlabelled_files = source_names(settings.unlabelled)
     unlabelled_hashes = Passages(unlabelled_files).hashes if unlabelled_files else {}
     return Splits(
@@ -72,6 +76,27 @@ def load_splits(settings: DataSettings) -> Splits:
         leakage=check,
         hashes={**train.hashes, **validation.hashes, **unlabelled_hashes},
         report={"train": train.report, "validation": validation.report},
+    )
+
+
+def _set_aside(settings: DataSettings, fraction: float) -> Splits:
+    """Training data of which a fraction of the passages, with all their questions, is the validation data."""
+    train = read_role(settings, "train")
+    sample = take(train.examples, settings.max_train, settings.seed)
+    chosen, _ = sample_labelled(sample, fraction, settings.seed + 1)  # the labelled passages have another seed
+    held_out = frozenset(passage_key(example.context) for example in chosen)
+    rest = [example for example in sample if passage_key(example.context) not in held_out]
+    if not rest:
+        raise InputError("data.train: no passage is left to train on; give more, or data.validation=FILE")
+    log.info("no data.validation: %d of %d training questions are set aside as it", len(chosen), len(sample))
+    gold, unlabelled = sample_labelled(rest, settings.labelled_fraction, settings.seed, settings.labelled_unit)
+    return Splits(
+        gold=gold,
+        unlabelled=unlabelled,
+        validation=take(chosen, settings.max_validation, settings.seed),
+        held_out=held_out,
+        hashes=train.hashes,
+        report={"train": train.report},
     )
 
 
@@ -115,7 +140,7 @@ def training_spans(settings: DataSettings) -> ExampleStream:
         )
         stream = ExampleStream([corpus], **options)
     else:
-        stream = stream_examples(source, **options)
+        stream = stream_examples(source, **options, hotpotqa_context=settings.hotpotqa_context)
     log.info(report_line(stream.report))
     return stream
 
@@ -126,7 +151,9 @@ def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = Fa
     data = (
         _corpus_data(settings.world, role)
         if source == WORLD
-        else read_examples(source, role=role, allow_unlabelled=allow_unlabelled)
+        else read_examples(
+            source, role=role, allow_unlabelled=allow_unlabelled, hotpotqa_context=settings.hotpotqa_context
+        )
     )
     log.info(data.summary())
     return data
@@ -189,19 +216,21 @@ def leakage(train: Iterable[QAExample], validation: Iterable[QAExample]) -> Leak
 
 
 def sample_labelled(
-    examples: Sequence[QAExample], fraction: float, seed: int
+    examples: Sequence[QAExample], fraction: float, seed: int, unit: str = "passages"
 ) -> tuple[list[QAExample], list[QAExample]]:
-    """Split by passage into labelled and unlabelled examples, in their order; the latter lose their question.
+    """Split into labelled and unlabelled examples, in their order; the latter lose their question.
 
-    `fraction` of the passages (rounded, at least one) stays labelled. For one seed the labelled passages of a smaller
-    fraction are among those of a larger one. Raises `InputError` when `fraction` is not in (0, 1].
+    `fraction` of the passages (rounded, at least one) stays labelled, with all questions about them; with `unit`
+    "questions", of the examples, whatever their passages: the QRelScore paper (section 3.3) samples a quarter of the
+    data. For one seed what is labelled with a smaller fraction is labelled with a larger one. Raises `InputError` when
+    `fraction` is not in (0, 1].
     """
     if not 0 < fraction <= 1:
         raise InputError(f"data.labelled_fraction={fraction} is not in (0, 1]")
-    hashes = [passage_hash(example.context) for example in examples]
-    passages = sorted(set(hashes), key=lambda key: seeded_rank(seed, key))
-    chosen = set(passages[: max(1, round(fraction * len(passages)))])
-    pairs = list(zip(examples, hashes, strict=True))
+    keys = [example.id if unit == "questions" else passage_hash(example.context) for example in examples]
+    units = sorted(set(keys), key=lambda key: seeded_rank(seed, key))
+    chosen = set(units[: max(1, round(fraction * len(units)))])
+    pairs = list(zip(examples, keys, strict=True))
     labelled = [example for example, key in pairs if key in chosen]
     return labelled, [replace(example, question="") for example, key in pairs if key not in chosen]
 

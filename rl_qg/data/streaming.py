@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Protocol
 
 from rl_qg.data.examples import QAExample, Role, examples_hash, passage_hash, seeded_rank
-from rl_qg.data.formats import RawRecord, existing_file, is_hub_name, raw_records
+from rl_qg.data.formats import RawRecord, existing_file, is_hub_name
+from rl_qg.data.hotpotqa import FACTS
 from rl_qg.data.reading import RecordChecker, source_names
+from rl_qg.data.sources import raw_records
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 
@@ -114,21 +116,25 @@ def stream_examples(
     limit: int | None = None,
     seed: int = 0,
     spans: bool = False,
+    hotpotqa_context: str = FACTS,
 ) -> ExampleStream:
     """The examples that `read_examples` returns, or a selection of them (see `ExampleStream`), as a stream."""
-    named = [_named_source(name, role, allow_unlabelled) for name in source_names(sources)]
+    named = [_named_source(name, role, allow_unlabelled, hotpotqa_context) for name in source_names(sources)]
     return ExampleStream(named, role=role, allow_unlabelled=allow_unlabelled, limit=limit, seed=seed, spans=spans)
 
 
-def _named_source(name: str, role: Role, unlabelled: bool) -> RecordSource:
+def _named_source(name: str, role: Role, unlabelled: bool, hotpotqa_context: str) -> RecordSource:
     path = None if is_hub_name(name) else existing_file(name)
-    return RecordSource(name, partial(raw_records, name, role, unlabelled=unlabelled), path)
+    records = partial(raw_records, name, role, unlabelled=unlabelled, hotpotqa_context=hotpotqa_context)
+    return RecordSource(name, records, path)
 
 
 def as_raw_record(example: QAExample) -> RawRecord:
     """The record that describes an example."""
     answers = tuple((answer.text, answer.start) for answer in example.answers)
-    return RawRecord(example.id, example.title, example.context, example.question, answers)
+    return RawRecord(
+        example.id, example.title, example.context, example.question, answers, multi_hop=example.multi_hop
+    )
 
 
 def span_key(example: QAExample) -> bytes:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.data.examples import passage_hash
-from rl_qg.data.formats import RawRecord, is_hub_name, raw_records
+from rl_qg.data.formats import IMPOSSIBLE, RawRecord, is_hub_name
+from rl_qg.data.sources import raw_records
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 
@@ -65,7 +66,7 @@ class GoldQuestions:
     def _add(self, records: Iterable[RawRecord]) -> None:
         for record in records:
             question = record.question.strip()
-            if not question or record.impossible:
+            if not question or record.unusable == IMPOSSIBLE:
                 continue
             passage, answers = passage_hash(record.context), frozenset(text.strip() for text, _ in record.answers)
             self._by_id[record.id].add(_HumanQuestion(question, passage, answers))

@@ -1,5 +1,6 @@
 """What all encoders that are fine-tuned here share: the arguments of training."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -45,3 +46,16 @@ def fine_tuning_arguments(
     if arguments.bf16:
         warn_if_slower(torch.bfloat16, arguments.device, "training.precision=no", trained=True)
     return arguments
+
+
+def keeping_best(arguments: TrainingArguments) -> TrainingArguments:
+    """The same arguments, with an evaluation and a checkpoint after each epoch; the weights of the lowest loss win."""
+    return replace(
+        arguments,
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        load_best_model_at_end=True,
+        metric_for_best_model="loss",
+        greater_is_better=False,
+        prediction_loss_only=True,
+    )

@@ -25,6 +25,7 @@ from transformers import (
 )
 
 from rewards.pretrained import check_tokenizer, check_weights
+from rewards.relevance.reading import SPAN_HEAD
 from rl_qg.readers.encoders import GOOD_ENCODERS
 from rl_qg.readers.features import WindowCollator, Windows
 from rl_qg.runtime.checkpoints import CompleteCheckpoints
@@ -35,12 +36,15 @@ from rl_qg.runtime.sharded_weights import WholeModel
 
 log = logging.getLogger(__name__)
 MODEL_KEY = "qa.model.path"
+HEADS = ("softmax", "sigmoid")  # the first is that of configurations that do not say
 
 
 class QATrainer(WholeModel, CompleteCheckpoints, Trainer):
     """A transformers trainer for start and end logits; trains on `Windows`.
 
     Loss: cross-entropy of the start and of the end position, averaged over both and over all windows of the update.
+    Where the model's configuration has the `sigmoid` head (`rewards.relevance.reading.SPAN_HEAD`), each position is a
+    decision of its own: binary cross-entropy, summed over the positions of a window, and averaged alike.
     """
 
     # The models average over their own batch, which the stock trainer takes for an average over the whole update: its
@@ -64,6 +68,7 @@ class QATrainer(WholeModel, CompleteCheckpoints, Trainer):
             processing_class=processing_class,
             **kwargs,
         )
+        self._is_sigmoid = getattr(model.config, SPAN_HEAD, HEADS[0]) == "sigmoid"
         self.model_accepts_loss_kwargs = True  # makes the trainer count the labels of the whole update
 
     def compute_loss(
@@ -75,19 +80,26 @@ class QATrainer(WholeModel, CompleteCheckpoints, Trainer):
     ) -> Any:
         """Summed cross-entropy over the number of labels (two a window) of the whole update, of all processes.
 
-        Padding takes no part in the softmax: the loss of a window does not depend on what it is batched with.
+        Padding takes no part: the loss of a window does not depend on what it is batched with.
         """
         labels = inputs["labels"]
         outputs = model(**_without_labels(inputs))
         padding = inputs["attention_mask"] == 0
         loss = torch.zeros((), device=labels.device)
         for logits, positions in zip((outputs.start_logits, outputs.end_logits), labels.unbind(dim=1), strict=True):
-            scores = logits.float().masked_fill(padding, float("-inf"))
-            loss = loss + functional.cross_entropy(scores, positions, reduction="sum")
+            loss = loss + self._position_loss(logits.float(), positions, padding)
         loss = loss / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
         if num_items_in_batch is not None and self.args.average_tokens_across_devices:
             loss = loss * self.accelerator.num_processes  # undone by the mean over processes
         return (loss, outputs) if return_outputs else loss
+
+    def _position_loss(self, logits: Tensor, positions: Tensor, padding: Tensor) -> Tensor:
+        """The summed loss of one end of the spans: logits and padding (batch, longest), positions (batch,)."""
+        if self._is_sigmoid:
+            targets = functional.one_hot(positions, logits.shape[1]).to(logits.dtype)
+            weights = (~padding).to(logits.dtype)
+            return functional.binary_cross_entropy_with_logits(logits, targets, weights, reduction="sum")
+        return functional.cross_entropy(logits.masked_fill(padding, float("-inf")), positions, reduction="sum")
 
     def prediction_step(
         self,

@@ -18,11 +18,12 @@ import transformers
 from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
+from rewards.relevance.reading import SPAN_HEAD, span_scores
 from rl_qg.confidence_intervals import PassageDraws, mean_interval
 from rl_qg.data.examples import QAExample, examples_hash, passage_hash
 from rl_qg.readers.encoders import fine_tuning_arguments
 from rl_qg.readers.features import Windows, best_answers, encode
-from rl_qg.readers.model import QATrainer, load_model, load_tokenizer
+from rl_qg.readers.model import HEADS, QATrainer, load_model, load_tokenizer
 from rl_qg.readers.squad_scores import score_predictions
 from rl_qg.readers.unanswerable import with_unanswerable
 from rl_qg.runtime.checkpoints import last_checkpoint
@@ -155,7 +156,7 @@ def _refuse_other_run(folder: Path, inputs: Mapping[str, Any], accept_changed_da
     path = folder / "inputs.json"
     if not path.exists():
         return
-    earlier = read_json(path)
+    earlier = {"head": HEADS[0], **read_json(path)}  # there was no choice in earlier versions
     differing = [key for key in inputs if earlier.get(key) != inputs[key]]
     if (folder / "qa_metrics.json").exists():
         differing = [key for key in differing if key != "processes"]  # it is complete: the number no longer matters
@@ -200,15 +201,16 @@ def _run_seed(job: _Job, seed: int, features: _Features) -> None:
     """Train, predict and score; `qa_metrics.json` is written last and marks the seed as finished."""
     folder, settings = job.folder(seed), job.settings
     trainer = _trained(job, seed, features)
-    start_logits, end_logits = trainer.predict_logits(features.validation)
+    logits = trainer.predict_logits(features.validation)
+    starts, ends = (span_scores(torch.from_numpy(part), trainer.model.config).numpy() for part in logits)
     if seed == settings.seeds[0]:
         trainer.save_whole(job.output_dir)
     if trainer.is_world_process_zero():
         predictions = best_answers(
             features.validation,
             job.validation,
-            start_logits,
-            end_logits,
+            starts,
+            ends,
             n_best=settings.n_best,
             max_answer_length=settings.max_answer_length,
         )
@@ -231,6 +233,8 @@ def _run_seed(job: _Job, seed: int, features: _Features) -> None:
 def _trained(job: _Job, seed: int, features: _Features) -> QATrainer:
     transformers.set_seed(seed)  # initialises the span head
     model = load_model(job.settings.model.path, features.tokenizer)
+    if job.settings.head != getattr(model.config, SPAN_HEAD, HEADS[0]):
+        setattr(model.config, SPAN_HEAD, job.settings.head)
     if job.settings.unanswerable:
         model.config.abstains = True  # `reward=reader` then lets it answer nothing
     trainer = QATrainer(

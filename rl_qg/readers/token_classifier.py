@@ -18,7 +18,6 @@ from torch.utils.data import Dataset
 from transformers import (
     MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
     AutoConfig,
-    AutoModelForTokenClassification,
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -26,7 +25,8 @@ from transformers import (
 )
 
 from rewards.pretrained import check_tokenizer, check_weights
-from rl_qg.readers.encoders import GOOD_ENCODERS, fine_tuning_arguments
+from rewards.tanh_head import TOKEN_HEAD, token_classifier
+from rl_qg.readers.encoders import GOOD_ENCODERS, fine_tuning_arguments, keeping_best
 from rl_qg.runtime.checkpoints import CompleteCheckpoints, last_checkpoint
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json, write_json
@@ -94,10 +94,16 @@ def longest_window(path: str, tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def load_model(
-    path: str, key: str, tokenizer: PreTrainedTokenizerBase, labels: Sequence[str] | None = None, seed: int = 0
+    path: str,
+    key: str,
+    tokenizer: PreTrainedTokenizerBase,
+    labels: Sequence[str] | None = None,
+    seed: int = 0,
+    head: str | None = None,
 ) -> PreTrainedModel:
     """An encoder with a head for `labels`, or for its own (None); a head that the checkpoint lacks is initialised from
-    `seed`. `key` is the setting that names `path`.
+    `seed`. `key` is the setting that names `path`; `head` is one of `rewards.tanh_head.HEADS`, or the folder's own
+    (None).
 
     Raises:
         InputError: its weights cannot be read or used, or its tokenizer has more tokens than it.
@@ -107,8 +113,11 @@ def load_model(
     names = dict(enumerate(labels or ()))
     heads = {"id2label": names, "label2id": {name: number for number, name in names.items()}} if labels else {}
     with loading(path, key, "encoder") as name:
-        model = AutoModelForTokenClassification.from_pretrained(
-            name, use_safetensors=True, dtype=torch.float32, **heads
+        config = AutoConfig.from_pretrained(name, **heads)
+        if head is not None and head != getattr(config, TOKEN_HEAD, "linear"):
+            setattr(config, TOKEN_HEAD, head)
+        model = token_classifier(config).from_pretrained(
+            name, config=config, use_safetensors=True, dtype=torch.float32
         )
         check_weights(model, tokenizer)
     return model
@@ -126,13 +135,21 @@ def train_token_classifier(
     use_cpu: bool,
     precision: str,
     title: str,
+    development: Dataset[dict[str, Any]] | None = None,
 ) -> TokenLabelTrainer:
-    """Train on `items`, from the last checkpoint in `output_dir` if there is one; `title` names the progress bar."""
+    """Train on `items`, from the last checkpoint in `output_dir` if there is one; `title` names the progress bar.
+
+    With `development` the model is that of the epoch with the lowest loss on these items, else the last one.
+    """
+    arguments = fine_tuning_arguments(settings, output_dir, seed=seed, use_cpu=use_cpu, precision=precision)
+    if development is not None:
+        arguments = keeping_best(arguments)
     trainer = TokenLabelTrainer(
         model=model,
-        args=fine_tuning_arguments(settings, output_dir, seed=seed, use_cpu=use_cpu, precision=precision),
+        args=arguments,
         data_collator=collator,
         train_dataset=items,
+        eval_dataset=development,
         processing_class=tokenizer,
     )
     show_progress(trainer, title)

@@ -30,10 +30,21 @@ class DataSettings(Section):
     unlabelled: Any = key(None, "file(s) of passages without questions to learn on and to ask about: text, or QA data")
     max_train: int | None = key(None, "at most this many training examples (a seeded sample); null: all", limits=COUNT)
     max_validation: int | None = key(None, "at most this many validation examples; null: all", limits=COUNT)
+    hotpotqa_context: str = key(
+        "facts",
+        "the passage of a HotpotQA question: its supporting sentences (facts), all sentences of their paragraphs, or "
+        "all ten paragraphs",
+        choices=("facts", "paragraphs", "all"),
+    )
     labelled_fraction: float = key(
         1.0,
         "fraction of training passages whose questions are used; the rest gives only passages and answers",
         limits=SHARE,
+    )
+    labelled_unit: str = key(
+        "passages",
+        "what labelled_fraction is a fraction of: passages (with all their questions) or questions",
+        choices=("passages", "questions"),
     )
     seed: int = key(0, "of the samples above", limits=SEED)
     world: WorldSettings = key(WorldSettings(), "the embedded corpus")

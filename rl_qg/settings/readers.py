@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rl_qg.settings.keys import COUNT, FRACTION, POSITIVE, SEED, Limits, Section, key
+from rl_qg.settings.keys import COUNT, FRACTION, POSITIVE, SEED, SHARE, Limits, Section, key
 from rl_qg.settings.models import QAModelSettings
 
 
@@ -12,6 +12,11 @@ class QASettings(Section):
     """Training and evaluation of the extractive reader."""
 
     model: QAModelSettings = key(QAModelSettings(), "the encoder")
+    head: str = key(
+        "softmax",
+        "softmax: one distribution over the positions for each end of an answer; sigmoid: a decision at each position",
+        choices=("softmax", "sigmoid"),
+    )
     epochs: float = key(2.0, "passes over the data", limits=POSITIVE)
     max_steps: int = key(-1, "updates; overrides epochs when positive")
     learning_rate: float = key(3e-5, "peak of the schedule", limits=POSITIVE)
@@ -68,17 +73,36 @@ class TrainAnswersSettings(Section):
 class TrainKPQASettings(Section):
     """The keyphrase predictor of KPQA: any encoder that `AutoModelForTokenClassification` loads.
 
-    The values are those of the released training script, except for its weight decay of 0.1.
+    The values are those of the released training script, except for its weight decay of 0.1. Those of the paper are in
+    `preset=kpqa-paper`.
     """
 
     model: QAModelSettings = key(QAModelSettings("bert-base-uncased"), "the encoder")
     question: bool = key(True, "false: the sentence alone, the paper's ablation -KP")
+    head: str = key(
+        "linear",
+        "linear, or tanh: a layer as wide as the encoder and tanh before it (the paper)",
+        choices=("linear", "tanh"),
+    )
+    keep: str = key(
+        "last",
+        "the last weights, or best: those of the epoch with the lowest loss on the validation data",
+        choices=("last", "best"),
+    )
+    repetitions: int = key(
+        1, "trainings, with the seeds seed, seed + 1, …; the folder's model is the first", limits=COUNT
+    )
+    development: float = key(
+        0.1,
+        "without data.validation: fraction of the training passages that are set aside as validation data",
+        limits=SHARE,
+    )
     epochs: float = key(5.0, "passes over the data", limits=POSITIVE)
     max_steps: int = key(-1, "updates; overrides epochs when positive")
     learning_rate: float = key(5e-5, "peak of the schedule", limits=POSITIVE)
     warmup_fraction: float = key(0.0, "fraction of the training in which the learning rate rises", limits=FRACTION)
     batch_size: int = key(64, "sentences per device", limits=COUNT)
-    save_steps: int = key(500, "updates between checkpoints", limits=COUNT)
+    save_steps: int = key(500, "updates between checkpoints (keep=best: one after each epoch)", limits=COUNT)
     max_length: int = key(96, "tokens of question and sentence; the question is cut first", limits=Limits(8))
 
     def faults(self) -> Iterator[str]:

@@ -67,7 +67,7 @@ def load_examples(study: Study, world: WorldSettings) -> StudyExamples:
     """
     data, root = study.data, study.output_dir / "data"
     held_out = _read_validation(study, world)
-    train = read_role(DataSettings(train=data.train, world=world), "train")
+    train = read_role(DataSettings(train=data.train, world=world, hotpotqa_context=data.hotpotqa_context), "train")
     clean, shared = _without(train.examples, held_out.passages)
     clean, surplus = _limit_passages(clean, data.max_passages, data.seed)
     development, rest = _split_development(clean, data.development, data.seed)
@@ -118,7 +118,10 @@ def _read_validation(study: Study, world: WorldSettings) -> _HeldOut:
     data = study.data
     held_out = _HeldOut([], {}, {"validation_questions": {}, "in_an_earlier_set_dropped": {}}, {}, set())
     for name, source in data.validation.items():
-        split = read_role(DataSettings(train="", validation=source, world=world), "validation")
+        split = read_role(
+            DataSettings(train="", validation=source, world=world, hotpotqa_context=data.hotpotqa_context),
+            "validation",
+        )
         clean, repeated = _without(split.examples, held_out.passages)
         if not clean:
             raise InputError(f"{study.file}: data.validation.{name}: every passage is in an earlier set; leave it out")
@@ -159,9 +162,9 @@ def _resource_data(
 ) -> tuple[ResourceData, dict[str, int]]:
     """The data of a resource, with none of the `forbidden` passages, and its counts."""
     seed = study.data.seed
-    gold, unlabelled = sample_labelled(examples, resource.fraction, seed)
+    gold, unlabelled = sample_labelled(examples, resource.fraction, seed, resource.unit)
     if resource.max_gold is not None:
-        gold, rest = _limit_gold(gold, resource.max_gold, seed)
+        gold, rest = _limit_gold(gold, resource, seed)
         unlabelled = [*unlabelled, *rest]
     if not gold:
         raise InputError(f"{study.file}: resources.{name}: no gold question is left; raise fraction or max_gold")
@@ -180,10 +183,15 @@ def _resource_data(
     return ResourceData(name, folder, gold, spans, text), counts
 
 
-def _limit_gold(gold: list[QAExample], limit: int, seed: int) -> tuple[list[QAExample], list[QAExample]]:
-    """Keep whole passages, in the order in which `sample_labelled` chooses them, while they hold at most `limit`
-    questions; the other examples lose their question.
+def _limit_gold(gold: list[QAExample], resource: Resource, seed: int) -> tuple[list[QAExample], list[QAExample]]:
+    """Keep whole passages (or questions, if these are the unit), in the order in which `sample_labelled` chooses them,
+    while they hold at most `max_gold` questions; the other examples lose their question.
     """
+    limit = resource.max_gold or 0
+    if resource.unit == "questions":
+        kept_ids = {example.id for example in take(gold, limit, seed)}
+        rest = [replace(example, question="") for example in gold if example.id not in kept_ids]
+        return [example for example in gold if example.id in kept_ids], rest
     sizes: dict[str, int] = {}
     for example in gold:
         key = passage_hash(example.context)
@@ -194,8 +202,8 @@ def _limit_gold(gold: list[QAExample], limit: int, seed: int) -> tuple[list[QAEx
             break
         kept.add(key)
         total += sizes[key]
-    rest, _ = _without(gold, kept)
-    return _within(gold, kept), [replace(example, question="") for example in rest]
+    others, _ = _without(gold, kept)
+    return _within(gold, kept), [replace(example, question="") for example in others]
 
 
 def _without(examples: Iterable[QAExample], passages: set[str]) -> tuple[list[QAExample], int]:

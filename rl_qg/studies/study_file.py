@@ -14,13 +14,23 @@ import yaml
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
+from rl_qg.data.hotpotqa import CONTEXTS
 from rl_qg.reports.study_plots import NO_GENERATOR
 from rl_qg.runtime.errors import InputError
 from rl_qg.studies.imports import check_imports
 
 STAGES = ("ce", "scst", "both")
+UNITS = ("passages", "questions")
 ALL = "all"  # the questions of all validation sets together
-SET_BY_THE_GRID = ("data.max_train", "data.max_validation", "data.labelled_fraction", "seed", "qa.seeds", "output_dir")
+SET_BY_THE_GRID = (
+    "data.max_train",
+    "data.max_validation",
+    "data.labelled_fraction",
+    "data.labelled_unit",
+    "seed",
+    "qa.seeds",
+    "output_dir",
+)
 # OmegaConf's names for what a file holds.
 PLAIN_TERMS = {"a ListConfig, list or tuple": "a list", "ListConfig": "a list", "DictConfig": "a mapping"}
 PLAIN_TERMS |= {"AnyNode": "a single value", "is not Optional": "may not be null"}
@@ -38,6 +48,7 @@ class StudyData:
         max_validation: questions of each set, a seeded sample; None: all.
         development: fraction of the training passages set apart, on which generators choose their checkpoint.
         max_spans: answers of each resource that questions are generated for, a seeded sample; None: all.
+        hotpotqa_context: what the passage of a HotpotQA question is (`data.hotpotqa_context`).
         seed: of these samples and of the choice of labelled passages.
     """
 
@@ -47,6 +58,7 @@ class StudyData:
     max_validation: int | None = None
     development: float = 0.05
     max_spans: int | None = None
+    hotpotqa_context: str = "facts"
     seed: int = 0
 
 
@@ -54,10 +66,12 @@ class StudyData:
 class Resource:
     """How many questions are known: a fraction of the passages, at most `max_gold` questions of whole passages.
 
-    The other passages give answers without questions, as do the files under `unlabelled`.
+    The other passages give answers without questions, as do the files under `unlabelled`. With the unit `questions`
+    both numbers are about questions, whatever their passages.
     """
 
     fraction: float = 1.0
+    unit: str = "passages"
     max_gold: int | None = None
     unlabelled: list[str] = field(default_factory=list)
     settings: list[str] = field(default_factory=list)
@@ -315,6 +329,8 @@ def _wrong_data(study: Study) -> Iterator[str]:
     yield from (f"{key}: {value} is less than 1" for key, value in limits.items() if value is not None and value < 1)
     if data.seed < 0:
         yield f"data.seed: {data.seed} is less than 0"
+    if data.hotpotqa_context not in CONTEXTS:
+        yield f"data.hotpotqa_context: {data.hotpotqa_context!r} is not one of {', '.join(CONTEXTS)}"
     if not 0 < data.development < 1:
         yield f"data.development: {data.development:g} is not in (0, 1)"
     if ALL in data.validation and len(data.validation) > 1:
@@ -322,6 +338,8 @@ def _wrong_data(study: Study) -> Iterator[str]:
     for name, resource in study.resources.items():
         if not 0 < resource.fraction <= 1:
             yield f"resources.{name}.fraction: {resource.fraction:g} is not in (0, 1]"
+        if resource.unit not in UNITS:
+            yield f"resources.{name}.unit: {resource.unit!r} is not one of {', '.join(UNITS)}"
 
 
 def _wrong_grid(study: Study) -> Iterator[str]:

@@ -121,6 +121,17 @@ def test_labels_are_split_by_passage(fraction: float, expected: int) -> None:
     assert all(e == everything[position[e.id]] for e in labelled)
 
 
+def test_labels_are_split_by_question() -> None:
+    """A quarter of 120 questions is 30, and they are of more passages than the ten that hold 30 in whole passages."""
+    everything = passages(40)
+    labelled, unlabelled = sample_labelled(everything, 0.25, 3, "questions")
+    assert len(labelled) == 30 and len(unlabelled) == 90
+    assert leakage(labelled, unlabelled).shared > 0 and len({e.context for e in labelled}) > 10
+    assert {e.question for e in unlabelled} == {""} and all(e in everything for e in labelled)
+    larger, _ = sample_labelled(everything[::-1], 0.5, 3, "questions")
+    assert {e.id for e in labelled} < {e.id for e in larger}
+
+
 def test_smaller_labelled_sets_nest_and_seeds_differ() -> None:
     chosen = [{e.context for e in sample_labelled(passages(40), f, seed=3)[0]} for f in (0.1, 0.3, 0.6)]
     assert chosen[0] < chosen[1] < chosen[2]

@@ -13,13 +13,8 @@ from transformers import AutoTokenizer, BertModel, DistilBertModel
 from rewards import KPQA, MetricInputError
 from rl_qg.commands.cli import run_command
 from rl_qg.data.examples import Answer, QAExample, write_squad
-from rl_qg.readers.keyphrase_predictor import (
-    KEYPHRASE,
-    OTHER,
-    KeyphraseItems,
-    answered_sentence,
-    train_predictor,
-)
+from rl_qg.readers.keyphrase_data import KEYPHRASE, OTHER, KeyphraseItems, answered_sentence
+from rl_qg.readers.keyphrase_predictor import train_predictor
 from rl_qg.readers.token_classifier import IGNORED
 from rl_qg.runtime.errors import InputError, Terminated
 from rl_qg.runtime.preemption import Preemption

@@ -80,6 +80,24 @@ def test_resources_are_nested_and_lose_only_questions(tmp_path: Path, corpus: li
     assert {e.id for e in few.gold} == {e.id for e in whole.gold if passage_hash(e.context) in passages(few.gold)}
 
 
+def test_resources_by_question(tmp_path: Path, corpus: list[QAExample]) -> None:
+    """A quarter of the questions, and three of them: nested, and not in whole passages."""
+    loaded = load(
+        tmp_path,
+        corpus,
+        "resources.q={fraction: 0.25, unit: questions}",
+        "resources.three={max_gold: 3, unit: questions}",
+    )
+    whole, quarter, three = (loaded.resources[name] for name in ("100", "q", "three"))
+    assert len(quarter.gold) == round(0.25 * len(whole.gold))
+    assert {e.id for e in three.gold} < {e.id for e in quarter.gold} and len(three.gold) == 3
+    assert quarter.spans and len(quarter.spans) == len(whole.spans)
+    labelled = passages(quarter.gold)
+    assert len(quarter.gold) < sum(passage_hash(e.context) in labelled for e in whole.gold)
+    with pytest.raises(InputError, match=r"resources\.q\.unit: 'words' is not one of passages, questions"):
+        load(tmp_path, corpus, "resources.q={fraction: 0.25, unit: words}")
+
+
 def test_limits_are_counted(tmp_path: Path, corpus: list[QAExample]) -> None:
     whole = load(tmp_path, corpus)
     loaded = load(tmp_path, corpus, "data.max_spans=7", "data.max_validation=5", "data.max_passages=6")
