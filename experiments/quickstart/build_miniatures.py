@@ -32,7 +32,7 @@ from rl_qg.commands.compose import compose
 from rl_qg.commands.load_miniatures import pretraining_passages, pretraining_text
 from rl_qg.data.examples import QAExample
 from rl_qg.data.synthetic_corpus import synthetic_examples
-from rl_qg.miniatures.cache import SHIPPED, become_worker, pretrain, shipping_key
+from rl_qg.miniatures.cache import SHIPPED, become_worker, pretrain, shipping_key, text_hash
 from rl_qg.miniatures.pretraining import PretrainingPassage
 from rl_qg.miniatures.recipes import RECIPES
 from rl_qg.readers.stage import train_reader
@@ -111,7 +111,7 @@ def ship(work: Path, output: Path, passages: list[PretrainingPassage], settings:
         model.save_pretrained(output / kind)
         AutoTokenizer.from_pretrained(work / kind).save_pretrained(output / kind)
     losses = {kind: held_out_loss(output / kind, kind) for kind in STEPS}
-    key = shipping_key(passages, settings)
+    key = shipping_key(text_hash(passages), settings)
     write_json(output / "manifest.json", {"key": key, "steps": STEPS, "held_out_loss": losses})
     build_reader(output)
 

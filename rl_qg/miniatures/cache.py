@@ -58,7 +58,8 @@ def ensure_miniatures(
     kinds = sorted({path.removeprefix(PREFIX) for path in paths}, key=list(RECIPES).index)
     if not passages:
         raise InputError(f"model path {paths[0]}: no training passages to pretrain a miniature on; check data.train")
-    folders = {kind: _folder(kind, passages, settings) for kind in kinds}
+    text = text_hash(passages)
+    folders = {kind: _folder(kind, text, settings) for kind in kinds}
     missing = [kind for kind in kinds if not folders[kind].exists()]
     if missing:
         log.info("pretraining %s on %d passages, kept in %s", ", ".join(missing), len(passages), settings.cache_dir)
@@ -86,25 +87,27 @@ def _refuse_unknown(paths: Sequence[str]) -> None:
             raise InputError(f"model path {path}: no such miniature; choose one of {known}")
 
 
-def _folder(kind: str, passages: Sequence[PretrainingPassage], settings: MiniatureSettings) -> Path:
-    if is_shipped(kind, passages, settings):
+def _folder(kind: str, text: str, settings: MiniatureSettings) -> Path:
+    if is_shipped(kind, text, settings):
         return SHIPPED / kind
-    key = {"format": FORMAT, "kind": kind, **asdict(settings), "text": text_hash(passages)}
+    key = {"format": FORMAT, "kind": kind, **asdict(settings), "text": text}
     del key["cache_dir"]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     return Path(settings.cache_dir).expanduser() / f"{kind}-{digest}"
 
 
-def is_shipped(kind: str, passages: Sequence[PretrainingPassage], settings: MiniatureSettings) -> bool:
-    """Whether the package contains this miniature: same recipe, text and sizes (it was trained for more steps)."""
+def is_shipped(kind: str, text: str, settings: MiniatureSettings) -> bool:
+    """Whether the package contains this miniature: same recipe, text (its `text_hash`) and sizes; it was trained for
+    more steps.
+    """
     manifest = json.loads((SHIPPED / "manifest.json").read_text())
-    return kind in manifest["steps"] and manifest["key"] == shipping_key(passages, settings)
+    return kind in manifest["steps"] and manifest["key"] == shipping_key(text, settings)
 
 
-def shipping_key(passages: Sequence[PretrainingPassage], settings: MiniatureSettings) -> dict[str, object]:
+def shipping_key(text: str, settings: MiniatureSettings) -> dict[str, object]:
     """What must be equal for a shipped miniature to be used, besides its kind."""
     sizes = {name: getattr(settings, name) for name in ("hidden_size", "layers", "vocab_size", "max_tokens")}
-    return {"format": FORMAT, "text": text_hash(passages), **sizes}
+    return {"format": FORMAT, "text": text, **sizes}
 
 
 def text_hash(passages: Sequence[PretrainingPassage]) -> str:

@@ -21,7 +21,7 @@ from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.data.splits import load_splits
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.evaluation.score import score_file
-from rl_qg.miniatures.cache import SHIPPED, is_shipped
+from rl_qg.miniatures.cache import SHIPPED, is_shipped, text_hash
 from rl_qg.runtime.errors import InputError
 from tests.toy_scores import Length, lines_of, rows, score
 
@@ -260,7 +260,7 @@ def test_scoring_uses_the_miniatures_of_a_run_on_the_same_data(
     quickstart = reward_with_miniatures(compose("score", ["preset=quickstart", "reward=qrelscore"]))
     assert quickstart["encoder"] == "/cache/bert"
     shipped = compose("score", ["preset=quickstart"]).miniature
-    assert is_shipped("bert", *requests[2]) and requests[2][1] == shipped
+    assert is_shipped("bert", text_hash(requests[2][0]), requests[2][1]) and requests[2][1] == shipped
     named = compose("score", ["reward.encoder=a", "reward.decoder=b"])
     assert reward_with_miniatures(named) == named.reward and len(requests) == 3
 
