@@ -84,7 +84,8 @@ class QRelScore(Metric):
     0.
 
     The score has no unit. Both formulas stay below 2 and above 0 while ``lrm`` is positive, as with every trained
-    BERT; for a negative ``lrm`` the formula has no bound, so no bounds are declared.
+    BERT. For a negative ``lrm``, or for parts rescaled without ``clip_rescaled``, the formula has no bound, so no
+    bounds are declared.
 
     Cost: one encoder pass over question and context and one decoder pass over them for each pair, one decoder pass
     for each distinct context.
