@@ -53,7 +53,7 @@ def _data(folder: Path) -> None:
     write_squad(folder / "train.json", synthetic_examples(6, seed=1, prefix="train"))
     dev = list(synthetic_examples(3, seed=2, prefix="dev"))
     write_squad(folder / "dev.json", dev)
-    _lines(folder / "questions.jsonl", [_candidate(example) for example in dev])
+    _lines(folder / "questions.jsonl", [candidate(example) for example in dev])
     _lines(folder / "judgements.jsonl", [_judgement(example, number) for number, example in enumerate(dev)])
     _lines(folder / "passages.jsonl", [{"context": example.context} for example in dev[:2]])
     (folder / "passages.txt").write_text(f"{dev[0].context}\n\n{dev[-1].context}\n")
@@ -68,7 +68,8 @@ def _data(folder: Path) -> None:
     (folder / "mine.json").write_text('{"mine": 1}')
 
 
-def _candidate(example: QAExample) -> dict[str, Any]:
+def candidate(example: QAExample) -> dict[str, Any]:
+    """A line of a questions file that holds the human question."""
     answer = example.answers[0]
     return {
         "id": example.id,
@@ -137,7 +138,7 @@ def _broken_files(good: bytes) -> dict[str, bytes]:
 
 
 def _broken_rows(dev: list[QAExample]) -> dict[str, list[dict[str, Any]]]:
-    candidates = [_candidate(example) for example in dev]
+    candidates = [candidate(example) for example in dev]
     blank = [{**row, "question": ""} for row in candidates]
     judgements = [_judgement(example, number) for number, example in enumerate(dev)]
     return {

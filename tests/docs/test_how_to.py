@@ -12,6 +12,7 @@ import shlex
 import shutil
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from rl_qg.commands.cli import run_command
 from rl_qg.data.examples import QAExample, write_squad
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
+from tests.bad_input.workspace import candidate
 from tests.docs.markdown import ROOT, blocks, commands
 from tests.tiny_models import byte_tokenizer, save, tiny_t5
 
@@ -100,27 +102,16 @@ def _write_data() -> None:
     Path("table.tsv").write_text("\n".join(table) + "\n")
 
 
-def _row(example: QAExample) -> dict[str, object]:
+def _row(example: QAExample) -> dict[str, Any]:
     """A line of a questions file, with the human question as its reference too."""
-    answer = example.answers[0]
-    return {
-        "id": example.id,
-        "candidate": 0,
-        "title": example.title,
-        "context": example.context,
-        "answer": answer.text,
-        "answer_start": answer.start,
-        "question": example.question,
-        "references": [example.question],
-        "logprob": -1.0,
-    }
+    return {**candidate(example), "references": [example.question]}
 
 
-def _answer(row: dict[str, object]) -> dict[str, object]:
+def _answer(row: dict[str, Any]) -> dict[str, Any]:
     return {"text": row["answer"], "answer_start": row["answer_start"]}
 
 
-def _lines(path: str, rows: list[dict[str, object]]) -> None:
+def _lines(path: str, rows: list[dict[str, Any]]) -> None:
     Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
