@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from rl_qg.commands.catalogue import RAW
 from rl_qg.commands.cli import run_command
@@ -23,6 +25,7 @@ from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
 from tests.bad_input.workspace import candidate
 from tests.docs.markdown import ROOT, blocks, commands
+from tests.rl_qg.data.test_published_layouts import HOTPOT, MARCO, as_columns
 from tests.tiny_models import byte_tokenizer, save, tiny_t5
 
 PAGES = sorted(page for room in ("how-to", "explanation", "reference") for page in (ROOT / "docs" / room).glob("*.md"))
@@ -33,13 +36,23 @@ REPLACED = {
     "model=gpt2": "model=miniature-gpt2",
     "model=bart-large": "model=miniature",
     "model.path=distilbert-base-uncased": "model.path=miniature:distilbert",
+    "preset=kpqa-paper": f"{ADDED} model.path=miniature:bert head=tanh keep=best repetitions=2",
+    # Without WordNet and without ten models for five languages.
+    "negation=either back_translation=[fr,de,zh,es,ru]": "negation=not",
+    "positives=10000 negatives=10000 supervised=[decatt,bert-base-uncased]": "positives=4 negatives=4 "
+    "supervised=[decatt] classifier.folds=2 classifier.epochs=1",
 }
 # The keys that a page leaves to its reader, and that `…` stands for.
 COMPLETED = {
-    "train": {"data.train": "train.json", "data.validation": "dev.json", "output_dir": "runs/{}"},
+    "train": {
+        "data.train": "train.json",
+        "data.validation": "dev.json",
+        "output_dir": "runs/{}",
+        "reward_models.bart": "BART",
+    },
     "generate": {"model.path": "RUN/ce", "data.train": "train.json", "output": "generated-{}.jsonl"},
     "baselines": {"pairs": "20", "reward_models.bert": "bert", "reward_models.gpt2": "gpt2"},
-    "score": {"reward_models.bert": "bert", "reward_models.gpt2": "gpt2"},
+    "score": {"reward_models.bert": "bert", "reward_models.gpt2": "gpt2", "reward_models.bart": "BART"},
     "augment": {"questions": "questions.jsonl", "gold": "train.json", "output": "augmented-{}.json"},
 }
 MY_REWARD = """
@@ -58,6 +71,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         _write_data()
+        _write_published_layouts()
         _write_models()
         Path("my_package.py").write_text(MY_REWARD)
         run_command("pipeline", [ADDED, "output_dir=RUN"])
@@ -90,7 +104,7 @@ def _write_data() -> None:
     rows = [_row(example) for example in new]
     _lines("target.jsonl", [row | {"question": "", "answers": [_answer(row)]} for row in rows])
     _lines("answers.jsonl", [row | {"answers": [_answer(row)]} for row in rows])
-    for name in ("questions", "ce", "scst"):
+    for name in ("questions", "ce", "scst", "candidates"):
         _lines(f"{name}.jsonl", [_row(example) for example in generated])
     _lines(
         "judgements.jsonl", [{**row, "human": {"fluency": n % 5}, "system": "ab"[n % 2]} for n, row in enumerate(rows)]
@@ -100,6 +114,23 @@ def _write_data() -> None:
         Path(f"{name}.txt").write_text("".join(f"{row[column]}\n" for row in rows))
     table = ["prediction\tpassage\tanswer", *("\t".join((r["question"], r["context"], r["answer"])) for r in rows)]
     Path("table.tsv").write_text("\n".join(table) + "\n")
+
+
+def _write_published_layouts() -> None:
+    """Files in the layouts of published data sets, under the names that these have."""
+    shutil.copy("train.json", "train-v1.1.json")
+    Path("hotpot_train_v1.1.json").write_text(json.dumps(HOTPOT))
+    Path("train_v2.1.json").write_text(json.dumps(as_columns(MARCO)))
+    shutil.copy("q.txt", "src-test.txt")
+    shutil.copy("q.txt", "tgt-test.txt")
+    for stem, year in (("train/train.txt", 1204), ("dev/dev.txt.shuffle.dev", 1340)):
+        Path(stem).parent.mkdir(exist_ok=True)
+        for part, line in {
+            "source": f"mill {year} burned in {year} .",
+            "target": f"when did mill {year} burn ?",
+        }.items():
+            Path(f"{stem}.{part}.txt").write_text(f"{line}\n" * 2)
+        Path(f"{stem}.bio").write_text("O O O O B O\n" * 2)
 
 
 def _row(example: QAExample) -> dict[str, Any]:
@@ -119,6 +150,7 @@ def _write_models() -> None:
     for name in ("bart", "my-bart", "BART", "bert", "gpt2", "distilbert", "READER"):
         kind = {"my-bart": "bart", "BART": "bart", "READER": "reader"}.get(name, name)
         shutil.copytree(SHIPPED / kind, name)
+    torch.save(load_file("BART/model.safetensors"), "bart_score.pth")
     roles = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     tokenizer = byte_tokenizer([Path("contexts.txt").read_text()], roles)
     save("my-t5", tokenizer, tiny_t5(len(tokenizer)))

@@ -19,7 +19,7 @@ from rl_qg.data.streaming import stream_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings
 
-SHARED = Path("/work/shared/data")
+SHARED = Path(__file__).resolve().parents[3].parent / "shared" / "data"
 MILL = ["The mill stands on the Esk.", " It was built by Ida Koll.", " It burned in 1204."]
 KOLL = ["Ida Koll was a mason.", " She came from Bergen."]
 FAR = ["Nothing is known of the far shore."]
