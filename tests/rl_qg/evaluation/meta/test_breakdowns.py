@@ -201,6 +201,45 @@ def test_two_files_of_ratings(tmp_path: Path) -> None:
         run(tmp_path, rows, replication="none.jsonl")
 
 
+@pytest.mark.parametrize("nameless", ["first", "second", "neither"])
+def test_two_files_without_a_system_in_common(tmp_path: Path, nameless: str) -> None:
+    first = rated()
+    second = [{**row, "system": f"other {row['system']}"} for row in first]
+    for row in {"first": first, "second": second, "neither": []}[nameless]:
+        del row["system"]
+    path = write_lines(tmp_path / "second.jsonl", second)
+    with pytest.raises(
+        InputError, match=r"replication=.*second\.jsonl: .* no system in common; give the field system"
+    ):
+        run(tmp_path, first, replication=str(path))
+    assert not (tmp_path / "out").exists()  # nothing was scored before
+
+
+def test_overall_is_compared_where_both_files_have_the_same_criteria(tmp_path: Path) -> None:
+    first = [
+        {**row, "human": {"a": good(row), "b": number % 3}, "ratings": None} for number, row in enumerate(rated())
+    ]
+    same = write_lines(tmp_path / "same.jsonl", first)
+    record = run(tmp_path, first, replication=str(same), overall=True)
+    assert {row["criterion"] for row in record["replication"]} == {"a", "b", "overall"}
+    fewer = write_lines(
+        tmp_path / "fewer.jsonl", [{**row, "human": {"a": good(row)}, "ratings": None} for row in rated()]
+    )
+    record = run(tmp_path, first, replication=str(fewer), overall=True)
+    assert {row["criterion"] for row in record["replication"]} == {"a"}
+    assert "not compared with it: b, overall." in (tmp_path / "out" / "correlate.txt").read_text(encoding="utf-8")
+
+
+def test_ratings_of_the_second_file_without_spread(tmp_path: Path) -> None:
+    def named(values: list[float], row: dict[str, Any]) -> dict[str, Any]:
+        return {**row, "ratings": {"good": values}, "human": {}, "raters": ["r1", "r2"]}
+
+    first = [named([number % 3, number % 2], row) for number, row in enumerate(rated())]
+    path = write_lines(tmp_path / "second.jsonl", [named([2, 2], row) for row in rated()])
+    with pytest.raises(InputError, match=r"replication=.*second\.jsonl: standardise: no rater"):
+        run(tmp_path, first, replication=str(path), standardise="rater")
+
+
 def test_ratings_that_are_told_apart() -> None:
     def levels(*values: float) -> list[str]:
         found = rating_levels(np.array(values))
