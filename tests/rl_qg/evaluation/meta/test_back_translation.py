@@ -66,6 +66,9 @@ def test_translations_are_kept(tmp_path: Path, models: list[str], monkeypatch: p
     assert translate(tmp_path, between) == made
     with pytest.raises(AssertionError, match="a model was loaded"):
         translate(tmp_path, [Pivot("one", models[0], models[2])])
+    monkeypatch.setattr(back_translation, "folder_hash", lambda folder: "other weights")
+    with pytest.raises(AssertionError, match="a model was loaded"):
+        translate(tmp_path, between)
 
 
 def test_languages_by_name() -> None:
