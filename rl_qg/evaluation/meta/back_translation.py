@@ -40,7 +40,7 @@ def pivots(given: Any) -> list[Pivot]:
     Raises:
         InputError: another code, a mapping without both models or with other keys, or one language twice.
     """
-    entries = [given] if isinstance(given, str | dict) else list(given)
+    entries = given if isinstance(given, list | tuple) else [given]
     found = [_pivot(entry, number) for number, entry in enumerate(entries)]
     if len({pivot.name for pivot in found}) < len(found):
         raise InputError(f"{KEY}: the same language or pair of models twice; name each once")

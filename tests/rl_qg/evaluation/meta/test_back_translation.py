@@ -75,7 +75,7 @@ def test_languages_by_name() -> None:
     french, chinese = pivots(["fr", "zh"])
     assert french == Pivot("fr", "Helsinki-NLP/opus-mt-en-fr", "Helsinki-NLP/opus-mt-fr-en")
     assert chinese.prefix == ">>cmn_Hans<< "
-    for wrong in ([{"to": "a"}], [{"to": "a", "back": "b", "other": "c"}], [3]):
+    for wrong in ([{"to": "a"}], [{"to": "a", "back": "b", "other": "c"}], [3], 3, True, 2.5):
         with pytest.raises(InputError, match=r"back_translation\[0\]: .* is none of fr, de, zh, es, ru, and no pair"):
             pivots(wrong)
 

@@ -3,6 +3,7 @@ values by hand.
 """
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -303,3 +304,26 @@ def test_the_largest_disagreements_by_hand(tmp_path: Path) -> None:
     types = {row["type"]: (row["cases"], row["of"], row["questions"]) for row in record["disagreement_types"][:3]}
     assert types == {"who": (1, 3, 2), "when": (1, 3, 1), "NUMERIC": (1, 3, 1)}
     assert record["disagreements"] == {"file": "tables/disagreements.csv", "rows": 3 + 2}  # fewer: 0, 0, -1.5, 1.5
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("options", [{}, {"standardise": "rater"}, {"rater_filter": "both_sides"}])
+def test_the_largest_numbers_give_finite_results(tmp_path: Path, options: dict[str, str]) -> None:
+    """Ratings and scores times 2^160 (1.5e48), which rounds nothing, have the coefficients that they have without."""
+
+    def scaled(factor: float) -> list[dict[str, Any]]:
+        return [
+            {
+                **row,
+                "human": {},
+                "ratings": {"good": [factor * (good(row) - 3) / 3, factor * (number % 3 - 1)]},
+                "raters": ["r1", "r2"],
+                "metrics": {"given": factor * (number % 5 - 2) / 2},
+            }
+            for number, row in enumerate(rated())
+        ]
+
+    small, large = (run(tmp_path / f"{at}", scaled(at), **options, max_selected=2) for at in (1.0, 2.0**160))
+    for mine, other in zip(large["correlations"], small["correlations"], strict=True):
+        assert mine["value"] == (other["value"] and pytest.approx(other["value"]))
+    json.dumps(large, allow_nan=False)
