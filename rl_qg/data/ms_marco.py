@@ -25,13 +25,13 @@ def ms_marco_rows(root: dict[str, Any], path: Path) -> Iterator[tuple[str, int, 
     """Yield the rows of a file of columns, each an object that maps the number of a row to its value.
 
     Raises:
-        InputError: a column is none, or lacks a row.
+        InputError: a column is none, or columns do not have the same rows.
     """
     columns = {name: root[name] for name in COLUMNS if name in root}
     for name, column in columns.items():
         if not isinstance(column, dict):
             raise InputError(f"{path}: field {name!r} must map row numbers to values, got {type(column).__name__}")
-    for number, key in enumerate(columns["query"], 1):
+    for number, key in enumerate(dict.fromkeys(key for column in columns.values() for key in column), 1):
         where = f"{path}: row {key}"
         for name, column in columns.items():
             if key not in column:
@@ -82,5 +82,8 @@ def _selected(row: Any, where: str) -> Iterator[str]:
             raise InputError(f"{at}: {len(texts)} texts but {len(selected)} marks of selection; give one for each")
         passages = [{"passage_text": text, "is_selected": mark} for text, mark in zip(texts, selected, strict=True)]
     for number, passage in enumerate(list_field({"passages": passages}, "passages", where)):
-        if field_of(passage, "is_selected", f"{at}[{number}]") in (1, True):
+        mark = field_of(passage, "is_selected", f"{at}[{number}]")
+        if mark not in (0, 1):
+            raise InputError(f"{at}[{number}]: field 'is_selected' is {mark!r:.40}; give 0 or 1")
+        if mark:
             yield text_field(passage, "passage_text", f"{at}[{number}]").strip()

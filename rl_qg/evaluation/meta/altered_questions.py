@@ -163,7 +163,8 @@ def _drawn(questions: Sequence[AlteredQuestion], settings: RobustnessSettings) -
         if wanted is not None and wanted > len(made):
             raise InputError(
                 f"{key}={wanted}: only {len(made)} were made of the questions; give {key}={len(made)} or less, "
-                "more questions (max_questions=null)" + (", or more languages_per_question" if positive else "")
+                "more questions (max_questions=null)"
+                + (", or more languages_per_question" if positive and settings.back_translation else "")
             )
         made.sort(key=lambda index: seeded_rank(settings.seed, f"draw {index}"))
         kept |= set(made[:wanted])

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rewards.signature import folder_hash
 from rl_qg.evaluation.meta.paraphrases import seq2seq
 from rl_qg.evaluation.metric_scores import kept_scores, texts_hash
 from rl_qg.runtime.errors import InputError
@@ -39,7 +40,7 @@ def pivots(given: Any) -> list[Pivot]:
     Raises:
         InputError: another code, a mapping without both models or with other keys, or one language twice.
     """
-    entries = [given] if isinstance(given, str | dict) else list(given)
+    entries = given if isinstance(given, list | tuple) else [given]
     found = [_pivot(entry, number) for number, entry in enumerate(entries)]
     if len({pivot.name for pivot in found}) < len(found):
         raise InputError(f"{KEY}: the same language or pair of models twice; name each once")
@@ -104,6 +105,7 @@ def _through(pivot: Pivot, texts: Sequence[str], folder: Path, use_cpu: bool) ->
         to, back = models()
         return back(to([pivot.prefix + text for text in texts[start:end]]))
 
-    note = {**asdict(pivot), "texts": texts_hash(texts)}
+    weights = [folder_hash(Path(model)) for model in (pivot.to, pivot.back) if Path(model).is_dir()]
+    note = {**asdict(pivot), "weights": weights, "texts": texts_hash(texts)}
     path = folder / f"{pivot.name}.jsonl"
     return kept_scores(path, note, len(texts), batch, batch_size=_BATCH, unit="question")

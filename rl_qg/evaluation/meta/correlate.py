@@ -22,7 +22,13 @@ from rl_qg.evaluation.meta.distributions import distribution_tables
 from rl_qg.evaluation.meta.judgement_analysis import RatedQuestions, Selection, analyse
 from rl_qg.evaluation.meta.judgement_tables import judgement_tables
 from rl_qg.evaluation.meta.judgements import AUTHORS, Judgement
-from rl_qg.evaluation.meta.prepared_ratings import PreparedRatings, prepared_ratings, rating_quality
+from rl_qg.evaluation.meta.prepared_ratings import (
+    PreparedRatings,
+    Replication,
+    prepared_ratings,
+    rating_quality,
+    replication_of,
+)
 from rl_qg.evaluation.meta.raters import ABOVE, NONE
 from rl_qg.evaluation.meta.rating_tables import Plots, rating_tables
 from rl_qg.evaluation.meta.system_means import mean_rows
@@ -50,8 +56,8 @@ def correlate(
     `draw` makes the drawings of the page from the tables, by name of the table and criterion.
 
     Raises:
-        InputError: a file that cannot be read, a criterion that nobody rated, ratings that are all equal, a question
-            without what a metric needs.
+        InputError: a file that cannot be read, a criterion that nobody rated, ratings that are all equal, a second
+            file that has nothing to compare, a question without what a metric needs.
     """
     path = Path(settings.human).expanduser()
     ratings = prepared_ratings(path, settings, settings.criteria)
@@ -61,17 +67,18 @@ def correlate(
             f"{path}: {len(judgements)} questions, and all ratings of {', '.join(criteria)} are equal: there is no "
             "order for a metric to agree with"
         )
+    second = replication_of(ratings, settings)
     scores, signatures = _scores(metrics, settings, path, judgements, folder)
     draws = PassageDraws(
         [judgement.group for judgement in judgements], resamples=settings.resamples, seed=settings.seed
     )
     rated = RatedQuestions(judgements, scores, draws, settings.language, settings.standardise != NONE)
-    tables, cases, facts = _tables(rated, ratings, settings)
+    tables, cases = _tables(rated, ratings, second, settings)
     record = _record(path, settings, rated, ratings, signatures, tables)
     page = Page(
         "correlate",
         path.name,
-        [*_facts(record), *facts],
+        [*_facts(record), *(second.facts if second else [])],
         [*judgement_tables(tables, criteria), *rating_tables(tables, criteria, draw(tables) if draw else {})],
         signatures,
         "All pairs of metrics, with p-values by bootstrap and by Williams' test, are in tables/differences.csv; the "
@@ -113,18 +120,18 @@ def _scores(
 
 
 def _tables(
-    rated: RatedQuestions, ratings: PreparedRatings, settings: CorrelateSettings
-) -> tuple[Tables, list[dict[str, Any]], list[str]]:
-    """Every table as plain rows, the disagreements with their passages, and what the page says of the ratings."""
+    rated: RatedQuestions, ratings: PreparedRatings, second: Replication | None, settings: CorrelateSettings
+) -> tuple[Tables, list[dict[str, Any]]]:
+    """Every table as plain rows, and the disagreements with their passages."""
     criteria = ratings.criteria
-    quality, facts = rating_quality(ratings, rated, settings)
     selection = Selection(settings.folds, settings.repeats, settings.max_selected, settings.seed, settings.select_on)
     tables = analyse(rated, criteria, selection, min_gap=settings.min_gap)
     tables |= breakdown_tables(rated, criteria, settings.sentences_of) | pair_tables(rated, criteria)
-    tables |= {"means": mean_rows(rated, criteria), **distribution_tables(rated, criteria), **quality}
+    tables |= {"means": mean_rows(rated, criteria), **distribution_tables(rated, criteria)}
+    tables |= rating_quality(ratings, rated, second, settings)
     cases, tables["disagreement_types"] = disagreements(rated, criteria, settings.disagreements)
     tables["disagreements"] = [{key: value for key, value in case.items() if key != "context"} for case in cases]
-    return tables, cases, facts
+    return tables, cases
 
 
 def _provided(judgements: Sequence[Judgement]) -> dict[str, Floats]:

@@ -13,7 +13,6 @@ in their order in each list; `subset` is a label, or a list of them, of parts of
 `control: true` is a test of raters, such as a question made worse on purpose. Any of these may be null.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from rl_qg.evaluation.metric_scores import MetricRow
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.question_types import TYPES
 
-LARGEST = sys.float_info.max
+LARGEST = 1e50  # rating or score: sums of its fourth powers are finite, as the spread of squared errors needs
 AUTHORS = "authors/"  # prefix of a metric whose values the authors of the data give
 MS_MARCO_TYPES = ("PERSON", "NUMERIC", "DESCRIPTION", "LOCATION", "ENTITY")  # KPQA, NAACL 2021, section 5.4
 LONGEST_LABEL, MOST_TYPES = 40, 50  # characters; types of one file
@@ -64,14 +63,14 @@ def read_judgements(path: Path, *, key: str = "human") -> list[Judgement]:
 
 
 def criteria_of(judgements: Sequence[Judgement], wanted: Sequence[str] | None = None) -> list[str]:
-    """The criteria that people rated, in the file's order, or those of them that are wanted."""
+    """The criteria that people rated, in the file's order, or those of them that are wanted, each once."""
     rated = list(dict.fromkeys(name for judgement in judgements for name in judgement.human))
     for name in wanted or ():
         if name not in rated:
             raise InputError(f"criteria: nobody rated {name!r}; the file has {', '.join(rated) or 'no rating'}")
     if not rated:
         raise InputError("no question has a rating: give each a field human or ratings")
-    return list(wanted) if wanted else rated
+    return list(dict.fromkeys(wanted)) if wanted else rated
 
 
 def _judgement(where: str, record: Any) -> Judgement:
@@ -233,4 +232,4 @@ def _number(where: str, field: str, value: Any) -> float | None:
         return None
     if isinstance(value, int | float) and -LARGEST <= value <= LARGEST:
         return float(value)
-    raise InputError(f"{where}: {field} is {value!r:.40}, not a finite number")
+    raise InputError(f"{where}: {field} is {value!r:.40}, not a finite number (at most {LARGEST:g})")

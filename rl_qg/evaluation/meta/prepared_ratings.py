@@ -1,7 +1,7 @@
 """A file of rated questions as the settings want it: without controls, filtered, on one scale, with `overall`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,30 +60,61 @@ def prepared_ratings(
     return PreparedRatings(judgements, names, counts, unfiltered)
 
 
+@dataclass(frozen=True)
+class Replication:
+    """A second file of ratings with the criteria that are compared, and what the page says of it."""
+
+    ratings: PreparedRatings
+    facts: list[str]
+
+
+def replication_of(first: PreparedRatings, settings: CorrelateSettings) -> Replication | None:
+    """The file `replication`, filtered and on one scale as the first; None where the settings name none.
+
+    Criteria of one file alone are not compared, and `overall` only where both files have the same criteria.
+
+    Raises:
+        InputError: a file that cannot be read; files without a criterion or a system in common.
+    """
+    if not settings.replication:
+        return None
+    path = Path(settings.replication).expanduser()
+    own = [name for name in first.criteria if not (settings.overall and name == OVERALL)]
+    others = criteria_of(read_judgements(path, key="replication"))
+    shared = [name for name in own if name in others]
+    if not shared:
+        raise InputError(
+            f"replication={path}: it has no criterion of the first file; it has {', '.join(others)}, the first "
+            f"{', '.join(own)}"
+        )
+    if shared != own:
+        settings = replace(settings, overall=False)  # a mean of fewer criteria is another one
+    try:
+        second = prepared_ratings(path, settings, shared, key="replication")
+    except InputError as error:
+        raise InputError(f"replication={path}: {error}") from None
+    systems, known = ({name for one in part.judgements for name in one.systems} for part in (first, second))
+    if not systems & known:
+        raise InputError(
+            f"replication={path}: its questions and those of the first file have no system in common; give the field "
+            "system in both, with the same names"
+        )
+    left_out = [name for name in first.criteria if name not in second.criteria]
+    facts = [f"Not in {path.name}, and so not compared with it: {', '.join(left_out)}."] if left_out else []
+    return Replication(second, facts)
+
+
 def rating_quality(
-    ratings: PreparedRatings, rated: RatedQuestions, settings: CorrelateSettings
-) -> tuple[dict[str, Rows], list[str]]:
-    """The tables `rater_filter` and `replication`, empty where they are not asked for; and what the page says."""
+    ratings: PreparedRatings, rated: RatedQuestions, second: Replication | None, settings: CorrelateSettings
+) -> dict[str, Rows]:
+    """The tables `rater_filter` and `replication`, empty where they are not asked for."""
     tables: dict[str, Rows] = {"rater_filter": [], "replication": []}
-    facts = []
     if settings.rater_filter != NONE:
         tables["rater_filter"] = filter_rows(ratings.unfiltered, ratings.judgements, ratings.criteria, rated.draws)
-    if settings.replication:
-        path = Path(settings.replication).expanduser()
-        own = [name for name in ratings.criteria if not (settings.overall and name == OVERALL)]
-        others = criteria_of(read_judgements(path, key="replication"))
-        shared = [name for name in own if name in others]
-        if not shared:
-            raise InputError(
-                f"replication={path}: it has no criterion of the first file; it has {', '.join(others)}, the first "
-                f"{', '.join(own)}"
-            )
-        second = prepared_ratings(path, settings, shared, key="replication")
-        groups = [judgement.group for judgement in second.judgements]
+    if second is not None:
+        judgements = second.ratings.judgements
+        groups = [judgement.group for judgement in judgements]
         draws = PassageDraws(groups, resamples=settings.resamples, seed=(settings.seed + 1) % 2**32)
-        tables["replication"] = replication_rows(
-            rated, RatedQuestions(second.judgements, {}, draws, settings.language), second.criteria
-        )
-        if left_out := [name for name in own if name not in shared]:
-            facts.append(f"Not in {path.name}, and so not compared with it: {', '.join(left_out)}.")
-    return tables, facts
+        others = RatedQuestions(judgements, {}, draws, settings.language)
+        tables["replication"] = replication_rows(rated, others, second.ratings.criteria)
+    return tables

@@ -15,9 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 import transformers
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from rewards.signature import folder_hash
 from rl_qg.confidence_intervals import Floats, PassageDraws
 from rl_qg.evaluation.meta.altered_questions import ORIGINAL, PARAPHRASE, AlteredQuestion
 from rl_qg.evaluation.meta.decomposable_attention import DecomposableAttention, Vocabulary
@@ -96,18 +98,14 @@ def train_in_folds(
         use_cpu: also where there is a GPU.
 
     Raises:
-        InputError: fewer passages than folds, a fold without both classes, a model that cannot be loaded.
+        InputError: fewer passages than folds, a fold without both classes, a model that cannot be loaded, training
+            that diverges.
     """
     options = settings.classifier
     fold = np.array(folds_of(groups, options.folds, settings.seed))
     good = np.array([question.kind == PARAPHRASE for question in questions])
     compared = np.array([question.kind != ORIGINAL for question in questions])
-    for number in range(options.folds):
-        if len(np.unique(good[compared & (fold == number)])) < 2:
-            raise InputError(
-                f"classifier.folds={options.folds}: fold {number + 1} of passages has no paraphrase, or no wrong "
-                "question; give fewer folds, or more questions"
-            )
+    _check_folds(fold, compared, good, options.folds)
     pairs = [_pair(question, options.reads) for question in questions]
     device = torch.device("cuda" if torch.cuda.is_available() and not use_cpu else "cpu")
 
@@ -119,10 +117,22 @@ def train_in_folds(
         given = [pairs[index] for index in train]
         network = load_classifier(model, given, options, device)
         _train(network, given, good[train], options, seed, f"{label}, fold {number + 1}")
-        return _predict(network, [pairs[index] for index in held_out], options.batch_size)
+        scores = _predict(network, [pairs[index] for index in held_out], options.batch_size)
+        if not np.isfinite(scores).all():
+            raise InputError(
+                f"{KEY}: {label}: training has diverged in fold {number + 1} (scores that are no numbers); lower "
+                f"classifier.{'decatt_' if model == DECATT else ''}learning_rate={network.learning_rate:g}"
+            )
+        return scores
 
     signature = f"{label}|{'|'.join(f'{key}:{value}' for key, value in asdict(options).items())}|seed:{settings.seed}"
-    note = {"signature": signature, "model": model, "texts": texts_hash([*pairs, good.tolist(), fold.tolist()])}
+    weights = folder_hash(Path(model)) if Path(model).is_dir() else ""
+    note = {
+        "signature": signature,
+        "model": model,
+        "weights": weights,
+        "texts": texts_hash([*pairs, good.tolist(), fold.tolist()]),
+    }
 
     def batch(start: int, end: int) -> list[Any]:
         return [scores_of_fold(number) for number in range(start, end)]
@@ -132,12 +142,25 @@ def train_in_folds(
     scores = np.empty(len(questions))
     for number, values in enumerate(by_fold):
         scores[fold == number] = values
-    areas = []
-    for number in range(options.folds):
-        rows = np.flatnonzero(compared & (fold == number))
-        draws = PassageDraws([groups[int(row)] for row in rows], resamples=1, seed=0)
-        areas.append(float(auc_draws(scores[rows], good[rows], draws, np.arange(len(rows)))[0]))
+    areas = [
+        _area(scores, good, groups, np.flatnonzero(compared & (fold == number))) for number in range(options.folds)
+    ]
     return TrainedInFolds(scores, areas, signature)
+
+
+def _check_folds(fold: NDArray[np.intp], compared: NDArray[np.bool_], good: NDArray[np.bool_], folds: int) -> None:
+    """Raise `InputError` where a fold lacks one of the classes."""
+    for number in range(folds):
+        if len(np.unique(good[compared & (fold == number)])) < 2:
+            raise InputError(
+                f"classifier.folds={folds}: fold {number + 1} of passages has no paraphrase, or no wrong question; "
+                "give fewer folds, or more questions"
+            )
+
+
+def _area(scores: Floats, good: NDArray[np.bool_], groups: Sequence[str], rows: NDArray[np.intp]) -> float:
+    draws = PassageDraws([groups[int(row)] for row in rows], resamples=1, seed=0)
+    return float(auc_draws(scores[rows], good[rows], draws, np.arange(len(rows)))[0])
 
 
 def _pair(question: AlteredQuestion, reads: str) -> Pair:

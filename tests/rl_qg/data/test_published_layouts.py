@@ -222,11 +222,22 @@ def test_malformed_ms_marco_is_one_line(tmp_path: Path) -> None:
     del columns["answers"]["7"]
     with pytest.raises(InputError, match=r"row 7: column 'answers' has no such row"):
         read_examples(write(tmp_path / "m.json", columns), role="train")
+    columns = as_columns(MARCO)
+    del columns["query"]["7"]
+    with pytest.raises(InputError, match=r"row 7: column 'query' has no such row"):
+        read_examples(write(tmp_path / "m.json", columns), role="train")
     with pytest.raises(InputError, match="'query' must map row numbers to values, got list"):
         read_examples(write(tmp_path / "m.json", {"query": [], "passages": {}}), role="train")
     wrong = as_columns([marco(["1204"], formed="The mill")])
     with pytest.raises(InputError, match="'wellFormedAnswers' must be a list of texts"):
         read_examples(write(tmp_path / "m.json", wrong), role="train")
+
+
+@pytest.mark.parametrize("mark", ["1", "true", None, [1], 2, float("nan")])
+def test_a_mark_of_selection_is_a_number(tmp_path: Path, mark: Any) -> None:
+    columns = as_columns([MARCO[0], marco(["1204"], selected=mark)])
+    with pytest.raises(InputError, match=r"row \w+: passages\[1\]: field 'is_selected' is .*; give 0 or 1"):
+        read_examples(write(tmp_path / "m.json", columns), role="train")
 
 
 # --- Parallel text files

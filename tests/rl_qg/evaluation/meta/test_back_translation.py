@@ -66,13 +66,16 @@ def test_translations_are_kept(tmp_path: Path, models: list[str], monkeypatch: p
     assert translate(tmp_path, between) == made
     with pytest.raises(AssertionError, match="a model was loaded"):
         translate(tmp_path, [Pivot("one", models[0], models[2])])
+    monkeypatch.setattr(back_translation, "folder_hash", lambda folder: "other weights")
+    with pytest.raises(AssertionError, match="a model was loaded"):
+        translate(tmp_path, between)
 
 
 def test_languages_by_name() -> None:
     french, chinese = pivots(["fr", "zh"])
     assert french == Pivot("fr", "Helsinki-NLP/opus-mt-en-fr", "Helsinki-NLP/opus-mt-fr-en")
     assert chinese.prefix == ">>cmn_Hans<< "
-    for wrong in ([{"to": "a"}], [{"to": "a", "back": "b", "other": "c"}], [3]):
+    for wrong in ([{"to": "a"}], [{"to": "a", "back": "b", "other": "c"}], [3], 3, True, 2.5):
         with pytest.raises(InputError, match=r"back_translation\[0\]: .* is none of fr, de, zh, es, ru, and no pair"):
             pivots(wrong)
 

@@ -3,6 +3,7 @@ values by hand.
 """
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,45 @@ def test_two_files_of_ratings(tmp_path: Path) -> None:
         run(tmp_path, rows, replication="none.jsonl")
 
 
+@pytest.mark.parametrize("nameless", ["first", "second", "neither"])
+def test_two_files_without_a_system_in_common(tmp_path: Path, nameless: str) -> None:
+    first = rated()
+    second = [{**row, "system": f"other {row['system']}"} for row in first]
+    for row in {"first": first, "second": second, "neither": []}[nameless]:
+        del row["system"]
+    path = write_lines(tmp_path / "second.jsonl", second)
+    with pytest.raises(
+        InputError, match=r"replication=.*second\.jsonl: .* no system in common; give the field system"
+    ):
+        run(tmp_path, first, replication=str(path))
+    assert not (tmp_path / "out").exists()  # nothing was scored before
+
+
+def test_overall_is_compared_where_both_files_have_the_same_criteria(tmp_path: Path) -> None:
+    first = [
+        {**row, "human": {"a": good(row), "b": number % 3}, "ratings": None} for number, row in enumerate(rated())
+    ]
+    same = write_lines(tmp_path / "same.jsonl", first)
+    record = run(tmp_path, first, replication=str(same), overall=True)
+    assert {row["criterion"] for row in record["replication"]} == {"a", "b", "overall"}
+    fewer = write_lines(
+        tmp_path / "fewer.jsonl", [{**row, "human": {"a": good(row)}, "ratings": None} for row in rated()]
+    )
+    record = run(tmp_path, first, replication=str(fewer), overall=True)
+    assert {row["criterion"] for row in record["replication"]} == {"a"}
+    assert "not compared with it: b, overall." in (tmp_path / "out" / "correlate.txt").read_text(encoding="utf-8")
+
+
+def test_ratings_of_the_second_file_without_spread(tmp_path: Path) -> None:
+    def named(values: list[float], row: dict[str, Any]) -> dict[str, Any]:
+        return {**row, "ratings": {"good": values}, "human": {}, "raters": ["r1", "r2"]}
+
+    first = [named([number % 3, number % 2], row) for number, row in enumerate(rated())]
+    path = write_lines(tmp_path / "second.jsonl", [named([2, 2], row) for row in rated()])
+    with pytest.raises(InputError, match=r"replication=.*second\.jsonl: standardise: no rater"):
+        run(tmp_path, first, replication=str(path), standardise="rater")
+
+
 def test_ratings_that_are_told_apart() -> None:
     def levels(*values: float) -> list[str]:
         found = rating_levels(np.array(values))
@@ -264,3 +304,26 @@ def test_the_largest_disagreements_by_hand(tmp_path: Path) -> None:
     types = {row["type"]: (row["cases"], row["of"], row["questions"]) for row in record["disagreement_types"][:3]}
     assert types == {"who": (1, 3, 2), "when": (1, 3, 1), "NUMERIC": (1, 3, 1)}
     assert record["disagreements"] == {"file": "tables/disagreements.csv", "rows": 3 + 2}  # fewer: 0, 0, -1.5, 1.5
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("options", [{}, {"standardise": "rater"}, {"rater_filter": "both_sides"}])
+def test_the_largest_numbers_give_finite_results(tmp_path: Path, options: dict[str, str]) -> None:
+    """Ratings and scores times 2^160 (1.5e48), which rounds nothing, have the coefficients that they have without."""
+
+    def scaled(factor: float) -> list[dict[str, Any]]:
+        return [
+            {
+                **row,
+                "human": {},
+                "ratings": {"good": [factor * (good(row) - 3) / 3, factor * (number % 3 - 1)]},
+                "raters": ["r1", "r2"],
+                "metrics": {"given": factor * (number % 5 - 2) / 2},
+            }
+            for number, row in enumerate(rated())
+        ]
+
+    small, large = (run(tmp_path / f"{at}", scaled(at), **options, max_selected=2) for at in (1.0, 2.0**160))
+    for mine, other in zip(large["correlations"], small["correlations"], strict=True):
+        assert mine["value"] == (other["value"] and pytest.approx(other["value"]))
+    json.dumps(large, allow_nan=False)

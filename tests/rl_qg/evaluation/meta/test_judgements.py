@@ -29,6 +29,7 @@ def test_missing_fields_are_filled_in(tmp_path: Path) -> None:
     assert first.group == second.group and first.item == second.item  # white space of a passage does not count
     assert (third.item, third.group) == ("7", "7") and len({third.group, fourth.group, first.group}) == 3
     assert criteria_of([first, second, third]) == ["ok"]
+    assert criteria_of([first, second, third], ["ok", "ok"]) == ["ok"]
 
 
 def test_the_type_of_the_question_asked(tmp_path: Path) -> None:
@@ -109,6 +110,7 @@ def test_an_item_is_the_passage_and_the_answer_whatever_the_group(tmp_path: Path
         ({"metrics": {"m": "high"}}, "metrics.m is 'high', not a finite number"),
         ({"human": {"good": 10**400}}, "human.good is 1000.*, not a finite number"),
         ({"ratings": {"good": [-(10**400)]}}, "ratings.good is -1000.*, not a finite number"),
+        ({"human": {"good": 1.1e50}}, r"human.good is 1.1e\+50, not a finite number \(at most 1e\+50\)"),
         ({"human": {"\ud800": 4}}, r"field 'human' has the name '.ud800', which is no text"),
         ({"metrics": {"\ud800": 4}}, r"field 'metrics' has the name '.ud800', which is no text"),
         ({"system": "\ud800"}, "field 'system' is str, not text"),

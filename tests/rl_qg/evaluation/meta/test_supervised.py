@@ -96,6 +96,23 @@ def test_a_kill_costs_one_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert train(tmp_path, "x", folds=5).areas == whole.areas and len(log) == 5 + 2
 
 
+def test_other_weights_in_the_same_folder_are_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[Any] = []
+    monkeypatch.setattr(supervised, "load_classifier", lambda model, pairs, *_: Recorder(log, pairs))
+    weights = tmp_path / "encoder" / "model.safetensors"
+    weights.parent.mkdir()
+    for number, content in enumerate(["first", "second"], 1):
+        weights.write_text(content)
+        train(tmp_path, str(weights.parent))
+        assert len(log) == 2 * number
+
+
+def test_training_that_diverges_is_one_line(tmp_path: Path) -> None:
+    message = r"robustness.supervised: label: training has diverged in fold 1 .*lower classifier.decatt_learning_rate="
+    with pytest.raises(InputError, match=message):
+        train(tmp_path, "decatt", epochs=2, decatt_learning_rate=1e20)
+
+
 @pytest.mark.parametrize(
     ("reads", "second"),
     [
