@@ -171,7 +171,8 @@ def _score_whole(label: str, metric: Reward, rows: Sequence[MetricRow], columns:
         if not is_out_of_memory(error):
             raise
     raise LocalError(
-        f"metric {label}: its scores depend on all {len(rows)} rows, which do not fit into memory together; score fewer"
+        f"metric {label}: its scores depend on all {len(rows)} rows, which do not fit into memory together; "
+        "score fewer"
     )
 
 
