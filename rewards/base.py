@@ -15,8 +15,6 @@ from rewards.signature import format_signature
 ROWS_AT_ONCE = 4096
 """How many rows a metric computes at a time: enough to sort by length, few enough to bound the token ids in memory."""
 
-"""The column of a data set that holds each thing a metric may need."""
-
 
 @dataclass(frozen=True)
 class MetricResult:

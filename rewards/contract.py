@@ -6,9 +6,9 @@ A reward is any object with
 
 where each argument is a list with one entry per question (contexts and answers are texts, references lists of texts).
 It returns one number per question, None where it gives none: as a list, an array or a tensor, or as an object whose
-``scores`` holds them and whose ``parts``, if it has any, map names to lists with one entry per question. Four
+``scores`` holds them and whose ``parts``, if it has any, map names to lists with one entry per question. Five
 attributes are optional (`rewards.base.Metric`): ``needs`` (which of ``contexts``, ``answers``, ``references`` it
-reads), ``higher_is_better``, ``bounds`` and ``signature``.
+reads), ``higher_is_better``, ``bounds``, ``signature`` and ``whole_set`` (a score depends on all rows of a call).
 """
 
 import inspect
@@ -66,8 +66,8 @@ def check_row_by_row(reward: Any) -> None:
     """
     if getattr(reward, "whole_set", False):
         raise MetricInputError(
-            f"{name_of(reward)}: its scores depend on all rows of a call, so it cannot score them in batches; give "
-            "documents=, the references of the whole data set"
+            f"{name_of(reward)}: its scores depend on all rows of a call, so it cannot score them in batches; "
+            "rl-qg evaluate scores a file as a whole, and cider takes documents=, the references of the whole data set"
         )
 
 

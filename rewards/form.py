@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
-from rewards.options import number
+from rewards.options import flag, number
 from rewards.overlap.word_classes import opens_question
 from rewards.words import (
     QUESTION_MARKS,
@@ -70,9 +70,7 @@ class QuestionForm(Metric):
     def __init__(self, language: str = "en", *, max_copied: int = 8, allow_answer: bool = False) -> None:
         if not isinstance(language, str) or not language.isalpha() or not language.islower():
             raise MetricInputError(f"form: language {language!r} is no code of a language, such as en or de")
-        if not isinstance(allow_answer, bool):
-            raise MetricInputError(f"form: allow_answer {allow_answer!r} is neither true nor false")
-        self.language, self.allow_answer = language, allow_answer
+        self.language, self.allow_answer = language, flag(self.name, "allow_answer", allow_answer)
         self.max_copied = int(number(self.name, "max_copied", max_copied, low=0, whole=True))
         self.needs = frozenset({"contexts"} if allow_answer else {"contexts", "answers"})
         self.part_names = tuple(check for check in CHECKS if check != "no_answer" or not allow_answer)

@@ -2,6 +2,7 @@
 
 import math
 from numbers import Integral, Real
+from pathlib import Path
 
 from rewards.errors import MetricInputError
 
@@ -25,6 +26,28 @@ def number(
     limits = "".join([f" from {low:g}" * math.isfinite(low), f" to {high:g}" * math.isfinite(high)])
     kind = "a whole number" if whole else "a number"
     raise MetricInputError(f"{metric}: {option} {value!r:.40} is out of range; give {kind}{limits}")
+
+
+def flag(metric: str, option: str, value: object) -> bool:
+    """Return true or false; a text such as "no" would count as true.
+
+    Raises:
+        MetricInputError: it is something else.
+    """
+    if not isinstance(value, bool):
+        raise MetricInputError(f"{metric}: {option} {value!r:.40} is neither true nor false")
+    return value
+
+
+def path_of(metric: str, option: str, value: object) -> Path:
+    """Return the path of a file, with ``~`` replaced.
+
+    Raises:
+        MetricInputError: it is no path, or empty.
+    """
+    if not isinstance(value, str | Path) or not str(value):
+        raise MetricInputError(f"{metric}: {option} {value!r:.40} is no path of a file")
+    return Path(value).expanduser()
 
 
 def batch_of(metric: str, size: object) -> int:

@@ -85,7 +85,7 @@ class KPQA(Metric):
         condition: ``context``, ``answer`` or ``none``.
         encoder: for ``bertscore``, the encoder of the embeddings; None for the predictor's.
         layer: for ``bertscore``, the layer whose output is compared.
-        beta: for the paper's ``rouge_l``, a number from 0 or ``lin``; None for ``lin``.
+        beta: for the paper's ``rouge_l``, a number from 0 to a million or ``lin``; None for ``lin``.
         repeats: for the paper's ``bleu1``, ``each`` or ``once``; None for ``each``.
         batch_size: texts per forward pass.
         device: where to run; None takes the current GPU if there is one, else the CPU.
@@ -134,7 +134,7 @@ class KPQA(Metric):
                 "kpqa: no predictor; give model=, a folder of rl-qg train-kpqa (docs/explanation/kpqa.md)"
             )
         self.metric, self.variant, self.condition = metric, variant, condition
-        self.beta = None if beta in (None, "lin") else number("kpqa", "beta", beta, low=0)
+        self.beta = None if beta in (None, "lin") else number("kpqa", "beta", beta, low=0, high=1e6)
         self.repeats = repeats or "each"
         self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self.needs = frozenset({"references", *filter(None, [_COLUMN.get(condition)])})

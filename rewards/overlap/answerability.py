@@ -136,7 +136,8 @@ class Answerability(Metric):
         tokenize: str = "ptb",
     ) -> None:
         self.weights = self._weights(weights)
-        matching = matching or ("set" if variant == "paper" else "bleu")
+        if matching is None:
+            matching = "set" if variant == "paper" else "bleu"
         for option, value, known in (
             ("data_type", data_type, DATA_TYPES),
             ("variant", variant, get_args(Variant)),

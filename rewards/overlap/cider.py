@@ -12,7 +12,7 @@ from typing import Literal
 
 from rewards.base import Inputs, MetricResult
 from rewards.errors import MetricInputError
-from rewards.options import number
+from rewards.options import flag, number, path_of
 from rewards.overlap.base import OverlapMetric
 from rewards.words import libraries, porter_stem, tokenizer
 
@@ -74,7 +74,7 @@ class Cider(OverlapMetric):
         self.variant, self.tokenize = variant, tokenize
         self.order = int(number("cider", "order", order, low=1, whole=True))
         self.sigma = number("cider", "sigma", sigma, low=1e-6)
-        self.stem = variant == "paper" if stem is None else stem
+        self.stem = variant == "paper" if stem is None else flag("cider", "stem", stem)
         self.bounds = (0.0, 10.0 if variant == "coco" else 1.0)
         self.whole_set = documents is None
         tokenizer(tokenize)
@@ -83,7 +83,7 @@ class Cider(OverlapMetric):
         self._warned = False
         self._source = "call"
         if documents is not None:
-            groups = _read(documents) if isinstance(documents, str | Path) else list(map(_group, documents))
+            groups = _documents(documents)
             if len(groups) < 2:
                 raise MetricInputError(
                     f"cider: documents has {len(groups)} row(s), so that every n-gram weighs 0; give the references "
@@ -195,11 +195,22 @@ class _Vectors:
         return [math.sqrt(math.fsum(value**2 for value in vector.values())) for vector in self.weights]
 
 
-def _read(path: str | Path) -> list[list[str]]:
+def _documents(given: object) -> list[list[str]]:
+    """Return each document's texts."""
+    if isinstance(given, str | Path):
+        return _read(path_of("cider", "documents", given))
+    if not isinstance(given, Iterable) or isinstance(given, Mapping):
+        raise MetricInputError(
+            f"cider: documents {given!r:.60} is neither a file nor a list; give for each row a text or a list of texts"
+        )
+    return list(map(_group, given))
+
+
+def _read(path: Path) -> list[list[str]]:
     """Read documents from a file: a text, or in .jsonl a list of texts, on each line."""
     form = "give a text file with a text on each line, or .jsonl with a list of texts on each line"
     try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise MetricInputError(f"cider: documents={str(path)!r} cannot be read ({error}); {form}") from None
     groups = []
@@ -207,13 +218,13 @@ def _read(path: str | Path) -> list[list[str]]:
         if not line.strip():
             continue
         try:
-            groups.append(_group(json.loads(line) if Path(path).suffix == ".jsonl" else line))
+            groups.append(_group(json.loads(line) if path.suffix == ".jsonl" else line))
         except (ValueError, MetricInputError):
             raise MetricInputError(f"cider: documents={str(path)!r}, line {at}: no list of texts; {form}") from None
     return groups
 
 
-def _group(given: Group) -> list[str]:
+def _group(given: object) -> list[str]:
     """Return the texts of one document."""
     group = [given] if isinstance(given, str) else list(given) if isinstance(given, Sequence) else []
     if not group or not all(isinstance(text, str) for text in group):

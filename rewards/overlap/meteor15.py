@@ -12,6 +12,7 @@ from typing import IO
 
 from rewards.base import Inputs, MetricResult
 from rewards.errors import MetricInputError
+from rewards.options import path_of
 from rewards.overlap.base import OverlapMetric
 from rewards.signature import file_hash
 from rewards.words import libraries, tokenizer
@@ -53,7 +54,7 @@ class Meteor15(OverlapMetric):
     def __init__(self, jar: str | Path | None = None, *, java: str = "java", tokenize: str = "ptb") -> None:
         self.jar, self.tokenize = _jar(jar), tokenize
         tokenizer(tokenize)
-        found = shutil.which(java)
+        found = shutil.which(java) if isinstance(java, str | Path) else None
         if found is None:
             raise MetricInputError(
                 f"meteor15: there is no program {java!r}; install Java 8 or later (apt-get install "
@@ -145,7 +146,7 @@ def _jar(given: str | Path | None) -> Path:
         if not places:
             raise MetricInputError(f"meteor15: no jar; give jar=, the path of meteor-1.5.jar ({_PACKAGE})")
         given = Path(places[0], "meteor", "meteor-1.5.jar")
-    jar = Path(given).expanduser().absolute()
+    jar = path_of("meteor15", "jar", given).absolute()
     for needed in (jar, jar.parent / "data" / "paraphrase-en.gz"):
         if not needed.is_file():
             raise MetricInputError(

@@ -19,7 +19,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel, batches_by_length, target_logprobs
-from rewards.options import batch_of
+from rewards.options import batch_of, path_of
 from rewards.relevance.max_min import MaxMin, read_max_min
 from rewards.signature import file_hash
 
@@ -95,7 +95,7 @@ class BARTScore(Metric):
         self.needs = frozenset({"contexts" if direction == "faithfulness" else "references"})
         self.batch_size = batch_of(self.name, batch_size)
         self.dtype = dtype
-        path = None if weights is None else Path(weights).expanduser()
+        path = None if weights is None else path_of(self.name, "weights", weights)
         self.model = FrozenModel(model, "seq2seq", device=device, dtype=dtype, weights=path)
         self._weights = None if path is None else f"{path.name}@{file_hash(path)}"
         if not hasattr(self.model.model, "prepare_decoder_input_ids_from_labels"):

@@ -14,7 +14,7 @@ import torch
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel
-from rewards.options import batch_of
+from rewards.options import batch_of, flag
 from rewards.relevance.baselines import PARTS, PUBLISHED, Baselines, read_baselines
 from rewards.relevance.explanation import Explanation, explain
 from rewards.relevance.global_relevance import GlobalChoices, GlobalRelevance
@@ -162,9 +162,10 @@ class QRelScore(Metric):
         given = {"attention": attention, "last_tokens": last_tokens, "long_context": long_context,
                  "confidence": confidence, "scope": scope, "clip_rescaled": clip_rescaled}  # fmt: skip
         chosen = _chosen(variant, {**given, "aggregation": aggregation, "gain": gain})
+        clips = flag(self.name, "clip_gain", clip_gain)
         self.variant = variant
         self.dtype = dtype
-        self.references = references
+        self.references = flag(self.name, "references", references)
         self.batch_size = batch_of(self.name, batch_size)
         if references:
             self.needs = frozenset({"contexts", "references"})
@@ -176,7 +177,7 @@ class QRelScore(Metric):
             LocalChoices(
                 attention=chosen["attention"],
                 aggregation=chosen["aggregation"],
-                layers=layers if isinstance(layers, str) else tuple(layers),
+                layers=_layers(layers),
                 power=_number(power),
                 last_tokens=chosen["last_tokens"],
                 long_context=chosen["long_context"],
@@ -185,7 +186,7 @@ class QRelScore(Metric):
         )
         self.globally = GlobalRelevance(
             self.decoder,
-            GlobalChoices(confidence=chosen["confidence"], scope=chosen["scope"], gain=chosen["gain"], clip=clip_gain),
+            GlobalChoices(confidence=chosen["confidence"], scope=chosen["scope"], gain=chosen["gain"], clip=clips),
             batch_size=batch_size,
         )
         self.baselines: Baselines | None = None
@@ -198,7 +199,7 @@ class QRelScore(Metric):
                 and variant == "official"
                 and self.local.chosen_layers == "all"
                 and self.local.choices.power == 1
-                and clip_gain,
+                and clips,
                 clip=chosen["clip_rescaled"],
             )
             if isinstance(baselines, str) and baselines in PUBLISHED:
@@ -274,14 +275,24 @@ class QRelScore(Metric):
 
 def _chosen(variant: str, given: Mapping[str, str | bool | None]) -> dict[str, Any]:
     """Return every option, with the variant's default where None was given."""
-    if variant not in _VARIANTS:
+    if not isinstance(variant, str) or variant not in _VARIANTS:
         raise MetricInputError(f"qrelscore: variant {variant!r} does not exist; use official or paper")
     chosen = {"aggregation": "max", "gain": "relative", **_VARIANTS[variant]}
     chosen |= {key: value for key, value in given.items() if value is not None}
     for key, value in chosen.items():
         if key in _CHOICES and value not in _CHOICES[key]:
             raise MetricInputError(f"qrelscore: {key} {value!r} does not exist; use {' or '.join(_CHOICES[key])}")
+    flag("qrelscore", "clip_rescaled", chosen["clip_rescaled"])
     return chosen
+
+
+def _layers(given: object) -> str | tuple[int, ...]:
+    """Return a name or numbers of layers."""
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, Sequence) or not all(type(number) is int for number in given):
+        raise MetricInputError(f"qrelscore: layers {given!r:.60} are neither a name nor a list of whole numbers")
+    return tuple(given)
 
 
 def _warn_if_far_below(baselines: str, chosen: Mapping[str, Any]) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 from rewards.contract import COLUMN
 from rl_qg.evaluation.reward_scorer import Reward, score_or_refuse, signature_of
 from rl_qg.runtime.bars import ProgressBar
-from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
+from rl_qg.runtime.errors import InputError, LocalError
+from rl_qg.runtime.out_of_memory import OutOfMemoryRetry, is_out_of_memory
 from rl_qg.runtime.resumable_lines import ResumableLines
 
 log = logging.getLogger(__name__)
@@ -84,10 +84,12 @@ def scores_of(
             return _finite(known[start:end])
         if hasattr(metric, "reset_cache"):
             metric.reset_cache()
+        if whole:
+            return _score_whole(label, metric, rows, columns)
         scores = in_parts(lambda part: _score(label, metric, part, columns), rows[start:end])
         return [value for part in scores for value in part]
 
-    if getattr(metric, "whole_set", False):
+    if whole := getattr(metric, "whole_set", False):
         batch_size = max(len(rows), 1)
     path, trusted = folder / f"{label}.jsonl", hasattr(metric, "signature")
     values = kept_scores(path, note, len(rows), batch, batch_size=batch_size, unit="row", trusted=trusted)
@@ -159,6 +161,19 @@ def _score(label: str, metric: Reward, rows: Sequence[MetricRow], columns: Seque
         references=given["references"],
     )
     return _finite(result.scores)
+
+
+def _score_whole(label: str, metric: Reward, rows: Sequence[MetricRow], columns: Sequence[str]) -> list[float | None]:
+    """The scores of a metric for which halves of the rows, where memory runs out, would be other sets."""
+    try:
+        return _score(label, metric, rows, columns)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    raise LocalError(
+        f"metric {label}: its scores depend on all {len(rows)} rows, which do not fit into memory together; "
+        "score fewer"
+    )
 
 
 def _finite(scores: Sequence[float | None]) -> list[float | None]:

@@ -320,6 +320,7 @@ def test_names_signature_and_invalid_options(predictors, folders):
         ({"variant": "text"}, "variant 'text' does not exist; use official or paper"),
         ({"beta": 1.0, "metric": "rouge_l"}, "beta is an option of variant=paper with metric=rouge_l; leave it out"),
         ({"variant": "paper", "metric": "rouge_l", "beta": -1}, "beta -1 is out of range"),
+        ({"variant": "paper", "metric": "rouge_l", "beta": 1e200}, r"beta 1e\+200 is out of range"),
         ({"variant": "paper", "metric": "bleu1", "repeats": "all"}, "repeats 'all' does not exist; use each or once"),
         ({"variant": "paper", "repeats": "once"}, "repeats is an option of variant=paper with metric=bleu1"),
         ({"condition": "question"}, "condition 'question' does not exist"),

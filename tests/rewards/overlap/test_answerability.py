@@ -322,6 +322,7 @@ def test_signatures_differ():
         ({"weights": {"content": 0.9, "entity": 0.9}}, "must not be negative, and sum to 1"),
         ({"data_type": "imdb"}, "data_type 'imdb' does not exist"),
         ({"against": "answers"}, "against 'answers' does not exist"),
+        ({"matching": ""}, "matching '' does not exist; use bleu or set"),
         ({"variant": "text"}, "variant 'text' does not exist; use official or paper"),
         ({"variant": "paper", "against": "context"}, "use against=context_as_reference with variant=paper"),
         ({"ngram": "bleu5"}, "ngram 'bleu5' does not exist"),

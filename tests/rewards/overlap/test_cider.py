@@ -107,7 +107,9 @@ def test_what_scores_batches_needs_documents():
         lambda: Multi(call),
         lambda: call(completions=["Who?"], references=[["Who?"]]),
     ):
-        with pytest.raises(MetricInputError, match=r"its scores depend on all rows of a call.*; give documents="):
+        with pytest.raises(
+            MetricInputError, match=r"its scores depend on all rows of a call.* cider takes documents="
+        ):
             refused()
     documents = load("weighted", parts={"cider": {"documents": REFERENCES}})
     assert documents.score(QUESTIONS, references=REFERENCES).scores == pytest.approx(SCRIPTS)
@@ -126,6 +128,10 @@ def test_what_scores_batches_needs_documents():
         ({"documents": [["Who?"], []]}, r"documents has \[\]; give for each row a text or a list of texts"),
         ({"documents": [["Who?"], [3]]}, r"documents has \[3\]; give for each row"),
         ({"documents": "/no/file"}, "documents='/no/file' cannot be read"),
+        ({"documents": ""}, "documents '' is no path of a file"),
+        ({"documents": 3}, "documents 3 is neither a file nor a list"),
+        ({"documents": {"Who?": "a", "Why?": "b"}}, "documents {.*} is neither a file nor a list"),
+        ({"stem": "no"}, "stem 'no' is neither true nor false"),
     ],
 )
 def test_bad_options(options, message):

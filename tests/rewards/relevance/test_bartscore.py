@@ -190,6 +190,9 @@ def test_files_without_these_weights_are_one_clear_line(folders, tuned, tmp_path
         with pytest.raises(MetricInputError, match=f"'{name}' cannot be used: .*{message}") as error:
             BARTScore(folders["bart"], weights=name)
         assert "\n" not in str(error.value)
+    for no_path in (3, "", ["bart_score.pth"]):
+        with pytest.raises(MetricInputError, match=r"bartscore: weights .* is no path of a file"):
+            BARTScore(folders["bart"], weights=no_path)
     with pytest.raises(MetricInputError, match=r"layers\.0\.fc1\.bias are not all finite numbers"):
         BARTScore(folders["bart"], weights="nan.pth")
     assert not (tmp_path / "harmed").exists()

@@ -9,7 +9,7 @@ import pytest
 from rewards import MetricInputError, load
 from rl_qg.evaluation.metric_scores import MetricRow, check_rows, scores_of
 from rl_qg.evaluation.reward_scorer import RewardScorer
-from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.errors import InputError, LocalError
 from tests.toy_metrics import WordCount
 from tests.toy_scores import rows
 from tests.toy_scores import score as score_table
@@ -117,6 +117,21 @@ def test_a_metric_whose_scores_depend_on_all_rows_gets_them_in_one_batch(tmp_pat
     got = scores_of("cider", load("cider"), table, tmp_path, batch_size=2)
     assert got == load("cider").score(texts, references=references).scores
     assert got[:2] != load("cider").score(texts[:2], references=references[:2]).scores  # what a batch would give
+
+
+def test_rows_that_are_scored_as_a_whole_are_not_halved_where_memory_runs_out(tmp_path: Path) -> None:
+    class Large(WordCount):
+        whole_set = True
+
+        def score(self, questions: Any, *given: Any, **columns: Any) -> Any:
+            if len(questions) > 1:
+                raise MemoryError
+            return super().score(questions, *given, **columns)
+
+    with pytest.raises(
+        LocalError, match="metric large: its scores depend on all 2 rows, which do not fit into memory"
+    ):
+        scores_of("large", Large(), ROWS[:2], tmp_path, batch_size=9)
 
 
 def test_what_scores_batches_refuses_a_metric_whose_scores_depend_on_all_rows(tmp_path: Path) -> None:
