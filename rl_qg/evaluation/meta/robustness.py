@@ -10,7 +10,7 @@ human question as its reference. Writes `questions.jsonl` (every question made, 
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from rl_qg.evaluation.meta.altered_questions import (
 )
 from rl_qg.evaluation.meta.pair_order import auc_draws
 from rl_qg.evaluation.meta.supervised import classifier_labels, train_in_folds
-from rl_qg.evaluation.metric_scores import check_rows, direction_of, scores_of
+from rl_qg.evaluation.metric_scores import MetricRow, check_rows, direction_of, scores_of
 from rl_qg.evaluation.prediction_analysis import passage_groups
 from rl_qg.evaluation.result_pages import Page, Table, as_text, estimate_text, write_results
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
@@ -70,40 +70,64 @@ def robustness(
     for label, metric in metrics.items():
         check_rows(label, metric, rows)
     write_questions(folder / "questions.jsonl", questions)
-    has_reference = np.array(
-        [question.row.references != (originals[question.number].question,) for question in questions]
-    )
-    results = []
+    has_reference = [question.row.references != (originals[question.number].question,) for question in questions]
+    judged = _Judged(questions, rows, draws, settings, np.array(has_reference), folder)
     for label, metric in metrics.items():
-        values = scores_of(label, metric, rows, folder / "scores", batch_size=settings.batch_size)
-        scores = direction_of(metric) * np.array([np.nan if value is None else value for value in values])
-        if missing := int(np.isnan(scores).sum()):
-            counts["without_score"][label] = missing
-        compares = "references" in getattr(metric, "needs", ())
-        informative = has_reference if compares else np.ones_like(has_reference)
-        results += _areas(label, scores, questions, draws, settings.kinds, informative)
-    signatures = {label: signature_of(metric) for label, metric in metrics.items()}
-    supervised = []
+        judged.add_metric(label, metric)
     for label, model in classifiers.items():
-        trained = train_in_folds(label, model, questions, passage_groups(rows), settings, folder, use_cpu=use_cpu)
-        informative = np.ones_like(has_reference) if settings.classifier.reads == "context" else has_reference
-        results += _areas(label, trained.scores, questions, draws, settings.kinds, informative)
-        supervised.append({"metric": label, "folds": trained.areas, "mean": float(np.mean(trained.areas))})
-        signatures[label] = trained.signature
+        judged.add_classifier(label, model, use_cpu=use_cpu)
+    counts["without_score"] = judged.without_score
     record = {
         "input": source.hashes(),
         "settings": asdict(settings),
         "counts": counts,
         "references": _references(counts),
-        "signatures": signatures,
-        "results": results,
-        "supervised": supervised,
+        "signatures": judged.signatures,
+        "results": judged.results,
+        "supervised": judged.supervised,
     }
     title = ", ".join(path.name for path in source.paths)
-    page = Page("robustness", title, _facts(record), _tables(record, questions), signatures)
-    write_results(folder, "robustness", record, page, {"results": results})
+    page = Page("robustness", title, _facts(record), _tables(record, questions), judged.signatures)
+    write_results(folder, "robustness", record, page, {"results": judged.results})
     log.info("%s\ndone: open %s", as_text(page), folder / "robustness.html")
     return record
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """The questions that all are judged on, and what came of it; `has_reference`: it has one besides itself."""
+
+    questions: Sequence[AlteredQuestion]
+    rows: Sequence[MetricRow]
+    draws: PassageDraws
+    settings: RobustnessSettings
+    has_reference: NDArray[np.bool_]
+    folder: Path
+    results: list[dict[str, Any]] = field(default_factory=list)
+    supervised: list[dict[str, Any]] = field(default_factory=list)
+    signatures: dict[str, str] = field(default_factory=dict)
+    without_score: dict[str, int] = field(default_factory=dict)
+
+    def add_metric(self, label: str, metric: Reward) -> None:
+        """Score all questions by a metric."""
+        values = scores_of(label, metric, self.rows, self.folder / "scores", batch_size=self.settings.batch_size)
+        scores = direction_of(metric) * np.array([np.nan if value is None else value for value in values])
+        if missing := int(np.isnan(scores).sum()):
+            self.without_score[label] = missing
+        self._add_areas(label, scores, reads_references="references" in getattr(metric, "needs", ()))
+        self.signatures[label] = signature_of(metric)
+
+    def add_classifier(self, label: str, model: str, *, use_cpu: bool) -> None:
+        """Train a classifier in folds and score all questions by it."""
+        groups = passage_groups(self.rows)
+        trained = train_in_folds(label, model, self.questions, groups, self.settings, self.folder, use_cpu=use_cpu)
+        self._add_areas(label, trained.scores, reads_references=self.settings.classifier.reads != "context")
+        self.supervised.append({"metric": label, "folds": trained.areas, "mean": float(np.mean(trained.areas))})
+        self.signatures[label] = trained.signature
+
+    def _add_areas(self, label: str, scores: Floats, *, reads_references: bool) -> None:
+        informative = self.has_reference if reads_references else np.ones_like(self.has_reference)
+        self.results.extend(_areas(label, scores, self.questions, self.draws, self.settings.kinds, informative))
 
 
 def _areas(
