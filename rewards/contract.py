@@ -96,7 +96,7 @@ def cannot_end_the_program() -> Iterator[None]:
     try:
         yield
     except SystemExit as error:
-        if type(error) is not SystemExit:
+        if type(error) is not SystemExit:  # such as our own on SIGTERM
             raise
         raise RuntimeError(f"it ends the program (SystemExit: {error.code})") from error
 

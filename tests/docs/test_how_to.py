@@ -28,7 +28,7 @@ from tests.docs.markdown import ROOT, blocks, commands
 from tests.rl_qg.data.test_published_layouts import HOTPOT, MARCO, as_columns
 from tests.tiny_models import byte_tokenizer, save, tiny_t5
 
-PAGES = sorted(page for room in ("how-to", "explanation", "reference") for page in (ROOT / "docs" / room).glob("*.md"))
+PAGES = sorted(page for part in ("how-to", "explanation", "reference") for page in (ROOT / "docs" / part).glob("*.md"))
 ADDED = "preset=smoke"  # to a command that names no preset
 REPLACED = {
     "preset=quickstart": ADDED,
