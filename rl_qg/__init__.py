@@ -1,18 +1,35 @@
 """rl-qg: train question generators by reinforcement, with evaluation metrics as rewards."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
+    from rl_qg.asking.question_generator import QuestionGenerator
     from rl_qg.training.trainer import SelfCriticalConfig, SelfCriticalTrainer
 
 __version__ = "0.1.0"
-__all__ = ["SelfCriticalConfig", "SelfCriticalTrainer", "__version__"]
+__all__ = [
+    "AnswerSpan",
+    "QAPair",
+    "QAPairs",
+    "QuestionGenerator",
+    "SelfCriticalConfig",
+    "SelfCriticalTrainer",
+    "__version__",
+]
+_FOUND_IN = {
+    "AnswerSpan": "rl_qg.asking.pairs",
+    "QAPair": "rl_qg.asking.pairs",
+    "QAPairs": "rl_qg.asking.pairs",
+    "QuestionGenerator": "rl_qg.asking.question_generator",
+    "SelfCriticalConfig": "rl_qg.training.trainer",
+    "SelfCriticalTrainer": "rl_qg.training.trainer",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Load the trainer at its first use: `rl-qg --help` does not wait for torch."""
-    if name in ("SelfCriticalConfig", "SelfCriticalTrainer"):
-        from rl_qg.training import trainer
-
-        return getattr(trainer, name)
+    """Load what is asked for at its first use: `rl-qg --help` does not wait for torch."""
+    if name in _FOUND_IN:
+        return getattr(import_module(_FOUND_IN[name]), name)
     raise AttributeError(f"module 'rl_qg' has no attribute {name!r}")

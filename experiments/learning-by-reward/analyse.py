@@ -23,7 +23,7 @@ from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.data.reading import read_examples
 from rl_qg.evaluation.oracle import VERDICTS, verdicts
 from rl_qg.evaluation.text_measures import held_out_measures
-from rl_qg.generation.generator import QuestionGenerator
+from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.runtime.json_files import read_json, write_json
 
 AGAINST = ("ce-continued", "best-of-n")
@@ -35,7 +35,7 @@ def greedy(folder: Path, examples: list[QAExample], kept: Path) -> list[str]:
     """The greedy questions of a generator, kept in a file."""
     if kept.exists():
         return read_json(kept)
-    generator = QuestionGenerator(folder, device=torch.device("cpu"))
+    generator = CandidateGenerator(folder, device=torch.device("cpu"))
     texts: list[str] = []
     for start in range(0, len(examples), BATCH):
         texts += generator.greedy(examples[start : start + BATCH], max_new_tokens=40)

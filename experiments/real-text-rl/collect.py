@@ -28,7 +28,7 @@ from rl_qg.data.reading import read_examples
 from rl_qg.data.splits import take
 from rl_qg.evaluation.reward_scorer import RewardScorer
 from rl_qg.evaluation.text_measures import held_out_measures
-from rl_qg.generation.generator import QuestionGenerator
+from rl_qg.generation.generator import CandidateGenerator
 
 JUDGES = {
     "qrelscore": {"encoder": "minilm", "decoder": "gpt2"},
@@ -77,7 +77,7 @@ def kept(work: Path, name: str, examples: Sequence[QAExample], models: Path, pol
             return found
     texts = [example.question for example in examples]
     if policy is not None:
-        generator = QuestionGenerator(policy, device=torch.device("cpu"))
+        generator = CandidateGenerator(policy, device=torch.device("cpu"))
         texts = []
         for start in range(0, len(examples), 32):
             texts += generator.greedy(examples[start : start + 32], max_new_tokens=32)

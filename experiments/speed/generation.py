@@ -28,7 +28,7 @@ from transformers import AutoTokenizer
 from rl_qg.data.examples import QAExample
 from rl_qg.data.streaming import stream_examples
 from rl_qg.generation import beam_search
-from rl_qg.generation.generator import QuestionGenerator, beam_options
+from rl_qg.generation.generator import CandidateGenerator, beam_options
 from rl_qg.generation.stage import ByLength
 from rl_qg.runtime.json_files import write_json
 
@@ -54,11 +54,11 @@ class Bench:
         ways = [args.memory_of] if args.memory_of else args.ways
         rows = args.batch * args.beams
         self.packed = (
-            QuestionGenerator(folder, device=device, dtype=dtype, rows=rows)
+            CandidateGenerator(folder, device=device, dtype=dtype, rows=rows)
             if {"ours", "second-pass"} & {*ways}
             else None
         )
-        self.policy: Any = self.packed if ways == ["ours"] else QuestionGenerator(folder, device=device)
+        self.policy: Any = self.packed if ways == ["ours"] else CandidateGenerator(folder, device=device)
 
     def plain(self, policy: Any, batch: dict[str, Tensor]) -> Found:
         tokens = policy.model.generate(**batch, **beam_options(self.args.beams, self.args.max_new_tokens))[:, 1:]

@@ -17,7 +17,7 @@ from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.evaluation.oracle import share_differences, shares, verdicts
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
 from rl_qg.evaluation.text_measures import bleu4, held_out_measures, measure_signatures, rouge_l
-from rl_qg.generation.generator import QuestionGenerator
+from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import write_json
@@ -102,7 +102,7 @@ def _greedy(
     batch_size: int,
     device: torch.device,
 ) -> list[str]:
-    generator = QuestionGenerator(path, device=device)
+    generator = CandidateGenerator(path, device=device)
     texts: list[str] = []
     with ProgressBar(total=len(examples), desc=f"evaluate {name}", unit="question") as bar:
         for start in range(0, len(examples), batch_size):

@@ -1,6 +1,6 @@
 """The question generator at inference: decode questions for examples.
 
-Encoder-decoders (BART, T5, …) and causal models (GPT-2, Qwen, …) have the same interface, `QuestionGenerator`.
+Encoder-decoders (BART, T5, …) and causal models (GPT-2, Qwen, …) have the same interface, `CandidateGenerator`.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class Candidate:
     logprob: float
 
 
-class QuestionGenerator:
+class CandidateGenerator:
     """A generator in eval mode on one device.
 
     Args:
@@ -127,7 +127,7 @@ class QuestionGenerator:
 
 
 class EncoderDecoder:
-    """Decoding with one pass of the encoder. Batches are those of `PromptEncoder`; `engine` as in `QuestionGenerator`.
+    """Decoding with one pass of the encoder. Batches are those of `PromptEncoder`; `engine` as in `CandidateGenerator`.
 
     The library is also used for the beams of models that `share_passages` does not support.
     """

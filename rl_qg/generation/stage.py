@@ -23,7 +23,7 @@ from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
 from rl_qg.data.streaming import Examples
-from rl_qg.generation.generator import Candidate, QuestionGenerator
+from rl_qg.generation.generator import Candidate, CandidateGenerator
 from rl_qg.generation.reranking import RankedCandidate, Reranker, failed_rewards
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
@@ -86,7 +86,7 @@ def generate(
         return position.rows * written
     dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
     rows = count * settings.batch_size
-    generator = QuestionGenerator(model_path, device=state.device, dtype=dtype, rows=rows, engine=settings.engine)
+    generator = CandidateGenerator(model_path, device=state.device, dtype=dtype, rows=rows, engine=settings.engine)
     if not settings.do_sample and count > (size := generator.model.get_output_embeddings().weight.shape[0]):
         raise InputError(f"generate.num_beams={count} is above the {size} tokens that {model_path} knows: lower it")
     decode = partial(_lines_of, generator, count=count, settings=settings, seed=seed, reranker=reranker)
@@ -127,7 +127,7 @@ class ByLength:
 
 
 def _lines_of(
-    generator: QuestionGenerator,
+    generator: CandidateGenerator,
     examples: Sequence[QAExample],
     *,
     count: int,

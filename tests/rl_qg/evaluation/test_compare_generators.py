@@ -19,7 +19,7 @@ from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.evaluation import compare_generators
 from rl_qg.evaluation.compare_generators import _corpus_interval, evaluate_generators
 from rl_qg.evaluation.text_measures import bleu4, held_out_measures
-from rl_qg.generation.generator import QuestionGenerator
+from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.runtime.errors import InputError
 from tests.questions import example
 from tests.tiny_models import tiny_bart, word_tokenizer
@@ -65,7 +65,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def texts(models: dict[str, Path]) -> dict[str, list[str]]:
     return {
-        name: QuestionGenerator(path, device=torch.device("cpu")).greedy(ROWS, max_new_tokens=6)
+        name: CandidateGenerator(path, device=torch.device("cpu")).greedy(ROWS, max_new_tokens=6)
         for name, path in models.items()
     }
 

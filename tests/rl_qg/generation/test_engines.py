@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rl_qg.generation import generator as generator_module
-from rl_qg.generation.generator import QuestionGenerator
+from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json
 from rl_qg.settings import GenerateSettings
@@ -44,7 +44,7 @@ def test_both_engines_find_the_same_questions(model: str, settings: GenerateSett
 
 def test_the_library_gives_the_same_greedy_questions(model: str) -> None:
     own, library = (
-        QuestionGenerator(model, device=torch.device("cpu"), engine=engine).greedy(data(), max_new_tokens=6)
+        CandidateGenerator(model, device=torch.device("cpu"), engine=engine).greedy(data(), max_new_tokens=6)
         for engine in ("own", "library")
     )
     assert own == library and any(own)

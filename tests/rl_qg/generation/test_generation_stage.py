@@ -15,7 +15,7 @@ from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
 from rl_qg.generation import stage as module
-from rl_qg.generation.generator import QuestionGenerator
+from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.loading import load_seq2seq
 from rl_qg.generation.reranking import Reranker
 from rl_qg.generation.stage import ByLength, generate
@@ -106,7 +106,7 @@ def test_log_probabilities_equal_those_of_a_second_forward_pass(
     model: str, settings: GenerateSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Decoding sums them token by token; here the model reads whole questions again."""
-    generator = QuestionGenerator(model, device=torch.device("cpu"))
+    generator = CandidateGenerator(model, device=torch.device("cpu"))
     seen: list[torch.Tensor] = []
     original = generator.texts
 
@@ -165,7 +165,7 @@ def test_more_beams_than_words_are_one_line(model: str, tmp_path: Path) -> None:
 
 def test_the_logprob_of_a_beam_is_the_sum_over_its_tokens(model: str) -> None:
     """Against the score of the library, which is the mean over the tokens."""
-    generator = QuestionGenerator(model, device=torch.device("cpu"))
+    generator = CandidateGenerator(model, device=torch.device("cpu"))
     (candidates,) = generator.candidates(data(1), 3, max_new_tokens=6, top_p=None, temperature=1.0)
     batch = generator.encoder.batch(data(1))
     output = generator.model.generate(
@@ -200,8 +200,8 @@ def test_a_killed_run_continues_without_a_missing_or_repeated_line(
     with killed.open("rb+") as stream:
         stream.truncate(int(size * cut) if cut != 1 else size)
     decoded = []
-    original = QuestionGenerator.candidates
-    monkeypatch.setattr(QuestionGenerator, "candidates", lambda *a, **k: decoded.append(1) or original(*a, **k))
+    original = CandidateGenerator.candidates
+    monkeypatch.setattr(CandidateGenerator, "candidates", lambda *a, **k: decoded.append(1) or original(*a, **k))
     run(model, killed, settings)
     assert killed.read_bytes() == whole.read_bytes()
     if cut == 1:
@@ -247,14 +247,14 @@ def test_a_batch_that_does_not_fit_into_memory_is_decoded_in_parts(
 ) -> None:
     settings = replace(settings, batch_size=7)
     whole = run(model, tmp_path / "whole.jsonl", settings)
-    original, room = QuestionGenerator.candidates, 2
+    original, room = CandidateGenerator.candidates, 2
 
-    def short_of_memory(self: QuestionGenerator, examples: list[QAExample], *args: Any, **options: Any) -> Any:
+    def short_of_memory(self: CandidateGenerator, examples: list[QAExample], *args: Any, **options: Any) -> Any:
         if len(examples) > room:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return original(self, examples, *args, **options)
 
-    monkeypatch.setattr(QuestionGenerator, "candidates", short_of_memory)
+    monkeypatch.setattr(CandidateGenerator, "candidates", short_of_memory)
     parts = run(model, tmp_path / "parts.jsonl", settings)
     assert [row["question"] for row in parts] == [row["question"] for row in whole]
     assert [row["logprob"] for row in parts] == pytest.approx([row["logprob"] for row in whole], rel=1e-5)

@@ -11,7 +11,7 @@ from transformers import BertForMaskedLM, GPT2LMHeadModel
 
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.decoding import DecodingRules, uniform_draws
-from rl_qg.generation.generator import QuestionGenerator
+from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.loading import load_causal, load_generator
 from rl_qg.runtime.errors import InputError
 from tests.questions import example
@@ -21,7 +21,7 @@ WORDS = " ".join(f"w{k}" for k in range(20)) + " Question:"
 
 
 @pytest.fixture(scope="module")
-def generator(tmp_path_factory: pytest.TempPathFactory) -> QuestionGenerator:
+def generator(tmp_path_factory: pytest.TempPathFactory) -> CandidateGenerator:
     folder = tmp_path_factory.mktemp("gpt2")
     tokenizer = word_tokenizer(WORDS, "$A")
     tokenizer.pad_token = None
@@ -29,7 +29,7 @@ def generator(tmp_path_factory: pytest.TempPathFactory) -> QuestionGenerator:
     model.generation_config.no_repeat_ngram_size = 1  # checkpoints may ship such rules; they must have no effect
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return QuestionGenerator(folder, device=torch.device("cpu"))
+    return CandidateGenerator(folder, device=torch.device("cpu"))
 
 
 def data(count: int = 4) -> list[QAExample]:
@@ -38,12 +38,12 @@ def data(count: int = 4) -> list[QAExample]:
     ]
 
 
-def prompt_ids(generator: QuestionGenerator, item: QAExample) -> list[int]:
+def prompt_ids(generator: CandidateGenerator, item: QAExample) -> list[int]:
     return generator.encoder.encode([item])[0].ids
 
 
 @torch.no_grad()
-def slow_greedy(generator: QuestionGenerator, item: QAExample, length: int) -> list[int]:
+def slow_greedy(generator: CandidateGenerator, item: QAExample, length: int) -> list[int]:
     ids, tokens = prompt_ids(generator, item), []
     for _ in range(length):
         tokens.append(int(generator.model(input_ids=torch.tensor([ids + tokens])).logits[0, -1].argmax()))
@@ -53,13 +53,13 @@ def slow_greedy(generator: QuestionGenerator, item: QAExample, length: int) -> l
 
 
 @torch.no_grad()
-def slow_logprob(generator: QuestionGenerator, item: QAExample, tokens: list[int]) -> float:
+def slow_logprob(generator: CandidateGenerator, item: QAExample, tokens: list[int]) -> float:
     ids = prompt_ids(generator, item)
     logits = generator.model(input_ids=torch.tensor([ids + tokens])).logits[0].log_softmax(-1)
     return sum(float(logits[len(ids) - 1 + at, token]) for at, token in enumerate(tokens))
 
 
-def test_greedy_questions_do_not_depend_on_the_batch(generator: QuestionGenerator) -> None:
+def test_greedy_questions_do_not_depend_on_the_batch(generator: CandidateGenerator) -> None:
     expected = [
         generator.tokenizer.decode(slow_greedy(generator, item, 6), skip_special_tokens=True) for item in data()
     ]
@@ -69,7 +69,7 @@ def test_greedy_questions_do_not_depend_on_the_batch(generator: QuestionGenerato
 
 @pytest.mark.parametrize("top_p", [None, 1.0])
 def test_the_logprob_of_a_candidate_is_the_sum_over_its_tokens(
-    generator: QuestionGenerator, top_p: float | None
+    generator: CandidateGenerator, top_p: float | None
 ) -> None:
     seen: list[torch.Tensor] = []
     original = generator.texts
@@ -86,12 +86,12 @@ def test_the_logprob_of_a_candidate_is_the_sum_over_its_tokens(
         assert sorted(c.logprob for c in group) == pytest.approx(sorted(expected), rel=1e-4)
 
 
-def questions(generator: QuestionGenerator, items: list[QAExample], count: int, seed: int = 0) -> list[list[str]]:
+def questions(generator: CandidateGenerator, items: list[QAExample], count: int, seed: int = 0) -> list[list[str]]:
     groups = generator.candidates(items, count, max_new_tokens=4, top_p=0.9, temperature=1.3, seed=seed)
     return [[candidate.question for candidate in group] for group in groups]
 
 
-def test_samples_depend_on_the_example_and_the_seed_alone(generator: QuestionGenerator) -> None:
+def test_samples_depend_on_the_example_and_the_seed_alone(generator: CandidateGenerator) -> None:
     together = questions(generator, data(), 5)
     assert together == [questions(generator, [item], 5)[0] for item in data()]
     assert together[::-1] == questions(generator, data()[::-1], 5)
@@ -103,7 +103,7 @@ def test_samples_depend_on_the_example_and_the_seed_alone(generator: QuestionGen
 
 @torch.no_grad()
 def slow_distribution(
-    generator: QuestionGenerator, item: QAExample, top_p: float, temperature: float
+    generator: CandidateGenerator, item: QAExample, top_p: float, temperature: float
 ) -> dict[int, float]:
     """Probability of each first token in the nucleus of `top_p`."""
     ids = prompt_ids(generator, item)
@@ -117,7 +117,7 @@ def slow_distribution(
 
 @pytest.mark.parametrize(("top_p", "temperature"), [(1.0, 1.0), (0.8, 1.0), (0.9, 2.0)])
 def test_samples_of_a_causal_model_have_its_distribution(
-    generator: QuestionGenerator, top_p: float, temperature: float
+    generator: CandidateGenerator, top_p: float, temperature: float
 ) -> None:
     """First tokens of 4,000 samples against probabilities computed without `generate` (chi-square test)."""
     count, (item,) = 4000, data(1)
@@ -136,13 +136,13 @@ def test_samples_of_a_causal_model_have_its_distribution(
     assert scipy.stats.chisquare([seen[t] for t in other], [count * p for p in other.values()]).pvalue < 1e-6
 
 
-def test_the_kind_of_model_is_chosen_by_the_config(generator: QuestionGenerator, tmp_path: Path) -> None:
+def test_the_kind_of_model_is_chosen_by_the_config(generator: CandidateGenerator, tmp_path: Path) -> None:
     tokenizer = word_tokenizer(WORDS)
     tokenizer.save_pretrained(tmp_path)
     tiny_bart(len(tokenizer)).save_pretrained(tmp_path)
     assert load_generator(str(tmp_path))[0].config.is_encoder_decoder
     assert generator.encoder.prompt.separator == "\nQuestion:"
-    assert QuestionGenerator(tmp_path, device=torch.device("cpu")).encoder.prompt.separator == ""
+    assert CandidateGenerator(tmp_path, device=torch.device("cpu")).encoder.prompt.separator == ""
 
 
 def test_masked_language_models_and_tokenizers_without_end_token_are_refused(tmp_path: Path) -> None:

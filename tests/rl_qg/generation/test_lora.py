@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, GPT2LMHeadModel
 
-from rl_qg.generation.generator import QuestionGenerator
+from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.lora import add_lora, check_lora, has_lora, lora_config, merge_lora
 from rl_qg.generation.prompts import HIGHLIGHT, add_highlight
 from rl_qg.runtime.checkpoints import last_checkpoint
@@ -123,7 +123,7 @@ def test_both_stages_train_adapters_and_save_whole_models(tmp_path: Path, build:
     ce = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "ce")
     assert ce.state_dict().keys() == build(26).state_dict().keys()
     assert not list((tmp_path / "ce").glob("adapter*"))
-    policy = QuestionGenerator(tmp_path / "ce", device=torch.device("cpu"))
+    policy = CandidateGenerator(tmp_path / "ce", device=torch.device("cpu"))
     assert len(policy.greedy(data(2), max_new_tokens=5)) == 2
     last = lines(tmp_path / "metrics.jsonl")[-1]
     assert last["eval_kl"] > 0

@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard
 from transformers import GPT2LMHeadModel
 
 from rl_qg.data.splits import Splits
-from rl_qg.generation.generator import QuestionGenerator
+from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.prompts import Prompt, add_highlight
 from rl_qg.reports.hub import check_repository, publish
 from rl_qg.reports.model_card import final_model, is_on_hub, shown, write_model_card
@@ -184,7 +184,7 @@ def test_the_snippet_runs_and_generates_what_the_policy_generates(tmp_path: Path
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(code, {})
-    policy = QuestionGenerator(folder / "scst", device=torch.device("cpu"))
+    policy = CandidateGenerator(folder / "scst", device=torch.device("cpu"))
     (expected,) = policy.greedy([example(PASSAGE, ANSWER, "who ?")], max_new_tokens=7)
     assert expected and printed.getvalue().strip() == expected
 

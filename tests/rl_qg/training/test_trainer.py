@@ -88,10 +88,10 @@ def test_logged_parts_sum_to_the_loss_and_the_ce_stage_has_no_rollout(tmp_path: 
 
 
 def test_the_model_at_the_boundary_is_saved_and_loads(tmp_path: Path) -> None:
-    from rl_qg.generation.generator import QuestionGenerator
+    from rl_qg.generation.generator import CandidateGenerator
 
     trainer(tmp_path).train()
-    policy = QuestionGenerator(tmp_path / "ce", device=torch.device("cpu"))
+    policy = CandidateGenerator(tmp_path / "ce", device=torch.device("cpu"))
     assert len(policy.greedy(data(3), max_new_tokens=5)) == 3
     assert policy.encoder.prompt.max_source_length == 64  # what the model can read, below the 512 of the settings
 
@@ -182,7 +182,7 @@ def tiny_mt5(vocab_size: int) -> Any:
 @pytest.mark.parametrize("build", [tiny_pair, tiny_mbart, tiny_mt5])
 def test_any_seq2seq_model_trains_saves_and_generates(tmp_path: Path, build: Any) -> None:
     """Both stages from a saved model, as in the command; nearly all parameters change."""
-    from rl_qg.generation.generator import QuestionGenerator
+    from rl_qg.generation.generator import CandidateGenerator
     from rl_qg.generation.loading import load_seq2seq
 
     tokenizer = word_tokenizer(WORDS)
@@ -196,7 +196,7 @@ def test_any_seq2seq_model_trains_saves_and_generates(tmp_path: Path, build: Any
     moved = {name for name, value in model.named_parameters() if name in before and value.shape != before[name].shape}
     moved |= {name for name, value in model.named_parameters() if name not in moved and not value.equal(before[name])}
     assert len(moved) > 0.9 * len(before)
-    policy = QuestionGenerator(tmp_path / "run" / "ce", device=torch.device("cpu"))
+    policy = CandidateGenerator(tmp_path / "run" / "ce", device=torch.device("cpu"))
     assert len(policy.candidates(data(2), 2, max_new_tokens=5, top_p=None, temperature=1.0)) == 2
 
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2LMHeadModel
 
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits
-from rl_qg.generation.generator import QuestionGenerator
+from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.loading import load_causal, load_seq2seq
 from rl_qg.generation.prompts import add_highlight, highlight
 from rl_qg.runtime.errors import InputError
@@ -154,7 +154,7 @@ def test_a_reward_whose_best_question_is_known_is_learned(tmp_path: Path, start:
     reached = {line["stage"]: line["eval_reward_greedy"] for line in logged}
     assert reached["ce"] < 1
     assert reached["scst"] == 2  # of 2
-    policy = QuestionGenerator(tmp_path / "run" / "scst", device=torch.device("cpu"))
+    policy = CandidateGenerator(tmp_path / "run" / "scst", device=torch.device("cpu"))
     assert all(text.split()[:2] == ["w3", "w3"] for text in policy.greedy(data(5), max_new_tokens=5))
 
 
@@ -303,11 +303,11 @@ def test_the_best_model_by_a_held_out_measure_is_saved(tmp_path: Path, start: st
     losses = [line["eval_loss"] for line in measured]
     assert len(losses) < 50  # it ended early
     assert losses[-1] >= min(losses[:-1])
-    policy = QuestionGenerator(tmp_path / "run" / "scst", device=torch.device("cpu"))
+    policy = CandidateGenerator(tmp_path / "run" / "scst", device=torch.device("cpu"))
     assert mean_loss(policy) == pytest.approx(min(losses), rel=1e-4)
 
 
-def mean_loss(policy: QuestionGenerator) -> float:
+def mean_loss(policy: CandidateGenerator) -> float:
     """Cross-entropy per gold token, one plain forward pass each, averaged over the validation questions."""
     losses = []
     for item in data(5):

@@ -1,0 +1,1 @@
+"""The server: questions over HTTP, and a page to make them on."""
