@@ -127,7 +127,7 @@ class CandidateGenerator:
 
 
 class EncoderDecoder:
-    """Decoding with one pass of the encoder. Batches are those of `PromptEncoder`; `engine` as in `CandidateGenerator`.
+    """Decoding with one pass of the encoder. Batches are those of `PromptEncoder`; `engine` is `CandidateGenerator`'s.
 
     The library is also used for the beams of models that `share_passages` does not support.
     """
