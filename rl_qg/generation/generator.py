@@ -1,4 +1,4 @@
-"""The question generator at inference: decode questions for examples.
+"""The question generator at inference: decode questions for examples, or the texts of rows of other tasks.
 
 Encoder-decoders (BART, T5, …) and causal models (GPT-2, Qwen, …) have the same interface, `CandidateGenerator`.
 """
@@ -39,7 +39,7 @@ GREEDY: dict[str, Any] = {"num_beams": 1, "do_sample": False, **NO_RULES}
 
 @dataclass(frozen=True)
 class Candidate:
-    """A generated question and the sum of its tokens' log-probabilities (natural logarithm, end token included)."""
+    """A generated question (or text of another task) and the sum of its tokens' log-probabilities (natural logarithm, end token included)."""
 
     question: str
     logprob: float
@@ -56,6 +56,8 @@ class CandidateGenerator:
             (`rewards.packed`), which changes values only by rounding.
         engine: "own" (beams share the encoded passage) or "library" (`generate` of transformers). Causal models always
             use the library.
+
+    `task` is what the model was trained for (`rl_qg.generation.tasks.TASKS`).
     """
 
     def __init__(
@@ -68,14 +70,15 @@ class CandidateGenerator:
         engine: str = "own",
     ) -> None:
         model, self.tokenizer = load_generator(str(path))
-        add_highlight(self.tokenizer, model)
+        prompt = Prompt.of(path, model)
+        add_highlight(self.tokenizer, model, prompt.task)
+        self.task = prompt.task
         self.model = model.to(device, dtype).eval()
         _align(self.model)
         warn_if_slower(dtype, device, "generate.precision=no")
         if device.type == "cpu" and rows >= STEP and can_pack(self.model):
             pack(self.model)
         self.device = device
-        prompt = Prompt.of(path, model)
         self.decoder: EncoderDecoder | CausalDecoder
         if model.config.is_encoder_decoder:
             self.decoder = EncoderDecoder(self.model, self.tokenizer, prompt, engine=engine)
@@ -85,8 +88,8 @@ class CandidateGenerator:
 
     @torch.inference_mode()
     def greedy(self, examples: Sequence[QAExample], *, max_new_tokens: int) -> list[str]:
-        """The greedy question of each example; one batch."""
-        return self.texts(self.decoder.greedy(self.batch(examples), max_new_tokens))
+        """The greedy question of each example, or text of each row of another task; one batch."""
+        return self.encoder.decoded(self.decoder.greedy(self.batch(examples), max_new_tokens), examples)
 
     @torch.inference_mode()
     def candidates(
@@ -113,17 +116,14 @@ class CandidateGenerator:
             draws = uniform_draws([example.id for example in examples], count, max_new_tokens, seed=seed, step=0)
             rules = DecodingRules(max_new_tokens, top_p=top_p, temperature=temperature)
             tokens, logprobs = self.decoder.sample(batch, draws.to(self.device), rules)
-        rows = [Candidate(text, value) for text, value in zip(self.texts(tokens), logprobs.tolist(), strict=True)]
+        texts = self.encoder.decoded(tokens, examples)
+        rows = [Candidate(text, value) for text, value in zip(texts, logprobs.tolist(), strict=True)]
         groups = [rows[start : start + count] for start in range(0, len(rows), count)]
         return [sorted(group, key=lambda candidate: -candidate.logprob) if top_p else group for group in groups]
 
     def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:
         """The encoded prompts of examples on the device, both (b, s): `input_ids` and `attention_mask`."""
         return {name: tensor.to(self.device) for name, tensor in self.encoder.batch(examples).items()}
-
-    def texts(self, tokens: Tensor) -> list[str]:
-        """The text of each row of `tokens` (n, t)."""
-        return [text.strip() for text in self.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
 
 
 class EncoderDecoder:
