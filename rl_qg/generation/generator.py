@@ -39,7 +39,9 @@ GREEDY: dict[str, Any] = {"num_beams": 1, "do_sample": False, **NO_RULES}
 
 @dataclass(frozen=True)
 class Candidate:
-    """A generated question (or text of another task) and the sum of its tokens' log-probabilities (natural logarithm, end token included)."""
+    """A generated question, or text of another task, and the sum of its tokens' log-probabilities (natural logarithm,
+    end token included).
+    """
 
     question: str
     logprob: float
@@ -176,17 +178,24 @@ class EncoderDecoder:
         )
         return tokens, self.logprobs(states, mask, tokens)
 
+    def token_logprobs(self, batch: dict[str, Tensor], tokens: Tensor) -> Tensor:
+        """Log-probability (b, t) of each of `tokens` (b, t) after those before it; 0 after the end token."""
+        return self._token_logprobs(self._states(batch), batch["attention_mask"], tokens)
+
     def logprobs(self, states: Tensor, mask: Tensor, tokens: Tensor) -> Tensor:
         """Log-probability of each row of `tokens` (b · n, t) under the model, n rows for each of b contexts with the
         encoder's `states` (b, s, h) and `mask` (b, s).
         """
+        return self._token_logprobs(states, mask, tokens).sum(-1)
+
+    def _token_logprobs(self, states: Tensor, mask: Tensor, tokens: Tensor) -> Tensor:
         special, copies = SpecialTokens.of(self.model), len(tokens) // len(states)
         logits = self.model(
             encoder_outputs=BaseModelOutput(last_hidden_state=states.repeat_interleave(copies, 0)),
             attention_mask=mask.repeat_interleave(copies, 0),
             decoder_input_ids=shift_right(tokens, special.start, special.pad),
         ).logits
-        return _sum_to_end(token_logprobs(logits, tokens), tokens, special.end)
+        return _to_end(token_logprobs(logits, tokens), tokens, special.end)
 
     def _states(self, batch: dict[str, Tensor]) -> Tensor:
         return self.model.get_encoder()(**batch).last_hidden_state
@@ -226,7 +235,11 @@ class CausalDecoder:
     def _with_logprobs(self, rows: dict[str, Tensor], whole: Tensor) -> tuple[Tensor, Tensor]:
         """The tokens after the prompts, and the log-probability of each row under the model."""
         tokens = whole[:, rows["input_ids"].shape[1] :]
-        return tokens, _sum_to_end(token_logprobs(self.logits(rows, tokens), tokens), tokens, self.end)
+        return tokens, self.token_logprobs(rows, tokens).sum(-1)
+
+    def token_logprobs(self, batch: dict[str, Tensor], tokens: Tensor) -> Tensor:
+        """Log-probability (b, t) of each of `tokens` (b, t) after those before it; 0 after the end token."""
+        return _to_end(token_logprobs(self.logits(batch, tokens), tokens), tokens, self.end)
 
     def logits(self, batch: dict[str, Tensor], tokens: Tensor) -> Tensor:
         """Logits (b, t, v) of the question `tokens` (b, t) after their prompts."""
@@ -281,7 +294,7 @@ def _repeated(batch: dict[str, Tensor], copies: int) -> dict[str, Tensor]:
     return {name: value.repeat_interleave(copies, 0) for name, value in batch.items()}
 
 
-def _sum_to_end(logprobs: Tensor, tokens: Tensor, end: int) -> Tensor:
-    """Sum (rows,) of the tokens' log-probabilities (rows, t) up to and including the first end token."""
+def _to_end(logprobs: Tensor, tokens: Tensor, end: int) -> Tensor:
+    """The tokens' log-probabilities (rows, t) up to and including the first end token, and 0 after it."""
     ended = (tokens == end).cumsum(-1) - (tokens == end).int() > 0
-    return (logprobs * ~ended).sum(-1)
+    return logprobs * ~ended

@@ -1,4 +1,4 @@
-"""What a generator writes: questions, answers, both, or all pairs of a passage at once; and the texts of each task.
+r"""What a generator writes: questions, answers, both, or all pairs of a passage at once; and the texts of each task.
 
 | task | input | text that it writes |
 | --- | --- | --- |
@@ -7,8 +7,8 @@
 | `pairs` | passage | all pairs, by the place of the answer: `q <answer> a <pair> q <answer> a …` |
 | `multitask` | `questions` and `answers` by one model, told apart by their prefixes | |
 
-`<pair>` and `<answer>` are tokens of their own. Where a text contains these very words they are written `<\\pair>` and
-`<\\answer>` (one backslash more for each that is there), so no text can be taken for a separator. The prefixes are
+`<pair>` and `<answer>` are tokens of their own. Where a text contains these very words they are written `<\pair>` and
+`<\answer>` (one backslash more for each that is there), so no text can be taken for a separator. The prefixes are
 those of lmqg (Ushio et al. 2023, "An Empirical Comparison of LM-based Question and Answer Generation Methods").
 """
 
@@ -80,13 +80,6 @@ def parse_answers(text: str) -> list[str]:
     return [part for part in parts if part]
 
 
-def readable(text: str) -> str:
-    """The text with a space in place of each separator, for measures that count words."""
-    for separator in SEPARATORS:
-        text = text.replace(separator, " ")
-    return " ".join(unescape(text).split())
-
-
 # --- rows
 
 
@@ -108,6 +101,17 @@ class TaskRow(QAExample):
 def task_of(row: QAExample) -> str:
     """The task of a row; that of an example is `questions`."""
     return row.task if isinstance(row, TaskRow) else "questions"
+
+
+def shown(row: QAExample, text: str) -> str:
+    """The text of a row of another task than `questions` with a space in place of each separator, for measures that
+    count words; a question as it is.
+    """
+    if not isinstance(row, TaskRow):
+        return text
+    for separator in SEPARATORS:
+        text = text.replace(separator, " ")
+    return " ".join(unescape(text).split())
 
 
 def row_tasks(task: str) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ class ModelSettings(Section):
         """Choices and limits."""
         yield from super().faults()
         if self.task == "multitask" and self.prefix is not None:
-            yield f"prefix={self.prefix!r}: with task=multitask each input has the prefix of its own task; set it to null"
+            yield f"prefix={self.prefix!r}: set it to null; with task=multitask each input has that of its own task"
 
 
 @dataclass

@@ -20,6 +20,7 @@ from transformers import set_seed
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, take
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
+from rl_qg.evaluation.task_rewards import pair_floor
 from rl_qg.generation.loading import load_seq2seq
 from rl_qg.generation.lora import add_lora, check_lora
 from rl_qg.generation.prompts import add_highlight, default_prefix, token_ids_of
@@ -60,6 +61,7 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
         return final
     # 1. Check settings and data, and build the trainer.
     check_training(settings)
+    check_task_reward(settings, reward)
     splits = in_task(settings.model.task, splits)
     splits = replace(splits, unlabelled=unlabelled_examples(settings, splits, reward))
     if not splits.gold and not (settings.stages == "scst" and splits.unlabelled):
@@ -85,6 +87,20 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
         publish(folder, settings.training.hub_model)
     trainer.accelerator.wait_for_everyone()
     return final
+
+
+def check_task_reward(settings: Settings, reward: Reward | None) -> None:
+    """Check that the reward can score what the task writes (`rl_qg.evaluation.task_rewards`).
+
+    Raises:
+        InputError: the reward has no value for pairs that are not valid.
+    """
+    if reward is None or settings.stages == "ce":
+        return
+    if settings.model.task == "pairs":
+        pair_floor(reward, settings.scst.pair_floor)
+    if settings.model.task in ("answers", "multitask"):
+        log.info("the reward of answers is their agreement with the human ones; reward=… scores questions alone")
 
 
 def in_task(task: str, splits: Splits) -> Splits:
@@ -261,3 +277,8 @@ def report_cuts(trainer: SelfCriticalTrainer, examples: list[QAExample], folder:
     cuts = trainer.encoder.count_cuts(examples)
     write_json(folder / "windows.json", cuts)
     log.info("inputs: %s", json.dumps(cuts))
+    longest = trainer.encoder.prompt.max_target_length
+    if cut := sum(len(ids) >= longest for ids in trainer.encoder.targets(examples)):
+        log.warning(
+            "%d of %d texts to learn from are cut at model.max_target_length=%d tokens", cut, len(examples), longest
+        )
