@@ -38,8 +38,8 @@ def check_generator(settings: Settings) -> None:
     _check_precision(settings)
     if settings.model.task != "questions" and settings.algorithm != "scst":
         raise InputError(
-            f"model.task={settings.model.task}: algorithm={settings.algorithm} trains models that write questions alone; "
-            "use algorithm=scst with an encoder-decoder, such as BART or T5"
+            f"model.task={settings.model.task}: algorithm={settings.algorithm} trains models that write "
+            "questions alone; use algorithm=scst with an encoder-decoder, such as BART or T5"
         )
     checks = {"scst": check_training, "best_of_n": check_best_of_n}
     checks.get(settings.algorithm, check_algorithm)(settings)

@@ -41,8 +41,8 @@ def evaluate_generators(
 ) -> dict[str, Any]:
     """Measure `models` (such as `{"ce": …, "scst": …}`) on the same held-out `examples` and write `output` (JSON).
 
-    Examples may be rows of other tasks (`rl_qg.generation.tasks`), if that is what the models write: the reward is then
-    that of `rl_qg.evaluation.task_rewards`, and the oracle leaves these rows out.
+    Examples may be rows of other tasks (`rl_qg.generation.tasks`), if that is what the models write: the reward is
+    then that of `rl_qg.evaluation.task_rewards`, and the oracle leaves these rows out.
 
     Intervals of rewards, of their parts and of BLEU-4 are bootstraps over passages, and `difference` is the paired
     bootstrap of the last model minus the first, of ROUGE-L too. On the embedded corpus `oracle` holds the shares of
@@ -54,7 +54,9 @@ def evaluate_generators(
         InputError: there are no examples, or a reward fails on every question.
     """
     if any(isinstance(example, TaskRow) for example in examples):
-        log.info("rows of answers or pairs: the oracle of the embedded corpus, which judges one question, leaves them out")
+        log.info(
+            "rows of answers or pairs: the oracle of the embedded corpus, which judges one question, leaves them out"
+        )
     if not examples:
         raise InputError("no held-out examples to measure the generators on; see data.validation")
     draws = PassageDraws([passage_hash(example.context) for example in examples])

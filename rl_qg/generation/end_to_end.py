@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.generation.tasks import PAIR, TaskRow, pair_parts, pairs_row, row_tasks, sentence_spans
+from rl_qg.generation.tasks import ANSWER, PAIR, TaskRow, pair_parts, pairs_row, row_tasks, sentence_spans
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.occurrences import occurrences
 from rl_qg.text.spans import tokens
@@ -28,7 +28,8 @@ class GeneratedPair:
 
 class PassagePairs(list[GeneratedPair]):
     """The pairs of one passage, in the order in which they were written; `dropped` counts by reason those that were
-    left out: `incomplete` (no question or no answer), `answer not in the text` and `repeated`.
+    left out: `incomplete` (no question, no answer, or cut at the longest text), `answer not in the text` and
+    `repeated`.
     """
 
     def __init__(self) -> None:
@@ -77,9 +78,11 @@ def _segments(
 ) -> list[tuple[str, float]]:
     """The text of each pair with its log-probability, from the token `ids` (t,) of a text and their values (t,)."""
     ends = (ids == separator).nonzero().flatten().tolist()
+    complete = bool((ids == generator.decoder.end).any())
     segments, start = [], 0
     for end in (*ends, len(ids)):
-        text = generator.encoder.decoded(ids[None, start:end], [row])[0]
+        is_cut = end == len(ids) and not complete
+        text = ANSWER if is_cut else generator.encoder.decoded(ids[None, start:end], [row])[0]
         segments.append((text, float(logprobs[start : end + 1].sum())))
         start = end + 1
     return segments

@@ -139,6 +139,7 @@ class EncoderDecoder:
     ) -> None:
         self.model = model
         self.encoder = PromptEncoder(tokenizer, prompt)
+        self.end = SpecialTokens.of(model).end
         self.library = engine == "library"
         self.shares_passages = not self.library and share_passages(model)
 

@@ -140,7 +140,13 @@ def task_rows(task: str, examples: Sequence[QAExample]) -> list[QAExample]:
     """
     rows: list[QAExample] = []
     for name in row_tasks(task):
-        rows += {"questions": list, "answers": _answer_rows, "pairs": _pair_rows}[name](examples)
+        match name:
+            case "answers":
+                rows += _answer_rows(examples)
+            case "pairs":
+                rows += _pair_rows(examples)
+            case _:
+                rows += examples
     return rows
 
 
