@@ -91,7 +91,7 @@ def _segments(
 def _placed(row: TaskRow, segments: Sequence[tuple[str, float]]) -> PassagePairs:
     """The pairs of a passage at their places."""
     pairs, taken = PassagePairs(), set[int]()
-    seen: set[tuple[str, int]] = set()
+    seen: set[tuple[str, str]] = set()
     for text, logprob in segments:
         for question, answer in pair_parts(text):
             if not question or not answer:
@@ -102,7 +102,7 @@ def _placed(row: TaskRow, segments: Sequence[tuple[str, float]]) -> PassagePairs
                 pairs.drop("answer not in the text")
                 continue
             start, end = place
-            key = " ".join(question.casefold().split()), start
+            key = " ".join(question.casefold().split()), " ".join(answer.casefold().split())
             if key in seen:
                 pairs.drop("repeated")
                 continue
