@@ -29,7 +29,7 @@ from rl_qg.miniatures.cache import QUESTIONS, SHIPPED
 from rl_qg.miniatures.packaged_generator import BASE, DIFFERENCE, difference, generator_folder
 from rl_qg.runtime.json_files import write_json
 
-RANK = 32
+RANK = 40
 SETTINGS = [
     *("preset=quickstart", "model.task=multitask", "stages=ce", "data.labelled_fraction=1", "data.max_train=null"),
     *("ce.epochs=4", "ce.learning_rate=1.5e-3", "training.eval_steps=10000", "training.save_steps=10000"),
