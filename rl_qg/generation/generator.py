@@ -39,12 +39,13 @@ GREEDY: dict[str, Any] = {"num_beams": 1, "do_sample": False, **NO_RULES}
 
 @dataclass(frozen=True)
 class Candidate:
-    """A generated question, or text of another task, and the sum of its tokens' log-probabilities (natural logarithm,
-    end token included).
+    """A generated question, or text of another task, the sum of its tokens' log-probabilities (natural logarithm) and
+    their number, the end token included in both.
     """
 
     question: str
     logprob: float
+    tokens: int = 0
 
 
 class CandidateGenerator:
@@ -118,10 +119,27 @@ class CandidateGenerator:
             draws = uniform_draws([example.id for example in examples], count, max_new_tokens, seed=seed, step=0)
             rules = DecodingRules(max_new_tokens, top_p=top_p, temperature=temperature)
             tokens, logprobs = self.decoder.sample(batch, draws.to(self.device), rules)
-        texts = self.encoder.decoded(tokens, examples)
-        rows = [Candidate(text, value) for text, value in zip(texts, logprobs.tolist(), strict=True)]
+        lengths = up_to_end(tokens, self.decoder.end).sum(-1)
+        rows = [
+            Candidate(text, value, length)
+            for text, value, length in zip(
+                self.encoder.decoded(tokens, examples), logprobs.tolist(), lengths.tolist(), strict=True
+            )
+        ]
         groups = [rows[start : start + count] for start in range(0, len(rows), count)]
         return [sorted(group, key=lambda candidate: -candidate.logprob) if top_p else group for group in groups]
+
+    @torch.inference_mode()
+    def likelihoods(self, examples: Sequence[QAExample]) -> list[Candidate]:
+        """The question of each example as if the model had generated it; one batch."""
+        targets = [torch.tensor(ids) for ids in self.encoder.targets(examples)]
+        end = self.decoder.end
+        tokens = torch.nn.utils.rnn.pad_sequence(targets, batch_first=True, padding_value=end).to(self.device)
+        logprobs = self.decoder.token_logprobs(self.batch(examples), tokens).sum(-1)
+        return [
+            Candidate(example.question, value, len(ids))
+            for example, value, ids in zip(examples, logprobs.tolist(), targets, strict=True)
+        ]
 
     def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:
         """The encoded prompts of examples on the device, both (b, s): `input_ids` and `attention_mask`."""
@@ -295,7 +313,11 @@ def _repeated(batch: dict[str, Tensor], copies: int) -> dict[str, Tensor]:
     return {name: value.repeat_interleave(copies, 0) for name, value in batch.items()}
 
 
+def up_to_end(tokens: Tensor, end: int) -> Tensor:
+    """Which of the tokens (rows, t) are not after the first end token."""
+    return (tokens == end).cumsum(-1) - (tokens == end).int() == 0
+
+
 def _to_end(logprobs: Tensor, tokens: Tensor, end: int) -> Tensor:
     """The tokens' log-probabilities (rows, t) up to and including the first end token, and 0 after it."""
-    ended = (tokens == end).cumsum(-1) - (tokens == end).int() > 0
-    return logprobs * ~ended
+    return logprobs * up_to_end(tokens, end)
