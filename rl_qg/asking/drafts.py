@@ -73,14 +73,16 @@ class Draft:
         from rl_qg.generation.end_to_end import generate_pairs
 
         for passage in evenly(self.passages, self._proposed):
+            (pairs,) = generate_pairs(generator, [passage.text])
+            self.dropped.update(pairs.dropped)
             found = [
                 ProposedPair(
                     one.question,
                     AnswerSpan(one.answer, passage.start + one.answer_start, "generated"),
                     one.logprob,
-                    len(generator.tokenizer(f"{one.question} {one.answer}")["input_ids"]),
+                    one.tokens,
                 )
-                for one in generate_pairs(generator, [passage.text])[0]
+                for one in pairs
             ]
             self.pairs += usable(found, self.dropped)
 

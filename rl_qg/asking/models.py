@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from rl_qg.generation.prompts import Prompt
-from rl_qg.miniatures.cache import PREFIX, SHIPPED, is_miniature
+from rl_qg.miniatures.cache import PREFIX, QUESTIONS, SHIPPED, is_miniature
+from rl_qg.miniatures.packaged_generator import generator_folder
 from rl_qg.runtime.errors import InputError
 
-DEFAULTS = ("runs/quickstart", "runs/first", "miniature:questions")
+DEFAULTS = ("runs/quickstart", "runs/first", QUESTIONS)
 """What is used where no model is named: the run of the README if it is there, else the packaged miniature."""
 
 STAGES = ("scst", "ce")  # folders of a run; the first that exists is used
@@ -26,11 +27,13 @@ def generator_path(path: str | Path) -> str:
         InputError: the package has no such miniature.
     """
     name = str(path)
+    if name == QUESTIONS:
+        return generator_folder(name)
     if is_miniature(name):
         folder = SHIPPED / name.removeprefix(PREFIX)
         if not (folder / "generation_config.json").is_file():
-            known = sorted(file.parent.name for file in SHIPPED.glob("*/generation_config.json"))
-            raise InputError(f"model.path={name}: the package has {', '.join(PREFIX + one for one in known)}")
+            known = sorted(PREFIX + file.parent.name for file in SHIPPED.glob("*/generation_config.json"))
+            raise InputError(f"model.path={name}: the package has {', '.join([QUESTIONS, *known])}")
         return str(folder)
     folder = Path(name).expanduser()
     stages = [folder / stage for stage in STAGES if (folder / stage / "config.json").is_file()]
