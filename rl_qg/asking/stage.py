@@ -22,7 +22,7 @@ from accelerate.utils import gather_object
 
 from rl_qg.asking.documents import Document
 from rl_qg.asking.exports import AUTO, Row, export, format_of, row_of
-from rl_qg.asking.models import generator_path
+from rl_qg.asking.models import generator_path, reader_path
 from rl_qg.asking.pairs import AskRequest
 from rl_qg.asking.question_generator import QuestionGenerator
 from rl_qg.generation.loading import weights_hash
@@ -121,12 +121,8 @@ def _digest(text: str) -> str:
 def _made_by(generator: QuestionGenerator, settings: AskSettings) -> dict[str, Any]:
     """What the pairs depend on."""
     chosen = {name: value for name, value in asdict(settings).items() if name not in NOT_MADE_BY}
-    paths = [generator.name, settings.reader, settings.extractor]
-    return {
-        **chosen,
-        "model": generator.name,
-        "weights": [weights_hash(generator_path(path)) for path in paths if path],
-    }
+    paths = [generator_path(generator.name), reader_path(settings.reader), settings.extractor]
+    return {**chosen, "model": generator.name, "weights": [weights_hash(path) if path else "" for path in paths]}
 
 
 def _prepare(
