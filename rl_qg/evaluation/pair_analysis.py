@@ -53,7 +53,7 @@ def pair_sets(files: Mapping[str, PairFile], human: HumanPairs, *, every_passage
     """The pairs of every passage that has human pairs, or of those that some file has a row about.
 
     Raises:
-        InputError: no passage of a file has human pairs.
+        InputError: no passage of a file has human pairs, or no file has a pair.
     """
     for name, file in files.items():
         if not file.pairs.keys() & human.pairs.keys():
@@ -61,6 +61,8 @@ def pair_sets(files: Mapping[str, PairFile], human: HumanPairs, *, every_passage
                 f"{name}: none of its {len(file.pairs):,} passages has human pairs in {', '.join(human.sources)}; "
                 "give the file that its passages are from"
             )
+    if not any(pairs for file in files.values() for pairs in file.pairs.values()):
+        raise InputError(f"{', '.join(files)}: no passage has a pair; check what wrote them")
     asked = {passage for file in files.values() for passage in file.pairs}
     passages = [passage for passage in human.pairs if every_passage or passage in asked]
     return PairSets(

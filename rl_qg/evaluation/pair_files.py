@@ -62,8 +62,8 @@ def read_pair_file(source: QuestionTable) -> PairFile:
                 f"{', '.join(map(repr, row.fields))} (columns.context=… names another field)"
             )
         read.add(context, _pairs_of(source, row, read.dropped))
-    if not any(read.pairs.values()):
-        raise InputError(f"{source}: holds no pair; check the file")
+    if not read.pairs:
+        raise InputError(f"{source}: holds no row; check the file")
     return read
 
 

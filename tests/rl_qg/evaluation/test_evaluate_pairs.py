@@ -196,7 +196,8 @@ def test_the_command_on_published_outputs(tmp_path: Path) -> None:
         ),
         ([{"context": ADA, "answer": "Ada"}], "line 1: no 'question', 'pairs' or 'questions_answers'; the row has"),
         ([{"context": ADA, "pairs": [{"question": "Who?"}]}], "line 1: field 'pairs' must be a list of objects"),
-        ([{"context": ADA, "pairs": []}], "p.jsonl: holds no pair; check the file"),
+        ([{"context": ADA, "pairs": []}], "mine: no passage has a pair; check what wrote them"),
+        ([], "p.jsonl: holds no row; check the file"),
         (
             [{"context": "Elsewhere.", "question": "Who?", "answer": "I"}],
             "mine: none of its 1 passages has human pairs in .*gold.jsonl; give the file that its passages are from",
