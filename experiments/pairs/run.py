@@ -50,6 +50,7 @@ class Setting:
         reader: of every reader that pairs teach.
         options: of `rl-qg train`.
         updates: of every generator, or of both of a pipeline together.
+        reader_updates: of every reader.
         reader_options: of `rl-qg qa`.
     """
 
@@ -58,21 +59,22 @@ class Setting:
     reader: Path
     options: tuple[str, ...]
     updates: int
+    reader_updates: int
     reader_options: tuple[str, ...]
 
 
 def world() -> Setting:
     """The embedded corpus and its miniatures."""
     options = ("ce.learning_rate=1e-3", "model.max_source_length=256")
-    reader = ("qa.learning_rate=5e-4", "qa.max_steps=400")
-    return Setting("world", SHIPPED / "bart", SHIPPED / "distilbert", options, 600, reader)
+    reader = ("qa.learning_rate=5e-4",)
+    return Setting("world", SHIPPED / "bart", SHIPPED / "distilbert", options, 600, 400, reader)
 
 
 def squad(models: Path) -> Setting:
     """Windows of SQuAD, a generator of 3 million parameters, and a pretrained encoder as the reader."""
     options = ("ce.learning_rate=5e-4", "model.max_source_length=192", "training.precision=bf16")
-    reader = ("qa.learning_rate=2e-4", "qa.max_steps=200", "training.precision=bf16")
-    return Setting("squad", models / "warm", models / "minilm", options, 600, reader)
+    reader = ("qa.learning_rate=2e-4", "training.precision=bf16")
+    return Setting("squad", models / "warm", models / "minilm", options, 600, 200, reader)
 
 
 # --- data
@@ -160,6 +162,7 @@ class Run:
         command += [
             "reward=form",
             "held_out=none",
+            f"qa.model.path={self.setting.reader}",
             "training.report_to=none",
             "training.save_steps=200",
             "training.save_total_limit=1",
@@ -196,8 +199,7 @@ class Run:
         data = [f"data.train={taught}", f"data.validation={self.data / 'held-out.json'}", "data.max_validation=null"]
         data += ["data.max_train=null", "data.labelled_fraction=1"]
         model = [f"qa.model.path={self.setting.reader}", f"qa.seeds=[{self.seed}]", *self.setting.reader_options]
-        if self.scale < 1:
-            model.append("qa.max_steps=4")
+        model.append(f"qa.max_steps={max(2, round(self.setting.reader_updates * self.scale))}")
         run("qa", f"preset={self.preset}", *data, *READER, *model, f"output_dir={folder}")
 
     def evaluate(self, arms: list[str], metrics: str) -> None:
