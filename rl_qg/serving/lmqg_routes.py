@@ -18,7 +18,7 @@ from rl_qg.serving.problems import ProblemError, problem_responses
 from rl_qg.serving.requests import check_text, given_answers, until_client_leaves
 from rl_qg.serving.service import AskingService
 from rl_qg.settings.serving import ServeSettings
-from rl_qg.text.spans import sentences
+from rl_qg.text.spans import sentence_texts
 
 LANGUAGES = {
     "english": "en",
@@ -81,7 +81,7 @@ def lmqg_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
     @router.post("/question_generation", summary="Question-answer pairs, for clients of lmqg")
     async def question_generation(body: GenerationRequest, request: Request) -> GenerationResponse:
         asked = lmqg_request(body, service, settings)
-        found = await until_client_leaves(request, service.pairs(asked), service)
+        found = await until_client_leaves(request, service.pairs(asked, by_sentence=body.split == "sentence"), service)
         return GenerationResponse(qa=ranked(body.input_text, found))
 
     return router
@@ -96,9 +96,12 @@ def lmqg_request(body: GenerationRequest, service: AskingService, settings: Serv
     """
     check_text(body.input_text, settings)
     highlights = [body.highlight] if isinstance(body.highlight, str) else body.highlight or []
-    given = [GivenAnswer(text=text) for text in highlights if text.strip() and "\0" not in text]
+    if missing := [text for text in highlights if text not in body.input_text]:
+        detail = f"{missing[0][:80]!r} is not in input_text, letter by letter"
+        raise ProblemError(422, f"highlight: {detail}", errors=[{"pointer": "/highlight", "detail": detail}])
+    given = [GivenAnswer(text=text) for text in highlights if text.strip()]
     spans = given_answers(body.input_text, given, settings) if given else None
-    number = len(spans or [text for start, end in sentences(body.input_text) if (text := body.input_text[start:end])])
+    number = len(spans or sentence_texts(body.input_text))
     return AskRequest(
         body.input_text,
         spans,

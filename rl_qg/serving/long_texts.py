@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
 from rl_qg.asking.passages import TextPassage, cut_text
+from rl_qg.text.spans import sentences
 
 REPEATED = "question already asked about an earlier passage"
 
@@ -17,18 +18,25 @@ class PassageRequest:
     ask: AskRequest
 
 
-def passage_requests(request: AskRequest, longest: int) -> list[PassageRequest]:
+def passage_requests(request: AskRequest, longest: int, *, by_sentence: bool = False) -> list[PassageRequest]:
     """The requests for the passages of a text, in its order, of `longest` characters where no answer is longer.
 
     `number` is divided among the passages, in proportion to their given answers, else to their lengths. A passage
     whose part is 0 is left out.
+
+    Args:
+        request: about the whole text.
+        longest: characters of a passage.
+        by_sentence: each sentence is a passage, and `number` is divided evenly.
     """
-    answers = located(request)
-    passages = _joined(request.text, cut_text(request.text, lambda texts: [*map(len, texts)], longest), answers)
+    text, answers = request.text, located(request)
+    cut = _sentences(text) if by_sentence else cut_text(text, lambda texts: [*map(len, texts)], longest)
+    passages = _joined(text, cut, answers)
     own = [[answer for answer in answers if passage.start <= answer.start < passage.end] for passage in passages]
-    weights = [
-        len(spans) if request.answers is not None else len(p.text) for p, spans in zip(passages, own, strict=True)
-    ]
+    if request.answers is not None:
+        weights = [len(spans) for spans in own]
+    else:
+        weights = [1 if by_sentence else len(passage.text) for passage in passages]
     numbers: Sequence[int | None] = shares(request.number, weights) if request.number else [None] * len(passages)
     return [
         PassageRequest(
@@ -97,6 +105,12 @@ class WholeText:
         """All pairs, best first."""
         ordered = sorted(self.pairs, key=lambda pair: (-pair.score, pair.answer_start, pair.question))
         return QAPairs(ordered, reason=" ".join(dict.fromkeys(self.reasons)), dropped=self.dropped)
+
+
+def _sentences(text: str) -> list[TextPassage]:
+    """The sentences of a text, without white space around them."""
+    parts = [(start, text[start:end]) for start, end in sentences(text)]
+    return [TextPassage(part.strip(), start + len(part) - len(part.lstrip())) for start, part in parts if part.strip()]
 
 
 def _joined(text: str, passages: Iterable[TextPassage], answers: Sequence[AnswerSpan]) -> list[TextPassage]:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
+from rl_qg.data.formats import is_unicode
 
 TEXT = "Ada Lovelace wrote the first program in London in 1843."
 PAIR: dict[str, Any] = {
@@ -20,6 +21,8 @@ PAIR: dict[str, Any] = {
 def _usable(text: str) -> str:
     if "\0" in text:
         raise ValueError("has a NUL character; remove it")
+    if not is_unicode(text):
+        raise ValueError("has half of a surrogate pair, which is no character; remove it")
     if not text.strip():
         raise ValueError("is blank")
     return text

@@ -94,7 +94,7 @@ def of_validation(error: RequestValidationError) -> ProblemError:
         return ProblemError(400, "the body is no valid JSON")
     if any(fault["type"] in ("model_attributes_type", "model_type") and len(fault["loc"]) == 1 for fault in found):
         return ProblemError(400, "send a JSON object, with Content-Type: application/json")
-    if any(fault["loc"] == ("body",) for fault in found):
+    if any(fault["type"] == "missing" and fault["loc"] == ("body",) for fault in found):
         return ProblemError(400, "the body is empty; send a JSON object, with Content-Type: application/json")
     errors = [{"pointer": _pointer(fault["loc"]), "detail": _fault(fault)} for fault in found]
     first = errors[0]
@@ -112,7 +112,7 @@ def _fault(fault: Mapping[str, Any]) -> str:
     plain = {
         "missing": "is missing",
         "extra_forbidden": "there is no such field",
-        "string_unicode": "is not valid Unicode (it has half of a surrogate pair)",
+        "string_unicode": "a name of a field is not valid Unicode",
     }
     text: str = plain.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
     return text[:1].lower() + text[1:]

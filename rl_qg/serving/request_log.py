@@ -70,7 +70,7 @@ class RequestLog:
         except ClientLeftError:
             entry["status"] = 499  # as web servers log it; nobody gets an answer
         except Exception as error:
-            entry["error"] = self._described(error)
+            entry["error"] = described(error, message=self._log_texts)
             if entry["status"] is None:
                 detail = f"an unexpected error; the log of the server has it as request {name}"
                 await ProblemError(500, detail).response()(scope, receive, sent)
@@ -98,15 +98,16 @@ class RequestLog:
         level = logging.ERROR if "error" in entry else logging.INFO
         log.log(level, "request", extra={"fields": entry})
 
-    def _described(self, error: BaseException) -> dict[str, Any]:
-        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]
-        frames = traceback.extract_tb(error.__traceback__)
-        described: dict[str, Any] = {
-            "type": type(error).__name__,
-            "at": [f"{frame.filename}:{frame.lineno}" for frame in frames[-8:]],
-        }
-        return described | ({"message": str(error)} if self._log_texts else {})
+
+def described(error: BaseException, *, message: bool = False) -> dict[str, Any]:
+    """The type of an error and the last places of its way through the code; its message, which may hold texts, only
+    on demand.
+    """
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [f"{frame.filename}:{frame.lineno}" for frame in frames[-8:]]
+    return {"type": type(error).__name__, "at": places} | ({"message": str(error)} if message else {})
 
 
 class JsonLines(logging.Formatter):

@@ -1,6 +1,7 @@
 """The addresses below /v1, and those for who runs the server."""
 
 import json
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
@@ -29,6 +30,7 @@ from rl_qg.serving.messages import (
     ScoreResponse,
 )
 from rl_qg.serving.problems import ProblemError, problem_responses
+from rl_qg.serving.request_log import described
 from rl_qg.serving.requests import (
     ask_request,
     check_number,
@@ -39,6 +41,8 @@ from rl_qg.serving.requests import (
 )
 from rl_qg.serving.service import AskingService, ScoreRequest, unavailable
 from rl_qg.settings.serving import ServeSettings
+
+log = logging.getLogger(__name__)
 
 
 def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
@@ -156,9 +160,9 @@ async def _events(
         )
     except ProblemError as problem:
         yield _event("error", problem.to_dict())
-    except Exception:
+    except Exception as error:  # the status is sent already
+        log.error("stream", extra={"fields": {"error": described(error)}})
         yield _event("error", ProblemError(500, "the model failed on this text").to_dict())
-        raise
     finally:
         await rest.aclose()  # what still waits is cancelled
 

@@ -119,24 +119,28 @@ class AskingService:
         """How the model can make pairs; empty before it is loaded."""
         return tuple(self._model.ways) if self._model else ()
 
-    async def pairs(self, request: AskRequest) -> QAPairs:
+    async def pairs(self, request: AskRequest, *, by_sentence: bool = False) -> QAPairs:
         """The pairs of a text of any length, best first, with offsets into it.
+
+        Args:
+            request: about the text.
+            by_sentence: each sentence is read alone.
 
         Raises:
             ProblemError: 503 where the request cannot be taken or takes too long, 422 where the model refuses it.
         """
         whole = WholeText()
-        async for start, found in self.passages(request):
+        async for start, found in self.passages(request, by_sentence=by_sentence):
             whole.add(start, found)
         return whole.result()
 
-    async def passages(self, request: AskRequest) -> AsyncGenerator[tuple[int, QAPairs]]:
+    async def passages(self, request: AskRequest, *, by_sentence: bool = False) -> AsyncGenerator[tuple[int, QAPairs]]:
         """The place of each passage of a text and its pairs, in the order of the text, as soon as they are made.
 
         Raises:
             ProblemError: as for `pairs`. Passages that wait are then cancelled.
         """
-        parts = passage_requests(request, self.settings.passage_characters)
+        parts = passage_requests(request, self.settings.passage_characters, by_sentence=by_sentence)
         kind = ("pairs", request.way, request.seed is None)
         jobs = [
             QueuedRequest(kind, part.ask, part.ask.number or self.settings.max_questions, len(part.ask.text))
