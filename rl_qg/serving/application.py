@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from rl_qg.serving.gate import Gate
 from rl_qg.serving.keys import APIKeys
 from rl_qg.serving.lmqg_routes import lmqg_routes
+from rl_qg.serving.page import page_routes
 from rl_qg.serving.problems import add_problem_handlers
 from rl_qg.serving.request_log import RequestLog
 from rl_qg.serving.routes import asking_routes, operation_routes
@@ -49,6 +50,7 @@ def create_app(
     application.include_router(asking_routes(service, settings))
     application.include_router(lmqg_routes(service, settings))
     application.include_router(operation_routes(service))
+    application.include_router(page_routes(service, settings))
     # The last one added is the outermost.
     application.add_middleware(Gate, settings=settings, keys=keys or APIKeys([]))
     if settings.origins:

@@ -29,6 +29,19 @@ def on_the_wire(request: AskRequest) -> list[dict[str, Any]]:
     ]
 
 
+def test_the_page_is_there_and_so_is_its_form() -> None:
+    async def test() -> None:
+        async with serving() as (client, _):
+            page = await client.get("/")
+            assert page.headers["content-type"].startswith("text/html") and "fake" in page.text
+            assert "script-src 'self'" in page.headers["content-security-policy"]
+            answer = await client.post("/", data={"text": TEXT, "number": "1"})
+            [pair] = pairs_of(AskRequest(TEXT, number=1))
+            assert answer.status_code == 200 and pair.question in answer.text
+
+    run(test)
+
+
 def test_pairs() -> None:
     async def test() -> None:
         async with serving() as (client, _):
