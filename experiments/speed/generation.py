@@ -62,7 +62,7 @@ class Bench:
 
     def plain(self, policy: Any, batch: dict[str, Tensor]) -> Found:
         tokens = policy.model.generate(**batch, **beam_options(self.args.beams, self.args.max_new_tokens))[:, 1:]
-        return policy.texts(tokens), []
+        return policy.tokenizer.batch_decode(tokens, skip_special_tokens=True), []
 
     by_length = plain
 
@@ -76,14 +76,16 @@ class Bench:
 
     def ours(self, policy: Any, batch: dict[str, Tensor]) -> Found:
         tokens, logprobs = policy.decoder.search(batch, self.args.beams, self.args.max_new_tokens)
-        return policy.texts(tokens), logprobs.tolist()
+        return policy.tokenizer.batch_decode(tokens, skip_special_tokens=True), logprobs.tolist()
 
     dropped = ours
 
     def second_pass(self, policy: Any, batch: dict[str, Tensor]) -> Found:
         tokens, _ = policy.decoder.search(batch, self.args.beams, self.args.max_new_tokens)
         states = policy.model.get_encoder()(**batch).last_hidden_state
-        return policy.texts(tokens), policy.decoder.logprobs(states, batch["attention_mask"], tokens).tolist()
+        return policy.tokenizer.batch_decode(tokens, skip_special_tokens=True), policy.decoder.logprobs(
+            states, batch["attention_mask"], tokens
+        ).tolist()
 
     @torch.inference_mode()
     def go(self, way: str, examples: Sequence[QAExample]) -> Found:

@@ -36,6 +36,11 @@ def check_generator(settings: Settings) -> None:
     from rl_qg.training.trl_config import check_algorithm
 
     _check_precision(settings)
+    if settings.model.task != "questions" and settings.algorithm != "scst":
+        raise InputError(
+            f"model.task={settings.model.task}: algorithm={settings.algorithm} trains models that write "
+            "questions alone; use algorithm=scst with an encoder-decoder, such as BART or T5"
+        )
     checks = {"scst": check_training, "best_of_n": check_best_of_n}
     checks.get(settings.algorithm, check_algorithm)(settings)
     if not is_miniature(settings.model.path) and not (Path(settings.output_dir) / TRAINED).exists():

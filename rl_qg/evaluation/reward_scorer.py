@@ -101,6 +101,10 @@ class RewardScorer:
         self._retry = OutOfMemoryRetry(name, "lower the reward's batch_size, or set training.reward_placement=cpu")
         self._logged: set[str] = set()  # types of errors
 
+    def of(self, reward: Reward, name: str) -> "RewardScorer":
+        """A scorer of another reward, with the same options."""
+        return RewardScorer(reward, name, references=self._with_references)
+
     def reset_cache(self) -> None:
         """Drop what the reward has cached of earlier questions, if it can."""
         if hasattr(self.reward, "reset_cache"):

@@ -18,7 +18,8 @@ class CausalPromptEncoder(PromptEncoder):
     """Turns examples into prompts and batches: padded on the left for generation, and on the right with the question
     after the prompt for training.
 
-    `prompt.separator` ends every prompt. `prompt.max_source_length` counts all of the prompt's tokens.
+    `prompt.separator` ends every prompt. `prompt.max_source_length` counts all of the prompt's tokens. Every example
+    has an answer: causal models write questions alone.
     """
 
     def texts(self, examples: Sequence[QAExample]) -> list[str]:

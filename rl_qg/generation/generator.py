@@ -1,4 +1,4 @@
-"""The question generator at inference: decode questions for examples.
+"""The question generator at inference: decode questions for examples, or the texts of rows of other tasks.
 
 Encoder-decoders (BART, T5, …) and causal models (GPT-2, Qwen, …) have the same interface, `CandidateGenerator`.
 """
@@ -39,10 +39,13 @@ GREEDY: dict[str, Any] = {"num_beams": 1, "do_sample": False, **NO_RULES}
 
 @dataclass(frozen=True)
 class Candidate:
-    """A generated question and the sum of its tokens' log-probabilities (natural logarithm, end token included)."""
+    """A generated question, or text of another task, the sum of its tokens' log-probabilities (natural logarithm) and
+    their number, the end token included in both.
+    """
 
     question: str
     logprob: float
+    tokens: int = 0
 
 
 class CandidateGenerator:
@@ -56,6 +59,8 @@ class CandidateGenerator:
             (`rewards.packed`), which changes values only by rounding.
         engine: "own" (beams share the encoded passage) or "library" (`generate` of transformers). Causal models always
             use the library.
+
+    `task` is what the model was trained for (`rl_qg.generation.tasks.TASKS`).
     """
 
     def __init__(
@@ -68,14 +73,15 @@ class CandidateGenerator:
         engine: str = "own",
     ) -> None:
         model, self.tokenizer = load_generator(str(path))
-        add_highlight(self.tokenizer, model)
+        prompt = Prompt.of(path, model)
+        add_highlight(self.tokenizer, model, prompt.task)
+        self.task = prompt.task
         self.model = model.to(device, dtype).eval()
         _align(self.model)
         warn_if_slower(dtype, device, "generate.precision=no")
         if device.type == "cpu" and rows >= STEP and can_pack(self.model):
             pack(self.model)
         self.device = device
-        prompt = Prompt.of(path, model)
         self.decoder: EncoderDecoder | CausalDecoder
         if model.config.is_encoder_decoder:
             self.decoder = EncoderDecoder(self.model, self.tokenizer, prompt, engine=engine)
@@ -85,8 +91,8 @@ class CandidateGenerator:
 
     @torch.inference_mode()
     def greedy(self, examples: Sequence[QAExample], *, max_new_tokens: int) -> list[str]:
-        """The greedy question of each example; one batch."""
-        return self.texts(self.decoder.greedy(self.batch(examples), max_new_tokens))
+        """The greedy question of each example, or text of each row of another task; one batch."""
+        return self.encoder.decoded(self.decoder.greedy(self.batch(examples), max_new_tokens), examples)
 
     @torch.inference_mode()
     def candidates(
@@ -113,17 +119,31 @@ class CandidateGenerator:
             draws = uniform_draws([example.id for example in examples], count, max_new_tokens, seed=seed, step=0)
             rules = DecodingRules(max_new_tokens, top_p=top_p, temperature=temperature)
             tokens, logprobs = self.decoder.sample(batch, draws.to(self.device), rules)
-        rows = [Candidate(text, value) for text, value in zip(self.texts(tokens), logprobs.tolist(), strict=True)]
+        lengths = up_to_end(tokens, self.decoder.end).sum(-1)
+        rows = [
+            Candidate(text, value, length)
+            for text, value, length in zip(
+                self.encoder.decoded(tokens, examples), logprobs.tolist(), lengths.tolist(), strict=True
+            )
+        ]
         groups = [rows[start : start + count] for start in range(0, len(rows), count)]
         return [sorted(group, key=lambda candidate: -candidate.logprob) if top_p else group for group in groups]
+
+    @torch.inference_mode()
+    def likelihoods(self, examples: Sequence[QAExample]) -> list[Candidate]:
+        """The question of each example as if the model had generated it; one batch."""
+        targets = [torch.tensor(ids) for ids in self.encoder.targets(examples)]
+        end = self.decoder.end
+        tokens = torch.nn.utils.rnn.pad_sequence(targets, batch_first=True, padding_value=end).to(self.device)
+        logprobs = self.decoder.token_logprobs(self.batch(examples), tokens).sum(-1)
+        return [
+            Candidate(example.question, value, len(ids))
+            for example, value, ids in zip(examples, logprobs.tolist(), targets, strict=True)
+        ]
 
     def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:
         """The encoded prompts of examples on the device, both (b, s): `input_ids` and `attention_mask`."""
         return {name: tensor.to(self.device) for name, tensor in self.encoder.batch(examples).items()}
-
-    def texts(self, tokens: Tensor) -> list[str]:
-        """The text of each row of `tokens` (n, t)."""
-        return [text.strip() for text in self.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
 
 
 class EncoderDecoder:
@@ -137,6 +157,7 @@ class EncoderDecoder:
     ) -> None:
         self.model = model
         self.encoder = PromptEncoder(tokenizer, prompt)
+        self.end = SpecialTokens.of(model).end
         self.library = engine == "library"
         self.shares_passages = not self.library and share_passages(model)
 
@@ -176,17 +197,24 @@ class EncoderDecoder:
         )
         return tokens, self.logprobs(states, mask, tokens)
 
+    def token_logprobs(self, batch: dict[str, Tensor], tokens: Tensor) -> Tensor:
+        """Log-probability (b, t) of each of `tokens` (b, t) after those before it; 0 after the end token."""
+        return self._token_logprobs(self._states(batch), batch["attention_mask"], tokens)
+
     def logprobs(self, states: Tensor, mask: Tensor, tokens: Tensor) -> Tensor:
         """Log-probability of each row of `tokens` (b · n, t) under the model, n rows for each of b contexts with the
         encoder's `states` (b, s, h) and `mask` (b, s).
         """
+        return self._token_logprobs(states, mask, tokens).sum(-1)
+
+    def _token_logprobs(self, states: Tensor, mask: Tensor, tokens: Tensor) -> Tensor:
         special, copies = SpecialTokens.of(self.model), len(tokens) // len(states)
         logits = self.model(
             encoder_outputs=BaseModelOutput(last_hidden_state=states.repeat_interleave(copies, 0)),
             attention_mask=mask.repeat_interleave(copies, 0),
             decoder_input_ids=shift_right(tokens, special.start, special.pad),
         ).logits
-        return _sum_to_end(token_logprobs(logits, tokens), tokens, special.end)
+        return _to_end(token_logprobs(logits, tokens), tokens, special.end)
 
     def _states(self, batch: dict[str, Tensor]) -> Tensor:
         return self.model.get_encoder()(**batch).last_hidden_state
@@ -226,7 +254,11 @@ class CausalDecoder:
     def _with_logprobs(self, rows: dict[str, Tensor], whole: Tensor) -> tuple[Tensor, Tensor]:
         """The tokens after the prompts, and the log-probability of each row under the model."""
         tokens = whole[:, rows["input_ids"].shape[1] :]
-        return tokens, _sum_to_end(token_logprobs(self.logits(rows, tokens), tokens), tokens, self.end)
+        return tokens, self.token_logprobs(rows, tokens).sum(-1)
+
+    def token_logprobs(self, batch: dict[str, Tensor], tokens: Tensor) -> Tensor:
+        """Log-probability (b, t) of each of `tokens` (b, t) after those before it; 0 after the end token."""
+        return _to_end(token_logprobs(self.logits(batch, tokens), tokens), tokens, self.end)
 
     def logits(self, batch: dict[str, Tensor], tokens: Tensor) -> Tensor:
         """Logits (b, t, v) of the question `tokens` (b, t) after their prompts."""
@@ -281,7 +313,11 @@ def _repeated(batch: dict[str, Tensor], copies: int) -> dict[str, Tensor]:
     return {name: value.repeat_interleave(copies, 0) for name, value in batch.items()}
 
 
-def _sum_to_end(logprobs: Tensor, tokens: Tensor, end: int) -> Tensor:
-    """Sum (rows,) of the tokens' log-probabilities (rows, t) up to and including the first end token."""
-    ended = (tokens == end).cumsum(-1) - (tokens == end).int() > 0
-    return (logprobs * ~ended).sum(-1)
+def up_to_end(tokens: Tensor, end: int) -> Tensor:
+    """Which of the tokens (rows, t) are not after the first end token."""
+    return (tokens == end).cumsum(-1) - (tokens == end).int() == 0
+
+
+def _to_end(logprobs: Tensor, tokens: Tensor, end: int) -> Tensor:
+    """The tokens' log-probabilities (rows, t) up to and including the first end token, and 0 after it."""
+    return logprobs * up_to_end(tokens, end)

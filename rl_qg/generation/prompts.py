@@ -1,4 +1,7 @@
-"""The input of the generator: the passage with its answer marked, cut to a window around the answer if too long."""
+"""The input of the generator: the passage with its answer marked, cut to a window around the answer if too long.
+
+Rows of other tasks (`rl_qg.generation.tasks`) have a sentence marked, or nothing; the latter are cut at their end.
+"""
 
 import json
 import logging
@@ -12,11 +15,11 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl_qg.data.examples import QAExample, as_example
+from rl_qg.generation.tasks import PREFIXES, escape, row_tasks, task_of, tokens_of, unescape
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json
 
 HIGHLIGHT = "<hl>"
-T5_PREFIX = "generate question: "
 SEPARATOR = "\nQuestion:"
 PROMPT_FILE = "prompt.json"
 SHORTEST = 16  # tokens of an input, as in the settings
@@ -33,12 +36,26 @@ class Prompt:
             window around its answer.
         max_target_length: maximum question in tokens; longer gold questions are cut.
         separator: text after every input of a causal model, before its question; never cut.
+        task: what the model writes, one of `rl_qg.generation.tasks.TASKS`. The rows of `multitask` have the prefixes
+            of their own tasks; `prefix` is then empty.
     """
 
     prefix: str = ""
     max_source_length: int = 512
     max_target_length: int = 64
     separator: str = ""
+    task: str = "questions"
+
+    def prefix_of(self, row: QAExample) -> str:
+        """The prefix of the input of a row.
+
+        Raises:
+            InputError: the model was trained for another task.
+        """
+        task = task_of(row)
+        if task not in row_tasks(self.task):
+            raise InputError(f"the model was trained with model.task={self.task}, and cannot do {task}")
+        return PREFIXES[task] if self.task == "multitask" else self.prefix
 
     @classmethod
     def of(cls, folder: str | Path, model: PreTrainedModel) -> "Prompt":
@@ -74,16 +91,20 @@ class Prompt:
         kinds = {field.name: type(field.default) for field in fields(cls)}
         if not isinstance(values, dict) or any(type(value) is not kinds.get(key) for key, value in values.items()):
             raise InputError(f"{path}: no prompt of rl-qg ({', '.join(kinds)}); restore it, or delete it")
-        return cls(**values)
+        prompt = cls(**values)
+        row_tasks(prompt.task)  # refuses an unknown one
+        return prompt
 
     def save(self, folder: Path) -> None:
         """Write `prompt.json` into the folder of the weights."""
         (folder / PROMPT_FILE).write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
-def default_prefix(model: PreTrainedModel) -> str:
-    """The prefix of T5, which was pretrained with task prefixes; other models (also mT5) were not."""
-    return T5_PREFIX if model.config.model_type == "t5" else ""
+def default_prefix(model: PreTrainedModel, task: str = "questions") -> str:
+    """The prefix of T5, which was pretrained with task prefixes; other models (also mT5) were not. None for
+    `multitask`, whose rows have their own.
+    """
+    return PREFIXES.get(task, "") if model.config.model_type == "t5" else ""
 
 
 def default_separator(model: PreTrainedModel) -> str:
@@ -91,13 +112,15 @@ def default_separator(model: PreTrainedModel) -> str:
     return "" if model.config.is_encoder_decoder else SEPARATOR
 
 
-def add_highlight(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
-    """Add `<hl>` as a token with its own row in the embedding matrix, unless it exists.
+def add_highlight(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, task: str = "questions") -> None:
+    """Add `<hl>`, and the separators of the task, as tokens with their own rows in the embedding matrix, unless they
+    exist.
 
-    The row starts as the mean of the others; the library would draw it at random, differently in each run.
+    A row starts as the mean of the others; the library would draw it at random, differently in each run.
     """
-    if HIGHLIGHT not in tokenizer.get_vocab():
-        tokenizer.add_special_tokens({"extra_special_tokens": [HIGHLIGHT]})
+    tokens = [HIGHLIGHT, *tokens_of(task)]
+    if not set(tokens) <= tokenizer.get_vocab().keys():
+        tokenizer.add_special_tokens({"extra_special_tokens": tokens})
     pair = model.config.model_type == "encoder-decoder"  # of such a pair each model resizes its own embeddings
     for part in (model.encoder, model.decoder) if pair else (model,):
         rows = part.get_input_embeddings().weight.shape[0]
@@ -109,15 +132,27 @@ def add_highlight(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) ->
                 embeddings.weight[rows:] = embeddings.weight[:rows].mean(0)
 
 
-def highlight(example: QAExample) -> str:
-    """The context with `<hl>` on both sides of the first answer, at its offset (not at other occurrences)."""
+def token_ids_of(tokenizer: PreTrainedTokenizerBase, task: str) -> list[int]:
+    """The ids of the tokens that `add_highlight` adds."""
+    ids: list[int] = tokenizer.convert_tokens_to_ids([HIGHLIGHT, *tokens_of(task)])
+    return ids
+
+
+def highlight(example: QAExample, task: str = "questions") -> str:
+    """The context with `<hl>` on both sides of the first answer, at its offset (not at other occurrences); without an
+    answer as it is. For a model of another task than `questions`, words that it would read as separators are escaped.
+    """
+    written = escape if tokens_of(task) else str
+    if not example.answers:
+        return written(example.context)
     answer = example.answers[0]
     end = answer.start + len(answer.text)
     if example.context[answer.start : end] != answer.text:
         raise InputError(
             f"example {example.id}: answer {answer.text!r} is not at offset {answer.start} of its context"
         )
-    return f"{example.context[: answer.start]}{HIGHLIGHT} {answer.text} {HIGHLIGHT}{example.context[end:]}"
+    before, after = written(example.context[: answer.start]), written(example.context[end:])
+    return f"{before}{HIGHLIGHT} {written(answer.text)} {HIGHLIGHT}{after}"
 
 
 @dataclass(frozen=True)
@@ -141,38 +176,69 @@ class PromptEncoder:
         self.tokenizer = tokenizer
         self.prompt = prompt
         self._highlight_id = tokenizer.convert_tokens_to_ids(HIGHLIGHT)
+        self._separator_ids = set(tokenizer.convert_tokens_to_ids([*tokens_of(prompt.task)]))
 
     def encode(self, examples: Sequence[QAExample]) -> list[EncodedPrompt]:
-        """Token ids of each input; one that is too long is cut to a window around the answer."""
-        texts = [self.prompt.prefix + highlight(example) for example in examples]
+        """Token ids of each input; one that is too long is cut to a window around the answer, or at its end if
+        nothing is marked.
+        """
+        prefixes = [self.prompt.prefix_of(example) for example in examples]
+        marked = [highlight(example, self.prompt.task) for example in examples]
+        texts = [prefix + text for prefix, text in zip(prefixes, marked, strict=True)]
         encoded = self.tokenizer(texts, return_special_tokens_mask=True, verbose=False)
+        columns = (encoded["input_ids"], encoded["special_tokens_mask"], prefixes, examples)
         return [
-            self._window(ids, special)
-            for ids, special in zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
+            self._window(ids, special, prefix, bool(example.answers))
+            for ids, special, prefix, example in zip(*columns, strict=True)
         ]
 
-    def _window(self, ids: list[int], special: list[int]) -> EncodedPrompt:
+    def _window(self, ids: list[int], special: list[int], prefix: str, is_marked: bool) -> EncodedPrompt:
         excess = len(ids) - self.prompt.max_source_length
         if excess <= 0:
             return EncodedPrompt(ids, 0, False)
-        first, last = _marks(ids, self._highlight_id)
         # The head (special tokens and prefix) and the tail (special tokens) are kept; the window lies between them.
         head = _leading_specials(ids, special) + len(
-            self.tokenizer(self.prompt.prefix, add_special_tokens=False)["input_ids"] if self.prompt.prefix else ()
+            self.tokenizer(prefix, add_special_tokens=False)["input_ids"] if prefix else ()
         )
         tail = len(ids) - _leading_specials(ids[::-1], special[::-1])
         room = tail - head - excess
+        if not is_marked:
+            return EncodedPrompt(ids[: head + room] + ids[tail:], excess, False)
+        first, last = _marks(ids, self._highlight_id)
         centre = (first + last + 1) // 2
         start = min(max(centre - room // 2, head), tail - room)
         start = min(start, first) if last - first < room else first
         window = ids[start : start + room]
         return EncodedPrompt(ids[:head] + window + ids[tail:], excess, last >= start + room)
 
+    def target(self, example: QAExample) -> str:
+        """The text that the model is to write."""
+        is_question = self._separator_ids and task_of(example) == "questions"
+        return escape(example.question) if is_question else example.question
+
     def targets(self, examples: Sequence[QAExample]) -> list[list[int]]:
-        """Token ids of each gold question, with the tokenizer's own special tokens."""
-        questions = [example.question for example in examples]
+        """Token ids of each gold question, or of what a row of another task has to write, with the tokenizer's own
+        special tokens.
+        """
+        questions = [self.target(example) for example in examples]
         return self.tokenizer(text_target=questions, truncation=True, max_length=self.prompt.max_target_length)[
             "input_ids"
+        ]
+
+    def decoded(self, tokens: Tensor, examples: Sequence[QAExample]) -> list[str]:
+        """The text of each row of `tokens` (k · n, t), n for each of k examples, side by side: a question without
+        special tokens, the text of another task with its separators.
+        """
+        clean = [text.strip() for text in self.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
+        if not self._separator_ids:
+            return clean
+        dropped = {*self.tokenizer.all_special_ids, self._highlight_id} - self._separator_ids
+        copies = len(tokens) // len(examples)
+        return [
+            unescape(text)
+            if task_of(examples[row // copies]) == "questions"
+            else self.tokenizer.decode([token for token in ids if token not in dropped]).strip()
+            for row, (text, ids) in enumerate(zip(clean, tokens.tolist(), strict=True))
         ]
 
     def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:

@@ -15,8 +15,9 @@ class AnswersSettings(Section):
     output: str = key("", "the file to write, such as answers.jsonl")
     method: str = key(
         "rules",
-        "rules (no model), spacy (a pipeline of that library) or extractor (trained by train-answers)",
-        choices=("rules", "spacy", "extractor"),
+        "rules (no model), spacy (a pipeline of that library), extractor (trained by train-answers) or generator "
+        "(trained with model.task=answers or multitask)",
+        choices=("rules", "spacy", "extractor", "generator"),
     )
     max_per_context: int | None = key(10, "the best so many of a passage; null: all", limits=COUNT)
     passages: str = key(
@@ -27,6 +28,7 @@ class AnswersSettings(Section):
     exclude: Any = key(None, "file(s) whose passages are left out, such as the validation data")
     spacy_model: str = key("en_core_web_sm", "an installed pipeline, or its folder")
     extractor: str = key("", "the output folder of train-answers")
+    generator: str = key("", "a generator trained with model.task=answers or multitask, such as RUN/ce")
     min_probability: float = key(
         0.1, "smallest probability, by the extractor, that an answer begins at a word", limits=FRACTION
     )

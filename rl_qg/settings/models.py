@@ -1,5 +1,6 @@
 """The question generator, its adapters, and small models for work without a model hub."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rl_qg.settings.keys import COUNT, FRACTION, MISSING, POSITIVE, Limits, Section, key
@@ -12,11 +13,24 @@ class ModelSettings(Section):
     """
 
     path: str = key(MISSING, "Hub name, local folder, miniature:bart or miniature:t5")
-    prefix: str | None = key(None, 'text before every input; null: "generate question: " for T5, none for others')
+    task: str = key(
+        "questions",
+        "what the model writes: questions, answers, multitask (both), or pairs (all of a passage at once)",
+        choices=("questions", "answers", "multitask", "pairs"),
+    )
+    prefix: str | None = key(
+        None, 'text before every input; null: that of the task for T5, such as "generate question: ", none for others'
+    )
     max_source_length: int = key(
         512, "tokens; a longer context is cut to a window around the answer", limits=Limits(16)
     )
-    max_target_length: int = key(64, "tokens of a gold question", limits=Limits(2))
+    max_target_length: int = key(64, "tokens of a gold question, or of what another task writes", limits=Limits(2))
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits."""
+        yield from super().faults()
+        if self.task == "multitask" and self.prefix is not None:
+            yield f"prefix={self.prefix!r}: set it to null; with task=multitask each input has that of its own task"
 
 
 @dataclass

@@ -127,6 +127,13 @@ class SelfCriticalOptions(Section):
         "a reward that is not finite, or raises: skip (the row teaches nothing) or stop",
         choices=("skip", "stop"),
     )
+    pair_floor: float | None = key(
+        None,
+        "model.task=pairs: reward of a pair whose answer is not in the passage; null: the reward's smallest value",
+    )
+    answer_weight: float = key(
+        1.0, "factor on the reward of answers, with model.task=multitask or answers", limits=NOT_NEGATIVE
+    )
     stop_on: str | None = key(
         None, "end when this held-out measure no longer improves, such as bleu4; the best model is kept"
     )

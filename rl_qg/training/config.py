@@ -27,6 +27,7 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
     scst_learning_rate: float = key(1e-5, "peak of the schedule that starts anew at the self-critical stage")
     ce_warmup: float = key(0.05, "fraction of the cross-entropy stage in which the learning rate rises")
     scst_warmup: float = key(0.05, "fraction of the self-critical stage in which the learning rate rises")
+    task: str = key("questions", "what the model writes, see rl_qg.generation.tasks")
     prefix: str = key("", "text before every input, see rl_qg.generation.prompts.Prompt")
     max_source_length: int = key(512, "tokens; a longer context is cut to a window around the answer")
     max_target_length: int = key(64, "tokens of a gold question")

@@ -10,6 +10,7 @@ from torch import Tensor
 from rl_qg.data.examples import QAExample
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer
 from rl_qg.evaluation.text_measures import held_out_measures
+from rl_qg.generation.tasks import shown
 
 
 class HeldOutQuestions:
@@ -23,7 +24,7 @@ class HeldOutQuestions:
     def __init__(self, scorer: RewardScorer, held_out: Reward | None) -> None:
         self.scorers = {"reward_greedy": scorer}
         if held_out is not None:
-            self.scorers["held_out"] = RewardScorer(held_out, "held-out reward")
+            self.scorers["held_out"] = scorer.of(held_out, "held-out reward")
         self._examples: list[QAExample] = []
         self._questions: list[str] = []
         self._divergences: list[tuple[float, int]] = []
@@ -59,7 +60,9 @@ class HeldOutQuestions:
         # By example: the last batch may be filled up with repeats when several processes share the set.
         rows = list({row[0]: row for row in gather_object(list(columns))}.values())
         measures = held_out_measures(
-            [row[1] for row in rows], [row[0].question for row in rows], [row[0].context for row in rows]
+            [shown(row[0], row[1]) for row in rows],
+            [shown(row[0], row[0].question) for row in rows],
+            [row[0].context for row in rows],
         )
         for column, name in enumerate(scores, start=3):
             values = [row[column] for row in rows if math.isfinite(row[column])]

@@ -20,9 +20,11 @@ from transformers import set_seed
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, take
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
+from rl_qg.evaluation.task_rewards import pair_floor
 from rl_qg.generation.loading import load_seq2seq
 from rl_qg.generation.lora import add_lora, check_lora
-from rl_qg.generation.prompts import HIGHLIGHT, add_highlight, default_prefix
+from rl_qg.generation.prompts import add_highlight, default_prefix, token_ids_of
+from rl_qg.generation.tasks import task_rows
 from rl_qg.reports.hub import check_repository, finish_publishing, publish
 from rl_qg.runtime.checkpoints import last_checkpoint
 from rl_qg.runtime.errors import InputError
@@ -59,6 +61,8 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
         return final
     # 1. Check settings and data, and build the trainer.
     check_training(settings)
+    check_task_reward(settings, reward)
+    splits = in_task(settings.model.task, splits)
     splits = replace(splits, unlabelled=unlabelled_examples(settings, splits, reward))
     if not splits.gold and not (settings.stages == "scst" and splits.unlabelled):
         raise InputError("data.train: no example with a question to learn from")
@@ -83,6 +87,30 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
         publish(folder, settings.training.hub_model)
     trainer.accelerator.wait_for_everyone()
     return final
+
+
+def check_task_reward(settings: Settings, reward: Reward | None) -> None:
+    """Check that the reward can score what the task writes (`rl_qg.evaluation.task_rewards`).
+
+    Raises:
+        InputError: the reward has no value for pairs that are not valid.
+    """
+    if reward is None or settings.stages == "ce":
+        return
+    if settings.model.task == "pairs":
+        pair_floor(reward, settings.scst.pair_floor)
+    if settings.model.task in ("answers", "multitask"):
+        log.info("the reward of answers is their agreement with the human ones; reward=… scores questions alone")
+
+
+def in_task(task: str, splits: Splits) -> Splits:
+    """The same data as rows of a task (`rl_qg.generation.tasks.task_rows`)."""
+    gold, unlabelled, validation = (
+        task_rows(task, examples) for examples in (splits.gold, splits.unlabelled, splits.validation)
+    )
+    if task != "questions":
+        log.info("model.task=%s: %d rows of %d questions", task, len(gold), len(splits.gold))
+    return replace(splits, gold=gold, unlabelled=unlabelled, validation=validation)
 
 
 def unlabelled_examples(settings: Settings, splits: Splits, reward: Reward | None) -> list[QAExample]:
@@ -148,11 +176,12 @@ def seq2seq_trainer(
     stage from `splits.unlabelled` too.
     """
     model, tokenizer = load_seq2seq(settings.model.path)
-    add_highlight(tokenizer, model)
-    prefix = default_prefix(model) if settings.model.prefix is None else settings.model.prefix
+    task = settings.model.task
+    add_highlight(tokenizer, model, task)
+    prefix = default_prefix(model, task) if settings.model.prefix is None else settings.model.prefix
     if settings.peft.method != "none":
         set_seed(settings.seed)  # for the weights of the adapters
-        model = add_lora(model, settings.peft, [tokenizer.convert_tokens_to_ids(HIGHLIGHT)])
+        model = add_lora(model, settings.peft, token_ids_of(tokenizer, task))
     arguments = _arguments(settings)  # after the model: with ZeRO-3 it would be loaded in shards otherwise
     arguments.prefix = prefix
     return trainer_class(
@@ -186,6 +215,7 @@ def _arguments(settings: Settings) -> SelfCriticalConfig:
             scst_warmup=scst.warmup_fraction,
             label_smoothing_factor=ce.label_smoothing,
             **options,
+            task=settings.model.task,
             max_source_length=settings.model.max_source_length,
             max_target_length=settings.model.max_target_length,
             per_device_train_batch_size=common.batch_size,
@@ -247,3 +277,8 @@ def report_cuts(trainer: SelfCriticalTrainer, examples: list[QAExample], folder:
     cuts = trainer.encoder.count_cuts(examples)
     write_json(folder / "windows.json", cuts)
     log.info("inputs: %s", json.dumps(cuts))
+    longest = trainer.encoder.prompt.max_target_length
+    if cut := sum(len(ids) >= longest for ids in trainer.encoder.targets(examples)):
+        log.warning(
+            "%d of %d texts to learn from are cut at model.max_target_length=%d tokens", cut, len(examples), longest
+        )

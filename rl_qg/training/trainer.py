@@ -24,7 +24,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTraine
 
 from rewards.slow_precision import warn_if_slower
 from rl_qg.data.examples import QAExample, as_example
-from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredRollout
+from rl_qg.evaluation.reward_scorer import Reward, ScoredRollout
+from rl_qg.evaluation.task_rewards import TaskScorer
 from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, concatenate, decode, uniform_draws
 from rl_qg.generation.logprobs import shift_right, token_logprobs
 from rl_qg.generation.prompts import Prompt, PromptEncoder, add_highlight
@@ -64,7 +65,8 @@ class SelfCriticalTrainer(
 
     `reward` is a metric of `rewards` or any object with the same `score`; None if there is no self-critical stage.
     `held_out` is a second reward, which evaluations report and nothing optimises. `unlabelled` are examples whose
-    questions are unknown, for the self-critical stage (`scst.unlabelled_share`); their questions are not read.
+    questions are unknown, for the self-critical stage (`scst.unlabelled_share`); their questions are not read. For
+    another task than `questions` all of them are rows of `rl_qg.generation.tasks.task_rows`.
     """
 
     # The loss below is normalised over all accumulated batches and processes. The library would take the per-batch
@@ -86,8 +88,8 @@ class SelfCriticalTrainer(
     ) -> None:
         if reward is None and args.scst_epochs > 0:
             raise ValueError("a self-critical stage (scst_epochs > 0) needs a reward")
-        add_highlight(processing_class, model)
-        prompt = Prompt(args.prefix, args.max_source_length, args.max_target_length).fitting(model)
+        add_highlight(processing_class, model, args.task)
+        prompt = Prompt(args.prefix, args.max_source_length, args.max_target_length, task=args.task).fitting(model)
         self.encoder = PromptEncoder(processing_class, prompt)
         self.gold_examples = 0 if train_dataset is None else len(train_dataset)
         self.unlabelled = [replace(as_example(row), question="") for row in unlabelled] if args.scst_epochs else []
@@ -113,7 +115,9 @@ class SelfCriticalTrainer(
         self.special_tokens = SpecialTokens.of(model)
         self.decoding_rules = args.decoding_rules()
         self.rollout_retry = OutOfMemoryRetry("rollout", "lower training.batch_size or scst.num_samples")
-        self.scorer = None if reward is None else RewardScorer(reward)
+        self.scorer: TaskScorer | None = None
+        if reward is not None:
+            self.scorer = TaskScorer(reward, floor=args.pair_floor, answer_weight=args.answer_weight)
         self.held_out_questions = None if self.scorer is None else HeldOutQuestions(self.scorer, held_out)
         self.failed_rewards = FailedRewards(Path(args.output_dir) / "samples.jsonl", args.on_bad_reward)
         self.kl_coefficient = KLCoefficient(args.kl_coefficient, args.kl_target)
@@ -310,8 +314,8 @@ class SelfCriticalTrainer(
 
     def _score(self, examples: Sequence[QAExample], rollout: Rollout, step: int) -> ScoredRollout:
         assert self.scorer is not None and rollout.samples is not None
-        sampled = self._texts(rollout.samples)
-        greedy = [] if rollout.greedy is None else self._texts(rollout.greedy)
+        sampled = self._texts(rollout.samples, examples)
+        greedy = [] if rollout.greedy is None else self._texts(rollout.greedy, examples)
         copies = len(sampled) // len(examples)
         repeated = [*(example for example in examples for _ in range(copies)), *examples[: len(greedy)]]
         with torch.autocast(self.args.device.type, enabled=False):  # a metric has its own precision setting
@@ -319,9 +323,8 @@ class SelfCriticalTrainer(
         self.failed_rewards.handle(step, repeated, sampled + greedy, batch)
         return ScoredRollout.of(batch, sampled, greedy, copies=copies, device=self.args.device)
 
-    def _texts(self, decoded: Decoded) -> list[str]:
-        texts = self.processing_class.batch_decode(decoded.tokens, skip_special_tokens=True)
-        return [text.strip() for text in texts]
+    def _texts(self, decoded: Decoded, examples: Sequence[QAExample]) -> list[str]:
+        return self.encoder.decoded(decoded.tokens, examples)
 
     # --- evaluation
 
@@ -348,7 +351,8 @@ class SelfCriticalTrainer(
                 if self.reference is not None:
                     reference = self._reference_logits(inputs, greedy)
                     divergence = objectives.kl_over_vocabulary(self._logits(model, inputs, greedy.tokens), reference)
-                self.held_out_questions.add(inputs["examples"], self._texts(greedy), greedy.mask, divergence)
+                texts = self._texts(greedy, inputs["examples"])
+                self.held_out_questions.add(inputs["examples"], texts, greedy.mask, divergence)
         return losses.mean(), None, None
 
     def _reference_logits(self, inputs: dict[str, Any], decoded: Decoded) -> Tensor:

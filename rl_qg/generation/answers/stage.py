@@ -31,7 +31,7 @@ from rl_qg.runtime.resumable_lines import Position, ResumableLines, json_line
 from rl_qg.settings import AnswersSettings
 from rl_qg.text.spans import Span
 
-METHODS = ("rules", "spacy", "extractor")
+METHODS = ("rules", "spacy", "extractor", "generator")
 Propose = Callable[[Sequence[str]], list[list[Span]]]
 
 
@@ -112,6 +112,11 @@ def method(settings: AnswersSettings, state: PartialState) -> tuple[Propose, dic
             settings.extractor, limit, min_probability=settings.min_probability, device=state.device
         )
         return extractor, made_by | extractor.made_by
+    if settings.method == "generator":
+        from rl_qg.generation.answers.generated import load_generated_answers
+
+        generated = load_generated_answers(settings.generator, limit, device=state.device)
+        return generated, made_by | generated.made_by
     raise InputError(f"answers.method={settings.method} is not one of {', '.join(METHODS)}")
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,13 +108,13 @@ def test_log_probabilities_equal_those_of_a_second_forward_pass(
     """Decoding sums them token by token; here the model reads whole questions again."""
     generator = CandidateGenerator(model, device=torch.device("cpu"))
     seen: list[torch.Tensor] = []
-    original = generator.texts
+    original = generator.encoder.decoded
 
-    def texts(tokens: torch.Tensor) -> list[str]:
+    def decoded(tokens: torch.Tensor, examples: Sequence[QAExample]) -> list[str]:
         seen.append(tokens)
-        return original(tokens)
+        return original(tokens, examples)
 
-    monkeypatch.setattr(generator, "texts", texts)
+    monkeypatch.setattr(generator.encoder, "decoded", decoded)
     top_p = 0.8 if settings.do_sample else None
     groups = generator.candidates(data(), 4, max_new_tokens=6, top_p=top_p, temperature=1.5)
     batch = generator.batch(data())

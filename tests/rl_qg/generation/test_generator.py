@@ -72,10 +72,10 @@ def test_the_logprob_of_a_candidate_is_the_sum_over_its_tokens(
     generator: CandidateGenerator, top_p: float | None
 ) -> None:
     seen: list[torch.Tensor] = []
-    original = generator.texts
-    generator.texts = lambda tokens: seen.append(tokens) or original(tokens)  # type: ignore[method-assign, func-returns-value]
+    original = generator.encoder.decoded
+    generator.encoder.decoded = lambda tokens, rows: seen.append(tokens) or original(tokens, rows)  # type: ignore[method-assign, func-returns-value]
     groups = generator.candidates(data(), 3, max_new_tokens=5, top_p=top_p, temperature=1.0)
-    generator.texts = original  # type: ignore[method-assign]
+    generator.encoder.decoded = original  # type: ignore[method-assign]
     end = generator.tokenizer.eos_token_id
     for row, (item, group) in enumerate(zip(data(), groups, strict=True)):
         assert [c.logprob for c in group] == sorted((c.logprob for c in group), reverse=True)

@@ -1,0 +1,137 @@
+"""All pairs of a passage at once: a generator trained with `model.task=pairs` (end-to-end of Ushio et al. 2023)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.generation.tasks import ANSWER, PAIR, TaskRow, pair_parts, pairs_row, row_tasks, sentence_spans
+from rl_qg.runtime.errors import InputError
+from rl_qg.text.occurrences import occurrences
+from rl_qg.text.spans import tokens
+
+
+@dataclass(frozen=True)
+class GeneratedPair:
+    """A question and its answer at character `answer_start` of the passage. `logprob` is the sum of the
+    log-probabilities of the pair's tokens after those of the pairs before it (natural logarithm; the separator or end
+    token after the pair is included).
+    """
+
+    question: str
+    answer: str
+    answer_start: int
+    logprob: float
+
+
+class PassagePairs(list[GeneratedPair]):
+    """The pairs of one passage, in the order in which they were written; `dropped` counts by reason those that were
+    left out: `incomplete` (no question, no answer, or cut at the longest text), `answer not in the text` and
+    `repeated`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropped: dict[str, int] = {}
+
+    def drop(self, reason: str) -> None:
+        """Count a pair that is left out."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+
+
+@torch.inference_mode()
+def generate_pairs(
+    generator: CandidateGenerator, contexts: Sequence[str], *, beams: int = 4, max_new_tokens: int = 256
+) -> list[PassagePairs]:
+    """The pairs of each passage, with true offsets, from the best text of a beam search; one batch.
+
+    The answer of a pair is placed at its first occurrence that no earlier pair has, in a sentence that shares most
+    words with the question; if all are taken, the earlier pairs' places count too. Of a passage that is longer than
+    the model reads only the beginning is asked about.
+
+    Raises:
+        InputError: the generator was trained for another task.
+    """
+    if "pairs" not in row_tasks(generator.task):
+        raise InputError(
+            f"the generator was trained with model.task={generator.task}, and cannot write pairs; train one with "
+            "model.task=pairs"
+        )
+    if not contexts:
+        return []
+    rows = [pairs_row(str(number), context) for number, context in enumerate(contexts)]
+    batch = generator.batch(rows)
+    found, _ = generator.decoder.search(batch, beams, max_new_tokens)
+    best = found.view(len(rows), beams, -1)[:, 0]
+    logprobs = generator.decoder.token_logprobs(batch, best)
+    separator = generator.tokenizer.convert_tokens_to_ids(PAIR)
+    return [
+        _placed(row, _segments(generator, row, ids, values, separator))
+        for row, ids, values in zip(rows, best, logprobs, strict=True)
+    ]
+
+
+def _segments(
+    generator: CandidateGenerator, row: TaskRow, ids: Tensor, logprobs: Tensor, separator: int
+) -> list[tuple[str, float]]:
+    """The text of each pair with its log-probability, from the token `ids` (t,) of a text and their values (t,)."""
+    ends = (ids == separator).nonzero().flatten().tolist()
+    complete = bool((ids == generator.decoder.end).any())
+    segments, start = [], 0
+    for end in (*ends, len(ids)):
+        is_cut = end == len(ids) and not complete
+        text = ANSWER if is_cut else generator.encoder.decoded(ids[None, start:end], [row])[0]
+        segments.append((text, float(logprobs[start : end + 1].sum())))
+        start = end + 1
+    return segments
+
+
+def _placed(row: TaskRow, segments: Sequence[tuple[str, float]]) -> PassagePairs:
+    """The pairs of a passage at their places."""
+    pairs, taken = PassagePairs(), set[int]()
+    seen: set[tuple[str, str]] = set()
+    for text, logprob in segments:
+        for question, answer in pair_parts(text):
+            if not question or not answer:
+                pairs.drop("incomplete")
+                continue
+            place = place_of(question, answer, row.context, taken)
+            if place is None:
+                pairs.drop("answer not in the text")
+                continue
+            start, end = place
+            key = " ".join(question.casefold().split()), " ".join(answer.casefold().split())
+            if key in seen:
+                pairs.drop("repeated")
+                continue
+            seen.add(key)
+            taken.add(start)
+            pairs.append(GeneratedPair(question, row.context[start:end], start, logprob))
+    return pairs
+
+
+def place_of(question: str, answer: str, context: str, taken: set[int]) -> tuple[int, int] | None:
+    """Start and end of an answer in a passage; None if it is not there.
+
+    Args:
+        question: asked about it.
+        answer: may stand there several times.
+        context: the passage.
+        taken: starts of the answers of earlier pairs, which are chosen only if there is no other occurrence.
+    """
+    places = occurrences(context, answer)
+    free = [place for place in places if place[0] not in taken] or places
+    asked = _words(question)
+    spans = sentence_spans(context)
+
+    def shared(place: tuple[int, int]) -> int:
+        inside = [context[start:end] for start, end in spans if start < place[1] and place[0] < end]
+        return len(asked & _words(" ".join(inside)))
+
+    return max(free, key=shared, default=None)  # the first of those with most
+
+
+def _words(text: str) -> set[str]:
+    return {token.text.casefold() for token in tokens(text) if any(map(str.isalnum, token.text))}

@@ -1,0 +1,222 @@
+r"""What a generator writes: questions, answers, both, or all pairs of a passage at once; and the texts of each task.
+
+| task | input | text that it writes |
+| --- | --- | --- |
+| `questions` | passage with its answer marked | the question |
+| `answers` | passage with a sentence marked | the answers in that sentence: `a <answer> a …` |
+| `pairs` | passage | all pairs, by the place of the answer: `q <answer> a <pair> q <answer> a …` |
+| `multitask` | `questions` and `answers` by one model, told apart by their prefixes | |
+
+`<pair>` and `<answer>` are tokens of their own. Where a text contains these very words they are written `<\pair>` and
+`<\answer>` (one backslash more for each that is there), so no text can be taken for a separator. The prefixes are
+those of lmqg (Ushio et al. 2023, "An Empirical Comparison of LM-based Question and Answer Generation Methods").
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rl_qg.data.examples import Answer, QAExample
+from rl_qg.runtime.errors import InputError
+from rl_qg.text.spans import sentences
+
+TASKS = ("questions", "answers", "multitask", "pairs")
+PREFIXES = {
+    "questions": "generate question: ",
+    "answers": "extract answers: ",
+    "pairs": "generate question and answer: ",
+}
+PAIR, ANSWER = "<pair>", "<answer>"
+SEPARATORS = (PAIR, ANSWER)
+_WRITTEN_OUT = re.compile(r"<(\\*)(pair|answer)>")
+_ESCAPED = re.compile(r"<\\(\\*)(pair|answer)>")
+log = logging.getLogger(__name__)
+
+
+# --- texts
+
+
+def escape(text: str) -> str:
+    """`text` without anything that is read as a separator; `unescape` gives it back."""
+    return _WRITTEN_OUT.sub(r"<\\\1\2>", text)
+
+
+def unescape(text: str) -> str:
+    """What `escape` was given."""
+    return _ESCAPED.sub(r"<\1\2>", text)
+
+
+def join_pairs(pairs: Iterable[tuple[str, str]]) -> str:
+    """The text of (question, answer) pairs, in their order."""
+    return f" {PAIR} ".join(f"{escape(question)} {ANSWER} {escape(answer)}" for question, answer in pairs)
+
+
+def pair_parts(text: str) -> list[tuple[str, str]]:
+    """Everything that a text has between `<pair>`s as (question, answer), without white space at the ends; a part
+    that is missing, or that has more than one `<answer>`, is empty. Nothing for a blank text.
+    """
+    if not text.strip():
+        return []
+    parts = [[unescape(part).strip() for part in segment.split(ANSWER)] for segment in text.split(PAIR)]
+    return [(part[0], part[1]) if len(part) == 2 else (part[0] if len(part) == 1 else "", "") for part in parts]
+
+
+def parse_pairs(text: str) -> list[tuple[str, str]]:
+    """The (question, answer) pairs that a model has written, in their order; those without a question or an answer
+    are left out.
+    """
+    return [(question, answer) for question, answer in pair_parts(text) if question and answer]
+
+
+def join_answers(answers: Iterable[str]) -> str:
+    """The text of the answers of a sentence, in their order."""
+    return f" {ANSWER} ".join(map(escape, answers))
+
+
+def parse_answers(text: str) -> list[str]:
+    """The answers that a model has written, in their order, without blank ones; `<pair>` also separates them."""
+    parts = (unescape(part).strip() for part in text.replace(PAIR, ANSWER).split(ANSWER))
+    return [part for part in parts if part]
+
+
+# --- rows
+
+
+@dataclass(frozen=True)
+class TaskRow(QAExample):
+    """One input of a task other than `questions`, and the text that the model is to write.
+
+    Args:
+        question: the text to write; empty where it is unknown.
+        answers: the marked part of the passage, a sentence; none if nothing is marked.
+        task: `answers` or `pairs`.
+        sources: the examples that the row was made of, by the place of their answers.
+    """
+
+    task: str = "pairs"
+    sources: tuple[QAExample, ...] = field(default=())
+
+
+def task_of(row: QAExample) -> str:
+    """The task of a row; that of an example is `questions`."""
+    return row.task if isinstance(row, TaskRow) else "questions"
+
+
+def shown(row: QAExample, text: str) -> str:
+    """The text of a row of another task than `questions` with a space in place of each separator, for measures that
+    count words; a question as it is.
+    """
+    if not isinstance(row, TaskRow):
+        return text
+    for separator in SEPARATORS:
+        text = text.replace(separator, " ")
+    return " ".join(unescape(text).split())
+
+
+def row_tasks(task: str) -> tuple[str, ...]:
+    """The tasks of the rows that a model of this task reads.
+
+    Raises:
+        InputError: there is no such task.
+    """
+    if task not in TASKS:
+        raise InputError(f"model.task={task} is not one of {', '.join(TASKS)}")
+    return ("questions", "answers") if task == "multitask" else (task,)
+
+
+def tokens_of(task: str) -> tuple[str, ...]:
+    """The separators that a model of this task needs as tokens."""
+    return () if task == "questions" else SEPARATORS
+
+
+def task_rows(task: str, examples: Sequence[QAExample]) -> list[QAExample]:
+    """The rows of a task, made of examples in their order: for `questions` the examples; for `answers` one row for
+    each sentence with an answer; for `pairs` one for each passage; for `multitask` those of its two tasks.
+
+    The first answer of an example counts. Examples without a question give rows with nothing to write, and no rows of
+    `answers`, since nobody has chosen their answers. Answers that go beyond a sentence are left out of `answers`, and
+    counted in the log.
+    """
+    rows: list[QAExample] = []
+    for name in row_tasks(task):
+        match name:
+            case "answers":
+                rows += _answer_rows(examples)
+            case "pairs":
+                rows += _pair_rows(examples)
+            case _:
+                rows += examples
+    return rows
+
+
+def pairs_row(key: str, context: str) -> TaskRow:
+    """The row that asks for all pairs of a passage."""
+    return TaskRow(key, "", context, "", (), task="pairs")
+
+
+def sentence_rows(key: str, context: str) -> list[TaskRow]:
+    """For each sentence of a passage the row that asks for its answers."""
+    spans = sentence_spans(context)
+    marked = [Answer(context[start:end], start) for start, end in spans]
+    return [TaskRow(f"{key}:answers:{mark.start}", "", context, "", (mark,), task="answers") for mark in marked]
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Start and end of each sentence without the white space around it; blank ones are left out."""
+    found = []
+    for start, end in sentences(text):
+        part = text[start:end]
+        if part.strip():
+            left = start + len(part) - len(part.lstrip())
+            found.append((left, left + len(part.strip())))
+    return found
+
+
+def _by_passage(examples: Sequence[QAExample]) -> list[list[QAExample]]:
+    """The distinct examples of each passage by the place of their answers."""
+    passages: dict[str, dict[tuple[int, str, str], QAExample]] = {}
+    for example in examples:
+        answer = example.answers[0]
+        passages.setdefault(example.context, {}).setdefault((answer.start, answer.text, example.question), example)
+    return [sorted(rows.values(), key=lambda row: row.answers[0].start) for rows in passages.values()]
+
+
+def _pair_rows(examples: Sequence[QAExample]) -> list[QAExample]:
+    rows: list[QAExample] = []
+    for sources in _by_passage(examples):
+        first = sources[0]
+        asked = all(source.question for source in sources)
+        text = join_pairs((source.question, source.answers[0].text) for source in sources) if asked else ""
+        rows.append(TaskRow(f"{first.id}:pairs", first.title, first.context, text, (), sources=tuple(sources)))
+    return rows
+
+
+def _answer_rows(examples: Sequence[QAExample]) -> list[QAExample]:
+    rows: list[QAExample] = []
+    left_out = 0
+    for sources in _by_passage([example for example in examples if example.question]):
+        first, of_sentence = sources[0], dict[tuple[int, int], list[QAExample]]()
+        spans = sentence_spans(first.context)
+        for source in sources:
+            start, end = source.answers[0].start, source.answers[0].start + len(source.answers[0].text)
+            span = next((span for span in spans if span[0] <= start and end <= span[1]), None)
+            left_out += span is None
+            if span is not None:
+                of_sentence.setdefault(span, []).append(source)
+        for (start, end), inside in sorted(of_sentence.items()):
+            answers = dict.fromkeys(source.answers[0].text for source in inside)
+            rows.append(
+                TaskRow(
+                    f"{first.id}:answers:{start}",
+                    first.title,
+                    first.context,
+                    join_answers(answers),
+                    (Answer(first.context[start:end], start),),
+                    task="answers",
+                    sources=tuple(inside),
+                )
+            )
+    if left_out:
+        log.info("answers: %d answers that go beyond a sentence are left out", left_out)
+    return rows
