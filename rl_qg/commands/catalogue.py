@@ -155,7 +155,7 @@ COMMANDS = {
     "serve": Command(
         "answer over HTTP: questions, answers and scores for any text, with a page to make them on",
         "rl-qg serve model.path=RUN/scst port=8000",
-        ("serve", "model.path", "training.use_cpu"),
+        ("serve", "training.use_cpu"),
         "serving_commands",
     ),
     "study": Command(

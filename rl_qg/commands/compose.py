@@ -17,7 +17,6 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings, all_keys
 from rl_qg.settings.keys import MISSING
 
-CHOOSES_MODEL = ("serve",)  # commands that choose a generator where none is named
 COMBINED = ("rewards.Weighted", "rewards.Product")
 PART = {"metric": None, "weight": 1.0, "clip": None, "scale": 1.0}  # keys of every part of a combined reward
 # What OmegaConf says of a wrong value -> what is said instead.
@@ -94,8 +93,6 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
             sign = "++"
         full.append(f"{sign}{key}={_literal(key, match['rest'][1:])}")
     keys = [text.lstrip("+").split("=")[0] for text in full]
-    if command in CHOOSES_MODEL and not {"model", "model.path", "preset"} & {*keys}:
-        full.append("model.path=''")
     if "reward._target_" in keys and "reward" not in keys:
         full.insert(0, "reward=custom")
     if "data.train" in keys and "data" not in keys:

@@ -27,12 +27,16 @@ def serve(settings: Settings) -> None:
     keys = read_keys(options.api_keys)
     if options.host not in ("127.0.0.1", "localhost", "::1") and not keys:
         log.warning("host=%s: others can reach this server, and it asks for no key; set api_keys=FILE", options.host)
-    path = settings.model.path or default_generator()
+    path = options.model.path or default_generator()
     device = processes(settings.training.use_cpu).device
     bound = listen(options.host, options.port)
     service = AskingService(
         lambda: QuestionGenerator.from_pretrained(
-            path, device=device, reader=options.reader or None, batch_size=options.batch_size
+            path,
+            device=device,
+            reader=options.reader or None,
+            extractor=options.extractor or None,
+            batch_size=options.batch_size,
         ),
         options,
     )

@@ -77,9 +77,14 @@ def shares(total: int, weights: Sequence[int]) -> list[int]:
 
 
 class WholeText:
-    """Puts the pairs of passages together, which come in the order of the text."""
+    """Puts the pairs of passages together, which come in the order of the text.
 
-    def __init__(self) -> None:
+    Args:
+        request: what was asked about the text. Where it gives answers, each keeps its question.
+    """
+
+    def __init__(self, request: AskRequest) -> None:
+        self._keeps_all = request.answers is not None
         self.pairs: list[QAPair] = []
         self.reasons: list[str] = []
         self.dropped: dict[str, int] = {}
@@ -89,7 +94,7 @@ class WholeText:
         """The pairs of a passage that begins at character `start`, as pairs of the text: with its offsets, without
         questions that an earlier passage has.
         """
-        new = [pair for pair in found if pair.question.casefold() not in self._questions]
+        new = [pair for pair in found if self._keeps_all or pair.question.casefold() not in self._questions]
         self._questions |= {pair.question.casefold() for pair in new}
         dropped = dict(found.dropped)
         if repeated := len(found) - len(new):

@@ -51,7 +51,7 @@ class PairsRequest(Message):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"text": TEXT, "number": 3}]})
     text: Text
-    number: int = Field(default=5, ge=1, description="of pairs; with answers and without number: one for each answer")
+    number: int = Field(default=5, ge=1, description="of pairs; with answers there is one for each")
     seed: int | None = Field(default=None, ge=0, lt=2**32, description="draws other questions; null: the best ones")
     language: LanguageCode = "en"
     way: Way | None = Field(default=None, description="how pairs are made; null: the model's own")

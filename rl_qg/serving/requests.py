@@ -24,7 +24,7 @@ def ask_request(body: PairsRequest, service: AskingService, settings: ServeSetti
     """
     check_text(body.text, settings)
     spans = given_answers(body.text, body.answers, settings) if body.answers else None
-    number = body.number if not spans or "number" in body.model_fields_set else len(spans)
+    number = len(spans) if spans else body.number
     check_number(number, "number", settings)
     check_way(body.way, service)
     return AskRequest(body.text, spans, number, body.language, body.seed, body.way, body.min_score)
@@ -66,13 +66,13 @@ def check_way(way: str | None, service: AskingService) -> None:
 
 
 def given_answers(text: str, answers: Sequence[GivenAnswer], settings: ServeSettings) -> tuple[AnswerSpan, ...]:
-    """Given answers as spans, each once.
+    """Given answers as spans.
 
     Raises:
         ProblemError: 422 for too many, or for one that is not where it should be.
     """
     check_number(len(answers), "answers", settings)
-    spans = {}
+    spans = []
     for number, answer in enumerate(answers):
         start = text.find(answer.text) if answer.start is None else answer.start
         if start < 0 or not text.startswith(answer.text, start):
@@ -81,8 +81,8 @@ def given_answers(text: str, answers: Sequence[GivenAnswer], settings: ServeSett
             raise ProblemError(
                 422, f"answers/{number}: {detail}", errors=[{"pointer": f"/answers/{number}", "detail": detail}]
             )
-        spans[start, answer.text] = AnswerSpan(answer.text, start)
-    return tuple(spans.values())
+        spans.append(AnswerSpan(answer.text, start))
+    return tuple(spans)
 
 
 async def until_client_leaves(request: Request, work: Awaitable[Result], service: AskingService) -> Result:

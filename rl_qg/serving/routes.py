@@ -69,14 +69,17 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
         responses={200: {"content": {"text/event-stream": {}}, "description": "events: pairs, then done, or error"}},
     )
     async def stream(body: PairsRequest, request: Request) -> StreamingResponse:
-        found = service.passages(ask_request(body, service, settings))
+        asked = ask_request(body, service, settings)
+        found = service.passages(asked)
         try:  # a problem that is known now gets its own status
             first = await until_client_leaves(request, anext(found, None), service)
         except BaseException:
             await found.aclose()
             raise
         return StreamingResponse(
-            _events(first, found, service), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
+            _events(first, found, WholeText(asked), service),
+            media_type="text/event-stream",
+            headers={"X-Accel-Buffering": "no"},
         )
 
     @router.post("/answers", summary="Answers in a text that can be asked about")
@@ -135,10 +138,13 @@ def operation_routes(service: AskingService) -> APIRouter:
 
 
 async def _events(
-    first: tuple[int, QAPairs] | None, rest: AsyncGenerator[tuple[int, QAPairs]], service: AskingService
+    first: tuple[int, QAPairs] | None,
+    rest: AsyncGenerator[tuple[int, QAPairs]],
+    whole: WholeText,
+    service: AskingService,
 ) -> AsyncIterator[str]:
     """One event `pairs` for each passage, then `done` with counts, or `error` with a problem."""
-    whole, passages = WholeText(), 0
+    passages = 0
     try:
         item = first
         while item is not None:

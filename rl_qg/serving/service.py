@@ -28,6 +28,7 @@ class AskingModel(Protocol):
     def name(self) -> str: ...  # noqa: D102
     @property
     def ways(self) -> tuple[str, ...]: ...  # noqa: D102
+    def check(self, request: AskRequest) -> None: ...  # noqa: D102
     def ask_many(self, requests: Sequence[AskRequest]) -> list[QAPairs]: ...  # noqa: D102
     def answers(  # noqa: D102
         self, texts: Sequence[str], *, number: int | None, language: str
@@ -129,7 +130,7 @@ class AskingService:
         Raises:
             ProblemError: 503 where the request cannot be taken or takes too long, 422 where the model refuses it.
         """
-        whole = WholeText()
+        whole = WholeText(request)
         async for start, found in self.passages(request, by_sentence=by_sentence):
             whole.add(start, found)
         return whole.result()
@@ -140,6 +141,7 @@ class AskingService:
         Raises:
             ProblemError: as for `pairs`. Passages that wait are then cancelled.
         """
+        self._check(request)
         parts = passage_requests(request, self.settings.passage_characters, by_sentence=by_sentence)
         kind = ("pairs", request.way, request.seed is None)
         jobs = [
@@ -154,12 +156,20 @@ class AskingService:
             for future in futures:
                 future.cancel()
 
+    def _check(self, request: AskRequest) -> None:
+        try:
+            if self._model is not None:
+                self._model.check(request)
+        except InputError as error:
+            raise ProblemError(422, str(error)) from None
+
     async def answers(self, text: str, number: int | None, language: str) -> list[AnswerSpan]:
         """Answers in a text that can be asked about, best first.
 
         Raises:
             ProblemError: as for `pairs`.
         """
+        self._check(AskRequest(text, number=number, language=language))
         job = QueuedRequest(("answers", number, language), text, number or self.settings.max_questions, len(text))
         found: Sequence[AnswerSpan] = await self._only_result(job)
         return list(found)

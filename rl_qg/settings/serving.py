@@ -7,12 +7,23 @@ from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, Limits, Section, 
 
 
 @dataclass
+class ServeModelSettings(Section):
+    """The generator that asks."""
+
+    path: str = key(
+        "", "a run, folder, Hub name or miniature; empty: runs/quickstart or runs/first, else miniature:questions"
+    )
+
+
+@dataclass
 class ServeSettings(Section):
     """Questions over HTTP: where the server listens, what it accepts, and how requests share batches."""
 
     host: str = key("127.0.0.1", "address to listen on; 0.0.0.0: all of this machine (then set api_keys)")
     port: int = key(8000, "0: any free one, which the first line names", limits=Limits(0, 65535))
-    reader: str = key("", "folder or Hub name of a reader, which checks each answer (round trip)")
+    model: ServeModelSettings = key(ServeModelSettings(), "the generator that asks")
+    reader: str = key("", "an extractive reader that has to find each answer; empty: not checked")
+    extractor: str = key("", "the output folder of train-answers, which proposes answers; empty: rules")
     explain: bool = key(True, "answer /v1/explain: the words of the text that a question shares")
     api_keys: str = key("", "a file with one key a line; the variable RL_QG_API_KEYS adds more; neither: no key asked")
     origins: list[str] | None = key(None, "web pages of these origins may call the server, as [https://example.org]")

@@ -51,6 +51,10 @@ class FakeModel:
         self.begun = Event()
         self._lock = Lock()
 
+    def check(self, request: AskRequest) -> None:
+        if request.language == "xx":
+            raise InputError("language=xx: this model does not know it; use en")
+
     def ask_many(self, requests: Sequence[AskRequest]) -> list[QAPairs]:
         assert self._lock.acquire(blocking=False), "two threads run the model"
         try:
@@ -64,7 +68,7 @@ class FakeModel:
                 if "crash" in request.text:
                     raise RuntimeError(f"cannot read {request.text}")
                 if "refuse" in request.text:
-                    raise InputError("language=xx: this model does not know it; use en")
+                    raise InputError("this text is refused; give another")
             return [pairs_of(request) for request in requests]
         finally:
             self._lock.release()

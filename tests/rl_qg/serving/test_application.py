@@ -182,7 +182,9 @@ def test_a_request_on_which_the_model_fails_costs_the_others_nothing() -> None:
             answers = await asyncio.gather(*(client.post("/v1/pairs", json={"text": text}) for text in texts))
             assert [answer.status_code for answer in answers] == [200, 500, 422, 200]
             assert "crash" not in answers[1].text
-            assert is_problem(answers[2], 422)["detail"] == "language=xx: this model does not know it; use en"
+            assert is_problem(answers[2], 422)["detail"] == "this text is refused; give another"
+            unknown = await client.post("/v1/pairs", json={"text": "one", "language": "xx"})
+            assert is_problem(unknown, 422)["detail"] == "language=xx: this model does not know it; use en"
             assert answers[3].json()["pairs"] == on_the_wire(AskRequest("two"))
 
     run(test)

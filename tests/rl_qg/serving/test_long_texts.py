@@ -45,7 +45,7 @@ def test_a_number_is_divided_by_largest_remainders() -> None:
 
 
 def test_pairs_of_passages_get_the_offsets_of_the_text_and_questions_are_not_repeated() -> None:
-    whole = WholeText()
+    whole = WholeText(AskRequest("text"))
     first = QAPair("Who?", "Ada", 2, 0.5, -1.0)
     again = QAPair("WHO?", "Bob", 0, 0.9, -1.0)
     other = QAPair("When?", "1843", 4, 0.7, -1.0)
@@ -56,3 +56,7 @@ def test_pairs_of_passages_get_the_offsets_of_the_text_and_questions_are_not_rep
     assert [pair.question for pair in result] == ["When?", "Who?"]
     assert result.dropped == {"short": 3, REPEATED: 1}
     assert result.reason == "there is no more"
+
+    given_answers = WholeText(AskRequest("text", ("Ada", "Bob")))
+    given_answers.add(0, QAPairs([first]))
+    assert len(given_answers.add(100, QAPairs([again]))) == 1
