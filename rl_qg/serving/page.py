@@ -172,8 +172,6 @@ class _Page:
 
     def _asked(self, values: FormValues) -> AskRequest:
         about = values.about.strip()
-        if about and about not in values.text:
-            raise FormFault("about", self._faults["about"])
         if values.language not in LANGUAGES:
             raise FormFault("language", self._faults["language"])
         try:
@@ -192,6 +190,8 @@ class _Page:
             raise FormFault(field, f"Text: {line}." if line else self._faults[field]) from None
         if body.number > self._settings.max_questions:
             raise FormFault("number", self._faults["number"])
+        if about not in values.text:
+            raise FormFault("about", self._faults["about"])
         return ask_request(body, self._service, self._settings)
 
     def _rendered(

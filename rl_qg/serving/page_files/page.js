@@ -9,6 +9,7 @@ import { Work } from "./work.js";
 
 const $ = id => document.getElementById(id);
 const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+const shortened = words => (words.length > 60 ? `${words.slice(0, 60)}…` : words);
 const FIELDS = ["text", "number", "way", "language", "min_score", "about"];
 
 const work = new Work(refresh);
@@ -49,10 +50,10 @@ function refresh() {
   questions.show(pairs, language);
   passage.show(text, pairs, language);
   $("result").hidden = !text;
-  $("tools").hidden = !pairs.length && !work.steps.length;
+  $("tools").hidden = !pairs.length;
   $("keys").hidden = !pairs.length;
   $("tally").textContent = `${counted(pairs.length, "question")}: ${accepted.length} accepted, ${rejected} rejected, ${pairs.length - accepted.length - rejected} open.`;
-  $("undo").setAttribute("aria-disabled", String(!work.steps.length));
+  $("undo").hidden = !work.steps.length;
   $("export").textContent = `Export ${accepted.length} accepted`;
   $("export-fault").textContent = "";
   store();
@@ -73,7 +74,7 @@ function opened(name, text) {
   field.counted();
   fault("");
   work.drafted(before, setDraft);
-  say(`${name} is open: ${counted(text.length, "character")}.`);
+  say(`${name} is open: ${counted(new Offsets(text).toPoints(text.length), "character")}.`);
   $("text").focus();
 }
 
@@ -91,7 +92,7 @@ function selected() {
   const span = selection();
   const words = span?.text.slice(span.start, span.end) ?? "";
   for (const button of [$("ask-selection"), $("ask-passage")]) button.setAttribute("aria-disabled", String(!span));
-  $("selection").textContent = words && `Selected: “${words.length > 60 ? `${words.slice(0, 60)}…` : words}”`;
+  $("selection").textContent = words && `Selected: “${shortened(words)}”`;
 }
 
 function askSelection() {
@@ -162,7 +163,7 @@ function decide(id, state) {
   const { state: now, question } = work.pairs.find(pair => pair.id === id);
   const next = now === state ? "open" : state;
   work.change(id, { state: next }, "a decision");
-  say(`${next === "open" ? "Open again" : next}: ${question}`);
+  say(`${{ open: "Open again", accepted: "Accepted", rejected: "Rejected" }[next]}: ${shortened(question)}`);
 }
 
 // Returns what is wrong, {field, line}, or undefined.
@@ -175,7 +176,7 @@ function edit(id, { question, answer }) {
   if (start < 0) return { field: "answer", line: `“${given}” does not stand in the text like this.` };
   const edited = pair.edited || asked !== pair.question || given !== pair.answer;
   work.change(id, { question: asked, answer: given, start, end: start + given.length, edited, state: "accepted" }, "an edit");
-  say(`accepted: ${asked}`);
+  say(`Accepted: ${shortened(asked)}`);
   return undefined;
 }
 
@@ -209,13 +210,13 @@ async function why(id) {
 }
 
 function undo() {
-  const focused = questions.idOf(document.activeElement);
   const step = work.undo();
   if (!step) return say("There is nothing to undo.");
   if (step.what === "the last request") asking?.abort();
   say(`Undone: ${step.what}.`);
   if (step.id) return questions.focus(step.id);
-  return focused !== null && !document.activeElement.closest("[data-pair]") ? $("questions-title").focus() : undefined;
+  const lost = document.activeElement === document.body || $("undo").hidden;  // what had the focus is gone
+  return lost ? $("result").hidden ? $("text").focus() : $("questions-title").focus() : undefined;
 }
 
 function clear() {

@@ -26,7 +26,7 @@ class KnownService:
     Args:
         question: of an answer, with `{}` for it.
         problem: raised after so many passages as `passages_before` says.
-        wait: seconds before each passage but the first.
+        held: every passage but the first waits for it.
     """
 
     name = "known questions"
@@ -37,7 +37,8 @@ class KnownService:
         self.question = "What about {}?"
         self.problem: ProblemError | None = None
         self.passages_before = 0
-        self.wait = 0.0
+        self.held = threading.Event()
+        self.held.set()
         self.asked: list[AskRequest] = []
 
     async def passages(self, request: AskRequest) -> AsyncIterator[tuple[int, QAPairs]]:
@@ -46,7 +47,8 @@ class KnownService:
         for at, paragraph in enumerate(re.finditer(r"[^\n]+", request.text)):
             if self.problem and at == self.passages_before:
                 raise self.problem
-            await asyncio.sleep(self.wait if at else 0)
+            if at:
+                await asyncio.to_thread(self.held.wait)
             start, text = paragraph.start(), paragraph.group()
             spans = [AnswerSpan(found.group(), found.start()) for found in YEAR_OR_NAME.finditer(text)]
             if request.answers is not None:
@@ -54,6 +56,8 @@ class KnownService:
                 spans = [AnswerSpan(s.text, s.start - start) for s in inside if 0 <= s.start - start < len(text)]
             pairs = [self._pair(span) for span in spans[:left]]
             left -= len(pairs)
+            if not pairs:
+                continue
             yield start, QAPairs(pair for pair in pairs if pair.score >= request.min_score)
 
     async def pairs(self, request: AskRequest) -> QAPairs:
