@@ -1,8 +1,17 @@
-"""What `QuestionGenerator` returns: pairs of question and answer, with the place of the answer in the text."""
+"""What `QuestionGenerator` is asked, and what it returns: pairs of question and answer, with the answer's place in the
+text. All offsets count Unicode characters of the given text.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from rl_qg.runtime.errors import InputError
+
+WAYS = ("pipeline", "multitask", "end2end")
+"""How pairs are made: answers by rules or a tagger, then questions; both by one model; or all pairs at once."""
+
+SEEDS = 2**32
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,47 @@ class QAPair:
     def to_dict(self) -> dict[str, Any]:
         """The fields, ready for JSON."""
         return {**vars(self), "scores": dict(self.scores)}
+
+
+@dataclass(frozen=True)
+class AskRequest:
+    """What to ask about one text.
+
+    Args:
+        text: any length; a long one is read in passages.
+        answers: what to ask about; None: answers are proposed. A text is asked about at its first place, a span where
+            it says.
+        number: of pairs; None: all that are good enough.
+        language: of the text, an ISO 639-1 code.
+        seed: None for the most probable questions; a number draws other ones, the same for the same number.
+        way: one of `WAYS`; None: the first that the model can.
+        min_score: pairs below it are left out.
+
+    Raises:
+        InputError: a number is out of its range, or the way unknown.
+    """
+
+    text: str
+    answers: tuple[str | AnswerSpan, ...] | None = None
+    number: int | None = 5
+    language: str = "en"
+    seed: int | None = None
+    way: str | None = None
+    min_score: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.answers is not None and not isinstance(self.answers, tuple):
+            object.__setattr__(self, "answers", tuple(self.answers))  # so that requests can be compared and hashed
+        faults = [
+            (not isinstance(self.text, str), f"text is {type(self.text).__name__}, not a text"),
+            (self.number is not None and self.number < 1, f"number={self.number} must be at least 1, or None for all"),
+            (self.seed is not None and not 0 <= self.seed < SEEDS, f"seed={self.seed} is not in [0, {SEEDS - 1}]"),
+            (self.way is not None and self.way not in WAYS, f"way={self.way} is not one of {', '.join(WAYS)}"),
+            (not 0 <= self.min_score <= 1, f"min_score={self.min_score} is not in [0, 1]"),
+            (not self.language.isascii() or not self.language, f"language={self.language!r} is no code such as en"),
+        ]
+        if wrong := [fault for is_wrong, fault in faults if is_wrong]:
+            raise InputError("; ".join(wrong))
 
 
 class QAPairs(list[QAPair]):

@@ -5,65 +5,121 @@ generator = QuestionGenerator.from_pretrained("RUN/scst")
 generator.ask(text, number=5)
 """
 
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
 import torch
 
-from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
-from rl_qg.data.examples import Answer, QAExample
-from rl_qg.generation.answers.rules import rule_spans
+from rl_qg.asking.answer_proposals import AnswerProposals
+from rl_qg.asking.drafts import Draft
+from rl_qg.asking.models import generator_path, ways_of
+from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
+from rl_qg.asking.passages import TextPassage
+from rl_qg.asking.question_rows import QuestionRows
 from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.readers.answering import AnswerReader
+from rl_qg.runtime.errors import InputError
 
-WAYS = ("pipeline", "multitask", "end2end")
-"""How pairs are made: answers by rules or a model, then questions; both by one model; or all pairs at once."""
+Answers = Sequence[str | AnswerSpan]
 
 
 class QuestionGenerator:
-    """Asks questions about texts. `from_pretrained` makes one.
+    """Asks questions about texts. `from_pretrained` makes one. Not for use by several threads at a time.
+
+    What is returned for a text does not depend on the other texts of a call: on a CPU it is the same to the last
+    digit.
 
     Args:
         generator: writes the questions.
+        name: of the model, as the user gave it.
+        reader: answers the questions; a pair is kept if the reader finds its answer. None: this is not checked.
+        proposals: of answers, for the way `pipeline`; None: those of the rules.
         batch_size: answers that are decoded together.
+
+    Raises:
+        InputError: the model asks no questions.
     """
 
-    def __init__(self, generator: CandidateGenerator, *, batch_size: int = 16) -> None:
-        self._generator = generator
-        self._batch_size = batch_size
+    def __init__(
+        self,
+        generator: CandidateGenerator,
+        *,
+        name: str = "",
+        reader: AnswerReader | None = None,
+        proposals: AnswerProposals | None = None,
+        batch_size: int = 16,
+    ) -> None:
+        self._generator, self._name, self._reader = generator, name, reader
+        self._ways = ways_of(generator.encoder.prompt, name)
+        self._rows = QuestionRows(generator, batch_size)
+        self._proposals = proposals or AnswerProposals(generator)
 
     @classmethod
     def from_pretrained(
-        cls, path: str | Path, *, device: str | torch.device | None = None, batch_size: int = 16
+        cls,
+        path: str | Path,
+        *,
+        device: str | torch.device | None = None,
+        reader: str | Path | None = None,
+        extractor: str | Path | None = None,
+        batch_size: int = 16,
     ) -> "QuestionGenerator":
-        """Load a run (its `scst/`, else its `ce/`), a folder, or a model of the Hub.
+        """Load a run (its `scst/`, else its `ce/`), a folder, a model of the Hub, or a packaged miniature such as
+        `miniature:bart`: any encoder-decoder or causal model that this package trains.
+
+        Args:
+            path: of the model.
+            device: None: the GPU if there is one.
+            reader: folder or Hub name of an extractive reader that checks the answers.
+            extractor: folder of `rl-qg train-answers`, which proposes answers in the way `pipeline`; None: rules.
+            batch_size: answers that are decoded together.
 
         Raises:
             InputError: there is no such folder or model, or it generates no questions.
         """
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        return cls(CandidateGenerator(path, device=place, rows=batch_size), batch_size=batch_size)
+        if batch_size < 1:
+            raise InputError(f"batch_size={batch_size} must be at least 1")
+        generator = CandidateGenerator(generator_path(path), device=place, rows=batch_size)
+        answers = None if reader is None else AnswerReader(generator_path(reader), device=place)
+        proposals = AnswerProposals(generator, extractor=extractor, device=place)
+        return cls(generator, name=str(path), reader=answers, proposals=proposals, batch_size=batch_size)
+
+    @property
+    def name(self) -> str:
+        """The model as the user named it."""
+        return self._name
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """The ways in which the model makes pairs, the usual one first: of "pipeline", "multitask", "end2end"."""
+        return self._ways
 
     @overload
     def ask(  # type: ignore[overload-overlap]  # a text is a sequence of texts for the type checker
         self,
         texts: str,
-        answers: Sequence[str | AnswerSpan] | None = None,
+        answers: Answers | None = None,
         *,
         number: int | None = 5,
         language: str = "en",
         seed: int | None = None,
+        way: str | None = None,
+        min_score: float = 0.0,
     ) -> QAPairs: ...
     @overload
     def ask(
         self,
         texts: Sequence[str],
-        answers: Sequence[Sequence[str | AnswerSpan] | None] | None = None,
+        answers: Sequence[Answers | None] | None = None,
         *,
         number: int | None = 5,
         language: str = "en",
         seed: int | None = None,
+        way: str | None = None,
+        min_score: float = 0.0,
     ) -> list[QAPairs]: ...
     def ask(
         self,
@@ -73,34 +129,131 @@ class QuestionGenerator:
         number: int | None = 5,
         language: str = "en",
         seed: int | None = None,
+        way: str | None = None,
+        min_score: float = 0.0,
     ) -> QAPairs | list[QAPairs]:
-        """Question-answer pairs of a text, or of each text of a list, best first.
+        """Question-answer pairs of a text, or of each text of a list.
 
         Args:
-            texts: one text, or several.
-            answers: what to ask about: texts, or spans; for several texts one list (or None) each. By default they
-                are proposed.
-            number: of pairs for each text; None: all.
-            language: of the texts, an ISO 639-1 code.
-            seed: None for the best questions; a number draws other ones, the same for the same number.
-        """
-        if isinstance(texts, str):
-            return self._ask_one(texts, answers, number)
-        given = [None] * len(texts) if answers is None else answers
-        return [self._ask_one(text, chosen, number) for text, chosen in zip(texts, given, strict=True)]
+            texts: one text, or several, of any length.
+            answers: what to ask about, for several texts one list (or None) each; by default answers are proposed. An
+                `AnswerSpan` is asked about where it stands, a text at its first place. There is one pair for each, in
+                their order; an answer given twice gets two different questions.
+            number: of pairs for each text, best first; None: all that are good enough. With `answers` it has no
+                effect.
+            language: of the texts, an ISO 639-1 code; chooses the language code of models that have some (mBART).
+            seed: None for the most probable questions; a number draws other ones, the same for the same number.
+            way: one of `ways`; None: the first.
+            min_score: pairs with a lower score are left out.
 
-    def _ask_one(self, text: str, answers: Sequence[str | AnswerSpan] | None, number: int | None) -> QAPairs:
-        spans = [
-            AnswerSpan(answer, text.find(answer)) if isinstance(answer, str) else answer
-            for answer in answers
-            or [AnswerSpan(text[s.start : s.end], s.start, s.kind, s.score) for s in rule_spans(text, number)]
+        Returns:
+            The pairs of each text, with the `reason` where there are fewer than asked for. A text that gives none (it
+            is empty, or holds no answer) is an empty list with its reason, and costs the others nothing.
+
+        Raises:
+            InputError: a number is out of its range, or the model has no such way.
+        """
+        given = [answers] if isinstance(texts, str) else answers
+        several = [texts] if isinstance(texts, str) else list(texts)
+        if given is not None and len(given) != len(several):
+            raise InputError(f"answers has {len(given)} lists for {len(several)} texts; give one for each, or None")
+        found = self.ask_many(
+            [
+                AskRequest(text, None if chosen is None else tuple(chosen), number, language, seed, way, min_score)
+                for text, chosen in zip(several, given or [None] * len(several), strict=True)
+            ]
+        )
+        return found[0] if isinstance(texts, str) else found
+
+    def ask_many(self, requests: Sequence[AskRequest]) -> list[QAPairs]:
+        """The pairs of each request; all of them are decoded together.
+
+        Raises:
+            InputError: the model has no such way (see `check`).
+        """
+        for request in requests:
+            self.check(request)
+        drafts = [
+            Draft(number, request, self.passages(request.text), request.way or self._ways[0])
+            for number, request in enumerate(requests)
         ]
-        pairs = []
-        for span in spans:
-            example = QAExample(str(span.start), "", text, "", (Answer(span.text, span.start),))
-            best = self._generator.candidates([example], 4, max_new_tokens=64, top_p=None, temperature=1.0)[0][0]
-            words = max(1, len(best.question.split()))
-            pairs.append(
-                QAPair(best.question, span.text, span.start, round(math.exp(best.logprob / words), 4), best.logprob)
-            )
-        return QAPairs(sorted(pairs, key=lambda pair: -pair.score)[:number])
+        for draft in drafts:
+            draft.propose(self._proposals)
+        rows = [row for draft in drafts for row in draft.rows()]
+        candidates = iter(self._rows.candidates(rows))
+        for draft in drafts:
+            draft.add(candidates)
+            draft.add_whole_pairs(self._generator)
+            draft.read_back(self._reader)
+        return [draft.selected() for draft in drafts]
+
+    def check(self, request: AskRequest) -> None:
+        """Raise `InputError` if the model cannot do what a request asks for."""
+        if request.way is not None and request.way not in self._ways:
+            raise InputError(f"way={request.way}: {self._name or 'this model'} can do {' or '.join(self._ways)}")
+        self._rows.check_language(request.language)
+
+    def passages(self, text: str) -> list[TextPassage]:
+        """The parts in which a text is read: all of it if the model can read it, else cut at ends of paragraphs or
+        sentences. None for a blank text, or one that is not valid Unicode.
+        """
+        return self._rows.passages(text)
+
+    @overload
+    def answers(  # type: ignore[overload-overlap]
+        self, texts: str, *, number: int | None = 10, language: str = "en"
+    ) -> list[AnswerSpan]: ...
+    @overload
+    def answers(
+        self, texts: Sequence[str], *, number: int | None = 10, language: str = "en"
+    ) -> list[list[AnswerSpan]]: ...
+    def answers(
+        self, texts: str | Sequence[str], *, number: int | None = 10, language: str = "en"
+    ) -> list[AnswerSpan] | list[list[AnswerSpan]]:
+        """What can be asked about in a text, or in each text of a list, at most `number` of each (None: all): the best
+        of each sentence first. An empty list where nothing is found.
+        """
+        several = [texts] if isinstance(texts, str) else list(texts)
+        found = []
+        for text in several:
+            self.check(AskRequest(text, number=number, language=language))
+            found.append(self._proposals(text, self.passages(text), self._ways[0], number))
+        return found[0] if isinstance(texts, str) else found
+
+    def score(
+        self, questions: Sequence[str], contexts: Sequence[str], answers: Answers, *, language: str = "en"
+    ) -> list[dict[str, float]]:
+        """How good questions are for their answers: for each `score`, `logprob`, `probability` and, with a reader,
+        `round_trip`, as `ask` computes them.
+
+        Nothing is known ({}) of a question that is empty, or whose answer is not in its context or does not fit into
+        the model's input.
+
+        Args:
+            questions: one for each context.
+            contexts: of any length.
+            answers: one for each question, a text or a span.
+            language: as in `ask`.
+
+        Raises:
+            InputError: the three are not equally many.
+        """
+        if not len(questions) == len(contexts) == len(answers):
+            counts = f"{len(questions)} questions, {len(contexts)} contexts and {len(answers)} answers"
+            raise InputError(f"{counts}; give as many of each")
+        drafts = []
+        for number, (question, context, answer) in enumerate(zip(questions, contexts, answers, strict=True)):
+            request = AskRequest(context, (answer,), language=language)
+            self.check(request)
+            draft = Draft(number, request, self.passages(context), self._ways[0])
+            draft.propose(self._proposals)
+            drafts.append((draft, question))
+        rows = [replace(row, question=text) for draft, text in drafts for row in draft.rows() if text.strip()]
+        known = iter(self._rows.likelihoods(rows))
+        scores = []
+        for draft, text in drafts:
+            found = [next(known) if text.strip() else None for _ in draft.rows()]
+            draft.add(iter([[one] if one else [] for one in found]))
+            draft.read_back(self._reader)
+            scores.append(next(({"score": p.score, "logprob": p.logprob, **p.scores} for p in draft.pairs), {}))
+        return scores

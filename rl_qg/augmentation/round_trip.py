@@ -4,24 +4,17 @@ Source: Alberti, Andor, Pitler, Devlin and Collins, "Synthetic QA corpora genera
 (2019). They keep a question if the reader's answer is the same; this filter uses its SQuAD F1.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
-from rewards.relevance.reading import span_scores
 from rl_qg.augmentation.candidates import MEASURES
 from rl_qg.augmentation.funnel import FilterResources, Record, RowFilter, Rule
 from rl_qg.augmentation.measures import CandidateMeasure, MeasureFunction, model_identity
-from rl_qg.data.examples import Answer, QAExample
-from rl_qg.readers.features import WindowCollator, Windows, best_answers, encode
-from rl_qg.readers.model import load_model, load_tokenizer
+from rl_qg.readers.answering import AnswerReader
 from rl_qg.readers.squad_scores import f1
-from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 
 BATCHES_AT_ONCE = 16
 """Batches that are measured together, so that windows of similar length share a forward pass."""
@@ -80,77 +73,26 @@ class RoundTrip(RowFilter):
         return not record[MEASURES][self.name] >= self.min_f1  # NaN is inconsistent too
 
 
-@contextmanager
-def _with_filter_keys(at: str) -> Iterator[None]:
-    """Replace the reader's settings keys by the filter's in error messages about lengths."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(str(error).replace("qa.", at)) from None
-
-
 class _RoundTripReader:
-    """Answers questions, in batches of windows of similar length."""
+    """Measures candidates: the F1 of the reader's answer, and that answer."""
 
     def __init__(self, options: RoundTrip, device: torch.device) -> None:
-        self.options, self.device = options, device
-        at = f"augment.filters.{options.name}."
-        key = f"{at}reader"
-        self.tokenizer, self.token_types = load_tokenizer(
-            options.reader, max_length=options.max_length, key=key, length_key=f"{at}max_length"
+        self.reader = AnswerReader(
+            options.reader,
+            device=device,
+            max_length=options.max_length,
+            doc_stride=options.doc_stride,
+            max_answer_length=options.max_answer_length,
+            n_best=options.n_best,
+            batch_size=options.batch_size,
+            title=options.name,
+            at=f"augment.filters.{options.name}.",
         )
-        self.model: Any = load_model(options.reader, self.tokenizer, key=key).to(device).eval()
-        if not any("QuestionAnswering" in name for name in self.model.config.architectures or ()):
-            raise InputError(
-                f"{at}reader={options.reader}: has no trained span head; train one with rl-qg qa data.train=… "
-                "output_dir=READER and give that folder"
-            )
-        self.collate = WindowCollator(self.tokenizer.pad_token_id)
-        self.retry = OutOfMemoryRetry(options.name, f"lower {at}batch_size")
 
     def __call__(self, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """For each candidate, the F1 of the reader's answer and that answer."""
-        examples = [
-            QAExample(str(n), "", r["context"], r["question"], (Answer(r["answer"], r["answer_start"]),))
-            for n, r in enumerate(records)
-        ]
-        options = self.options
-        with _with_filter_keys(f"augment.filters.{options.name}."):
-            windows = encode(
-                examples,
-                self.tokenizer,
-                max_length=options.max_length,
-                doc_stride=options.doc_stride,
-                token_types=self.token_types,
-            )
-        texts = best_answers(
-            windows,
-            examples,
-            *self._logits(windows),
-            n_best=options.n_best,
-            max_answer_length=options.max_answer_length,
-        )
-        answers = [texts[example.id] for example in examples]
+        answers = self.reader([record["question"] for record in records], [record["context"] for record in records])
         return [
             {"value": f1(answer, record["answer"]), "answer": answer}
             for answer, record in zip(answers, records, strict=True)
         ]
-
-    @torch.inference_mode()
-    def _logits(self, windows: Windows) -> Any:
-        """Start and end logits of all W windows, (2, W, longest window); -inf at padding."""
-        logits = np.full((2, len(windows), int(windows.lengths.max())), -np.inf, dtype=np.float32)
-        order = np.argsort(-windows.lengths, kind="stable")
-        for first in range(0, len(order), self.options.batch_size):
-            batch: list[int] = order[first : first + self.options.batch_size].tolist()
-            for rows, start, end in self.retry(lambda part: (part, *self._forward(windows, part)), batch):
-                logits[0, rows, : start.shape[1]] = start
-                logits[1, rows, : end.shape[1]] = end
-        return logits
-
-    def _forward(self, windows: Windows, rows: Sequence[int]) -> Any:
-        batch = self.collate([windows[row] for row in rows])
-        inputs = {name: value.to(self.device) for name, value in batch.items() if name != "labels"}
-        output = self.model(**inputs)
-        logits = (output.start_logits, output.end_logits)
-        return tuple(span_scores(part.float(), self.model.config).cpu().numpy() for part in logits)

@@ -39,10 +39,13 @@ GREEDY: dict[str, Any] = {"num_beams": 1, "do_sample": False, **NO_RULES}
 
 @dataclass(frozen=True)
 class Candidate:
-    """A generated question and the sum of its tokens' log-probabilities (natural logarithm, end token included)."""
+    """A generated question, the sum of its tokens' log-probabilities (natural logarithm) and their number, the end
+    token included in both.
+    """
 
     question: str
     logprob: float
+    tokens: int = 0
 
 
 class CandidateGenerator:
@@ -113,9 +116,25 @@ class CandidateGenerator:
             draws = uniform_draws([example.id for example in examples], count, max_new_tokens, seed=seed, step=0)
             rules = DecodingRules(max_new_tokens, top_p=top_p, temperature=temperature)
             tokens, logprobs = self.decoder.sample(batch, draws.to(self.device), rules)
-        rows = [Candidate(text, value) for text, value in zip(self.texts(tokens), logprobs.tolist(), strict=True)]
+        lengths = up_to_end(tokens, self.decoder.end).sum(-1)
+        rows = [
+            Candidate(text, value, length)
+            for text, value, length in zip(self.texts(tokens), logprobs.tolist(), lengths.tolist(), strict=True)
+        ]
         groups = [rows[start : start + count] for start in range(0, len(rows), count)]
         return [sorted(group, key=lambda candidate: -candidate.logprob) if top_p else group for group in groups]
+
+    @torch.inference_mode()
+    def likelihoods(self, examples: Sequence[QAExample]) -> list[Candidate]:
+        """The question of each example as if the model had generated it; one batch."""
+        targets = [torch.tensor(ids) for ids in self.encoder.targets(examples)]
+        end = self.decoder.end
+        tokens = torch.nn.utils.rnn.pad_sequence(targets, batch_first=True, padding_value=end).to(self.device)
+        logprobs = self.decoder.likelihoods(self.batch(examples), tokens)
+        return [
+            Candidate(example.question, value, len(ids))
+            for example, value, ids in zip(examples, logprobs.tolist(), targets, strict=True)
+        ]
 
     def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:
         """The encoded prompts of examples on the device, both (b, s): `input_ids` and `attention_mask`."""
@@ -137,6 +156,7 @@ class EncoderDecoder:
     ) -> None:
         self.model = model
         self.encoder = PromptEncoder(tokenizer, prompt)
+        self.end = SpecialTokens.of(model).end
         self.library = engine == "library"
         self.shares_passages = not self.library and share_passages(model)
 
@@ -175,6 +195,10 @@ class EncoderDecoder:
             logits_processor=drawn,
         )
         return tokens, self.logprobs(states, mask, tokens)
+
+    def likelihoods(self, batch: dict[str, Tensor], tokens: Tensor) -> Tensor:
+        """Log-probability of each row of `tokens` (b, t), one for each prompt; padded with end tokens."""
+        return self.logprobs(self._states(batch), batch["attention_mask"], tokens)
 
     def logprobs(self, states: Tensor, mask: Tensor, tokens: Tensor) -> Tensor:
         """Log-probability of each row of `tokens` (b · n, t) under the model, n rows for each of b contexts with the
@@ -223,10 +247,14 @@ class CausalDecoder:
         tokens = self.model.generate(**rows, **GREEDY, max_new_tokens=rules.max_new_tokens, logits_processor=drawn)
         return self._with_logprobs(rows, tokens)
 
+    def likelihoods(self, batch: dict[str, Tensor], tokens: Tensor) -> Tensor:
+        """Log-probability of each row of `tokens` (b, t), one for each prompt; padded with end tokens."""
+        return _sum_to_end(token_logprobs(self.logits(batch, tokens), tokens), tokens, self.end)
+
     def _with_logprobs(self, rows: dict[str, Tensor], whole: Tensor) -> tuple[Tensor, Tensor]:
         """The tokens after the prompts, and the log-probability of each row under the model."""
         tokens = whole[:, rows["input_ids"].shape[1] :]
-        return tokens, _sum_to_end(token_logprobs(self.logits(rows, tokens), tokens), tokens, self.end)
+        return tokens, self.likelihoods(rows, tokens)
 
     def logits(self, batch: dict[str, Tensor], tokens: Tensor) -> Tensor:
         """Logits (b, t, v) of the question `tokens` (b, t) after their prompts."""
@@ -281,7 +309,11 @@ def _repeated(batch: dict[str, Tensor], copies: int) -> dict[str, Tensor]:
     return {name: value.repeat_interleave(copies, 0) for name, value in batch.items()}
 
 
+def up_to_end(tokens: Tensor, end: int) -> Tensor:
+    """Which of the tokens (rows, t) are not after the first end token."""
+    return (tokens == end).cumsum(-1) - (tokens == end).int() == 0
+
+
 def _sum_to_end(logprobs: Tensor, tokens: Tensor, end: int) -> Tensor:
     """Sum (rows,) of the tokens' log-probabilities (rows, t) up to and including the first end token."""
-    ended = (tokens == end).cumsum(-1) - (tokens == end).int() > 0
-    return (logprobs * ~ended).sum(-1)
+    return (logprobs * up_to_end(tokens, end)).sum(-1)

@@ -1,0 +1,58 @@
+"""Which folder is meant by the name of a generator: a run, a folder, a model of the Hub, or a packaged miniature."""
+
+from pathlib import Path
+
+from rl_qg.generation.prompts import Prompt
+from rl_qg.miniatures.cache import PREFIX, SHIPPED, is_miniature
+from rl_qg.runtime.errors import InputError
+
+DEFAULTS = ("runs/quickstart", "runs/first", "miniature:questions")
+"""What is used where no model is named: the run of the README if it is there, else the packaged miniature."""
+
+STAGES = ("scst", "ce")  # folders of a run; the first that exists is used
+
+WAYS_OF_TASK = {
+    "questions": ("pipeline",),
+    "multitask": ("multitask", "pipeline"),
+    "pairs": ("end2end",),
+    "answers": (),
+}
+
+
+def generator_path(path: str | Path) -> str:
+    """The folder or Hub name to load: of a run its `scst/`, else its `ce/`.
+
+    Raises:
+        InputError: the package has no such miniature.
+    """
+    name = str(path)
+    if is_miniature(name):
+        folder = SHIPPED / name.removeprefix(PREFIX)
+        if not (folder / "generation_config.json").is_file():
+            known = sorted(file.parent.name for file in SHIPPED.glob("*/generation_config.json"))
+            raise InputError(f"model.path={name}: the package has {', '.join(PREFIX + one for one in known)}")
+        return str(folder)
+    folder = Path(name).expanduser()
+    stages = [folder / stage for stage in STAGES if (folder / stage / "config.json").is_file()]
+    return str(stages[0]) if stages and not (folder / "config.json").is_file() else name
+
+
+def default_generator() -> str:
+    """The first of `DEFAULTS` that is there."""
+    runs = [name for name in DEFAULTS if not is_miniature(name) and generator_path(name) != name]
+    return runs[0] if runs else DEFAULTS[-1]
+
+
+def ways_of(prompt: Prompt, name: str) -> tuple[str, ...]:
+    """The ways in which a model makes pairs, the usual one first.
+
+    Raises:
+        InputError: it asks no questions.
+    """
+    ways = WAYS_OF_TASK[getattr(prompt, "task", "questions")]
+    if not ways:
+        raise InputError(
+            f"model.path={name}: this model extracts answers and asks no questions; give one that was trained with "
+            "model.task=questions, multitask or pairs"
+        )
+    return ways

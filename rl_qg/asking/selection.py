@@ -1,0 +1,213 @@
+"""Which of the pairs that were made of a text are returned.
+
+1. Pairs are left out, and counted, whose question is empty, says its own answer, is not answered with the answer by
+   the reader (where there is one), or whose score is too low.
+2. The others are put in order. Each answer's best question comes before the second one of any answer. Among the best,
+   the best of each sentence comes before the second one of any sentence, so that the pairs spread over the text; then
+   the higher score decides.
+3. A question whose words are nearly those of an earlier one is left out, and the first `number` of the rest are taken.
+
+The score of a pair is the geometric mean of the probabilities of its question's tokens, times the F1 of the reader's
+answer where there is a reader. Both are in [0, 1].
+"""
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
+from rl_qg.augmentation.near_duplicates import TokenSets, shingles, similar_to_earlier
+from rl_qg.text.spans import sentences
+from rl_qg.text.words import contains_words, normalised_words
+
+MIN_ROUND_TRIP = 0.5
+"""The lowest F1 between the reader's answer and the answer of a pair, as in the filter `round_trip`."""
+
+SIMILAR = 0.8
+"""Jaccard similarity of the words from which two questions are near duplicates, as in the filter."""
+
+Item = TypeVar("Item")
+DIGITS = 6  # of scores and log-probabilities
+
+EMPTY, GIVES_ANSWER, NOT_GIVEN_BACK, LOW_SCORE, NEAR_DUPLICATE, NOT_NEEDED = (
+    "empty question",
+    "answer in the question",
+    "answer not given back by the reader",
+    "score below min_score",
+    "near duplicate of another question",
+    "beyond the number",
+)
+
+
+@dataclass(frozen=True)
+class ProposedPair:
+    """A question that was made for an answer of a text.
+
+    Args:
+        question: the question.
+        span: its answer in the whole text.
+        logprob: of the question.
+        tokens: of the question, its end token included.
+        round_trip: F1 of the reader's answer; None without a reader.
+    """
+
+    question: str
+    span: AnswerSpan
+    logprob: float
+    tokens: int
+    round_trip: float | None = None
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The parts of the score."""
+        scores = {"probability": round(math.exp(min(0.0, self.logprob / max(1, self.tokens))), DIGITS)}
+        return scores if self.round_trip is None else {**scores, "round_trip": round(self.round_trip, DIGITS)}
+
+    @property
+    def score(self) -> float:
+        """From 0 to 1."""
+        return round(math.prod(self.scores.values()), DIGITS)
+
+    def answered(self, round_trip: float) -> "ProposedPair":
+        """The same with the F1 of the reader's answer."""
+        return replace(self, round_trip=round_trip)
+
+    def pair(self, reason: str) -> QAPair:
+        """The pair as it is returned."""
+        span, logprob = self.span, round(self.logprob, DIGITS)
+        return QAPair(self.question, span.text, span.start, self.score, logprob, self.scores, reason)
+
+
+def usable(pairs: Sequence[ProposedPair], dropped: Counter[str]) -> list[ProposedPair]:
+    """The pairs whose question asks something without telling its answer; the others are counted in `dropped`."""
+    kept = []
+    for pair in pairs:
+        if not normalised_words(pair.question):
+            dropped[EMPTY] += 1
+        elif contains_words(pair.span.text, pair.question):
+            dropped[GIVES_ANSWER] += 1
+        else:
+            kept.append(pair)
+    return kept
+
+
+def select(
+    text: str, pairs: Sequence[ProposedPair], number: int | None, *, min_score: float = 0.0, dropped: Counter[str]
+) -> QAPairs:
+    """At most `number` pairs (None: all that are good enough), best first; the others are counted in `dropped`."""
+    good = _good_enough(pairs, min_score, dropped)
+    order = _in_order(text, good)
+    distinct = _distinct([pair for pair, _, _ in order], dropped)
+    chosen = [order[place] for place in distinct[:number]]
+    dropped[NOT_NEEDED] += len(distinct) - len(chosen)
+    starts = [start for start, _ in sentences(text)]
+    found = [pair.pair(_reason(rank, place, starts, pair)) for pair, rank, place in chosen]
+    return QAPairs(sorted(found, key=_best_first), reason=_shortage(len(found), number, dropped), dropped=+dropped)
+
+
+def select_for_answers(
+    pairs: Sequence[ProposedPair],
+    spans: Sequence[AnswerSpan],
+    wanted: int,
+    *,
+    min_score: float = 0.0,
+    dropped: Counter[str],
+) -> QAPairs:
+    """One pair for each of the given answers, in their order: of an answer given k times the k best questions that are
+    no near duplicates of each other. `wanted` is the number of given answers, those that the text lacks included.
+    """
+    by_span: dict[tuple[int, int], list[ProposedPair]] = {}
+    for pair in sorted(_good_enough(pairs, min_score, dropped), key=lambda pair: (-pair.score, pair.question)):
+        by_span.setdefault((pair.span.start, pair.span.end), []).append(pair)
+    waiting = {place: [group[at] for at in _distinct(group, dropped)][::-1] for place, group in by_span.items()}
+    found = []
+    for span in spans:
+        if queue := waiting.get((span.start, span.end)):
+            found.append(queue.pop().pair("the answer was given"))
+    dropped[NOT_NEEDED] += sum(map(len, waiting.values()))
+    return QAPairs(found, reason=_shortage(len(found), wanted, dropped), dropped=+dropped)
+
+
+def _good_enough(pairs: Sequence[ProposedPair], min_score: float, dropped: Counter[str]) -> list[ProposedPair]:
+    kept = []
+    for pair in pairs:
+        if pair.round_trip is not None and not pair.round_trip >= MIN_ROUND_TRIP:
+            dropped[NOT_GIVEN_BACK] += 1
+        elif pair.score < min_score:
+            dropped[LOW_SCORE] += 1
+        else:
+            kept.append(pair)
+    return kept
+
+
+def _in_order(text: str, pairs: Sequence[ProposedPair]) -> list[tuple[ProposedPair, int, int]]:
+    """Each pair with its rank among those of its answer, and, of equal rank, of its sentence; in the order in which
+    they are taken.
+    """
+    of_answer: Counter[tuple[int, int]] = Counter()
+    ranked = []
+    for pair in sorted(pairs, key=lambda pair: (-pair.score, pair.span.start, pair.span.end, pair.question)):
+        answer = pair.span.start, pair.span.end
+        ranked.append((of_answer[answer], pair))
+        of_answer[answer] += 1
+    ordered = spread(text, ranked, lambda item: (item[0], item[1].span.start))
+    return [(pair, rank, place) for (rank, pair), place in ordered]
+
+
+def spread(text: str, items: Sequence[Item], place_of: Callable[[Item], tuple[int, int]]) -> list[tuple[Item, int]]:
+    """Items of a text, the best first, in the order in which they are taken, each with its rank within its sentence.
+
+    Args:
+        text: of which they are.
+        items: best first.
+        place_of: the rank that an item has already (lower ones come first), and its first character.
+    """
+    starts = [start for start, _ in sentences(text)]
+    taken: Counter[tuple[int, int]] = Counter()
+    ranked = []
+    for item in items:
+        rank, start = place_of(item)
+        sentence = rank, bisect_right(starts, start)
+        ranked.append((rank, taken[sentence], item))
+        taken[sentence] += 1
+    ranked.sort(key=lambda one: one[:2])  # stable: the better item stays first
+    return [(item, place) for _, place, item in ranked]
+
+
+def _distinct(pairs: Sequence[ProposedPair], dropped: Counter[str]) -> list[int]:
+    """The indices of the pairs whose question is no near duplicate of an earlier one's."""
+    sets = TokenSets()
+    for pair in pairs:
+        sets.add(shingles(pair.question, 1))
+    sets.sort_by_rarity()
+    similar = {number for number, _ in similar_to_earlier(sets, range(len(pairs)), SIMILAR)}
+    dropped[NEAR_DUPLICATE] += len(similar)
+    return [number for number in range(len(pairs)) if number not in similar]
+
+
+def _reason(rank: int, place: int, starts: Sequence[int], pair: ProposedPair) -> str:
+    sentence = f"sentence {bisect_right(starts, pair.span.start)}"
+    if rank:
+        return f"question {rank + 1} about this answer of {sentence}"
+    return f"the best pair of {sentence}" if not place else f"pair {place + 1} of {sentence}"
+
+
+def _best_first(pair: QAPair) -> tuple[float, int, str]:
+    return -pair.score, pair.answer_start, pair.question
+
+
+def _shortage(found: int, wanted: int | None, dropped: Counter[str]) -> str:
+    """Why there are fewer pairs than wanted; "" where there are as many."""
+    if (found >= wanted) if wanted is not None else found:
+        return ""
+    why = ", ".join(_counted(dropped)) or "the text has no other answers to ask about"
+    return f"{found} of {wanted} pairs: {why}" if wanted is not None else f"no pair: {why}"
+
+
+def _counted(dropped: Counter[str]) -> Iterator[str]:
+    for reason, count in dropped.items():
+        if count and reason != NOT_NEEDED:
+            yield f"{reason} ({count})"
