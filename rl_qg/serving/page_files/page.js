@@ -174,8 +174,10 @@ function edit(id, { question, answer }) {
   if (!given) return { field: "answer", line: "Write an answer that stands in the text." };
   const start = nearest(work.text, given, pair.start);
   if (start < 0) return { field: "answer", line: `“${given}” does not stand in the text like this.` };
-  const edited = pair.edited || asked !== pair.question || given !== pair.answer;
-  work.change(id, { question: asked, answer: given, start, end: start + given.length, edited, state: "accepted" }, "an edit");
+  const values = { question: asked, answer: given, start, end: start + given.length, state: "accepted" };
+  const edited = asked !== pair.question || given !== pair.answer;
+  if (edited) Object.assign(values, { edited, scores: {}, reason: "edited by hand" });
+  work.change(id, values, "an edit");
   say(`Accepted: ${shortened(asked)}`);
   return undefined;
 }
@@ -197,7 +199,8 @@ async function why(id) {
     const { tokens, metric } = await explained({ text, question, answer, answer_start }, { key: $("api_key").value });
     const places = new Offsets(text);
     const inUnits = tokens.map(({ start, end, weight }) => ({ start: places.toUnits(start), end: places.toUnits(end), weight }));
-    return say(questions.showHeat(id, text, inUnits, metric));
+    const words = questions.showHeat(id, text, inUnits, metric);
+    return say(words.length ? `Counts most: ${shortened(words.join(", "))}.` : "No word counts more than another.");
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     if (error.status !== 404) say("");

@@ -54,7 +54,9 @@ class Visit:
     def check(self) -> None:
         """What holds for every visit: no error, no breach of the security policy, no request to another host."""
         answers = "Failed to load resource: the server responded with a status of"  # of tests with problems
-        assert [line for line in self.complaints if not line.startswith((answers, "Failed to load resource: net::"))] == []
+        assert [
+            line for line in self.complaints if not line.startswith((answers, "Failed to load resource: net::"))
+        ] == []
         assert [url for url in self.requests if not url.startswith((self.address, f"blob:{self.address}"))] == []
         assert self.dialogs == []
 

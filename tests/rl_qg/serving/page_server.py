@@ -24,7 +24,8 @@ class KnownService:
     """Asks `What about X?` for each year and each name of several words; one passage for each paragraph.
 
     Args:
-        question: of an answer, with `{}` for it.
+        question: about an answer, with `{}` for it.
+        questions: about some answers, instead.
         problem: raised after so many passages as `passages_before` says.
         held: every passage but the first waits for it.
     """
@@ -35,6 +36,7 @@ class KnownService:
     def __init__(self) -> None:
         self.metrics = ServerMetrics()
         self.question = "What about {}?"
+        self.questions: dict[str, str] = {}
         self.problem: ProblemError | None = None
         self.passages_before = 0
         self.held = threading.Event()
@@ -67,9 +69,10 @@ class KnownService:
         return found if found else QAPairs(reason="nothing in the text can be asked about")
 
     def _pair(self, span: AnswerSpan) -> QAPair:
-        score = 0.9 if span.text.isdigit() else 0.6
+        kind, score = ("a year", 0.9) if span.text.isdigit() else ("a name", 0.6)
+        question = self.questions.get(span.text) or self.question.format(span.text)
         scores = {"probability": score, "round_trip": 1.0}
-        return QAPair(self.question.format(span.text), span.text, span.start, score, -1.0, scores, "a year or a name")
+        return QAPair(question, span.text, span.start, score, -1.0, scores, f"{kind} of the text")
 
 
 def page_application(service: Any, **settings: Any) -> FastAPI:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.asking.exports import FORMATS
+from rl_qg.asking.exports import FORMATS, format_of
 from rl_qg.asking.pairs import QAPair, QAPairs
 from rl_qg.serving.page import text_parts
 from rl_qg.serving.problems import ProblemError
@@ -25,7 +25,14 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-PAIR = {"question": "When did it burn?", "answer": "1204", "answer_start": 19, "score": 0.9, "reason": "", "scores": {}}
+PAIR = {
+    "question": "When did it burn?",
+    "answer": "1204",
+    "answer_start": 19,
+    "score": 0.9,
+    "reason": "",
+    "scores": {},
+}
 
 
 @pytest.fixture
@@ -78,7 +85,9 @@ def test_the_form_is_answered_with_marks_and_questions(client: Any, service: Kno
     assert (asked.text, asked.number, asked.way) == (TEXT, 3, "end2end")
     assert (asked.language, asked.min_score, asked.answers) == ("de", 0.5, None)
     assert "What about 1204?" in page and "What about Anna Weaver?" in page
-    marks = re.findall(r'<mark><span id="(.*?)"></span><a href="#(.*?)" aria-describedby="(.*?) ">(.*?)</a></mark>', page)
+    marks = re.findall(
+        r'<mark><span id="(.*?)"></span><a href="#(.*?)" aria-describedby="(.*?) ">(.*?)</a></mark>', page
+    )
     assert marks == [
         ("answer-1", "question-1", "title-1", "1204"),
         ("answer-2", "question-2", "title-2", "Anna Weaver"),
@@ -164,14 +173,23 @@ def test_forms_of_other_sites_are_refused(
     assert len(service.asked) == (status == 200 and path == "/")
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_pairs_come_back_as_a_file(client: Any, name: str) -> None:
+@pytest.mark.parametrize("name_of_format", FORMATS)
+def test_pairs_come_back_as_a_file(client: Any, name_of_format: str) -> None:
     other = PAIR | {"question": "Who built it again?", "answer": "Anna Weaver", "answer_start": 25}
-    sent = {"text": TEXT, "format": name, "pair": [json.dumps(PAIR), json.dumps(other)]}
+    sent = {"text": TEXT, "format": name_of_format, "pair": [json.dumps(PAIR), json.dumps(other)]}
     answer = client.post("/page/export", data=sent)
     assert answer.status_code == 200
-    assert re.fullmatch(r'attachment; filename="questions\.\w+"', answer.headers["content-disposition"])
+    name = answer.headers["content-disposition"].removeprefix('attachment; filename="').removesuffix('"')
+    assert format_of(name) == name_of_format
     assert all(words in answer.text for words in ("When did it burn?", "1204", "Who built it again?", "Anna Weaver"))
+
+
+def test_exported_offsets_are_those_of_the_text(client: Any) -> None:
+    sent = {"text": TEXT.replace(". ", ".\r\n"), "format": "jsonl", "pair": json.dumps(PAIR)}
+    (row,) = map(json.loads, client.post("/page/export", data=sent).text.splitlines())
+    assert row["context"] == TEXT.replace(". ", ".\n") and row["title"] == "The mill burned in 1204."
+    assert row["context"][row["answer_start"] :].startswith("1204")
+    assert (row["question"], row["score"], "logprob" in row) == ("When did it burn?", 0.9, False)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +199,10 @@ def test_pairs_come_back_as_a_file(client: Any, name: str) -> None:
         ({"format": "docx"}, "format=docx is not one of"),
         ({"pair": "[1"}, "pair 1: "),
         ({"pair": json.dumps({**PAIR, "answer_start": 20})}, "pair 1: its answer is not in the text at character 20"),
-        ({"pair": json.dumps({**PAIR, "answer_start": -33})}, "pair 1: its answer is not in the text at character -33"),
+        (
+            {"pair": json.dumps({**PAIR, "answer_start": -33})},
+            "pair 1: its answer is not in the text at character -33",
+        ),
         ({"pair": json.dumps({"question": "Who?"})}, "pair 1: answer: Field required"),
     ],
 )

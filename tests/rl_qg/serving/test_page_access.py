@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ def violations(page: Any) -> list[str]:
     page.evaluate(AXE)
     found = page.evaluate(RUN_AXE)
     assert found["passes"], "axe has run"
-    wrong = [f"{one['id']}: {one['nodes'][0]['target']}: {one['nodes'][0]['failureSummary']}" for one in found["violations"]]
+    wrong = [
+        f"{one['id']}: {one['nodes'][0]['target']}: {one['nodes'][0]['failureSummary']}" for one in found["violations"]
+    ]
     return wrong + page.evaluate(LAYOUT)
 
 
@@ -69,7 +72,9 @@ def test_axe_finds_nothing_and_nothing_is_cut_off(
 @pytest.mark.parametrize("width", [PHONE, WIDE])
 def test_axe_finds_nothing_without_script(visit: Opened, service: KnownService, width: int, scheme: str) -> None:
     """axe needs script: it looks at the page that a browser without it has got."""
-    plain, looking = (visit(width=width, color_scheme=scheme, java_script_enabled=on, bypass_csp=on) for on in (False, True))
+    plain, looking = (
+        visit(width=width, color_scheme=scheme, java_script_enabled=on, bypass_csp=on) for on in (False, True)
+    )
     plain.page.fill("#text", TEXT)
     for way in (ANSWERS, None):
         service.problem = None if way else ProblemError(422, "not this text")
@@ -150,8 +155,10 @@ def test_a_screen_reader_hears_names_states_and_news(visit: Opened, service: Kno
     shown.settled()
     page.get_by_role("status").get_by_text("4 new questions.").wait_for()
     assert [heading.inner_text() for heading in page.get_by_role("heading", level=3).all()] == shown.texts(".asked")
-    levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].filter(h => h.checkVisibility()).map(h => +h.tagName[1])")
-    assert levels[0] == 1 and all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+    levels = page.evaluate(
+        "[...document.querySelectorAll('h1, h2, h3')].filter(h => h.checkVisibility()).map(h => +h.tagName[1])"
+    )
+    assert levels[0] == 1 and all(after - before <= 1 for before, after in pairwise(levels))
     item = page.get_by_role("listitem", name="What about 1340?")
     accept = item.get_by_role("button", name="Accept")
     assert accept.get_attribute("aria-pressed") == "false"
@@ -211,7 +218,10 @@ def test_faults_and_files_without_script(visit: Opened, service: KnownService) -
     page = (shown := visit(java_script_enabled=False)).page
     page.fill("#number", "3")
     page.click("#ask-all")
-    assert page.inner_text("#fault") == "Give a text: paste it, or open a text file." and page.input_value("#number") == "3"
+    assert (
+        page.inner_text("#fault") == "Give a text: paste it, or open a text file."
+        and page.input_value("#number") == "3"
+    )
     page.set_input_files("#file", {"name": "a.md", "mimeType": "text/plain", "buffer": TEXT.encode()})
     page.fill("#about", "bridge")
     page.click("#ask-all")

@@ -176,9 +176,7 @@ def test_the_choices_are_sent(visit: Opened, service: KnownService) -> None:
         ("min_score", "", "Minimum score: a number from 0 to 1."),
     ],
 )
-def test_a_wrong_field_is_named(
-    visit: Opened, service: KnownService, field: str, value: str, line: str
-) -> None:
+def test_a_wrong_field_is_named(visit: Opened, service: KnownService, field: str, value: str, line: str) -> None:
     page = (shown := visit()).page
     page.fill("#text", TEXT)
     page.fill(f"#{field}", value)
@@ -231,7 +229,7 @@ def exported(shown: Visit, kind: str) -> str:
     shown.page.select_option("#format", kind)
     with shown.page.expect_download() as download:
         shown.page.click("#export")
-    assert Path(download.value.suggested_filename).stem == "questions"
+    assert download.value.suggested_filename.startswith("questions.")
     return Path(download.value.path()).read_text(encoding="utf-8")
 
 
@@ -243,10 +241,10 @@ def test_accepted_questions_are_exported_in_every_format(visit: Opened) -> None:
     page.click("#question-3 .accept")
     page.click("#question-4 .accept")
     kinds = page.locator("#format option").evaluate_all("options => options.map(option => option.value)")
-    assert len(kinds) == 5
+    assert {"jsonl", "csv", "json", "anki", "gift"} <= set(kinds)
     for kind in kinds:
         content = exported(shown, kind)
-        assert "What about 1340?" in content and "Thomas Miller" in content and "Anna Weaver" not in content
+        assert "about 1340?" in content and "about Thomas Miller?" in content and "about 1204?" not in content
         assert page.inner_text("#export-fault") == ""
 
 
@@ -340,7 +338,7 @@ def test_a_key_is_asked_for_and_never_stored(visit: Opened, service: KnownServic
     page.wait_for_selector("#question-4")
     shown.settled()
     page.click("#accept-open")
-    assert exported(shown, "jsonl").count("\n") == 4
+    assert len(exported(shown, "jsonl").splitlines()) == 4
     stored = page.evaluate("JSON.stringify([{...sessionStorage}, {...localStorage}, document.cookie])")
     assert "1204" in stored and "secret" not in stored
     page.reload()
