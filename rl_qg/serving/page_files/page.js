@@ -3,7 +3,7 @@
 import { Offsets } from "./offsets.js";
 import { Passage } from "./passage.js";
 import { Questions } from "./questions.js";
-import { Problem, askedPairs, explained, exported } from "./server.js";
+import { Problem, askedPairs, explained, exported, sentence } from "./server.js";
 import { TextField } from "./text_field.js";
 import { Work } from "./work.js";
 
@@ -11,6 +11,8 @@ const $ = id => document.getElementById(id);
 const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 const shortened = words => (words.length > 60 ? `${words.slice(0, 60)}…` : words);
 const FIELDS = ["text", "number", "way", "language", "min_score", "about"];
+
+const NOTHING = "Try another part of the text, or a lower minimum score.";
 
 const work = new Work(refresh);
 const passage = new Passage($("passage"), id => questions.focus(id));
@@ -129,19 +131,21 @@ async function ask(text, span = null) {
   const { signal } = asking;
   $("stop").hidden = false;
   $("result").setAttribute("aria-busy", "true");
-  work.begin(text, language, Boolean(span));
+  const replaced = text !== work.text && work.pairs.length ? " Undo brings back those of the earlier text." : "";
+  const step = work.begin(text, language, Boolean(span));
   say("Making questions …");
   let [came, reason] = [0, ""];
   $("questions-title").focus();
   try {
     for await (const part of askedPairs(request, { key: $("api_key").value, signal })) {
+      signal.throwIfAborted();
       came += work.add(part.pairs);
-      reason = part.reason || reason;
+      reason = sentence(part.reason) || reason;
       if (came) say(`${counted(came, "question")} so far …`);
     }
-    say(came ? `${counted(came, "new question")}. ${reason}` : `No new question. ${reason || "Try another part of the text, or a lower minimum score."}`);
+    say(`${came ? `${counted(came, "new question")}.` : "No new question."} ${came || reason ? reason : NOTHING}${replaced}`.trim());
   } catch (error) {
-    failed(error, came);
+    failed(error, came, step);
   } finally {
     asking = null;
     $("stop").hidden = true;
@@ -149,11 +153,12 @@ async function ask(text, span = null) {
   }
 }
 
-function failed(error, came) {
-  if (error.name === "AbortError") return say(`Stopped. ${counted(came, "new question")}.`);
+function failed(error, came, step) {
+  const current = work.steps.includes(step) && work.text;  // neither undone nor cleared
+  if (!came) work.takeBack(step);
+  if (error.name === "AbortError") return current ? say(`Stopped. ${counted(came, "new question")}.`) : undefined;
   if (!(error instanceof Problem)) throw error;
   say("");
-  if (!came && !work.pairs.length) work.undo();
   if (error.status !== 401) return fault(error.message, $("ask-all"));
   $("key-field").hidden = false;
   return fault(error.message, $("api_key"));

@@ -225,6 +225,40 @@ def test_asking_again_keeps_what_was_decided(visit: Opened) -> None:
     assert page.inner_text("#tally").startswith("4 questions: 1 accepted")
 
 
+def test_another_text_replaces_the_questions_and_undo_brings_them_back(visit: Opened) -> None:
+    page = (shown := visit()).page
+    shown.ask(TEXT)
+    page.click("#question-2 .accept")
+    shown.ask("In 1702 it fell.")
+    assert shown.texts(".to-answer") == shown.texts("mark") == ["1702"]
+    assert page.inner_text("#status") == "1 new question. Undo brings back those of the earlier text."
+    page.click("#undo")
+    assert shown.texts(".to-answer") == shown.texts("mark") == ANSWERS
+    assert page.inner_text("#tally").startswith("4 questions: 1 accepted")
+
+
+@pytest.mark.parametrize("button", ["#undo", "#clear"])
+def test_a_request_that_is_undone_or_cleared_brings_nothing_more(
+    visit: Opened, service: KnownService, button: str
+) -> None:
+    service.held.clear()
+    page = (shown := visit()).page
+    page.fill("#text", TEXT)
+    page.click("#ask-all")
+    page.wait_for_selector("#question-2")
+    page.click(button)
+    shown.settled()
+    service.held.set()
+    assert page.inner_text("#status").startswith(
+        {"#undo": "Undone: the last request", "#clear": "All is cleared"}[button]
+    )
+    assert shown.texts(".asked") == [] and page.input_value("#text") == ("" if button == "#clear" else TEXT)
+    page.fill("#text", TEXT)
+    page.click("#ask-all")
+    page.wait_for_selector("mark >> nth=3")
+    assert shown.texts(".to-answer") == ANSWERS
+
+
 def exported(shown: Visit, kind: str) -> str:
     shown.page.select_option("#format", kind)
     with shown.page.expect_download() as download:
@@ -314,7 +348,7 @@ def test_a_server_that_is_gone_costs_no_work(visit: Opened) -> None:
     shown.context.set_offline(True)
     page.click("#ask-all")
     page.wait_for_function("document.getElementById('fault').textContent.startsWith('The server cannot be reached')")
-    assert page.inner_text("#tally").startswith("1 question: 1 accepted")
+    assert page.inner_text("#tally").startswith("4 questions: 1 accepted")
     page.click("#export")
     page.wait_for_function("document.getElementById('export-fault').textContent.includes('cannot be reached')")
 
