@@ -80,7 +80,7 @@ class Draft:
                     one.question,
                     AnswerSpan(one.answer, passage.start + one.answer_start, "generated"),
                     one.logprob,
-                    len(generator.tokenizer(f"{one.question} {one.answer}")["input_ids"]),
+                    one.tokens,
                 )
                 for one in written
             ]

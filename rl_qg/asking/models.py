@@ -1,12 +1,14 @@
 """Which folder is meant by the name of a generator: a run, a folder, a model of the Hub, or a packaged miniature."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rl_qg.generation.prompts import Prompt
-from rl_qg.miniatures.cache import PREFIX, SHIPPED, is_miniature
+from rl_qg.miniatures.cache import PREFIX, QUESTIONS, SHIPPED, is_miniature
+from rl_qg.miniatures.packaged_generator import generator_folder
 from rl_qg.runtime.errors import InputError
 
-DEFAULTS = ("runs/quickstart", "runs/first", "miniature:questions")
+DEFAULTS = ("runs/quickstart", "runs/first", QUESTIONS)
 """What is used where no model is named: the run of the README if it is there, else the packaged miniature."""
 
 STAGES = ("scst", "ce")  # folders of a run; the first that exists is used
@@ -26,8 +28,10 @@ def generator_path(path: str | Path) -> str:
         InputError: the package has no such miniature.
     """
     name = str(path)
+    if name == QUESTIONS:
+        return generator_folder(name)
     if is_miniature(name):
-        return _packaged(name, "model.path", "generation_config.json")
+        return _packaged(name, "model.path", "generation_config.json", also=(QUESTIONS,))
     folder = Path(name).expanduser()
     stages = [folder / stage for stage in STAGES if (folder / stage / "config.json").is_file()]
     return str(stages[0]) if stages and not (folder / "config.json").is_file() else name
@@ -42,12 +46,12 @@ def reader_path(path: str | Path) -> str:
     return _packaged(str(path), "reader", "config.json") if is_miniature(str(path)) else str(path)
 
 
-def _packaged(name: str, key: str, file: str) -> str:
-    """The folder of a packaged miniature that has this file."""
+def _packaged(name: str, key: str, file: str, also: Sequence[str] = ()) -> str:
+    """The folder of a packaged miniature that has this file; `also` are others that the message names."""
     folder = SHIPPED / name.removeprefix(PREFIX)
     if not (folder / file).is_file():
-        known = sorted(place.parent.name for place in SHIPPED.glob(f"*/{file}"))
-        raise InputError(f"{key}={name}: the package has {', '.join(PREFIX + one for one in known)}")
+        known = sorted([*also, *(PREFIX + place.parent.name for place in SHIPPED.glob(f"*/{file}"))])
+        raise InputError(f"{key}={name}: the package has {', '.join(known)}")
     return str(folder)
 
 

@@ -158,6 +158,12 @@ COMMANDS = {
         ("baselines", "reward", "data", *SCORING),
         "evaluation_commands",
     ),
+    "serve": Command(
+        "answer over HTTP: questions, answers and scores for any text, with a page to make them on",
+        "rl-qg serve model.path=RUN/scst port=8000",
+        ("serve", "training.use_cpu"),
+        "serving_commands",
+    ),
     "study": Command(
         "run a grid of generators, filters, amounts and seeds, and compare the readers they teach",
         "rl-qg study experiments/augmentation/study.yaml",

@@ -24,6 +24,7 @@ from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings
 from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings
 from rl_qg.settings.reference import all_keys, describe
 from rl_qg.settings.root import Settings
+from rl_qg.settings.serving import ServeSettings
 from rl_qg.settings.training import CESettings, SCSTSettings, SelfCriticalOptions, TrainingSettings
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "ScoreSettings",
     "SelfCriticalOptions",
     "SeparateSettings",
+    "ServeSettings",
     "Settings",
     "TrainAnswersSettings",
     "TrainKPQASettings",

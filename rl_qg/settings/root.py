@@ -21,6 +21,7 @@ from rl_qg.settings.generation import AnswersSettings, GenerateSettings
 from rl_qg.settings.keys import SEED, Section, key
 from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings
 from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings
+from rl_qg.settings.serving import ServeSettings
 from rl_qg.settings.training import CESettings, SCSTSettings, TrainingSettings
 
 REWARD_MODELS = {
@@ -83,6 +84,7 @@ class Settings(Section):
     separate: SeparateSettings = key(SeparateSettings(), "a reward on right and wrong questions")
     explain: ExplainSettings = key(ExplainSettings(), "one score, token by token")
     baselines: BaselinesSettings = key(BaselinesSettings(), "QRelScore of unrelated questions and passages")
+    serve: ServeSettings = key(ServeSettings(), "questions over HTTP")
 
     def faults(self) -> Iterator[str]:
         """Choices and limits, and a run folder."""
