@@ -4,8 +4,8 @@ What is decoded for a row must not depend on the other rows of a call. A matrix 
 other rows beside it and with other padding (measured: with PyTorch's own linear layers nearly every log-probability
 differs in its last digits). Where the generator computes each row alike (`CandidateGenerator.is_independent`), rows of
 all texts share batches in which all inputs are padded to the same length, which depends on their own length alone.
-For other models (causal ones, or on a GPU) a text has batches of its own, which are the same whatever else is asked
-for.
+Otherwise (causal models, several threads, a GPU) a text has batches of its own, which are the same whatever else is
+asked for.
 """
 
 import hashlib

@@ -61,9 +61,9 @@ class CandidateGenerator:
         engine: "own" (beams share the encoded passage) or "library" (`generate` of transformers). Causal models always
             use the library.
         independent: whether what is decoded for an example shall not depend on the other examples of its batch, to the
-            last digit, on a CPU. Where that can be had, `is_independent` is true for batches in which all inputs have
-            the same length, a multiple of `LENGTH_STEP` tokens or the longest input: all linear layers are packed, so
-            that a row is always multiplied alike, and rows that have ended stay in the batch.
+            last digit, on a CPU. Where that can be had (`is_independent`), it holds for inputs that are padded to the
+            same length, a multiple of `LENGTH_STEP` tokens or the longest input: all linear layers are packed, so that
+            a row is always multiplied alike, and rows that have ended stay in the batch.
 
     `task` is what the model was trained for (`rl_qg.generation.tasks.TASKS`).
     """
@@ -94,7 +94,14 @@ class CandidateGenerator:
         else:
             self.decoder = CausalDecoder(self.model, self.tokenizer, prompt)
         self.encoder = self.decoder.encoder
-        self.is_independent = independent and self._make_independent()
+        self._independent = independent and self._make_independent()
+
+    @property
+    def is_independent(self) -> bool:
+        """Whether examples of one length do not depend on each other. Only with one thread: several divide a product
+        by its number of rows (measured: with two, most log-probabilities differ in their last digits).
+        """
+        return self._independent and torch.get_num_threads() == 1
 
     def _make_independent(self) -> bool:
         """Pad inputs to full lengths and keep rows that have ended; whether that makes examples independent."""
