@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 
-from rl_qg.generation.tasks import task_rows
-
 from rl_qg.data.examples import Answer, QAExample, write_squad
+from rl_qg.data.formats import json_line_rows
 from rl_qg.data.reading import read_examples
 from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.generation.tasks import task_rows
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.text.spans import sentence_texts
 
@@ -214,19 +214,13 @@ class Run:
 
 def as_examples(pairs: Path) -> Iterator[QAExample]:
     """The pairs of a file as examples, each once."""
-    for number, passage in enumerate(read_json_lines(pairs)):
+    for number, passage in enumerate(row for _, _, row in json_line_rows(pairs)):
         once = {
             (pair["question"], pair["answer_start"]): pair for pair in passage["pairs"] if pair["question"].strip()
         }
         for at, pair in enumerate(once.values()):
             answer = Answer(pair["answer"], pair["answer_start"])
             yield QAExample(f"made-{number}-{at}", "", passage["context"], pair["question"], (answer,))
-
-
-def read_json_lines(path: Path) -> Iterator[dict]:
-    from rl_qg.data.formats import json_line_rows
-
-    yield from (row for _, _, row in json_line_rows(path))
 
 
 def run(command: str, *options: str) -> None:
