@@ -93,8 +93,8 @@ def write_squad_windows(folder: Path, shared: Path, scale: float) -> None:
     """The same of windows of SQuAD: articles of du_test to learn from, of dev_part1 to be judged on."""
     training = list(windows(read_examples(shared / "data/squad/du_test-v1.1.json.gz", role="train").examples))
     held_out = list(windows(read_examples(shared / "data/squad/dev_part1-v1.1.json.gz", role="validation").examples))
-    half = len(training) // 2  # by article: the file has them one after the other
-    parts = {"train": training[:half], "more": training[half:], "held-out": held_out, "dev": held_out[::-1]}
+    half = len(training) // 2  # the file has article after article: at most one is in both
+    parts = {"train": training[:half], "more": training[half:], "held-out": held_out[40:], "dev": held_out[:40]}
     sizes = {"train": 800, "more": 400, "held-out": 200, "dev": 20}
     for name, groups in parts.items():
         step = max(1, int(len(groups) / (sizes[name] * scale)))  # spread over the articles
