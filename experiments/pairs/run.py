@@ -23,6 +23,7 @@ from math import ceil
 from pathlib import Path
 
 from rl_qg.data.examples import Answer, QAExample, write_squad
+from rl_qg.data.formats import json_line_rows
 from rl_qg.data.reading import read_examples
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.generation.tasks import task_rows
@@ -92,8 +93,8 @@ def write_squad_windows(folder: Path, shared: Path, scale: float) -> None:
     """The same of windows of SQuAD: articles of du_test to learn from, of dev_part1 to be judged on."""
     training = list(windows(read_examples(shared / "data/squad/du_test-v1.1.json.gz", role="train").examples))
     held_out = list(windows(read_examples(shared / "data/squad/dev_part1-v1.1.json.gz", role="validation").examples))
-    half = len(training) // 2  # by article: the file has them one after the other
-    parts = {"train": training[:half], "more": training[half:], "held-out": held_out, "dev": held_out[::-1]}
+    half = len(training) // 2  # the file has article after article: at most one is in both
+    parts = {"train": training[:half], "more": training[half:], "held-out": held_out[40:], "dev": held_out[:40]}
     sizes = {"train": 800, "more": 400, "held-out": 200, "dev": 20}
     for name, groups in parts.items():
         step = max(1, int(len(groups) / (sizes[name] * scale)))  # spread over the articles
@@ -213,19 +214,13 @@ class Run:
 
 def as_examples(pairs: Path) -> Iterator[QAExample]:
     """The pairs of a file as examples, each once."""
-    for number, passage in enumerate(read_json_lines(pairs)):
+    for number, passage in enumerate(row for _, _, row in json_line_rows(pairs)):
         once = {
             (pair["question"], pair["answer_start"]): pair for pair in passage["pairs"] if pair["question"].strip()
         }
         for at, pair in enumerate(once.values()):
             answer = Answer(pair["answer"], pair["answer_start"])
             yield QAExample(f"made-{number}-{at}", "", passage["context"], pair["question"], (answer,))
-
-
-def read_json_lines(path: Path) -> Iterator[dict]:
-    from rl_qg.data.formats import json_line_rows
-
-    yield from (row for _, _, row in json_line_rows(path))
 
 
 def run(command: str, *options: str) -> None:

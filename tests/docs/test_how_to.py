@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 from rl_qg.commands.catalogue import RAW
 from rl_qg.commands.cli import run_command
 from rl_qg.data.examples import QAExample, write_squad
+from rl_qg.data.lmqg_pairs import join_pairs_as_lmqg
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
 from tests.bad_input.workspace import candidate
@@ -106,6 +107,7 @@ def _write_data() -> None:
     _lines("answers.jsonl", [row | {"answers": [_answer(row)]} for row in rows])
     for name in ("questions", "ce", "scst", "candidates"):
         _lines(f"{name}.jsonl", [_row(example) for example in generated])
+    _write_pairs(dev)
     _lines(
         "judgements.jsonl", [{**row, "human": {"fluency": n % 5}, "system": "ab"[n % 2]} for n, row in enumerate(rows)]
     )
@@ -114,6 +116,16 @@ def _write_data() -> None:
         Path(f"{name}.txt").write_text("".join(f"{row[column]}\n" for row in rows))
     table = ["prediction\tpassage\tanswer", *("\t".join((r["question"], r["context"], r["answer"])) for r in rows)]
     Path("table.tsv").write_text("\n".join(table) + "\n")
+
+
+def _write_pairs(examples: list[QAExample]) -> None:
+    """Pairs of a system about the passages of dev.json: a pair a row, and as a file of lmqg's."""
+    _lines("pairs.jsonl", [_row(example) for example in examples])
+    pairs: dict[str, list[tuple[str, str]]] = {}
+    for example in examples:
+        pairs.setdefault(example.context, []).append((example.question, example.answers[0].text))
+    Path("passages.txt").write_text("".join(f"{context}\n" for context in pairs))
+    Path("lmqg.txt").write_text("".join(f"{join_pairs_as_lmqg(group)}\n" for group in pairs.values()))
 
 
 def _write_published_layouts() -> None:
