@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rewards.overlap.meteor import Meteor
     from rewards.overlap.meteor15 import Meteor15
     from rewards.overlap.rouge import RougeL
+    from rewards.pair_sets import QAAligned, published_base
     from rewards.question_sets import Multi, cardinality_difference, match_sets, self_bleu
     from rewards.relevance.bartscore import BARTScore
     from rewards.relevance.qascore import QAScore
@@ -64,6 +65,7 @@ __all__ = [
     "MoverScore",
     "Multi",
     "Product",
+    "QAAligned",
     "QAScore",
     "QMetric",
     "QRelScore",
@@ -76,6 +78,7 @@ __all__ = [
     "known_name",
     "load",
     "match_sets",
+    "published_base",
     "self_bleu",
 ]
 

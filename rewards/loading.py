@@ -74,6 +74,7 @@ EXPORTS = {
         name: f"rewards.question_sets:{name}"
         for name in ("Multi", "match_sets", "self_bleu", "cardinality_difference")
     },
+    **{name: f"rewards.pair_sets:{name}" for name in ("QAAligned", "published_base")},
 }
 
 

@@ -154,10 +154,7 @@ class Multi:
                 continue
             averaged = math.fsum(next(values) for _ in group) / len(group)
             matrix = np.array([[next(entries) for _ in gold] for _ in group])
-            total = self._best_total(matrix)
-            precision, recall = total / len(group), total / len(gold)
-            f1 = 2 * precision * recall / (precision + recall) if total else 0.0
-            rows.append((precision, recall, f1, averaged))
+            rows.append((*self.assigned(matrix), averaged))
         precisions, recalls, f1s, means = ([row[at] for row in rows] for at in range(4))
         return SetScores(precisions, recalls, f1s, means, self.signature)
 
@@ -173,10 +170,15 @@ class Multi:
             if len(column) != documents:
                 raise MetricInputError(f"multi: {documents} documents but {len(column)} {name}; give one per document")
 
-    def _best_total(self, matrix: np.ndarray) -> float:
-        """Return the largest sum of entries of which no two share a row or a column."""
+    def assigned(self, matrix: np.ndarray) -> tuple[float, float, float]:
+        """Return precision, recall and F of one document from its scores, (predictions, references), neither empty.
+
+        Both are parts of the largest sum of entries of which no two share a row or a column.
+        """
         chosen = matrix if self.decimals is None else np.round(matrix, self.decimals)
-        return math.fsum(matrix[self._assign(chosen, maximize=True)])
+        total = math.fsum(matrix[self._assign(chosen, maximize=True)])
+        precision, recall = total / matrix.shape[0], total / matrix.shape[1]
+        return precision, recall, 2 * precision * recall / (precision + recall) if total else 0.0
 
     def _scores(
         self,

@@ -18,12 +18,13 @@ from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.formats import is_unicode
 from rl_qg.generation.generator import Candidate, CandidateGenerator
 from rl_qg.generation.prompts import HIGHLIGHT
+from rl_qg.generation.tasks import PREFIXES
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 
 BEAMS = 4  # questions that are decoded for an answer
 TOP_P = 0.9  # of samples, as in `rl-qg generate`
-MARGIN = 8  # tokens that are left free, because a text may have more tokens than its parts
+MARGIN = 10  # tokens that are left free: for special tokens, and because a text may have more than its parts
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,9 @@ class QuestionRows:
     def _room(self) -> int:
         """Tokens that an input has for a passage."""
         prompt = self.generator.encoder.prompt
-        frame = f"{prompt.prefix}{HIGHLIGHT}  {HIGHLIGHT}{prompt.separator}"
-        return max(1, prompt.max_source_length - len(self.generator.tokenizer(frame)["input_ids"]) - MARGIN)
+        prefixes = PREFIXES.values() if prompt.task == "multitask" else [prompt.prefix]
+        frames = self._sizes([f"{prefix}{HIGHLIGHT}  {HIGHLIGHT}{prompt.separator}" for prefix in prefixes])
+        return max(1, prompt.max_source_length - max(frames) - MARGIN)
 
     def _sizes(self, texts: Sequence[str]) -> list[int]:
         encoded = self.generator.tokenizer(list(texts), add_special_tokens=False, verbose=False)

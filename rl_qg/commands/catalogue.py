@@ -68,6 +68,12 @@ COMMANDS = {
         ("answers", "accept_changed_data", "training.use_cpu"),
         "generation_commands",
     ),
+    "ask": Command(
+        "write question-answer pairs of documents: text, Markdown, HTML, PDF",
+        "rl-qg ask text.txt output=pairs.jsonl model.path=RUN/scst",
+        ("ask", "accept_changed_data", "training.use_cpu"),
+        "asking_commands",
+    ),
     "train-answers": Command(
         "train a model that proposes answers, on the answers of known questions",
         "rl-qg train-answers data.train=train.json data.validation=dev.json output_dir=RUN/answers",

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from rl_qg.commands.load_metrics import load_metrics, load_reward
+from rl_qg.commands.load_metrics import load_metrics, load_reward, published_options
 from rl_qg.commands.load_miniatures import reward_with_miniatures
 from rl_qg.commands.outputs import check_own_json, check_own_page, check_writable, required, writing
 from rl_qg.data.examples import Role
@@ -49,11 +49,19 @@ def score(settings: Settings) -> None:
 
 
 def evaluate(settings: Settings) -> None:
-    """Generated questions under several metrics (`rl_qg.evaluation.evaluate`)."""
+    """Generated questions under several metrics (`rl_qg.evaluation.evaluate`), or question-answer pairs
+    (`rl_qg.evaluation.evaluate_pairs`).
+    """
+    options = settings.evaluate
+    folder = check_folder(options.output, "evaluation", name="evaluate")
+    if options.pairs:
+        from rl_qg.evaluation.evaluate_pairs import evaluate_pairs
+
+        entries = published_options(options.metrics) if options.compat == "lmqg" else options.metrics
+        return evaluate_pairs(_metrics(settings, entries), options, folder)
     from rl_qg.evaluation.evaluate import evaluate as run_evaluation
 
-    folder = check_folder(settings.evaluate.output, "evaluation", name="evaluate")
-    run_evaluation(_metrics(settings, settings.evaluate.metrics), settings.evaluate, folder)
+    run_evaluation(_metrics(settings, options.metrics), options, folder)
 
 
 def correlate(settings: Settings) -> None:

@@ -19,6 +19,7 @@ from accelerate import PartialState
 import rewards
 from rewards.base import MetricResult
 from rewards.errors import UnreachableModel
+from rewards.pair_sets import PUBLISHED_OPTIONS
 from rl_qg.commands.catalogue import choices
 from rl_qg.commands.compose import file_options
 from rl_qg.commands.load_miniatures import reward_with_miniatures
@@ -91,6 +92,22 @@ def metric_options(entries: Any, models: Mapping[str, str], *, key: str = "metri
             raise InputError(f"{key}[{index}]: there is a metric {label!r} already; give this one another label")
         by_label[label] = options
     return by_label
+
+
+def published_options(entries: Any) -> Any:
+    """A list of metrics in which those that were published under QAAligned have the options of the released code,
+    where they have none of their own.
+    """
+    if isinstance(entries, str | Mapping) and entries:
+        entries = [entries]
+    if not isinstance(entries, list):
+        return entries
+    changed = []
+    for entry in entries:
+        options = entry if isinstance(entry, Mapping) else {"metric": entry}
+        implied = PUBLISHED_OPTIONS.get(rewards.known_name(str(options.get("metric"))), {})
+        changed.append({**implied, **options} if implied else entry)
+    return changed
 
 
 class PartOf:

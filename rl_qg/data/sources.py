@@ -1,7 +1,7 @@
 """What a source of QA data holds: its layout is recognised, and its records are parsed.
 
-Layouts: SQuAD and flat rows (`rl_qg.data.formats`), HotpotQA (`rl_qg.data.hotpotqa`), MS MARCO (`rl_qg.data.ms_marco`)
-and parallel text files (`rl_qg.data.parallel_texts`).
+Layouts: SQuAD and flat rows (`rl_qg.data.formats`), HotpotQA (`rl_qg.data.hotpotqa`), MS MARCO
+(`rl_qg.data.ms_marco`), lmqg's pairs (`rl_qg.data.lmqg_pairs`) and parallel text files (`rl_qg.data.parallel_texts`).
 """
 
 from collections.abc import Iterator
@@ -24,6 +24,7 @@ from rl_qg.data.formats import (
     whole_file,
 )
 from rl_qg.data.hotpotqa import FACTS, hotpotqa_records, is_hotpotqa
+from rl_qg.data.lmqg_pairs import is_lmqg, lmqg_records
 from rl_qg.data.ms_marco import is_ms_marco, ms_marco_records, ms_marco_rows
 from rl_qg.data.parallel_texts import parallel_files, parallel_records
 from rl_qg.runtime.errors import InputError
@@ -94,6 +95,8 @@ def _from_rows(rows: Rows, stem: str, unlabelled: bool, hotpotqa_context: str) -
         return hotpotqa_records(everything, stem, hotpotqa_context)
     if first is not None and is_ms_marco(first[2]):
         return ms_marco_records(everything, stem)
+    if first is not None and is_lmqg(first[2]):
+        return lmqg_records(everything, stem)
     return row_records(everything, stem, unlabelled)
 
 

@@ -54,7 +54,7 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         InputError: a file that cannot be read or is empty, a row without what a metric needs.
     """
     columns = asdict(settings.columns)
-    named = _named(settings.predictions, {*columns, *columns.values()})
+    named = named_inputs(settings.predictions, {*columns, *columns.values()})
     sources = {name: QuestionTable(path, columns) for name, path in named.items()}
     gold = (
         GoldQuestions(settings.references, settings.references_split)
@@ -102,8 +102,12 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     return record
 
 
-def _named(predictions: Any, columns: Set[str]) -> dict[str, Any]:
-    """The files by name: a mapping as it is, others by their stems; a mapping of columns is one input."""
+def named_inputs(predictions: Any, columns: Set[str]) -> dict[str, Any]:
+    """The files by name: a mapping as it is, others by their stems; a mapping of columns is one input.
+
+    Raises:
+        InputError: no file, or the same one twice.
+    """
     if isinstance(predictions, Mapping) and predictions:
         if predictions.keys() <= columns:
             return {Path(str(next(iter(predictions.values())))).name.partition(".")[0]: predictions}

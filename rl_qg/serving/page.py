@@ -4,16 +4,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from importlib import resources
+from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 from pydantic import ValidationError
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
-from rl_qg.asking.exports import FORMATS, export
+from rl_qg.asking.exports import ENDINGS, export, row_of
 from rl_qg.asking.pairs import AskRequest, QAPair, QAPairs
 from rl_qg.runtime.errors import InputError
 from rl_qg.serving.messages import GivenAnswer, PairOut, PairsRequest
@@ -34,6 +35,10 @@ WAY_NAMES = {"pipeline": "answers, then questions", "multitask": "one model for 
 LANGUAGES = {
     **{"ar": "Arabic", "zh": "Chinese", "en": "English", "fr": "French", "de": "German", "he": "Hebrew"},
     **{"it": "Italian", "ja": "Japanese", "ko": "Korean", "pt": "Portuguese", "ru": "Russian", "es": "Spanish"},
+}
+FORMAT_NAMES = {
+    **{"jsonl": "JSON lines", "csv": "CSV", "json": "JSON", "squad": "SQuAD (JSON)", "anki": "Anki (text)"},
+    "gift": "Moodle GIFT",
 }
 TEXT_ENDINGS = (".txt", ".text", ".md", ".markdown")
 MOST_PAIRS = 1000  # of one export
@@ -87,7 +92,7 @@ def text_parts(text: str, pairs: QAPairs) -> list[TextPart]:
     spans = {number: (pair.answer_start, pair.answer_end) for number, pair in enumerate(pairs, 1) if pair.answer}
     cuts = sorted({0, len(text), *(end for span in spans.values() for end in span)})
     parts = []
-    for start, end in zip(cuts, cuts[1:], strict=False):
+    for start, end in pairwise(cuts):
         covering = tuple(number for number, span in spans.items() if span[0] <= start and end <= span[1])
         parts.append(TextPart(text[start:end], covering, tuple(n for n in covering if spans[n][0] == start)))
     return parts
@@ -172,8 +177,6 @@ class _Page:
 
     def _asked(self, values: FormValues) -> AskRequest:
         about = values.about.strip()
-        if about and about not in values.text:
-            raise FormFault("about", self._faults["about"])
         if values.language not in LANGUAGES:
             raise FormFault("language", self._faults["language"])
         try:
@@ -192,6 +195,8 @@ class _Page:
             raise FormFault(field, f"Text: {line}." if line else self._faults[field]) from None
         if body.number > self._settings.max_questions:
             raise FormFault("number", self._faults["number"])
+        if about not in values.text:
+            raise FormFault("about", self._faults["about"])
         return ask_request(body, self._service, self._settings)
 
     def _rendered(
@@ -209,7 +214,7 @@ class _Page:
             "model": self._service.name or "being loaded",
             "ways": {way: WAY_NAMES.get(way, way) for way in self._service.ways},
             "languages": LANGUAGES,
-            "formats": FORMATS,
+            "formats": FORMAT_NAMES,
             "most_characters": self._settings.max_characters,
             "most_questions": self._settings.max_questions,
             "explains": self._settings.explain,
@@ -289,10 +294,15 @@ def _pair(text: str, wire: str, number: int) -> QAPair:
 
 
 def _exported(text: str, pairs: QAPairs, file_format: str) -> Response:
-    if file_format not in FORMATS:
-        raise ProblemError(422, f"format={file_format[:40]} is not one of {', '.join(FORMATS)}")
-    attachment = {"Content-Disposition": f'attachment; filename="questions.{file_format}"'}
-    return Response(export(text, pairs, file_format), headers=HEADERS | attachment)
+    if file_format not in FORMAT_NAMES:
+        raise ProblemError(422, f"format={file_format[:40]} is not one of {', '.join(FORMAT_NAMES)}")
+    title = text.strip().partition("\n")[0][:60]
+    rows = [row_of(pair, identity=str(number), title=title, context=text) for number, pair in enumerate(pairs, 1)]
+    for row in rows:
+        del row["logprob"]  # the page does not know it
+    ending = next(ending for ending, named in ENDINGS.items() if named == file_format)
+    attachment = {"Content-Disposition": f'attachment; filename="questions{ending}"'}
+    return PlainTextResponse(export(rows, file_format), headers=HEADERS | attachment)
 
 
 def _result(asked: AskRequest, found: QAPairs) -> dict[str, Any]:

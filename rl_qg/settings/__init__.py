@@ -4,6 +4,7 @@ Hydra composes these dataclasses with the files of `configs/` (`rl_qg.commands.c
 typed values. The defaults are those of the research preset.
 """
 
+from rl_qg.settings.asking import AskModelSettings, AskSettings
 from rl_qg.settings.augmentation import AugmentSettings
 from rl_qg.settings.data import DataSettings, WorldSettings
 from rl_qg.settings.evaluation import (
@@ -28,6 +29,8 @@ from rl_qg.settings.training import CESettings, SCSTSettings, SelfCriticalOption
 
 __all__ = [
     "AnswersSettings",
+    "AskModelSettings",
+    "AskSettings",
     "AugmentSettings",
     "BaselinesSettings",
     "CESettings",

@@ -57,6 +57,20 @@ class EvaluateSettings(Section):
     sets: bool = key(
         False, "also score each passage's questions together against all its references (Multi-M, Self-BLEU)"
     )
+    pairs: bool = key(
+        False, "question-answer pairs instead: each passage's against all human ones (QAAligned, one to one)"
+    )
+    passages: str = key(
+        "all",
+        "with pairs=true: all with human pairs, those that a file has no pair for counting as 0; or asked: that some "
+        "file has a row for",
+        choices=("all", "asked"),
+    )
+    compat: str = key(
+        "none",
+        "with pairs=true: lmqg takes BERTScore's precision and version 2 of MoverScore, as published",
+        choices=("none", "lmqg"),
+    )
     metrics: Any = key(
         "", "names, dotted paths, or options: [bleu4,qrelscore,{metric: bertscore, layer: 5, label: bs5}]"
     )
@@ -71,6 +85,8 @@ class EvaluateSettings(Section):
     def faults(self) -> Iterator[str]:
         """Choices and limits."""
         yield from super().faults()
+        if self.pairs and self.sets:
+            yield "pairs=true and sets=true are two commands; choose one"
         if self.lengths != sorted({length for length in self.lengths if length > 0}):
             yield f"lengths={self.lengths} must rise, from 1 on"
         if fault := language_fault(self.language):

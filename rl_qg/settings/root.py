@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rl_qg.settings.asking import AskSettings
 from rl_qg.settings.augmentation import AugmentSettings
 from rl_qg.settings.data import DataSettings
 from rl_qg.settings.evaluation import (
@@ -73,6 +74,7 @@ class Settings(Section):
     )
     train_kpqa: TrainKPQASettings = key(TrainKPQASettings(), "the model that weighs tokens in the metrics of KPQA")
     generate: GenerateSettings = key(GenerateSettings(), "candidate questions")
+    ask: AskSettings = key(AskSettings(), "question-answer pairs of documents")
     augment: AugmentSettings = key(AugmentSettings(), "filters and sample of candidate questions")
     qa: QASettings = key(QASettings(), "the extractive reader")
     score: ScoreSettings = key(ScoreSettings(), "one metric on a file of questions")

@@ -3,13 +3,16 @@
 import { Offsets } from "./offsets.js";
 import { Passage } from "./passage.js";
 import { Questions } from "./questions.js";
-import { Problem, askedPairs, explained, exported } from "./server.js";
+import { Problem, askedPairs, explained, exported, sentence } from "./server.js";
 import { TextField } from "./text_field.js";
 import { Work } from "./work.js";
 
 const $ = id => document.getElementById(id);
 const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+const shortened = words => (words.length > 60 ? `${words.slice(0, 60)}…` : words);
 const FIELDS = ["text", "number", "way", "language", "min_score", "about"];
+
+const NOTHING = "Try another part of the text, or a lower minimum score.";
 
 const work = new Work(refresh);
 const passage = new Passage($("passage"), id => questions.focus(id));
@@ -49,10 +52,10 @@ function refresh() {
   questions.show(pairs, language);
   passage.show(text, pairs, language);
   $("result").hidden = !text;
-  $("tools").hidden = !pairs.length && !work.steps.length;
+  $("tools").hidden = !pairs.length;
   $("keys").hidden = !pairs.length;
   $("tally").textContent = `${counted(pairs.length, "question")}: ${accepted.length} accepted, ${rejected} rejected, ${pairs.length - accepted.length - rejected} open.`;
-  $("undo").setAttribute("aria-disabled", String(!work.steps.length));
+  $("undo").hidden = !work.steps.length;
   $("export").textContent = `Export ${accepted.length} accepted`;
   $("export-fault").textContent = "";
   store();
@@ -73,7 +76,7 @@ function opened(name, text) {
   field.counted();
   fault("");
   work.drafted(before, setDraft);
-  say(`${name} is open: ${counted(text.length, "character")}.`);
+  say(`${name} is open: ${counted(new Offsets(text).toPoints(text.length), "character")}.`);
   $("text").focus();
 }
 
@@ -91,7 +94,7 @@ function selected() {
   const span = selection();
   const words = span?.text.slice(span.start, span.end) ?? "";
   for (const button of [$("ask-selection"), $("ask-passage")]) button.setAttribute("aria-disabled", String(!span));
-  $("selection").textContent = words && `Selected: “${words.length > 60 ? `${words.slice(0, 60)}…` : words}”`;
+  $("selection").textContent = words && `Selected: “${shortened(words)}”`;
 }
 
 function askSelection() {
@@ -128,19 +131,21 @@ async function ask(text, span = null) {
   const { signal } = asking;
   $("stop").hidden = false;
   $("result").setAttribute("aria-busy", "true");
-  work.begin(text, language, Boolean(span));
+  const replaced = text !== work.text && work.pairs.length ? " Undo brings back those of the earlier text." : "";
+  const step = work.begin(text, language, Boolean(span));
   say("Making questions …");
   let [came, reason] = [0, ""];
   $("questions-title").focus();
   try {
     for await (const part of askedPairs(request, { key: $("api_key").value, signal })) {
+      signal.throwIfAborted();
       came += work.add(part.pairs);
-      reason = part.reason || reason;
+      reason = sentence(part.reason) || reason;
       if (came) say(`${counted(came, "question")} so far …`);
     }
-    say(came ? `${counted(came, "new question")}. ${reason}` : `No new question. ${reason || "Try another part of the text, or a lower minimum score."}`);
+    say(`${came ? `${counted(came, "new question")}.` : "No new question."} ${came || reason ? reason : NOTHING}${replaced}`.trim());
   } catch (error) {
-    failed(error, came);
+    failed(error, came, step);
   } finally {
     asking = null;
     $("stop").hidden = true;
@@ -148,11 +153,12 @@ async function ask(text, span = null) {
   }
 }
 
-function failed(error, came) {
-  if (error.name === "AbortError") return say(`Stopped. ${counted(came, "new question")}.`);
+function failed(error, came, step) {
+  const current = work.steps.includes(step) && work.text;  // neither undone nor cleared
+  if (!came) work.takeBack(step);
+  if (error.name === "AbortError") return current ? say(`Stopped. ${counted(came, "new question")}.`) : undefined;
   if (!(error instanceof Problem)) throw error;
   say("");
-  if (!came && !work.pairs.length) work.undo();
   if (error.status !== 401) return fault(error.message, $("ask-all"));
   $("key-field").hidden = false;
   return fault(error.message, $("api_key"));
@@ -162,7 +168,7 @@ function decide(id, state) {
   const { state: now, question } = work.pairs.find(pair => pair.id === id);
   const next = now === state ? "open" : state;
   work.change(id, { state: next }, "a decision");
-  say(`${next === "open" ? "Open again" : next}: ${question}`);
+  say(`${{ open: "Open again", accepted: "Accepted", rejected: "Rejected" }[next]}: ${shortened(question)}`);
 }
 
 // Returns what is wrong, {field, line}, or undefined.
@@ -173,9 +179,11 @@ function edit(id, { question, answer }) {
   if (!given) return { field: "answer", line: "Write an answer that stands in the text." };
   const start = nearest(work.text, given, pair.start);
   if (start < 0) return { field: "answer", line: `“${given}” does not stand in the text like this.` };
-  const edited = pair.edited || asked !== pair.question || given !== pair.answer;
-  work.change(id, { question: asked, answer: given, start, end: start + given.length, edited, state: "accepted" }, "an edit");
-  say(`accepted: ${asked}`);
+  const values = { question: asked, answer: given, start, end: start + given.length, state: "accepted" };
+  const edited = asked !== pair.question || given !== pair.answer;
+  if (edited) Object.assign(values, { edited, scores: {}, reason: "edited by hand" });
+  work.change(id, values, "an edit");
+  say(`Accepted: ${shortened(asked)}`);
   return undefined;
 }
 
@@ -196,7 +204,8 @@ async function why(id) {
     const { tokens, metric } = await explained({ text, question, answer, answer_start }, { key: $("api_key").value });
     const places = new Offsets(text);
     const inUnits = tokens.map(({ start, end, weight }) => ({ start: places.toUnits(start), end: places.toUnits(end), weight }));
-    return say(questions.showHeat(id, text, inUnits, metric));
+    const words = questions.showHeat(id, text, inUnits, metric);
+    return say(words.length ? `Counts most: ${shortened(words.join(", "))}.` : "No word counts more than another.");
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     if (error.status !== 404) say("");
@@ -209,13 +218,13 @@ async function why(id) {
 }
 
 function undo() {
-  const focused = questions.idOf(document.activeElement);
   const step = work.undo();
   if (!step) return say("There is nothing to undo.");
   if (step.what === "the last request") asking?.abort();
   say(`Undone: ${step.what}.`);
   if (step.id) return questions.focus(step.id);
-  return focused !== null && !document.activeElement.closest("[data-pair]") ? $("questions-title").focus() : undefined;
+  const lost = document.activeElement === document.body || $("undo").hidden;  // what had the focus is gone
+  return lost ? $("result").hidden ? $("text").focus() : $("questions-title").focus() : undefined;
 }
 
 function clear() {

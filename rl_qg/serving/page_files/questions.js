@@ -119,7 +119,7 @@ export class Questions {
     card.querySelector(".why").setAttribute("aria-expanded", "false");
   }
 
-  // `tokens` has {start, end, weight}, in units of the text.
+  // `tokens` has {start, end, weight}, in units of the text. Returns the words that weigh most.
   showHeat(id, text, tokens, metric) {
     const card = this.cards.get(id);
     const most = Math.max(...tokens.map(token => Math.abs(token.weight)), 0) || 1;
@@ -137,7 +137,7 @@ export class Questions {
     card.querySelector(".heat-words").textContent = `What counts most for ${metric}: ${named || "no word more than another"}.`;
     card.querySelector(".heat").hidden = false;
     card.querySelector(".why").setAttribute("aria-expanded", "true");
-    return card.querySelector(".heat-words").textContent;
+    return [...new Set(strongest.map(token => text.slice(token.start, token.end).trim()))];
   }
 
   focus(id) {

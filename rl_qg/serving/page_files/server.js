@@ -16,6 +16,8 @@ const OTHERWISE = {
   503: "The server is busy.",
 };
 
+export const sentence = line => line && line[0].toUpperCase() + line.slice(1) + (/[.!?]$/.test(line) ? "" : ".");
+
 const address = route => new URL(`../${route}`, import.meta.url);
 
 async function post(route, body, { key = "", signal } = {}) {
@@ -43,11 +45,10 @@ async function problemOf(response) {
 
 function problemFrom(body, status, wait = null) {
   const told = [body?.detail, body?.title].find(text => typeof text === "string" && text);
-  const line = (told ?? OTHERWISE[status] ?? `The server answered with an error (${status}).`).trim();
-  const sentence = line[0].toUpperCase() + line.slice(1) + (/[.!?]$/.test(line) ? "" : ".");
+  const line = sentence((told ?? OTHERWISE[status] ?? `The server answered with an error (${status})`).trim());
   const seconds = /^\d+$/.test(wait ?? "") ? Number(wait) : Math.ceil((Date.parse(wait ?? "") - Date.now()) / 1000);
-  if (!(seconds > 0)) return new Problem(status, sentence);
-  return new Problem(status, `${sentence} Try again in ${seconds} ${seconds === 1 ? "second" : "seconds"}.`);
+  if (!(seconds > 0)) return new Problem(status, line);
+  return new Problem(status, `${line} Try again in ${seconds} ${seconds === 1 ? "second" : "seconds"}.`);
 }
 
 // Yields {pairs, reason} as they are made; a server without streaming gives all at once.

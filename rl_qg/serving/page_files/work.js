@@ -9,13 +9,7 @@ const STEPS = 200;
 export class Work {
   constructor(changed) {
     this.changed = changed;
-    this.steps = [];
-    this.empty();
-  }
-
-  empty() {
-    Object.assign(this, { text: "", language: "en", pairs: [] });
-    this.next = 1;
+    Object.assign(this, { steps: [], text: "", language: "en", pairs: [], next: 1 });
   }
 
   get accepted() {
@@ -23,15 +17,18 @@ export class Work {
   }
 
   // Begin questions about a text. Of the same text the decided pairs stay; with `more` the open ones stay too.
+  // Returns the step, for `takeBack`.
   begin(text, language, more) {
     const same = text === this.text;
     const before = { text: this.text, language: this.language, pairs: this.pairs };
-    this.steps.push({ undo: () => Object.assign(this, before), what: "the last request" });
+    const step = { undo: () => Object.assign(this, before), what: "the last request" };
+    this.steps.push(step);
     this.text = text;
     this.language = language;
     this.offsets = new Offsets(text);
     this.pairs = same ? before.pairs.filter(pair => more || pair.state !== "open") : [];
     this.changed();
+    return step;
   }
 
   // Add pairs as the server sends them; returns how many are new.
@@ -87,6 +84,11 @@ export class Work {
   drafted(draft, restore) {
     this.steps.push({ undo: () => restore(draft), what: "opening the file" });
     this.changed();
+  }
+
+  // Undo a step if it is the last one.
+  takeBack(step) {
+    if (this.steps.at(-1) === step) this.undo();
   }
 
   undo() {

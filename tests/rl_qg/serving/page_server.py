@@ -24,9 +24,10 @@ class KnownService:
     """Asks `What about X?` for each year and each name of several words; one passage for each paragraph.
 
     Args:
-        question: of an answer, with `{}` for it.
+        question: about an answer, with `{}` for it.
+        questions: about some answers, instead.
         problem: raised after so many passages as `passages_before` says.
-        wait: seconds before each passage but the first.
+        held: every passage but the first waits for it.
     """
 
     name = "known questions"
@@ -35,9 +36,11 @@ class KnownService:
     def __init__(self) -> None:
         self.metrics = ServerMetrics()
         self.question = "What about {}?"
+        self.questions: dict[str, str] = {}
         self.problem: ProblemError | None = None
         self.passages_before = 0
-        self.wait = 0.0
+        self.held = threading.Event()
+        self.held.set()
         self.asked: list[AskRequest] = []
 
     async def passages(self, request: AskRequest) -> AsyncIterator[tuple[int, QAPairs]]:
@@ -46,7 +49,8 @@ class KnownService:
         for at, paragraph in enumerate(re.finditer(r"[^\n]+", request.text)):
             if self.problem and at == self.passages_before:
                 raise self.problem
-            await asyncio.sleep(self.wait if at else 0)
+            if at:
+                await asyncio.to_thread(self.held.wait)
             start, text = paragraph.start(), paragraph.group()
             spans = [AnswerSpan(found.group(), found.start()) for found in YEAR_OR_NAME.finditer(text)]
             if request.answers is not None:
@@ -54,6 +58,8 @@ class KnownService:
                 spans = [AnswerSpan(s.text, s.start - start) for s in inside if 0 <= s.start - start < len(text)]
             pairs = [self._pair(span) for span in spans[:left]]
             left -= len(pairs)
+            if not pairs:
+                continue
             yield start, QAPairs(pair for pair in pairs if pair.score >= request.min_score)
 
     async def pairs(self, request: AskRequest) -> QAPairs:
@@ -63,9 +69,10 @@ class KnownService:
         return found if found else QAPairs(reason="nothing in the text can be asked about")
 
     def _pair(self, span: AnswerSpan) -> QAPair:
-        score = 0.9 if span.text.isdigit() else 0.6
+        kind, score = ("a year", 0.9) if span.text.isdigit() else ("a name", 0.6)
+        question = self.questions.get(span.text) or self.question.format(span.text)
         scores = {"probability": score, "round_trip": 1.0}
-        return QAPair(self.question.format(span.text), span.text, span.start, score, -1.0, scores, "a year or a name")
+        return QAPair(question, span.text, span.start, score, -1.0, scores, f"{kind} of the text")
 
 
 def page_application(service: Any, **settings: Any) -> FastAPI:

@@ -1,0 +1,282 @@
+"""Train generators of question-answer pairs in three ways, at the same size and number of updates, and use them.
+
+    python experiments/pairs/run.py --output runs/pairs --setting world
+    python experiments/pairs/run.py --output runs/pairs --setting squad --shared ../shared --models MODELS
+
+MODELS holds `minilm` (a pretrained encoder) and, for SQuAD, `warm` (the generator of experiments/augmentation after
+its template questions). Each step is a command, and what is done is not done again. Then `tables.py` writes the
+tables.
+
+What each way learns from is the same: the questions and answers of the training passages. What it is judged on: pairs
+about held-out passages; and a reader taught by the pairs that it makes of other passages, whose human questions nobody
+sees.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
+
+from rl_qg.generation.tasks import task_rows
+
+from rl_qg.data.examples import Answer, QAExample, write_squad
+from rl_qg.data.reading import read_examples
+from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.miniatures.cache import SHIPPED
+from rl_qg.text.spans import sentence_texts
+
+BATCH = 16
+ARMS = {  # the way, the model of questions (or of all pairs), and that of answers: a task and a share of the updates
+    "rules": ("rules", ("questions", 1.0), None),
+    "pipeline": ("pipeline", ("questions", 0.5), ("answers", 0.5)),
+    "pipeline-twice": ("pipeline", ("questions", 1.0), ("answers", 1.0)),
+    "multitask": ("multitask", ("multitask", 1.0), None),
+    "end2end": ("end2end", ("pairs", 1.0), None),
+}
+READER = ("training.use_cpu=true", "qa.batch_size=16", "qa.max_length=192", "qa.doc_stride=64", "qa.save_steps=200")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A corpus, and the models that learn from it.
+
+    Args:
+        start: of every generator.
+        reader: of every reader that pairs teach.
+        options: of `rl-qg train`.
+        updates: of every generator, or of both of a pipeline together.
+        reader_updates: of every reader.
+        reader_options: of `rl-qg qa`.
+    """
+
+    name: str
+    start: Path
+    reader: Path
+    options: tuple[str, ...]
+    updates: int
+    reader_updates: int
+    reader_options: tuple[str, ...]
+
+
+def world() -> Setting:
+    """The embedded corpus and its miniatures."""
+    options = ("ce.learning_rate=1e-3", "model.max_source_length=256")
+    reader = ("qa.learning_rate=5e-4",)
+    return Setting("world", SHIPPED / "bart", SHIPPED / "distilbert", options, 600, 400, reader)
+
+
+def squad(models: Path) -> Setting:
+    """Windows of SQuAD, a generator of 3 million parameters, and a pretrained encoder as the reader."""
+    options = ("ce.learning_rate=5e-4", "model.max_source_length=192", "training.precision=bf16")
+    reader = ("qa.learning_rate=2e-4", "training.precision=bf16")
+    return Setting("squad", models / "warm", models / "minilm", options, 600, 200, reader)
+
+
+# --- data
+
+
+def write_world(folder: Path, scale: float) -> None:
+    """300 passages to learn from, 200 held out, 300 to make pairs of for the readers, and 20 to watch the loss on."""
+    sizes = {"train": 300, "held-out": 200, "more": 300, "dev": 20}
+    for seed, (name, passages) in enumerate(sizes.items(), 11):
+        write_squad(
+            folder / f"{name}.json", synthetic_examples(max(4, round(passages * scale)), seed=seed, prefix=name)
+        )
+
+
+def write_squad_windows(folder: Path, shared: Path, scale: float) -> None:
+    """The same of windows of SQuAD: articles of du_test to learn from, of dev_part1 to be judged on."""
+    training = list(windows(read_examples(shared / "data/squad/du_test-v1.1.json.gz", role="train").examples))
+    held_out = list(windows(read_examples(shared / "data/squad/dev_part1-v1.1.json.gz", role="validation").examples))
+    half = len(training) // 2  # by article: the file has them one after the other
+    parts = {"train": training[:half], "more": training[half:], "held-out": held_out, "dev": held_out[::-1]}
+    sizes = {"train": 800, "more": 400, "held-out": 200, "dev": 20}
+    for name, groups in parts.items():
+        step = max(1, int(len(groups) / (sizes[name] * scale)))  # spread over the articles
+        chosen = groups[::step][: max(4, round(sizes[name] * scale))]
+        write_squad(folder / f"{name}.json", [example for group in chosen for example in group])
+
+
+def windows(examples: list[QAExample]) -> Iterator[list[QAExample]]:
+    """The questions of windows of neighbouring sentences, 30 to 60 words, with at least two questions whose answers
+    are within; the rest of a passage is left out.
+    """
+    passages: dict[str, list[QAExample]] = {}
+    for example in examples:
+        passages.setdefault(example.context, []).append(example)
+    for context, asked in passages.items():
+        start = 0
+        for part in _parts(context):
+            start = context.index(part, start)
+            inside = [
+                one for one in asked if start <= one.answers[0].start <= start + len(part) - len(one.answers[0].text)
+            ]
+            moved = [
+                replace(one, context=part, answers=(Answer(one.answers[0].text, one.answers[0].start - start),))
+                for one in inside
+            ]
+            if len({one.question for one in moved}) > 1:
+                yield moved
+
+
+def _parts(context: str) -> Iterator[str]:
+    """Neighbouring sentences joined as they stand, until there are 30 words; those of more than 60 are left out."""
+    start = end = 0
+    for sentence in sentence_texts(context):
+        place = context.index(sentence, end)
+        start, end = (place if start == end else start), place + len(sentence)
+        if len(context[start:end].split()) >= 30:
+            if len(context[start:end].split()) <= 60:
+                yield context[start:end]
+            start = end
+
+
+# --- commands
+
+
+class Run:
+    """The commands of one setting and one seed."""
+
+    def __init__(self, setting: Setting, root: Path, seed: int, scale: float, preset: str) -> None:
+        self.setting, self.seed, self.scale, self.preset = setting, seed, scale, preset
+        self.data = root / setting.name / "data"
+        self.folder = root / setting.name / f"seed-{seed}"
+
+    def model(self, task: str, share: float) -> Path:
+        return self.folder / f"{task}-{share:g}" / "ce"
+
+    def train(self, task: str, share: float) -> None:
+        """One generator. The number of rows differs between tasks, that of updates does not."""
+        rows = task_rows(task, read_examples(self.data / "train.json", role="train").examples)
+        updates = max(2, round(self.setting.updates * share * self.scale))
+        data = [f"data.train={self.data / 'train.json'}", f"data.validation={self.data / 'dev.json'}"]
+        data += ["data.labelled_fraction=1", "data.max_train=null", f"data.seed={self.seed}"]
+        command = [f"model.task={task}", f"model.path={self.setting.start}", "model.max_target_length=256"]
+        command += ["stages=ce", f"ce.epochs={updates / ceil(len(rows) / BATCH):.6f}", *self.setting.options]
+        command += [f"training.batch_size={BATCH}", "training.use_cpu=true", "training.eval_steps=100000"]
+        command += [
+            "reward=form",
+            "held_out=none",
+            f"qa.model.path={self.setting.reader}",
+            "training.report_to=none",
+            "training.save_steps=200",
+            "training.save_total_limit=1",
+        ]
+        folder = self.model(task, share).parent
+        if not (folder / "ce" / "config.json").exists():
+            run("train", f"preset={self.preset}", *data, *command, f"seed={self.seed}", f"output_dir={folder}")
+
+    def pairs(self, arm: str, passages: str) -> Path:
+        """The pairs of an arm about the passages of a file."""
+        way, questions, answers = ARMS[arm]
+        output = self.folder / arm / f"{passages}.jsonl"
+        if not output.exists():
+            output.parent.mkdir(parents=True, exist_ok=True)
+            script = [Path(__file__).with_name("make_pairs.py"), self.data / f"{passages}.json", "--way", way]
+            models = ["--questions", self.model(*questions)]
+            models += ["--answers", self.model(*answers)] if answers else []
+            start(f"pairs {output}", Path(f"{output}.log"), [*script, *models, "--output", output])
+        return output
+
+    def teach(self, arm: str) -> None:
+        """A reader taught by an arm's pairs about passages that nobody asked about, or by the human ones."""
+        folder = self.folder / "readers" / arm
+        if (folder / "qa_metrics.json").exists():
+            return
+        taught = self.data / "more.json"
+        if arm != "human":
+            taught = folder.with_suffix(".json")
+            taught.parent.mkdir(parents=True, exist_ok=True)
+            made = list(as_examples(self.pairs(arm, "more")))
+            if not made:
+                return print(f"no pairs: {taught}", flush=True)
+            write_squad(taught, made)
+        data = [f"data.train={taught}", f"data.validation={self.data / 'held-out.json'}", "data.max_validation=null"]
+        data += ["data.max_train=null", "data.labelled_fraction=1"]
+        model = [f"qa.model.path={self.setting.reader}", f"qa.seeds=[{self.seed}]", *self.setting.reader_options]
+        model.append(f"qa.max_steps={max(2, round(self.setting.reader_updates * self.scale))}")
+        run("qa", f"preset={self.preset}", *data, *READER, *model, f"output_dir={folder}")
+
+    def evaluate(self, arms: list[str], metrics: str) -> None:
+        """All ways against the human pairs, on the same passages."""
+        files = ", ".join(f"{arm}: {self.folder / arm / 'held-out.jsonl'}" for arm in arms)
+        options = [f"references={self.data / 'held-out.json'}", f"metrics={metrics}", "training.use_cpu=true"]
+        output = self.folder / "evaluation"
+        run(
+            "evaluate", f"preset={self.preset}", "pairs=true", f"predictions={{{files}}}", *options, f"output={output}"
+        )
+
+
+def as_examples(pairs: Path) -> Iterator[QAExample]:
+    """The pairs of a file as examples, each once."""
+    for number, passage in enumerate(read_json_lines(pairs)):
+        once = {
+            (pair["question"], pair["answer_start"]): pair for pair in passage["pairs"] if pair["question"].strip()
+        }
+        for at, pair in enumerate(once.values()):
+            answer = Answer(pair["answer"], pair["answer_start"])
+            yield QAExample(f"made-{number}-{at}", "", passage["context"], pair["question"], (answer,))
+
+
+def read_json_lines(path: Path) -> Iterator[dict]:
+    from rl_qg.data.formats import json_line_rows
+
+    yield from (row for _, _, row in json_line_rows(path))
+
+
+def run(command: str, *options: str) -> None:
+    """Run one command of rl-qg; its output goes to a file beside its folder."""
+    target = next(value.partition("=")[2] for value in options if value.startswith(("output_dir=", "output=")))
+    start(f"{command} {target}", Path(f"{target}.{command}.log"), ["-m", "rl_qg", command, *options])
+
+
+def start(name: str, log: Path, arguments: list) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a") as stream:
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run([sys.executable, *map(str, arguments)], stdout=stream, stderr=stream, env=environment)
+    print(f"{'done' if done.returncode == 0 else 'FAILED'}: {name}", flush=True)
+    done.check_returncode()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--setting", choices=("world", "squad"), default="world")
+    parser.add_argument("--shared", type=Path, default=Path("../shared"))
+    parser.add_argument("--models", type=Path, help="MODELS; without it BERTScore is left out")
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--scale", type=float, default=1.0, help="of passages and updates; below 1 for a trial")
+    parser.add_argument("--preset", default="quickstart")
+    parser.add_argument("--at-once", type=int, default=2)
+    given = parser.parse_args()
+    setting = world() if given.setting == "world" else squad(given.models.resolve())
+    metrics = "rouge_l"
+    if given.models:
+        metrics += f",{{metric: bertscore, model: {given.models.resolve() / 'minilm'}, label: bertscore}}"
+    runs = [Run(setting, given.output, seed, given.scale, given.preset) for seed in given.seeds]
+    if not (runs[0].data / "dev.json").exists():
+        runs[0].data.mkdir(parents=True, exist_ok=True)
+        if given.setting == "world":
+            write_world(runs[0].data, given.scale)
+        else:
+            write_squad_windows(runs[0].data, given.shared, given.scale)
+    models = list(dict.fromkeys(model for arm in given.arms for model in ARMS[arm][1:] if model is not None))
+    with ThreadPoolExecutor(given.at_once) as pool:
+        list(pool.map(lambda job: job[0].train(*job[1]), [(one, model) for one in runs for model in models]))
+        files = [(one, arm, name) for one in runs for name in ("held-out", "more") for arm in given.arms]
+        list(pool.map(lambda job: job[0].pairs(*job[1:]), files))
+        list(pool.map(lambda one: one.evaluate(given.arms, f"[{metrics}]"), runs))
+        list(
+            pool.map(lambda job: job[0].teach(job[1]), [(one, arm) for one in runs for arm in ["human", *given.arms]])
+        )
+
+
+if __name__ == "__main__":
+    main()
