@@ -155,11 +155,12 @@ class Load:
         """
         import torch
 
+        from rl_qg.asking.models import generator_path
         from rl_qg.asking.question_generator import QuestionGenerator
         from rl_qg.generation.generator import CandidateGenerator
 
         torch.set_num_threads(self.options.threads)
-        library = CandidateGenerator(self.options.model, device=torch.device("cpu"), engine="library")
+        library = CandidateGenerator(generator_path(self.options.model), device=torch.device("cpu"), engine="library")
         generator = QuestionGenerator(library, batch_size=1)
         outcomes, begun = Outcomes(), time.perf_counter()
         for _, body in self.endless():
