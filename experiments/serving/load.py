@@ -1,6 +1,6 @@
 """Load on `rl-qg serve` with passages of real text: throughput, latency, memory, and whether each answer is right.
 
-    python experiments/serving/load.py MODEL --data new_wiki_v1.0.json.gz --output results/NAME.json
+    python experiments/serving/load.py MODEL --data new_wiki_v1.0.json.gz --output results.json
 
 Each part is one entry of the output, made once: the same command goes on after the last whole part.
 """
@@ -8,6 +8,7 @@ Each part is one entry of the output, made once: the same command goes on after 
 import argparse
 import asyncio
 import json
+import math
 import os
 import random
 import signal
@@ -105,7 +106,10 @@ async def ask_for(
                 except httpx.TransportError as error:
                     outcomes.counts[f"lost ({type(error).__name__})"] += 1
                     return
-                if answer.status_code == 200:
+                if answer.status_code == 503:  # as it says, later
+                    outcomes.counts["status 503"] += 1
+                    await asyncio.sleep(0.1)
+                elif answer.status_code == 200:
                     outcomes.seconds.append(time.perf_counter() - begun)
                     outcomes.pairs += len(answer.json()["pairs"])
                     outcomes.counts[check(number, answer.content)] += 1
@@ -128,11 +132,7 @@ def summary(outcomes: Outcomes, seconds: float) -> dict[str, Any]:
 
 
 class Load:
-    """The parts of the experiment.
-
-    Args:
-        options: of the command line.
-    """
+    """The parts of the experiment, with the options of the command line."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         texts = [passage.context for passage in Passages([options.data]) if 400 <= len(passage.context) <= 1200]
@@ -149,23 +149,23 @@ class Load:
             yield from enumerate(self.bodies)
 
     def plain(self) -> dict[str, Any]:
-        """One request at a time, one answer at a time, through `generate` of transformers, in one process."""
+        """One request at a time, one answer at a time, through `generate` of transformers, in one process.
+
+        The same answers are asked about, and the same pairs chosen, as by the server.
+        """
         import torch
 
-        from rl_qg.data.examples import Answer, QAExample
-        from rl_qg.generation.answers.rules import rule_spans
+        from rl_qg.asking.models import generator_path
+        from rl_qg.asking.question_generator import QuestionGenerator
         from rl_qg.generation.generator import CandidateGenerator
 
         torch.set_num_threads(self.options.threads)
-        generator = CandidateGenerator(self.options.model, device=torch.device("cpu"), engine="library")
+        library = CandidateGenerator(generator_path(self.options.model), device=torch.device("cpu"), engine="library")
+        generator = QuestionGenerator(library, batch_size=1)
         outcomes, begun = Outcomes(), time.perf_counter()
         for _, body in self.endless():
             asked = time.perf_counter()
-            for span in rule_spans(body["text"], body["number"]):
-                answer = Answer(body["text"][span.start : span.end], span.start)
-                example = QAExample("plain", "", body["text"], "", (answer,))
-                generator.candidates([example], 4, max_new_tokens=64, top_p=None, temperature=1.0)
-                outcomes.pairs += 1
+            outcomes.pairs += len(generator.ask(body["text"], number=body["number"]))
             outcomes.seconds.append(time.perf_counter() - asked)
             outcomes.counts["answered"] += 1
             if time.perf_counter() - begun > self.options.seconds:
@@ -190,7 +190,7 @@ class Load:
     def check(self, part: int) -> dict[str, Any]:
         """Requests in random order from 32 clients: each answer must be, byte for byte, that of the request alone."""
         order = random.Random(part)
-        requests = [order.randrange(len(self.bodies)) for _ in range(CHECKED_IN_A_PART)]
+        requests = [order.randrange(len(self.bodies)) for _ in range(min(CHECKED_IN_A_PART, self.options.checked))]
         with server(self.options.model, self.options.threads) as (address, _):
             expected = [httpx.post(f"{address}/v1/pairs", json=body, timeout=600).content for body in self.bodies]
 
@@ -219,7 +219,7 @@ class Load:
 
     def parts(self) -> dict[str, Callable[[], dict[str, Any]]]:
         """All parts, in the order in which they are made."""
-        checks = range(self.options.checked // CHECKED_IN_A_PART)
+        checks = range(math.ceil(self.options.checked / CHECKED_IN_A_PART))
         return {
             "plain": self.plain,
             **{f"clients {number}": lambda number=number: self.clients(number) for number in CLIENTS},  # type: ignore[misc]

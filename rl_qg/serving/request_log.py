@@ -16,6 +16,7 @@ from rl_qg.serving.requests import ClientLeftError
 from rl_qg.serving.service import AskingService
 
 log = logging.getLogger(__name__)
+PROBES = ("/healthz", "/readyz", "/metrics")  # asked every few seconds by machines: only their failures are logged
 ID = re.compile(r"[\w.-]{1,64}")
 # Set where a route has not set them: the page has a policy of its own.
 SECURITY = {
@@ -96,6 +97,8 @@ class RequestLog:
         if self._log_texts:
             entry["body"] = body.decode(errors="replace")
         level = logging.ERROR if "error" in entry else logging.INFO
+        if scope["path"] in PROBES and entry["status"] == 200:
+            level = logging.DEBUG
         log.log(level, "request", extra={"fields": entry})
 
 

@@ -3,16 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rl_qg.settings.asking import AskModelSettings
 from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, Limits, Section, key
-
-
-@dataclass
-class ServeModelSettings(Section):
-    """The generator that asks."""
-
-    path: str = key(
-        "", "a run, folder, Hub name or miniature; empty: runs/quickstart or runs/first, else miniature:questions"
-    )
 
 
 @dataclass
@@ -21,7 +13,7 @@ class ServeSettings(Section):
 
     host: str = key("127.0.0.1", "address to listen on; 0.0.0.0: all of this machine (then set api_keys)")
     port: int = key(8000, "0: any free one, which the first line names", limits=Limits(0, 65535))
-    model: ServeModelSettings = key(ServeModelSettings(), "the generator that asks")
+    model: AskModelSettings = key(AskModelSettings(), "the generator that asks")
     reader: str = key("", "an extractive reader that has to find each answer; empty: not checked")
     extractor: str = key("", "the output folder of train-answers, which proposes answers; empty: rules")
     explain: bool = key(True, "answer /v1/explain: the words of the text that a question shares")

@@ -36,9 +36,9 @@ async def serving(
         await asyncio.to_thread(service.close, 30)
 
 
-def run(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def run(function: Callable[[], Coroutine[Any, Any, None]], seconds: float = 60) -> None:
     """Run a test that is a coroutine."""
-    asyncio.run(asyncio.wait_for(function(), 60))
+    asyncio.run(asyncio.wait_for(function(), seconds))
 
 
 async def until(condition: Callable[[], bool]) -> None:
