@@ -1,6 +1,6 @@
 """Load on `rl-qg serve` with passages of real text: throughput, latency, memory, and whether each answer is right.
 
-    python experiments/serving/load.py MODEL --data new_wiki_v1.0.json.gz --output experiments/serving/results/NAME.json
+    python experiments/serving/load.py MODEL --data new_wiki_v1.0.json.gz --output results/NAME.json
 
 Each part is one entry of the output, made once: the same command goes on after the last whole part.
 """
