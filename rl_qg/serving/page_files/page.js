@@ -126,7 +126,8 @@ async function ask(text, span = null) {
   if (wrong) return;
   const { way, language } = draft();
   const answers = span && [{ text: text.slice(span.start, span.end), start: new Offsets(text).toPoints(span.start) }];
-  const request = { text, number: $("number").valueAsNumber, language, way: way || null, min_score: $("min_score").valueAsNumber, answers };
+  const number = span ? 1 : $("number").valueAsNumber;
+  const request = { text, number, language, way: way || null, min_score: $("min_score").valueAsNumber, answers };
   asking = new AbortController();
   const { signal } = asking;
   $("stop").hidden = false;

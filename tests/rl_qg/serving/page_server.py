@@ -88,7 +88,7 @@ def page_application(service: Any, **settings: Any) -> FastAPI:
 @contextmanager
 def served(application: FastAPI) -> Iterator[str]:
     """The address of an application that runs in a thread, on a free port of this machine."""
-    server = uvicorn.Server(uvicorn.Config(application, host="127.0.0.1", port=0, log_level="warning", lifespan="off"))
+    server = uvicorn.Server(uvicorn.Config(application, host="127.0.0.1", port=0, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

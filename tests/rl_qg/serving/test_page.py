@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_qg.asking.exports import FORMATS, format_of
-from rl_qg.asking.pairs import QAPair, QAPairs
+from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
 from rl_qg.serving.page import text_parts
 from rl_qg.serving.problems import ProblemError
 from tests.pages.hostile_texts import ENDINGS, IMAGE, SCRIPT
@@ -92,6 +92,11 @@ def test_the_form_is_answered_with_marks_and_questions(client: Any, service: Kno
         ("answer-1", "question-1", "title-1", "1204"),
         ("answer-2", "question-2", "title-2", "Anna Weaver"),
     ]
+
+
+def test_words_of_the_text_are_asked_about_where_they_first_stand(client: Any, service: KnownService) -> None:
+    assert "What about mill?" in client.post("/", data={"text": TEXT, "about": " mill ", "number": "3"}).text
+    assert service.asked[-1].answers == (AnswerSpan("mill", 4),) and service.asked[-1].number == 1
 
 
 def test_lines_end_as_they_do_on_the_page(client: Any, service: KnownService) -> None:

@@ -123,6 +123,7 @@ def test_a_selection_by_keyboard_is_asked_about(visit: Opened, service: KnownSer
     shown.settled()
     (span,) = service.asked[-1].answers or ()
     assert (span.text, span.start) == ("mill", 4) and shown.texts("mark") == ["mill"]
+    assert service.asked[-1].number == 1, "no more are missing"
 
 
 def test_a_selection_by_mouse_in_the_marked_text_is_asked_about(visit: Opened, service: KnownService) -> None:
