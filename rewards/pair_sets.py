@@ -35,7 +35,7 @@ EPSILON = 1e-6
 PUBLISHED_OPTIONS = {"bertscore": {"part": "precision"}, "moverscore": {"variant": "v2"}}
 """Of the metrics under QAAligned in the released code: of BERTScore it takes the precision, not F."""
 
-PUBLISHED_ENCODERS = {
+PUBLISHED_ENCODERS: dict[str, dict[str, tuple[str, int | None]]] = {
     "bertscore": {"en": ("roberta-large", 17), "zh": ("bert-base-chinese", 8)},
     "moverscore": {"en": ("distilbert-base-uncased", None)},
 }
@@ -143,8 +143,8 @@ class QAAligned:
                 continue
             kept = np.maximum(matrix[[predicted.index(text) for text in once]], 0.0)
             rows.append((*_aligned(matrix), *self._one_to_one.assigned(kept)))
-        columns: list[list[float]] = [[row[at] for row in rows] for at in range(6)]
-        return PairScores(*columns, self.signature)
+        columns = {part: [row[at] for row in rows] for at, part in enumerate(PairScores.parts())}
+        return PairScores(**columns, signature=self.signature)
 
     def _matrices(self, texts: Sequence[Sequence[str]], gold: Sequence[Sequence[str]]) -> Iterator[np.ndarray]:
         """Yield s(h, g) of each passage, (predictions, references)."""

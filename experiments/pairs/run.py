@@ -22,11 +22,10 @@ from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 
-from rl_qg.generation.tasks import task_rows
-
 from rl_qg.data.examples import Answer, QAExample, write_squad
 from rl_qg.data.reading import read_examples
 from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.generation.tasks import task_rows
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.text.spans import sentence_texts
 
