@@ -82,7 +82,9 @@ class QuestionGenerator:
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if batch_size < 1:
             raise InputError(f"batch_size={batch_size} must be at least 1")
-        generator = CandidateGenerator(generator_path(path), device=place, rows=batch_size)
+        generator = CandidateGenerator(
+            generator_path(path), device=place, rows=batch_size, independent=place.type == "cpu"
+        )
         answers = None if reader is None else AnswerReader(reader_path(reader), device=place)
         proposals = AnswerProposals(generator, extractor=extractor, device=place)
         return cls(generator, name=str(path), reader=answers, proposals=proposals, batch_size=batch_size)

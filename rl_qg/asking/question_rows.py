@@ -2,8 +2,10 @@
 
 What is decoded for a row must not depend on the other rows of a call. A matrix product rounds a row differently with
 other rows beside it and with other padding (measured: with PyTorch's own linear layers nearly every log-probability
-differs in its last digits). So the rows of a text are decoded in batches of their own, which are the same whatever
-else is asked for.
+differs in its last digits). Where the generator computes each row alike (`CandidateGenerator.is_independent`), rows of
+all texts share batches in which all inputs are padded to the same length, which depends on their own length alone.
+Otherwise (causal models, several threads, a GPU) a text has batches of its own, which are the same whatever else is
+asked for.
 """
 
 import hashlib
@@ -16,7 +18,7 @@ from itertools import groupby
 from rl_qg.asking.passages import TextPassage, cut_text
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.formats import is_unicode
-from rl_qg.generation.generator import Candidate, CandidateGenerator
+from rl_qg.generation.generator import LENGTH_STEP, Candidate, CandidateGenerator
 from rl_qg.generation.prompts import HIGHLIGHT
 from rl_qg.generation.tasks import PREFIXES
 from rl_qg.runtime.errors import InputError
@@ -88,16 +90,19 @@ class QuestionRows:
         return found
 
     def _batches(self, rows: Sequence[QuestionRow]) -> Iterator[list[int]]:
-        """The numbers of the rows in batches of one text, of similar length; the tokenizer then writes their language.
+        """The numbers of the rows in batches of similar length; the tokenizer then writes their language.
 
         Rows whose answer does not fit are left out.
         """
+        together = self.generator.is_independent
         keys: list[tuple[str, bool, int, int, int]] = []
         for number, row in enumerate(rows):
             self._set_language(row.language)
             encoded = self.generator.encoder.encode([row.example])[0]
             if not encoded.answer_cut:
-                keys.append((row.language, row.seed is None, row.text, len(encoded.ids), number))
+                length = len(encoded.ids)
+                apart = -(-length // LENGTH_STEP) if together else row.text
+                keys.append((row.language, row.seed is None, apart, length, number))
         for (language, _, _), group in groupby(sorted(keys), key=lambda key: key[:3]):
             self._set_language(language)
             numbers = [key[-1] for key in group]

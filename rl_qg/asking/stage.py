@@ -184,7 +184,10 @@ def _finish(
 ) -> dict[str, Any]:
     """Write the chosen format and the report."""
     rows: list[Row] = [json.loads(line.text) for line in lines.lines()]
+    hidden = [path for path in (lines.path, lines.note) if path is not None and form != "jsonl"]
     if not rows:
+        for path in hidden:
+            path.unlink(missing_ok=True)
         why = ", ".join(f"{reason} {count}" for reason, count in counts["dropped"].items())
         raise InputError(
             f"no pair was found in {counts['passages']} passages ({why or 'no answer to ask about'}); lower "
@@ -195,9 +198,8 @@ def _finish(
         if form != "jsonl":
             with atomic_writer(output) as stream:
                 stream.write(export(rows, form))
-            for path in (lines.path, lines.note):
-                if path is not None:
-                    path.unlink(missing_ok=True)
+            for path in hidden:
+                path.unlink(missing_ok=True)
         report = {
             **counts,
             "pairs": len(rows),
