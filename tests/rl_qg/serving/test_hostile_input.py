@@ -182,6 +182,7 @@ def test_rates_are_limited_for_each_key() -> None:
             assert [(await client.get("/healthz")).status_code for _ in range(5)] == [200] * 5
         async with serving(rate=0.001, burst=1) as (client, _):  # without keys, for each address
             assert [(await client.get("/v1/models")).status_code for _ in range(2)] == [200, 429]
+            assert [(await client.get("/page/page.css")).status_code for _ in range(5)] == [200] * 5
 
     run(test)
 
