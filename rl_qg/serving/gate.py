@@ -67,7 +67,7 @@ class Gate:
 
     def _check_rate(self, scope: Scope, client: str) -> None:
         path = scope["path"]
-        if self._buckets is None or path in UNLIMITED or path.startswith(OPEN_FOLDER) and scope["method"] == "GET":
+        if self._buckets is None or path in UNLIMITED or (path.startswith(OPEN_FOLDER) and scope["method"] == "GET"):
             return  # a page takes ten files to show
         if wait := self._buckets.wait(client):
             seconds = math.ceil(wait)
