@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -183,12 +184,23 @@ def test_ways_follow_the_task_of_the_model(folders: dict[str, str]) -> None:
         QuestionGenerator.from_pretrained(folders["answers"], device="cpu")
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Rows of several texts then share batches, where the model allows it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("kind", ["miniature", "bart", "t5", "gpt2", "pairs", "multitask"])
 def test_a_result_does_not_depend_on_the_other_texts(
     kind: str, folders: dict[str, str], bart: QuestionGenerator
 ) -> None:
     """Alone, in a batch of 32, in any order: the same bytes."""
     generator = bart if kind == "miniature" else QuestionGenerator.from_pretrained(folders[kind], device="cpu")
+    assert generator._generator.is_independent == (kind != "gpt2")
     rng = random.Random(7)
     number = {"miniature": 32, "multitask": 4}.get(kind, 8)
     requests = []
