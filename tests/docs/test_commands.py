@@ -18,8 +18,9 @@ from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import compose
 from rl_qg.data.examples import write_squad
 from rl_qg.data.synthetic_corpus import synthetic_examples
-from rl_qg.miniatures.cache import SHIPPED
+from rl_qg.miniatures.cache import QUESTIONS, SHIPPED
 from tests.docs.markdown import PAGES, ROOT, Block, blocks, commands, indented_commands
+from tests.docs.serving_commands import serve_until_ready
 
 README, TUTORIAL = ROOT / "README.md", ROOT / "docs" / "tutorial.md"
 
@@ -31,6 +32,10 @@ REPLACED = {
     "rl_qg/train.py": str(ROOT / "rl_qg" / "train.py"),
     "bert-base-cased": str(SHIPPED / "bert"),
     "gpt2": str(SHIPPED / "gpt2"),
+    # The generator of the smoke run is hardly trained and asks nothing that could be kept.
+    'from_pretrained("runs/first/scst")': f'from_pretrained("{QUESTIONS}")',
+    "ask text.txt": f"ask text.txt model.path={QUESTIONS}",
+    "rl-qg serve": f"rl-qg serve model.path={QUESTIONS}",
 }
 ADDED = "preset=smoke"  # to a command that names no preset
 RAW = ("report", "study")  # commands without settings
@@ -43,6 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(tmp_path))  # for PYTHONPATH=. in front of a command
     write_squad("train.json", synthetic_examples(6, seed=1))
     write_squad("dev.json", synthetic_examples(3, seed=2))
+    Path("text.txt").write_text(next(iter(synthetic_examples(1, seed=3))).context)
     return tmp_path
 
 
@@ -72,7 +78,9 @@ def run(block: Block) -> int:
 def run_line(line: str) -> None:
     words = [word for word in shlex.split(line) if word != "PYTHONPATH=."]
     outputs = [word.partition("=")[2] for word in words if re.match(r"output(_dir)?=", word)]
-    if words[0] == "rl-qg":
+    if words[:2] == ["rl-qg", "serve"]:
+        serve_until_ready(words[1:])
+    elif words[0] == "rl-qg":
         name, *arguments = words[1:]
         run_command(name, arguments if name in RAW or ADDED in arguments else [*arguments, ADDED])
     elif words[:2] == ["accelerate", "launch"]:

@@ -10,13 +10,9 @@ import json
 import re
 import shlex
 import shutil
-import socket
-import time
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 import torch
@@ -30,7 +26,7 @@ from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
 from tests.bad_input.workspace import candidate
 from tests.docs.markdown import ROOT, blocks, commands
-from tests.processes import command_line, start
+from tests.docs.serving_commands import serve_until_ready
 from tests.rl_qg.data.test_published_layouts import HOTPOT, MARCO, as_columns
 from tests.tiny_models import byte_tokenizer, save, tiny_t5
 
@@ -219,27 +215,6 @@ def run_line(line: str, number: int, written: set[Path]) -> None:
     written.update(outputs)
     for output in outputs:
         assert output.exists(), f"{line}: nothing at {output}"
-
-
-def serve_until_ready(words: list[str]) -> None:
-    """Start a server as written, but for its port, in a process of its own; end it as soon as it takes requests."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    Path("keys.txt").write_text("0123456789abcdef\n")  # what the page makes with openssl
-    given = [word for word in words if not word.startswith("port=")]
-    server = start(command_line, *given, f"port={port}", "training.use_cpu=true", folder=Path.cwd())
-    try:
-        for _ in range(1200):
-            assert server.poll() is None, f"{words}: the server has ended"
-            with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
-                assert answer.status == 200
-                break
-            time.sleep(0.1)
-        server.terminate()
-        assert server.wait(60) == 0
-    finally:
-        server.kill()
 
 
 def replaced(text: str) -> str:

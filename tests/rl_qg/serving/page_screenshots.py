@@ -1,4 +1,4 @@
-"""Pictures of the page for the documentation, with a made-up text.
+"""Pictures of the page for the documentation: the packaged generator on a passage of the embedded corpus.
 
 python -m tests.rl_qg.serving.page_screenshots
 """
@@ -8,29 +8,24 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from tests.rl_qg.serving.page_server import KnownService, page_application, served
+from rl_qg import QuestionGenerator
+from rl_qg.asking.models import QUESTIONS
+from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.serving.application import create_app
+from rl_qg.serving.service import AskingService
+from rl_qg.settings.serving import ServeSettings
+from tests.rl_qg.serving.page_server import served
 
 DOCS = Path(__file__).parents[3] / "docs"
-TEXT = (
-    "The lighthouse of Sorvik was built in 1846 on a rock two miles from the shore. Marta Hole, who planned it, had "
-    "never seen the sea before.\n\nFor sixty years its lamp burned oil of fish. In 1908 the keeper, Anders Lund, put "
-    "in a lamp of gas, and ships saw the light from twenty miles. A storm broke the stairs in 1931. Since then the "
-    "lighthouse has been empty, and terns nest on its gallery."
-)
-QUESTIONS = {
-    "1846": "When was the lighthouse of Sorvik built?",
-    "Marta Hole": "Who planned the lighthouse on the rock?",
-    "1908": "In which year did the keeper put in a lamp of gas?",
-    "Anders Lund": "Which keeper put in a lamp of gas?",
-    "1931": "When did a storm break the stairs?",
-}
 
 
 def main() -> None:
     """Write docs/page.png (wide, light) and docs/page-phone.png (phone, dark)."""
-    service = KnownService()
-    service.questions = QUESTIONS
-    with served(page_application(service)) as address, sync_playwright() as playwright:
+    text = next(iter(synthetic_examples(1, seed=4))).context
+    service = AskingService(lambda: QuestionGenerator.from_pretrained(QUESTIONS), ServeSettings())
+    service.start()
+    assert service.wait(120)
+    with served(create_app(service)) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium") or shutil.which("google-chrome"), args=["--no-sandbox"]
         )
@@ -39,7 +34,7 @@ def main() -> None:
                 viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
             )
             page.goto(address)
-            page.fill("#text", TEXT)
+            page.fill("#text", text)
             page.click("#ask-all")
             page.wait_for_selector("#question-5")
             page.click("#question-1 .accept")
