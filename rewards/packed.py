@@ -84,23 +84,23 @@ def can_pack(model: nn.Module) -> bool:
     )
 
 
-def pack(model: nn.Module, rows: int = ROWS) -> None:
-    """Replace the linear layers of a frozen model on the CPU by packed ones, where these are faster, one at a time to
-    save memory.
+def pack(model: nn.Module, rows: int = ROWS, *, every: bool = False) -> None:
+    """Replace the linear layers of a frozen model on the CPU by packed ones, where these are faster, or every one of
+    them, one at a time to save memory.
 
     ``rows`` is how many rows (tokens) the model reads at a time, about.
     """
     child: Any
     for name, child in list(model.named_children()):
         if type(child) is nn.Linear or type(child) is Conv1D:
-            if _is_faster_packed(child, rows):
+            if every or _is_faster_packed(child, rows):
                 setattr(model, name, _packed(child))
         elif type(child) is NewGELUActivation:
             setattr(
                 model, name, nn.GELU(approximate="tanh")
             )  # the same function, with one pass over memory instead of eight
         else:
-            pack(child, rows)
+            pack(child, rows, every=every)
 
 
 def _packed(layer: nn.Linear | Conv1D) -> PackedLinear:

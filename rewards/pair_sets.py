@@ -39,7 +39,7 @@ PUBLISHED_ENCODERS: dict[str, dict[str, tuple[str, int | None]]] = {
     "bertscore": {"en": ("roberta-large", 17), "zh": ("bert-base-chinese", 8)},
     "moverscore": {"en": ("distilbert-base-uncased", None)},
 }
-OTHER_LANGUAGES: tuple[str, int | None] = ("bert-base-multilingual-cased", 9)
+OTHER_LANGUAGES = ("bert-base-multilingual-cased", 9)
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ class QAAligned:
                 continue
             kept = np.maximum(matrix[[predicted.index(text) for text in once]], 0.0)
             rows.append((*_aligned(matrix), *self._one_to_one.assigned(kept)))
-        precision, recall, f1, *assigned = ([row[at] for row in rows] for at in range(6))
-        return PairScores(precision, recall, f1, assigned[0], assigned[1], assigned[2], self.signature)
+        columns = {part: [row[at] for row in rows] for at, part in enumerate(PairScores.parts())}
+        return PairScores(**columns, signature=self.signature)
 
     def _matrices(self, texts: Sequence[Sequence[str]], gold: Sequence[Sequence[str]]) -> Iterator[np.ndarray]:
         """Yield s(h, g) of each passage, (predictions, references)."""

@@ -11,7 +11,8 @@ from types import ModuleType
 import pytest
 
 from rewards import ReaderScore
-from rl_qg.miniatures.cache import SHIPPED, is_shipped, shipping_key, text_hash
+from rl_qg.miniatures.cache import QUESTIONS, SHIPPED, is_shipped, shipping_key, text_hash
+from rl_qg.miniatures.packaged_generator import generator_folder
 
 ROOT = Path(__file__).parent.parent
 MANIFEST = json.loads((SHIPPED / "manifest.json").read_text())
@@ -19,8 +20,11 @@ MANIFEST = json.loads((SHIPPED / "manifest.json").read_text())
 
 @pytest.fixture(scope="module")
 def builder() -> ModuleType:
-    path = ROOT / "experiments" / "quickstart" / "build_miniatures.py"
-    spec = importlib.util.spec_from_file_location("build_miniatures", path)
+    return script("build_miniatures")
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "experiments" / "quickstart" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -53,6 +57,13 @@ def test_the_reader_reads_as_recorded_and_abstains(builder: ModuleType) -> None:
     whole = reader.score([e.question for e in examples], contexts, answers=answers).scores
     cut = reader.score([" ".join(e.question.split()[:3]) + "?" for e in examples], contexts, answers=answers).scores
     assert sum(cut) < 0.2 * sum(whole)
+
+
+def test_the_generator_asks_as_recorded(tmp_path: Path) -> None:
+    scores = script("build_generator").measure(generator_folder(QUESTIONS, str(tmp_path)))
+    recorded = MANIFEST["questions"]
+    assert scores == {name: pytest.approx(recorded[name], abs=0.02) for name in scores}
+    assert recorded["right"] > 0.8
 
 
 def test_shipped_miniatures_are_small_and_in_safetensors() -> None:

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from rl_qg.generation.answers.generated import GeneratedAnswers
-from rl_qg.generation.end_to_end import generate_pairs
 
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.reading import read_examples
+from rl_qg.generation.answers.generated import GeneratedAnswers
 from rl_qg.generation.answers.rules import rule_spans
+from rl_qg.generation.end_to_end import generate_pairs
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.json_files import atomic_writer

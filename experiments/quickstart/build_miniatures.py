@@ -3,6 +3,7 @@
     python experiments/quickstart/build_miniatures.py --output rl_qg/miniatures/pretrained
     python experiments/quickstart/build_miniatures.py --check       # rebuilds into a temporary folder and compares
     python experiments/quickstart/build_miniatures.py --reader      # the reader alone
+    python experiments/quickstart/build_generator.py                # then: miniature:questions, which depends on bart
 
 About half an hour on two cores. The text is 6,000 passages of the embedded corpus that no run trains or evaluates on;
 the reader is taught by the questions of 4,000 others, and as many unanswerable ones.

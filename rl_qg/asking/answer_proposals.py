@@ -8,6 +8,8 @@ import torch
 from rl_qg.asking.pairs import AnswerSpan
 from rl_qg.asking.passages import TextPassage
 from rl_qg.asking.selection import spread
+from rl_qg.generation.answers.extractor import ExtractorAnswers
+from rl_qg.generation.answers.generated import GeneratedAnswers
 from rl_qg.generation.answers.rules import rule_spans
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.text.spans import Span
@@ -38,8 +40,6 @@ class AnswerProposals:
     ) -> None:
         self._by_way: dict[str, Propose] = {"pipeline": _by_rules}
         if extractor is not None:
-            from rl_qg.generation.answers.extractor import ExtractorAnswers
-
             place = device or torch.device("cpu")
             self._by_way["pipeline"] = ExtractorAnswers(
                 str(extractor), PER_PASSAGE, min_probability=MIN_PROBABILITY, device=place
@@ -63,8 +63,6 @@ class AnswerProposals:
 
     def _propose(self, way: str) -> Propose:
         if way == "multitask" and way not in self._by_way:
-            from rl_qg.generation.answers.generated import GeneratedAnswers
-
             self._by_way[way] = GeneratedAnswers(self._generator, PER_PASSAGE)
         return self._by_way.get(way, _by_rules)
 

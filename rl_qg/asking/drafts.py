@@ -9,6 +9,7 @@ from rl_qg.asking.passages import TextPassage
 from rl_qg.asking.question_rows import QuestionRow
 from rl_qg.asking.selection import ProposedPair, select, select_for_answers, usable
 from rl_qg.data.hotpotqa import first_place
+from rl_qg.generation.end_to_end import generate_pairs
 from rl_qg.generation.generator import Candidate, CandidateGenerator
 from rl_qg.readers.answering import AnswerReader
 from rl_qg.readers.squad_scores import f1
@@ -70,17 +71,18 @@ class Draft:
         """In the way `end2end`: add the pairs that the model writes of each passage."""
         if self.way != "end2end" or self.request.answers is not None:
             return
-        from rl_qg.generation.end_to_end import generate_pairs
-
+        longest = generator.encoder.prompt.max_target_length
         for passage in evenly(self.passages, self._proposed):
+            (written,) = generate_pairs(generator, [passage.text], max_new_tokens=longest)  # alone: as in QuestionRows
+            self.dropped.update(written.dropped)
             found = [
                 ProposedPair(
                     one.question,
                     AnswerSpan(one.answer, passage.start + one.answer_start, "generated"),
                     one.logprob,
-                    len(generator.tokenizer(f"{one.question} {one.answer}")["input_ids"]),
+                    one.tokens,
                 )
-                for one in generate_pairs(generator, [passage.text])[0]
+                for one in written
             ]
             self.pairs += usable(found, self.dropped)
 

@@ -1,12 +1,14 @@
 """Which folder is meant by the name of a generator: a run, a folder, a model of the Hub, or a packaged miniature."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rl_qg.generation.prompts import Prompt
-from rl_qg.miniatures.cache import PREFIX, SHIPPED, is_miniature
+from rl_qg.miniatures.cache import PREFIX, QUESTIONS, SHIPPED, is_miniature
+from rl_qg.miniatures.packaged_generator import generator_folder
 from rl_qg.runtime.errors import InputError
 
-DEFAULTS = ("runs/quickstart", "runs/first", "miniature:questions")
+DEFAULTS = ("runs/quickstart", "runs/first", QUESTIONS)
 """What is used where no model is named: the run of the README if it is there, else the packaged miniature."""
 
 STAGES = ("scst", "ce")  # folders of a run; the first that exists is used
@@ -26,15 +28,31 @@ def generator_path(path: str | Path) -> str:
         InputError: the package has no such miniature.
     """
     name = str(path)
+    if name == QUESTIONS:
+        return generator_folder(name)
     if is_miniature(name):
-        folder = SHIPPED / name.removeprefix(PREFIX)
-        if not (folder / "generation_config.json").is_file():
-            known = sorted(file.parent.name for file in SHIPPED.glob("*/generation_config.json"))
-            raise InputError(f"model.path={name}: the package has {', '.join(PREFIX + one for one in known)}")
-        return str(folder)
+        return _packaged(name, "model.path", "generation_config.json", also=(QUESTIONS,))
     folder = Path(name).expanduser()
     stages = [folder / stage for stage in STAGES if (folder / stage / "config.json").is_file()]
     return str(stages[0]) if stages and not (folder / "config.json").is_file() else name
+
+
+def reader_path(path: str | Path) -> str:
+    """The folder or Hub name of a reader.
+
+    Raises:
+        InputError: the package has no such miniature.
+    """
+    return _packaged(str(path), "reader", "config.json") if is_miniature(str(path)) else str(path)
+
+
+def _packaged(name: str, key: str, file: str, also: Sequence[str] = ()) -> str:
+    """The folder of a packaged miniature that has this file; `also` are others that the message names."""
+    folder = SHIPPED / name.removeprefix(PREFIX)
+    if not (folder / file).is_file():
+        known = sorted([*also, *(PREFIX + place.parent.name for place in SHIPPED.glob(f"*/{file}"))])
+        raise InputError(f"{key}={name}: the package has {', '.join(known)}")
+    return str(folder)
 
 
 def default_generator() -> str:
@@ -49,7 +67,7 @@ def ways_of(prompt: Prompt, name: str) -> tuple[str, ...]:
     Raises:
         InputError: it asks no questions.
     """
-    ways = WAYS_OF_TASK[getattr(prompt, "task", "questions")]
+    ways = WAYS_OF_TASK[prompt.task]
     if not ways:
         raise InputError(
             f"model.path={name}: this model extracts answers and asks no questions; give one that was trained with "

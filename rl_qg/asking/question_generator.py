@@ -14,7 +14,7 @@ import torch
 
 from rl_qg.asking.answer_proposals import AnswerProposals
 from rl_qg.asking.drafts import Draft
-from rl_qg.asking.models import generator_path, ways_of
+from rl_qg.asking.models import generator_path, reader_path, ways_of
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
 from rl_qg.asking.passages import TextPassage
 from rl_qg.asking.question_rows import QuestionRows
@@ -82,8 +82,10 @@ class QuestionGenerator:
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if batch_size < 1:
             raise InputError(f"batch_size={batch_size} must be at least 1")
-        generator = CandidateGenerator(generator_path(path), device=place, rows=batch_size)
-        answers = None if reader is None else AnswerReader(generator_path(reader), device=place)
+        generator = CandidateGenerator(
+            generator_path(path), device=place, rows=batch_size, independent=place.type == "cpu"
+        )
+        answers = None if reader is None else AnswerReader(reader_path(reader), device=place)
         proposals = AnswerProposals(generator, extractor=extractor, device=place)
         return cls(generator, name=str(path), reader=answers, proposals=proposals, batch_size=batch_size)
 

@@ -2,8 +2,10 @@
 
 What is decoded for a row must not depend on the other rows of a call. A matrix product rounds a row differently with
 other rows beside it and with other padding (measured: with PyTorch's own linear layers nearly every log-probability
-differs in its last digits). So the rows of a text are decoded in batches of their own, which are the same whatever
-else is asked for.
+differs in its last digits). Where the generator computes each row alike (`CandidateGenerator.is_independent`), rows of
+all texts share batches in which all inputs are padded to the same length, which depends on their own length alone.
+Otherwise (causal models, several threads, a GPU) a text has batches of its own, which are the same whatever else is
+asked for.
 """
 
 import hashlib
@@ -16,14 +18,15 @@ from itertools import groupby
 from rl_qg.asking.passages import TextPassage, cut_text
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.formats import is_unicode
-from rl_qg.generation.generator import Candidate, CandidateGenerator
+from rl_qg.generation.generator import LENGTH_STEP, Candidate, CandidateGenerator
 from rl_qg.generation.prompts import HIGHLIGHT
+from rl_qg.generation.tasks import PREFIXES
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 
 BEAMS = 4  # questions that are decoded for an answer
 TOP_P = 0.9  # of samples, as in `rl-qg generate`
-MARGIN = 8  # tokens that are left free, because a text may have more tokens than its parts
+MARGIN = 10  # tokens that are left free: for special tokens, and because a text may have more than its parts
 
 
 @dataclass(frozen=True)
@@ -87,16 +90,19 @@ class QuestionRows:
         return found
 
     def _batches(self, rows: Sequence[QuestionRow]) -> Iterator[list[int]]:
-        """The numbers of the rows in batches of one text, of similar length; the tokenizer then writes their language.
+        """The numbers of the rows in batches of similar length; the tokenizer then writes their language.
 
         Rows whose answer does not fit are left out.
         """
+        together = self.generator.is_independent
         keys: list[tuple[str, bool, int, int, int]] = []
         for number, row in enumerate(rows):
             self._set_language(row.language)
             encoded = self.generator.encoder.encode([row.example])[0]
             if not encoded.answer_cut:
-                keys.append((row.language, row.seed is None, row.text, len(encoded.ids), number))
+                length = len(encoded.ids)
+                apart = -(-length // LENGTH_STEP) if together else row.text
+                keys.append((row.language, row.seed is None, apart, length, number))
         for (language, _, _), group in groupby(sorted(keys), key=lambda key: key[:3]):
             self._set_language(language)
             numbers = [key[-1] for key in group]
@@ -115,8 +121,9 @@ class QuestionRows:
     def _room(self) -> int:
         """Tokens that an input has for a passage."""
         prompt = self.generator.encoder.prompt
-        frame = f"{prompt.prefix}{HIGHLIGHT}  {HIGHLIGHT}{prompt.separator}"
-        return max(1, prompt.max_source_length - len(self.generator.tokenizer(frame)["input_ids"]) - MARGIN)
+        prefixes = PREFIXES.values() if prompt.task == "multitask" else [prompt.prefix]
+        frames = self._sizes([f"{prefix}{HIGHLIGHT}  {HIGHLIGHT}{prompt.separator}" for prefix in prefixes])
+        return max(1, prompt.max_source_length - max(frames) - MARGIN)
 
     def _sizes(self, texts: Sequence[str]) -> list[int]:
         encoded = self.generator.tokenizer(list(texts), add_special_tokens=False, verbose=False)

@@ -68,6 +68,12 @@ COMMANDS = {
         ("answers", "accept_changed_data", "training.use_cpu"),
         "generation_commands",
     ),
+    "ask": Command(
+        "write question-answer pairs of documents: text, Markdown, HTML, PDF",
+        "rl-qg ask text.txt output=pairs.jsonl model.path=RUN/scst",
+        ("ask", "accept_changed_data", "training.use_cpu"),
+        "asking_commands",
+    ),
     "train-answers": Command(
         "train a model that proposes answers, on the answers of known questions",
         "rl-qg train-answers data.train=train.json data.validation=dev.json output_dir=RUN/answers",
@@ -151,6 +157,12 @@ COMMANDS = {
         "rl-qg baselines reward=qrelscore data.train=train.json output=baselines.json",
         ("baselines", "reward", "data", *SCORING),
         "evaluation_commands",
+    ),
+    "serve": Command(
+        "answer over HTTP: questions, answers and scores for any text, with a page to make them on",
+        "rl-qg serve model.path=RUN/scst port=8000",
+        ("serve", "training.use_cpu"),
+        "serving_commands",
     ),
     "study": Command(
         "run a grid of generators, filters, amounts and seeds, and compare the readers they teach",

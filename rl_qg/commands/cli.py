@@ -94,7 +94,7 @@ def _outputs(name: str, settings: Any) -> list[tuple[str, Path]]:
         return []
     key, value = "output_dir", settings.output_dir
     if key not in COMMANDS[name].sections:
-        key, value = "output", getattr(settings, section_of(name)).output
+        key, value = "output", getattr(getattr(settings, section_of(name)), "output", "")
     return [(key, Path(value))] if value else []
 
 

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import takewhile
 from typing import Any
 
 import yaml
@@ -75,8 +76,7 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
     """
     section = Settings.__dataclass_fields__.get(section_of(command))
     section_keys = set(section.type.__dataclass_fields__) if section else set()  # type: ignore[union-attr]
-    if command == "answers" and overrides and ("=" not in overrides[0] or os.path.exists(overrides[0])):
-        overrides = [f"input={overrides[0]}", *overrides[1:]]
+    overrides = _with_input(command, overrides)
     full = []
     for text in overrides:
         match = _OVERRIDE.match(text)
@@ -98,6 +98,16 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
     if "data.train" in keys and "data" not in keys:
         full.insert(0, "data=files")  # a preset's settings for its own data are not for these files
     return full
+
+
+def _with_input(command: str, overrides: Sequence[str]) -> list[str]:
+    """The files that come first as the key `input`; `ask` takes several."""
+    most = {"answers": 1, "ask": len(overrides)}.get(command, 0)
+    files = list(takewhile(lambda text: "=" not in text or os.path.exists(text), overrides[:most]))
+    if not files:
+        return list(overrides)
+    names = files[0] if len(files) == 1 else f"[{','.join(map(_quoted, files))}]"
+    return [f"input={names}", *overrides[len(files) :]]
 
 
 def file_options(name: str, models: Mapping[str, str]) -> dict[str, Any]:

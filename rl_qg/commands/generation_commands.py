@@ -5,7 +5,7 @@ from functools import partial
 
 from rl_qg.commands.load_filters import check_filters, needs_models, with_metrics
 from rl_qg.commands.load_metrics import load_reward
-from rl_qg.commands.load_miniatures import one_miniature
+from rl_qg.commands.load_miniatures import answers_with_miniature, one_miniature
 from rl_qg.commands.load_reranker import check_reranker, load_reranker
 from rl_qg.commands.outputs import check_writable, json_lines, required
 from rl_qg.data.reading import report_line as data_line
@@ -23,7 +23,7 @@ def answers(settings: Settings) -> None:
     from rl_qg.data.passages import Passages, passage_keys
     from rl_qg.generation.answers.stage import propose_answers, report_line
 
-    options = settings.answers
+    options = answers_with_miniature(settings)
     output = json_lines(options.output, "answers.jsonl")
     state = processes(settings.training.use_cpu)
     excluded = passage_keys(source_names(options.exclude), options.passages)

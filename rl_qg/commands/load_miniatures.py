@@ -11,10 +11,11 @@ from accelerate import PartialState
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import WORLD, load_splits, load_training
 from rl_qg.data.synthetic_corpus import synthetic_examples
-from rl_qg.miniatures.cache import READER, SHIPPED, ensure_miniatures, is_miniature
+from rl_qg.miniatures.cache import QUESTIONS, READER, SHIPPED, ensure_miniatures, is_miniature
+from rl_qg.miniatures.packaged_generator import generator_folder
 from rl_qg.miniatures.pretraining import PretrainingPassage
 from rl_qg.runtime.errors import InputError
-from rl_qg.settings import DataSettings, QAModelSettings, Settings
+from rl_qg.settings import AnswersSettings, DataSettings, QAModelSettings, Settings
 
 
 def with_miniatures(settings: Settings, examples: Sequence[QAExample], state: PartialState) -> Settings:
@@ -67,6 +68,11 @@ def one_miniature(path: str, examples: Iterable[QAExample], settings: Settings) 
     return _folders([path], settings, examples)[path] if is_miniature(path) else path
 
 
+def answers_with_miniature(settings: Settings) -> AnswersSettings:
+    """The settings of `answers` with a miniature as the generator replaced by its folder."""
+    return replace(settings.answers, generator=one_miniature(settings.answers.generator, [], settings))
+
+
 def pretraining_text(data: DataSettings, examples: Iterable[QAExample]) -> list[PretrainingPassage]:
     """What miniatures are pretrained on: the passages of the run's training data, or new ones of the embedded corpus.
 
@@ -101,7 +107,9 @@ def _folders(paths: Sequence[str], settings: Settings, examples: Iterable[QAExam
             f"{READER} knows the embedded corpus alone; train a reader (rl-qg qa) and set reward_models.reader=FOLDER"
         )
     folders: dict[str, Path] = {READER: SHIPPED / "reader"} if READER in paths else {}
-    if others := [path for path in paths if path != READER]:
+    if QUESTIONS in paths:
+        folders[QUESTIONS] = Path(generator_folder(QUESTIONS, settings.miniature.cache_dir))
+    if others := [path for path in paths if path not in (QUESTIONS, READER)]:
         folders |= ensure_miniatures(others, pretraining_text(settings.data, examples), settings.miniature)
     return {path: str(folder) for path, folder in folders.items()}
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from accelerate import PartialState
 
+from rl_qg.commands.load_miniatures import answers_with_miniature
 from rl_qg.data.examples import QAExample
 from rl_qg.data.passages import Passages, has_answers
 from rl_qg.data.reading import source_names
@@ -37,7 +38,7 @@ def check_unlabelled(settings: Settings, state: PartialState) -> None:
         return bool(unanswered)
 
     if from_main(state, reads_passages):
-        method(settings.answers, state)
+        method(answers_with_miniature(settings), state)
 
 
 def with_unlabelled(settings: Settings, splits: Splits, state: PartialState) -> Splits:
@@ -61,7 +62,7 @@ def with_unlabelled(settings: Settings, splits: Splits, state: PartialState) -> 
         report = propose_answers(
             Passages(unanswered, settings.answers.passages, splits.held_out),
             output,
-            settings=settings.answers,
+            settings=answers_with_miniature(settings),
             state=state,
             accept_changed_data=settings.accept_changed_data,
         )

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -93,17 +93,27 @@ def write_squad(path: str | Path, examples: Iterable[QAExample]) -> int:
     """
     count = 0
     with atomic_writer(Path(path)) as stream:
-        stream.write('{"version": "1.1", "data": [')
-        for number, (title, article) in enumerate(groupby(examples, key=lambda example: example.title)):
-            paragraphs = []
-            for context, group in groupby(article, key=lambda example: example.context):
-                questions = [_squad_question(example) for example in group]
-                paragraphs.append({"context": context, "qas": questions})
-                count += len(questions)
-            stream.write(",\n" if number else "\n")
-            stream.write(json.dumps({"title": title, "paragraphs": paragraphs}, ensure_ascii=False))
-        stream.write("\n]}\n")
+        for text, questions in _squad_parts(examples):
+            stream.write(text)
+            count += questions
     return count
+
+
+def squad_text(examples: Iterable[QAExample]) -> str:
+    """What `write_squad` writes."""
+    return "".join(text for text, _ in _squad_parts(examples))
+
+
+def _squad_parts(examples: Iterable[QAExample]) -> Iterator[tuple[str, int]]:
+    """Parts of the document with the number of questions in each."""
+    yield '{"version": "1.1", "data": [', 0
+    for number, (title, article) in enumerate(groupby(examples, key=lambda example: example.title)):
+        paragraphs = []
+        for context, group in groupby(article, key=lambda example: example.context):
+            paragraphs.append({"context": context, "qas": [_squad_question(example) for example in group]})
+        text = json.dumps({"title": title, "paragraphs": paragraphs}, ensure_ascii=False)
+        yield f"{',' if number else ''}\n{text}", sum(len(paragraph["qas"]) for paragraph in paragraphs)
+    yield "\n]}\n", 0
 
 
 def _squad_question(example: QAExample) -> dict[str, Any]:

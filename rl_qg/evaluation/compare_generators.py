@@ -15,7 +15,7 @@ import torch
 from rl_qg.confidence_intervals import Floats, Interval, PassageDraws, mean_interval, paired_interval, percentiles
 from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.evaluation.oracle import share_differences, shares, verdicts
-from rl_qg.evaluation.reward_scorer import Reward, ScoredBatch, signature_of
+from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
 from rl_qg.evaluation.task_rewards import TaskScorer
 from rl_qg.evaluation.text_measures import bleu4, held_out_measures, measure_signatures, rouge_l
 from rl_qg.generation.generator import CandidateGenerator
@@ -121,7 +121,8 @@ def _greedy(
 
 
 def _scored(kind: str, reward: Reward, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
-    scored = TaskScorer(reward)(examples, questions)
+    scorer = TaskScorer if any(isinstance(example, TaskRow) for example in examples) else RewardScorer
+    scored = scorer(reward)(examples, questions)
     faults = [fault for fault in scored.faults if fault is not None]
     if len(faults) == len(examples):
         raise InputError(f"{kind}: it fails on every question: {faults[0]}")

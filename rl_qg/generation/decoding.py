@@ -144,6 +144,7 @@ def decode(
     draws: Tensor | None = None,
     greedy: bool = True,
     logprobs: bool = False,
+    compact: bool = True,
 ) -> Rollout:
     """Decode a greedy question (with `greedy`) and k sampled ones (with `draws`) for each context in one batch.
 
@@ -160,9 +161,11 @@ def decode(
         draws: (b, k, max_new_tokens) random numbers in [0, 1).
         greedy: whether to decode greedy questions.
         logprobs: whether to sum the log-probabilities of the tokens.
+        compact: whether rows that have ended leave the batch, which saves time. The others are then computed in
+            another way, which changes their last digits.
     """
     with sharing_passages(model):
-        return _decode(model, encoder_states, attention_mask, rules, draws, greedy, logprobs)
+        return _decode(model, encoder_states, attention_mask, rules, draws, greedy, logprobs, compact)
 
 
 def _decode(
@@ -173,6 +176,7 @@ def _decode(
     draws: Tensor | None,
     greedy: bool,
     logprobs: bool,
+    compact: bool,
 ) -> Rollout:
     special, device = SpecialTokens.of(model), encoder_states.device
     batch, samples = encoder_states.shape[0], 0 if draws is None else draws.shape[1]
@@ -214,7 +218,7 @@ def _decode(
         count = int(still_open.sum())
         if count == 0:
             break
-        if count <= COMPACT_BELOW * len(rows):
+        if compact and count <= COMPACT_BELOW * len(rows):
             kept = still_open.nonzero().squeeze(-1)
             rows = rows[kept]
             sampled = (~is_greedy[rows]).nonzero().squeeze(-1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.generation.generator import CandidateGenerator, up_to_end
 from rl_qg.generation.tasks import ANSWER, PAIR, TaskRow, pair_parts, pairs_row, row_tasks, sentence_spans
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.occurrences import occurrences
@@ -16,14 +16,15 @@ from rl_qg.text.spans import tokens
 @dataclass(frozen=True)
 class GeneratedPair:
     """A question and its answer at character `answer_start` of the passage. `logprob` is the sum of the
-    log-probabilities of the pair's tokens after those of the pairs before it (natural logarithm; the separator or end
-    token after the pair is included).
+    log-probabilities of the pair's `tokens` tokens after those of the pairs before it (natural logarithm; the
+    separator or end token after the pair is included in both).
     """
 
     question: str
     answer: str
     answer_start: int
     logprob: float
+    tokens: int = 0
 
 
 class PassagePairs(list[GeneratedPair]):
@@ -75,24 +76,28 @@ def generate_pairs(
 
 def _segments(
     generator: CandidateGenerator, row: TaskRow, ids: Tensor, logprobs: Tensor, separator: int
-) -> list[tuple[str, float]]:
-    """The text of each pair with its log-probability, from the token `ids` (t,) of a text and their values (t,)."""
+) -> list[tuple[str, float, int]]:
+    """The text of each pair, its log-probability and its number of tokens, from the token `ids` (t,) of a text and
+    their values (t,).
+    """
     ends = (ids == separator).nonzero().flatten().tolist()
     complete = bool((ids == generator.decoder.end).any())
+    lengths = up_to_end(ids, generator.decoder.end)
     segments, start = [], 0
     for end in (*ends, len(ids)):
         is_cut = end == len(ids) and not complete
         text = ANSWER if is_cut else generator.encoder.decoded(ids[None, start:end], [row])[0]
-        segments.append((text, float(logprobs[start : end + 1].sum())))
+        place = slice(start, end + 1)
+        segments.append((text, float(logprobs[place].sum()), int(lengths[place].sum())))
         start = end + 1
     return segments
 
 
-def _placed(row: TaskRow, segments: Sequence[tuple[str, float]]) -> PassagePairs:
+def _placed(row: TaskRow, segments: Sequence[tuple[str, float, int]]) -> PassagePairs:
     """The pairs of a passage at their places."""
     pairs, taken = PassagePairs(), set[int]()
     seen: set[tuple[str, str]] = set()
-    for text, logprob in segments:
+    for text, logprob, count in segments:
         for question, answer in pair_parts(text):
             if not question or not answer:
                 pairs.drop("incomplete")
@@ -108,7 +113,7 @@ def _placed(row: TaskRow, segments: Sequence[tuple[str, float]]) -> PassagePairs
                 continue
             seen.add(key)
             taken.add(start)
-            pairs.append(GeneratedPair(question, row.context[start:end], start, logprob))
+            pairs.append(GeneratedPair(question, row.context[start:end], start, logprob, count))
     return pairs
 
 

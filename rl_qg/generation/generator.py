@@ -24,6 +24,7 @@ from rl_qg.generation.logprobs import shift_right, token_logprobs
 from rl_qg.generation.prompts import Prompt, PromptEncoder, add_highlight
 from rl_qg.generation.shared_attention import share_passages
 
+LENGTH_STEP = 32  # tokens, see `CandidateGenerator.is_independent`
 ALIGNMENT = 64  # bytes, as in memory that PyTorch allocates
 # Switches off the decoding rules that the generation config of a checkpoint may contain.
 NO_RULES: dict[str, Any] = {
@@ -59,6 +60,10 @@ class CandidateGenerator:
             (`rewards.packed`), which changes values only by rounding.
         engine: "own" (beams share the encoded passage) or "library" (`generate` of transformers). Causal models always
             use the library.
+        independent: whether what is decoded for an example shall not depend on the other examples of its batch, to the
+            last digit, on a CPU. Where that can be had (`is_independent`), it holds for inputs that are padded to the
+            same length, a multiple of `LENGTH_STEP` tokens or the longest input: all linear layers are packed, so that
+            a row is always multiplied alike, and rows that have ended stay in the batch.
 
     `task` is what the model was trained for (`rl_qg.generation.tasks.TASKS`).
     """
@@ -71,6 +76,7 @@ class CandidateGenerator:
         dtype: torch.dtype = torch.float32,
         rows: int = 1,
         engine: str = "own",
+        independent: bool = False,
     ) -> None:
         model, self.tokenizer = load_generator(str(path))
         prompt = Prompt.of(path, model)
@@ -79,8 +85,8 @@ class CandidateGenerator:
         self.model = model.to(device, dtype).eval()
         _align(self.model)
         warn_if_slower(dtype, device, "generate.precision=no")
-        if device.type == "cpu" and rows >= STEP and can_pack(self.model):
-            pack(self.model)
+        if device.type == "cpu" and (rows >= STEP or independent) and can_pack(self.model):
+            pack(self.model, every=independent)
         self.device = device
         self.decoder: EncoderDecoder | CausalDecoder
         if model.config.is_encoder_decoder:
@@ -88,6 +94,22 @@ class CandidateGenerator:
         else:
             self.decoder = CausalDecoder(self.model, self.tokenizer, prompt)
         self.encoder = self.decoder.encoder
+        self._independent = independent and self._make_independent()
+
+    @property
+    def is_independent(self) -> bool:
+        """Whether examples of one length do not depend on each other. Only with one thread: several divide a product
+        by its number of rows (measured: with two, most log-probabilities differ in their last digits).
+        """
+        return self._independent and torch.get_num_threads() == 1
+
+    def _make_independent(self) -> bool:
+        """Pad inputs to full lengths and keep rows that have ended; whether that makes examples independent."""
+        packed = not any(type(module) is torch.nn.Linear for module in self.model.modules())
+        if not packed or not isinstance(self.decoder, EncoderDecoder) or not self.decoder.shares_passages:
+            return False
+        self.decoder.compact, self.encoder.multiple = False, LENGTH_STEP
+        return True
 
     @torch.inference_mode()
     def greedy(self, examples: Sequence[QAExample], *, max_new_tokens: int) -> list[str]:
@@ -159,6 +181,7 @@ class EncoderDecoder:
         self.encoder = PromptEncoder(tokenizer, prompt)
         self.end = SpecialTokens.of(model).end
         self.library = engine == "library"
+        self.compact = True
         self.shares_passages = not self.library and share_passages(model)
 
     def greedy(self, batch: dict[str, Tensor], max_new_tokens: int) -> Tensor:
@@ -183,7 +206,9 @@ class EncoderDecoder:
         """Tokens (b · n, t) that `draws` (b, n, longest t) choose, and the log-probability of each row."""
         states, mask = self._states(batch), batch["attention_mask"]
         if not self.library:
-            decoded = decode(self.model, states, mask, rules, draws=draws, greedy=False, logprobs=True).samples
+            decoded = decode(
+                self.model, states, mask, rules, draws=draws, greedy=False, logprobs=True, compact=self.compact
+            ).samples
             assert decoded is not None and decoded.logprobs is not None
             return decoded.tokens, decoded.logprobs
         copies = draws.shape[1]

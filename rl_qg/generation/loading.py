@@ -1,5 +1,7 @@
 """Loading the question generator: any encoder-decoder or causal model of transformers with its tokenizer."""
 
+import hashlib
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 
 from rewards.pretrained import check_tokenizer, check_weights
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.hashes import file_hash
 from rl_qg.runtime.pretrained import loading
 from rl_qg.runtime.processes import load_unsharded
 
@@ -109,3 +112,9 @@ def _weights(
 def _only_fills_masks(config: PreTrainedConfig) -> bool:
     """Whether the model is a masked language model such as BERT, which the library would also load as a causal one."""
     return config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
+
+
+def weights_hash(path: str) -> str:
+    """One hash of all weight files of a folder; for a Hub model its name."""
+    files = sorted(Path(path).glob("*.safetensors"))
+    return hashlib.sha256("".join(map(file_hash, files)).encode()).hexdigest() if files else path

@@ -175,6 +175,7 @@ class PromptEncoder:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> None:
         self.tokenizer = tokenizer
         self.prompt = prompt
+        self.multiple = 1  # of tokens, to which batches are padded, but not beyond the longest input
         self._highlight_id = tokenizer.convert_tokens_to_ids(HIGHLIGHT)
         self._separator_ids = set(tokenizer.convert_tokens_to_ids([*tokens_of(prompt.task)]))
 
@@ -257,6 +258,7 @@ class PromptEncoder:
 
     def _pad(self, rows: list[list[int]]) -> dict[str, Tensor]:
         longest = max(len(row) for row in rows)
+        longest = max(longest, min(-(-longest // self.multiple) * self.multiple, self.prompt.max_source_length))
         pad = self.tokenizer.pad_token_id
         ids = torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
         lengths = torch.tensor([len(row) for row in rows])

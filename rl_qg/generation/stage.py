@@ -24,9 +24,9 @@ from accelerate import PartialState
 from rl_qg.data.examples import QAExample
 from rl_qg.data.streaming import Examples
 from rl_qg.generation.generator import Candidate, CandidateGenerator
+from rl_qg.generation.loading import weights_hash
 from rl_qg.generation.reranking import RankedCandidate, Reranker, failed_rewards
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.hashes import file_hash
 from rl_qg.runtime.json_files import read_json
 from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 from rl_qg.runtime.processes import from_main
@@ -185,7 +185,7 @@ def _made_by(model_path: str, settings: GenerateSettings, seed: int, reranker: R
     }
     chosen = {name: value for name, value in vars(settings).items() if name not in ("output", *later)}
     return {
-        "model": _weights_hash(model_path),
+        "model": weights_hash(model_path),
         "seed": seed,
         "order": f"longest of {WINDOW} first",
         **chosen,
@@ -256,9 +256,3 @@ def _reward_of(model_path: str) -> str | None:
     trained = read_json(record) if record.exists() else {}
     reward: str | None = trained.get("reward") if trained.get("model") == folder.name else None
     return reward
-
-
-def _weights_hash(model_path: str) -> str:
-    """One hash of all weight files of a folder; for a Hub model its name."""
-    files = sorted(Path(model_path).glob("*.safetensors"))
-    return hashlib.sha256("".join(map(file_hash, files)).encode()).hexdigest() if files else model_path

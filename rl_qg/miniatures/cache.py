@@ -29,6 +29,7 @@ from rl_qg.runtime.progress import show_progress
 from rl_qg.settings import MiniatureSettings
 
 PREFIX = "miniature:"
+QUESTIONS = "miniature:questions"  # part of the package: a generator (`rl_qg.miniatures.packaged_generator`)
 READER = "miniature:reader"  # part of the package: a reader of the embedded corpus, taught by other passages
 SHIPPED = Path(__file__).parent / "pretrained"  # the miniatures of the embedded corpus, in half precision
 LAUNCHER_VARIABLES = frozenset(

@@ -15,6 +15,7 @@ from huggingface_hub.utils import HFValidationError, validate_repo_id
 
 from rl_qg.generation.generator import NO_RULES
 from rl_qg.generation.prompts import HIGHLIGHT
+from rl_qg.generation.tasks import PREFIXES
 from rl_qg.reports.model_card_results import limits_text, results_text
 from rl_qg.reports.run_files import ReportedRun, read_run
 from rl_qg.reports.run_view import unlabelled_use
@@ -28,6 +29,26 @@ ALGORITHMS = {
     "best_of_n": "cross-entropy on the best of several samples (best of n)",
     "rloo": "REINFORCE leave-one-out (RLOO, by TRL)",
     "grpo": "group relative policy optimisation (GRPO, by TRL)",
+}
+WHAT_IT_DOES = {
+    "questions": "A question generator: it reads a passage in which an answer is marked and writes the question that "
+    "this answer answers.",
+    "answers": "An answer extractor: it reads a passage in which a sentence is marked and writes the answers in it "
+    "that people would ask about.",
+    "multitask": "A generator of questions and answers: it writes the question to a marked answer, and the answers in "
+    "a marked sentence.",
+    "pairs": "A generator of question-answer pairs: it reads a passage and writes all its pairs at once.",
+}
+OF_WHOLE_TEXTS = {  # how models are used that read whole texts or sentences
+    "answers": "`rl-qg answers passages.txt method=generator generator={location} output=answers.jsonl`",
+    "pairs": """\
+```python
+from rl_qg import QuestionGenerator
+
+generator = QuestionGenerator.from_pretrained("{location}")
+for pair in generator.ask("The old bridge was built by Paula Klein in 1874."):
+    print(pair.question, pair.answer, pair.answer_start)
+```""",
 }
 
 
@@ -107,12 +128,16 @@ class ModelCardText:
     def _by_reward(self) -> bool:
         return self.stage == "scst"
 
+    @property
+    def _task(self) -> str:
+        """What the model writes (`rl_qg.generation.tasks.TASKS`); older runs have no such setting."""
+        return str(self.config["model"].get("task", "questions"))
+
     def _summary(self) -> str:
         by_reward = f"by {ALGORITHMS[self.config.get('algorithm', 'scst')]} with an evaluation metric as reward"
         how = ["by cross-entropy on human questions"] if self.config["stages"] != "scst" else []
         return (
-            "A question generator: it reads a passage in which an answer is marked and writes the question that this "
-            f"answer answers. `{shown(self._base)}` was trained with rl-qg "
+            f"{WHAT_IT_DOES[self._task]} `{shown(self._base)}` was trained with rl-qg "
             f"{', then '.join([*how, *([by_reward] if self._by_reward else [])])}."
         )
 
@@ -147,12 +172,15 @@ class ModelCardText:
     # --- Sections ---
 
     def _usage(self) -> str:
+        location = self._repository or str(self.folder)
+        if self._task in OF_WHOLE_TEXTS:
+            return OF_WHOLE_TEXTS[self._task].format(location=location)
         model, prompt = read_json(self.folder / "config.json"), read_json(self.folder / "prompt.json")
         decoding = self._decoding()
         kind = "Seq2SeqLM" if model.get("is_encoder_decoder") else "CausalLM"
         without_prompt = "" if model.get("is_encoder_decoder") else "[:, inputs.input_ids.shape[1] :]"
-        location = self._repository or str(self.folder)
-        parts = [prompt["prefix"], prompt["separator"]]
+        prefix = PREFIXES["questions"] if self._task == "multitask" else prompt["prefix"]
+        parts = [prefix, prompt["separator"]]
         before, after = (json.dumps(text, ensure_ascii=False) if text else "" for text in parts)
         text = " + ".join(filter(None, (before, "marked", after)))
         code = f"""\

@@ -4,6 +4,7 @@ Hydra composes these dataclasses with the files of `configs/` (`rl_qg.commands.c
 typed values. The defaults are those of the research preset.
 """
 
+from rl_qg.settings.asking import AskModelSettings, AskSettings
 from rl_qg.settings.augmentation import AugmentSettings
 from rl_qg.settings.data import DataSettings, WorldSettings
 from rl_qg.settings.evaluation import (
@@ -23,10 +24,13 @@ from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings
 from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings
 from rl_qg.settings.reference import all_keys, describe
 from rl_qg.settings.root import Settings
+from rl_qg.settings.serving import ServeSettings
 from rl_qg.settings.training import CESettings, SCSTSettings, SelfCriticalOptions, TrainingSettings
 
 __all__ = [
     "AnswersSettings",
+    "AskModelSettings",
+    "AskSettings",
     "AugmentSettings",
     "BaselinesSettings",
     "CESettings",
@@ -48,6 +52,7 @@ __all__ = [
     "ScoreSettings",
     "SelfCriticalOptions",
     "SeparateSettings",
+    "ServeSettings",
     "Settings",
     "TrainAnswersSettings",
     "TrainKPQASettings",

@@ -68,7 +68,7 @@ class EvaluateSettings(Section):
     )
     compat: str = key(
         "none",
-        "with pairs=true: lmqg takes BERTScore's precision and version 2 of MoverScore, as published",
+        "with pairs=true: none, or lmqg: BERTScore's precision and version 2 of MoverScore, as published",
         choices=("none", "lmqg"),
     )
     metrics: Any = key(

@@ -37,6 +37,7 @@ class Limits:
 COUNT = Limits(1)
 POSITIVE = Limits(0, above=True)
 NOT_NEGATIVE = Limits(0)
+FINITE = Limits(-inf)
 FRACTION = Limits(0, 1)
 SHARE = Limits(0, 1, above=True)
 SEED = Limits(0, 2**32 - 1)  # what NumPy takes

@@ -12,7 +12,7 @@ class ModelSettings(Section):
     `algorithm=grpo` a causal one, such as `gpt2` or `miniature:gpt2`.
     """
 
-    path: str = key(MISSING, "Hub name, local folder, miniature:bart or miniature:t5")
+    path: str = key(MISSING, "Hub name, local folder, miniature:bart, miniature:t5 or miniature:questions")
     task: str = key(
         "questions",
         "what the model writes: questions, answers, multitask (both), or pairs (all of a passage at once)",

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rl_qg.settings.asking import AskSettings
 from rl_qg.settings.augmentation import AugmentSettings
 from rl_qg.settings.data import DataSettings
 from rl_qg.settings.evaluation import (
@@ -20,6 +21,7 @@ from rl_qg.settings.generation import AnswersSettings, GenerateSettings
 from rl_qg.settings.keys import SEED, Section, key
 from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings
 from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings
+from rl_qg.settings.serving import ServeSettings
 from rl_qg.settings.training import CESettings, SCSTSettings, TrainingSettings
 
 REWARD_MODELS = {
@@ -72,6 +74,7 @@ class Settings(Section):
     )
     train_kpqa: TrainKPQASettings = key(TrainKPQASettings(), "the model that weighs tokens in the metrics of KPQA")
     generate: GenerateSettings = key(GenerateSettings(), "candidate questions")
+    ask: AskSettings = key(AskSettings(), "question-answer pairs of documents")
     augment: AugmentSettings = key(AugmentSettings(), "filters and sample of candidate questions")
     qa: QASettings = key(QASettings(), "the extractive reader")
     score: ScoreSettings = key(ScoreSettings(), "one metric on a file of questions")
@@ -81,6 +84,7 @@ class Settings(Section):
     separate: SeparateSettings = key(SeparateSettings(), "a reward on right and wrong questions")
     explain: ExplainSettings = key(ExplainSettings(), "one score, token by token")
     baselines: BaselinesSettings = key(BaselinesSettings(), "QRelScore of unrelated questions and passages")
+    serve: ServeSettings = key(ServeSettings(), "questions over HTTP")
 
     def faults(self) -> Iterator[str]:
         """Choices and limits, and a run folder."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rl_qg.settings.keys import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, SHARE, Section, key
+from rl_qg.settings.keys import COUNT, FINITE, FRACTION, NOT_NEGATIVE, POSITIVE, SHARE, Section, key
 
 BASELINES = ("greedy", "leave_one_out", "mean", "none")
 NORMALISATIONS = ("running", "batch", "none")
@@ -130,6 +130,7 @@ class SelfCriticalOptions(Section):
     pair_floor: float | None = key(
         None,
         "model.task=pairs: reward of a pair whose answer is not in the passage; null: the reward's smallest value",
+        limits=FINITE,
     )
     answer_weight: float = key(
         1.0, "factor on the reward of answers, with model.task=multitask or answers", limits=NOT_NEGATIVE

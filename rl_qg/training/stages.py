@@ -280,5 +280,6 @@ def report_cuts(trainer: SelfCriticalTrainer, examples: list[QAExample], folder:
     longest = trainer.encoder.prompt.max_target_length
     if cut := sum(len(ids) >= longest for ids in trainer.encoder.targets(examples)):
         log.warning(
-            "%d of %d texts to learn from are cut at model.max_target_length=%d tokens", cut, len(examples), longest
+            "%d of %d texts to learn from fill model.max_target_length=%d tokens; longer ones are cut",
+            *(cut, len(examples), longest),
         )

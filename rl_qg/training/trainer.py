@@ -24,7 +24,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTraine
 
 from rewards.slow_precision import warn_if_slower
 from rl_qg.data.examples import QAExample, as_example
-from rl_qg.evaluation.reward_scorer import Reward, ScoredRollout
+from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredRollout
 from rl_qg.evaluation.task_rewards import TaskScorer
 from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, concatenate, decode, uniform_draws
 from rl_qg.generation.logprobs import shift_right, token_logprobs
@@ -115,9 +115,10 @@ class SelfCriticalTrainer(
         self.special_tokens = SpecialTokens.of(model)
         self.decoding_rules = args.decoding_rules()
         self.rollout_retry = OutOfMemoryRetry("rollout", "lower training.batch_size or scst.num_samples")
-        self.scorer: TaskScorer | None = None
+        self.scorer: RewardScorer | None = None
         if reward is not None:
-            self.scorer = TaskScorer(reward, floor=args.pair_floor, answer_weight=args.answer_weight)
+            of_task = TaskScorer(reward, floor=args.pair_floor, answer_weight=args.answer_weight)
+            self.scorer = RewardScorer(reward) if args.task == "questions" else of_task
         self.held_out_questions = None if self.scorer is None else HeldOutQuestions(self.scorer, held_out)
         self.failed_rewards = FailedRewards(Path(args.output_dir) / "samples.jsonl", args.on_bad_reward)
         self.kl_coefficient = KLCoefficient(args.kl_coefficient, args.kl_target)

@@ -10,9 +10,13 @@ import json
 import re
 import shlex
 import shutil
+import socket
+import time
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import torch
@@ -26,6 +30,7 @@ from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
 from tests.bad_input.workspace import candidate
 from tests.docs.markdown import ROOT, blocks, commands
+from tests.processes import command_line, start
 from tests.rl_qg.data.test_published_layouts import HOTPOT, MARCO, as_columns
 from tests.tiny_models import byte_tokenizer, save, tiny_t5
 
@@ -203,6 +208,9 @@ def run_line(line: str, number: int, written: set[Path]) -> None:
     words = shlex.split(replaced(line))
     if words[0] == "accelerate":
         words = without_launcher(words)
+    if words[1] == "serve":
+        serve_until_ready(words[1:])
+        return
     words = completed(words, number)
     outputs = [Path(word.partition("=")[2]) for word in words if re.match(r"output(_dir)?=", word)]
     for output in {*outputs} - written:  # ours is for pages that only read it
@@ -211,6 +219,27 @@ def run_line(line: str, number: int, written: set[Path]) -> None:
     written.update(outputs)
     for output in outputs:
         assert output.exists(), f"{line}: nothing at {output}"
+
+
+def serve_until_ready(words: list[str]) -> None:
+    """Start a server as written, but for its port, in a process of its own; end it as soon as it takes requests."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    Path("keys.txt").write_text("0123456789abcdef\n")  # what the page makes with openssl
+    given = [word for word in words if not word.startswith("port=")]
+    server = start(command_line, *given, f"port={port}", "training.use_cpu=true", folder=Path.cwd())
+    try:
+        for _ in range(1200):
+            assert server.poll() is None, f"{words}: the server has ended"
+            with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
+                assert answer.status == 200
+                break
+            time.sleep(0.1)
+        server.terminate()
+        assert server.wait(60) == 0
+    finally:
+        server.kill()
 
 
 def replaced(text: str) -> str:

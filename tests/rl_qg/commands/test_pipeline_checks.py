@@ -54,6 +54,10 @@ def check(files: Path, unlabelled: list[str], **changes: Any) -> None:
         (["plain.txt", "torn.jsonl"], {}, r"torn\.jsonl: line 2: malformed JSON"),
         (["plain.txt"], {"answers": {"method": "spacy", "spacy_model": "no_such"}}, r"or use method=rules"),
         (["plain.txt"], {"answers": {"method": "extractor"}}, r"answers\.extractor has no value"),
+        (["plain.txt"], {"answers": {"method": "generator"}}, r"answers\.generator has no value"),
+        ([], {"model": {"task": "pairs"}}, r"model\.task=pairs: the pipeline asks about given answers"),
+        ([], {"model": {"task": "both"}}, r"model\.task=both is not one of questions, answers, multitask, pairs"),
+        ([], {"model": {"task": "multitask", "prefix": "ask: "}}, r"model\.prefix='ask: ': set it to null"),
     ],
 )
 def test_a_fault_of_a_late_stage_is_an_error_at_once(
@@ -73,3 +77,12 @@ def test_the_command_checks_before_it_claims_a_folder(files: Path) -> None:
     with pytest.raises(InputError, match=r"torn\.jsonl: line 2"):
         run_command("pipeline", given)
     assert not (files / "run").exists()
+
+
+@pytest.mark.parametrize("algorithm", ["best_of_n", "rloo", "grpo"])
+def test_other_algorithms_train_questions_alone(algorithm: str, tmp_path: Path) -> None:
+    options = ["preset=smoke", "model.task=pairs", f"algorithm={algorithm}", f"output_dir={tmp_path / 'run'}"]
+    with pytest.raises(
+        InputError, match=f"model.task=pairs: algorithm={algorithm} trains models that write questions"
+    ):
+        run_command("train", options)

@@ -101,7 +101,7 @@ def test_pairs_have_true_places_and_what_is_left_out_is_counted(tiny: Path) -> N
     assert second == [] and second.dropped == {}
     tokenizer = CandidateGenerator(tiny, device=torch.device("cpu")).tokenizer
     first_tokens = tokenizer(texts[0].partition("<pair>")[0] + "<pair>")["input_ids"]
-    assert first[0].logprob == -len(first_tokens)  # with the separator after the pair
+    assert first[0].logprob == -len(first_tokens) == -first[0].tokens  # with the separator after the pair
 
 
 def test_a_pair_that_is_cut_off_is_left_out(tiny: Path) -> None:

@@ -189,6 +189,22 @@ def test_the_snippet_runs_and_generates_what_the_policy_generates(tmp_path: Path
     assert expected and printed.getvalue().strip() == expected
 
 
+@pytest.mark.parametrize(
+    ("task", "summary", "usage"),
+    [
+        ("pairs", "writes all its pairs at once", "QuestionGenerator.from_pretrained"),
+        ("answers", "An answer extractor", "rl-qg answers passages.txt method=generator"),
+        ("multitask", "A generator of questions and answers", '"generate question: " + marked'),
+    ],
+)
+def test_the_card_of_another_task_says_what_the_model_writes(
+    tmp_path: Path, task: str, summary: str, usage: str
+) -> None:
+    run(tmp_path, model=replace(Settings().model, path="facebook/bart-base", task=task))
+    text = card(tmp_path)
+    assert summary in text and usage in text
+
+
 @pytest.mark.slow
 def test_training_writes_cards(tmp_path: Path) -> None:
     folder = run(tmp_path / "run", "bart")

@@ -1,0 +1,47 @@
+"""The command that answers over HTTP."""
+
+import logging
+from importlib.util import find_spec
+
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings import Settings
+
+PACKAGES = ("fastapi", "multipart", "prometheus_client", "uvicorn")
+log = logging.getLogger(__name__)
+
+
+def serve(settings: Settings) -> None:
+    """Questions over HTTP until SIGTERM (`rl_qg.serving`)."""
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+        raise InputError(f'serve: {missing[0]} is not installed; install it: pip install "rl-qg[serve]"')
+    from rl_qg.asking.models import default_generator
+    from rl_qg.asking.question_generator import QuestionGenerator
+    from rl_qg.runtime.processes import processes
+    from rl_qg.serving.application import create_app
+    from rl_qg.serving.keys import read_keys
+    from rl_qg.serving.request_log import JsonLines
+    from rl_qg.serving.server import listen, run_server
+    from rl_qg.serving.service import AskingService
+
+    options = settings.serve
+    keys = read_keys(options.api_keys)
+    if options.host not in ("127.0.0.1", "localhost", "::1") and not keys:
+        log.warning("host=%s: others can reach this server, and it asks for no key; set api_keys=FILE", options.host)
+    path = options.model.path or default_generator()
+    device = processes(settings.training.use_cpu).device
+    bound = listen(options.host, options.port)
+    service = AskingService(
+        lambda: QuestionGenerator.from_pretrained(
+            path,
+            device=device,
+            reader=options.reader or None,
+            extractor=options.extractor or None,
+            batch_size=options.batch_size,
+        ),
+        options,
+    )
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonLines())
+    host, port = bound.getsockname()[:2]
+    print(f"rl-qg serve: {path} at http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+    run_server(create_app(service, options, keys=keys), service, options, bound)

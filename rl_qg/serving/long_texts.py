@@ -1,0 +1,133 @@
+"""A request about a long text as requests about its passages, and their pairs as those of the text."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
+from rl_qg.asking.passages import TextPassage, cut_text
+from rl_qg.text.spans import sentences
+
+REPEATED = "question already asked about an earlier passage"
+
+
+@dataclass(frozen=True)
+class PassageRequest:
+    """What is asked about one passage; it begins at character `start` of the whole text."""
+
+    start: int
+    ask: AskRequest
+
+
+def passage_requests(request: AskRequest, longest: int, *, by_sentence: bool = False) -> list[PassageRequest]:
+    """The requests for the passages of a text, in its order, of `longest` characters where no answer is longer.
+
+    `number` is divided among the passages, in proportion to their given answers, else to their lengths. A passage
+    whose part is 0 is left out.
+
+    Args:
+        request: about the whole text.
+        longest: characters of a passage.
+        by_sentence: each sentence is a passage, and `number` is divided evenly.
+    """
+    text, answers = request.text, located(request)
+    cut = _sentences(text) if by_sentence else cut_text(text, lambda texts: [*map(len, texts)], longest)
+    passages = _joined(text, cut, answers)
+    own = [[answer for answer in answers if passage.start <= answer.start < passage.end] for passage in passages]
+    if request.answers is not None:
+        weights = [len(spans) for spans in own]
+    else:
+        weights = [1 if by_sentence else len(passage.text) for passage in passages]
+    numbers: Sequence[int | None] = shares(request.number, weights) if request.number else [None] * len(passages)
+    return [
+        PassageRequest(
+            passage.start,
+            replace(
+                request,
+                text=passage.text,
+                number=number,
+                answers=None if request.answers is None else tuple(_moved(span, -passage.start) for span in spans),
+            ),
+        )
+        for passage, spans, number, weight in zip(passages, own, numbers, weights, strict=True)
+        if weight and number != 0
+    ]
+
+
+def located(request: AskRequest) -> list[AnswerSpan]:
+    """The given answers with their places; an answer without one is at its first. Empty where none are given."""
+    return [
+        AnswerSpan(answer, request.text.find(answer)) if isinstance(answer, str) else answer
+        for answer in request.answers or ()
+    ]
+
+
+def shares(total: int, weights: Sequence[int]) -> list[int]:
+    """`total` divided in proportion to `weights`, in whole numbers: those with the largest remainders get one more.
+
+    Of equal remainders the first get it. All zeros where all weights are 0.
+    """
+    whole = sum(weights)
+    if not whole:
+        return [0] * len(weights)
+    parts = [total * weight // whole for weight in weights]
+    order = sorted(range(len(weights)), key=lambda index: -(total * weights[index] % whole))
+    for index in order[: total - sum(parts)]:
+        parts[index] += 1
+    return parts
+
+
+class WholeText:
+    """Puts the pairs of passages together, which come in the order of the text.
+
+    Args:
+        request: what was asked about the text. Where it gives answers, each keeps its question.
+    """
+
+    def __init__(self, request: AskRequest) -> None:
+        self._keeps_all = request.answers is not None
+        self.pairs: list[QAPair] = []
+        self.reasons: list[str] = []
+        self.dropped: dict[str, int] = {}
+        self._questions: set[str] = set()
+
+    def add(self, start: int, found: QAPairs) -> QAPairs:
+        """The pairs of a passage that begins at character `start`, as pairs of the text: with its offsets, without
+        questions that an earlier passage has.
+        """
+        new = [pair for pair in found if self._keeps_all or pair.question.casefold() not in self._questions]
+        self._questions |= {pair.question.casefold() for pair in new}
+        dropped = dict(found.dropped)
+        if repeated := len(found) - len(new):
+            dropped[REPEATED] = dropped.get(REPEATED, 0) + repeated
+        moved = [replace(pair, answer_start=pair.answer_start + start) for pair in new]
+        self.pairs += moved
+        self.reasons += [found.reason] if found.reason else []
+        for reason, count in dropped.items():
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
+        return QAPairs(moved, reason=found.reason, dropped=dropped)
+
+    def result(self) -> QAPairs:
+        """All pairs, best first."""
+        ordered = sorted(self.pairs, key=lambda pair: (-pair.score, pair.answer_start, pair.question))
+        return QAPairs(ordered, reason=" ".join(dict.fromkeys(self.reasons)), dropped=self.dropped)
+
+
+def _sentences(text: str) -> list[TextPassage]:
+    """The sentences of a text, without white space around them."""
+    parts = [(start, text[start:end]) for start, end in sentences(text)]
+    return [TextPassage(part.strip(), start + len(part) - len(part.lstrip())) for start, part in parts if part.strip()]
+
+
+def _joined(text: str, passages: Iterable[TextPassage], answers: Sequence[AnswerSpan]) -> list[TextPassage]:
+    """Passages, neighbours made one where an answer goes from one to the next."""
+    joined: list[TextPassage] = []
+    for passage in passages:
+        if joined and any(joined[-1].start <= span.start < joined[-1].end < span.end for span in answers):
+            first = joined.pop().start
+            passage = TextPassage(text[first : passage.end], first)
+        joined.append(passage)
+    return joined
+
+
+def _moved(span: AnswerSpan, by: int) -> AnswerSpan:
+    return replace(span, start=span.start + by)

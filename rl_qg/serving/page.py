@@ -1,0 +1,312 @@
+"""The page of the server: a form, a script that asks the interface, and the same form for browsers without script."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from importlib import resources
+from itertools import pairwise
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, PlainTextResponse, Response
+from pydantic import ValidationError
+from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
+
+from rl_qg.asking.exports import ENDINGS, export, row_of
+from rl_qg.asking.pairs import AskRequest, QAPair, QAPairs
+from rl_qg.runtime.errors import InputError
+from rl_qg.serving.messages import GivenAnswer, PairOut, PairsRequest
+from rl_qg.serving.problems import ProblemError
+from rl_qg.serving.requests import ask_request
+from rl_qg.serving.service import AskingService
+from rl_qg.settings.serving import ServeSettings
+from rl_qg.text.pages import page_environment
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # with no-referrer, browsers send `Origin: null` with a form
+}
+MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+WAY_NAMES = {"pipeline": "answers, then questions", "multitask": "one model for both", "end2end": "all pairs at once"}
+LANGUAGES = {
+    **{"ar": "Arabic", "zh": "Chinese", "en": "English", "fr": "French", "de": "German", "he": "Hebrew"},
+    **{"it": "Italian", "ja": "Japanese", "ko": "Korean", "pt": "Portuguese", "ru": "Russian", "es": "Spanish"},
+}
+FORMAT_NAMES = {
+    **{"jsonl": "JSON lines", "csv": "CSV", "json": "JSON", "squad": "SQuAD (JSON)", "anki": "Anki (text)"},
+    "gift": "Moodle GIFT",
+}
+TEXT_ENDINGS = (".txt", ".text", ".md", ".markdown")
+MOST_PAIRS = 1000  # of one export
+
+
+class FormFault(Exception):
+    """A field of the form that cannot be used, and one line for people."""
+
+    def __init__(self, field: str, line: str) -> None:
+        super().__init__(line)
+        self.field = field
+
+
+@dataclass(frozen=True)
+class FormValues:
+    """The fields of the form, as they were typed."""
+
+    text: str = ""
+    number: str = "5"
+    way: str = ""
+    language: str = "en"
+    min_score: str = "0"
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class TextPart:
+    """A part of a text: `numbers` (from 1) of the pairs whose answers cover it; for those of `first_of` the first."""
+
+    text: str
+    numbers: tuple[int, ...]
+    first_of: tuple[int, ...]
+
+
+def page_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
+    """The routes of the page: `GET /`, `POST /` (the form without script), `/page/…` (assets and exports).
+
+    API keys are asked for by who serves them (`rl_qg.serving.gate`); the script sends the key that the page asks for.
+    """
+    page = _Page(service, settings)
+    router = APIRouter(include_in_schema=False)
+    router.add_api_route("/", page.show, methods=["GET", "HEAD"])
+    router.add_api_route("/", page.answer_form, methods=["POST"])
+    router.add_api_route("/page/export", page.export, methods=["POST"])
+    router.add_api_route("/page/{name}", page.asset, methods=["GET", "HEAD"])
+    return router
+
+
+def text_parts(text: str, pairs: QAPairs) -> list[TextPart]:
+    """The text cut at both ends of each answer."""
+    spans = {number: (pair.answer_start, pair.answer_end) for number, pair in enumerate(pairs, 1) if pair.answer}
+    cuts = sorted({0, len(text), *(end for span in spans.values() for end in span)})
+    parts = []
+    for start, end in pairwise(cuts):
+        covering = tuple(number for number, span in spans.items() if span[0] <= start and end <= span[1])
+        parts.append(TextPart(text[start:end], covering, tuple(n for n in covering if spans[n][0] == start)))
+    return parts
+
+
+class _Page:
+    def __init__(self, service: AskingService, settings: ServeSettings) -> None:
+        self._service, self._settings = service, settings
+        environment = page_environment("rl_qg.serving", "page_files/page.html", "page_files/question.html")
+        self._template = environment.get_template("page_files/page.html")
+        self._assets = _assets()
+        self._faults = {
+            "text": "Give a text: paste it, or open a text file.",
+            "number": f"Questions: a whole number from 1 to {settings.max_questions}.",
+            "way": "This model has no such way: choose one of the list.",
+            "language": "Language: choose one of the list.",
+            "min_score": "Minimum score: a number from 0 to 1.",
+            "about": "These words do not stand in the text like this: copy them from it.",
+        }
+
+    async def show(self) -> Response:
+        return self._rendered(FormValues())
+
+    async def asset(self, name: str) -> Response:
+        if name not in self._assets:
+            raise ProblemError(404, f"the page has no file {name[:80]}")
+        content, media_type = self._assets[name]
+        return Response(content, media_type=media_type, headers=HEADERS | {"Cache-Control": "no-cache"})
+
+    async def answer_form(self, request: Request) -> Response:
+        """Answer the form with a whole page. What is wrong stands in it, and what was typed."""
+        check_origin(request)
+        values = FormValues()
+        try:
+            form = await self._form(request)
+            values = _typed(form)
+            values = await self._with_file(form, values)
+            asked = self._asked(values)
+            found = await self._service.pairs(asked)
+        except FormFault as fault:
+            return self._rendered(values, 422, fault=str(fault), fault_field=fault.field)
+        except InputError as error:
+            return self._rendered(values, 422, fault=_sentence(str(error)))
+        except ProblemError as problem:
+            wait = problem.headers.get("Retry-After", "")
+            line = _sentence(problem.detail) + (f" Try again in {wait} seconds." if wait.isdigit() else "")
+            return self._rendered(values, problem.status, headers=problem.headers, fault=line)
+        return self._rendered(values, status=_status(found), result=_result(asked, found))
+
+    async def export(self, request: Request) -> Response:
+        """The pairs of the form as a file to save."""
+        check_origin(request)
+        form = await self._form(request)
+        text, file_format = _lines(str(form.get("text", ""))), str(form.get("format", ""))
+        pairs = [_pair(text, str(pair), number) for number, pair in enumerate(form.getlist("pair"), 1)]
+        if not pairs:
+            raise ProblemError(422, "no question is kept: keep at least one")
+        return _exported(text, QAPairs(pairs), file_format)
+
+    async def _form(self, request: Request) -> FormData:
+        try:
+            return await request.form(
+                max_files=1, max_fields=MOST_PAIRS + 20, max_part_size=self._settings.max_body_bytes
+            )
+        except HTTPException as error:
+            raise ProblemError(error.status_code, f"the form cannot be read: {error.detail}") from None
+
+    async def _with_file(self, form: FormData, values: FormValues) -> FormValues:
+        """The values with the text of the file, if one was chosen."""
+        file = form.get("file")
+        if not isinstance(file, UploadFile) or not file.filename:
+            return values
+        if not file.filename.lower().endswith(TEXT_ENDINGS):
+            kinds = "only .txt and .md files can be opened here"
+            other = "save it as plain text; rl-qg ask reads .html and .pdf files"
+            raise FormFault("file", f"{file.filename}: {kinds}; {other}.")
+        try:
+            text = (await file.read()).decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise FormFault("file", f"{file.filename} is not text in UTF-8: save it as UTF-8.") from None
+        return FormValues(**{**asdict(values), "text": _lines(text)})
+
+    def _asked(self, values: FormValues) -> AskRequest:
+        about = values.about.strip()
+        if values.language not in LANGUAGES:
+            raise FormFault("language", self._faults["language"])
+        try:
+            body = PairsRequest(
+                text=values.text,
+                number=_number(int, values.number),
+                language=values.language,
+                way=values.way or None,  # type: ignore[arg-type]  # checked by the model
+                min_score=_number(float, values.min_score),
+                answers=[GivenAnswer(text=about)] if about else None,
+            )
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = str(first["loc"][0])
+            line = first["msg"].removeprefix("Value error, ") if "NUL" in first["msg"] else ""
+            raise FormFault(field, f"Text: {line}." if line else self._faults[field]) from None
+        if body.number > self._settings.max_questions:
+            raise FormFault("number", self._faults["number"])
+        if about not in values.text:
+            raise FormFault("about", self._faults["about"])
+        one = body.model_copy(update={"number": 1}) if about else body
+        return ask_request(one, self._service, self._settings)
+
+    def _rendered(
+        self,
+        values: FormValues,
+        status_code: int = 200,
+        *,
+        headers: Mapping[str, str] | None = None,
+        fault: str = "",
+        fault_field: str = "",
+        status: str = "",
+        result: Mapping[str, Any] | None = None,
+    ) -> Response:
+        page = {
+            "model": self._service.name or "being loaded",
+            "ways": {way: WAY_NAMES.get(way, way) for way in self._service.ways},
+            "languages": LANGUAGES,
+            "formats": FORMAT_NAMES,
+            "most_characters": self._settings.max_characters,
+            "most_questions": self._settings.max_questions,
+            "explains": self._settings.explain,
+            "faults": self._faults,
+            **{"typed": values, "fault": fault, "fault_field": fault_field, "status": status, "result": result},
+        }
+        fixed = HEADERS | {"Cache-Control": "no-store"}
+        return HTMLResponse(self._template.render(page=page), status_code, headers={**(headers or {}), **fixed})
+
+
+def check_origin(request: Request) -> None:
+    """Refuse a form that another site's page has sent (cross-site request forgery).
+
+    A browser says where a form comes from in `Sec-Fetch-Site` or at least in `Origin`; other programs need not.
+
+    Raises:
+        ProblemError: 403.
+    """
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is not None:
+        own = site in ("same-origin", "none")
+    else:
+        own = origin is None or urlsplit(origin).netloc == request.headers.get("host")
+    if not own:
+        raise ProblemError(403, "this form was sent by a page of another site; open the page of this server")
+
+
+def _assets() -> dict[str, tuple[bytes, str]]:
+    """The content and the media type of each file that a browser may load, by its name."""
+    files = [
+        resources.files("rl_qg.text").joinpath("page_style.css"),
+        *resources.files("rl_qg.serving").joinpath("page_files").iterdir(),
+    ]
+    types = {file.name: MEDIA_TYPES.get(file.name[file.name.rfind(".") :]) for file in files}
+    return {file.name: (file.read_bytes(), f"{kind}; charset=utf-8") for file in files if (kind := types[file.name])}
+
+
+def _typed(form: FormData) -> FormValues:
+    """What stands in the fields; those that are missing have their defaults."""
+    typed = {field.name: form[field.name] for field in fields(FormValues) if field.name in form}
+    values = {name: _lines(value) for name, value in typed.items() if isinstance(value, str)}
+    return FormValues(**values)
+
+
+def _lines(text: str) -> str:
+    """With line feeds alone, so that offsets are those of the shown text; browsers send forms with CR LF."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _number(kind: type[int] | type[float], typed: str) -> Any:
+    """A typed number; what is none stays a text, which the check of the request names."""
+    try:
+        return kind(typed)
+    except ValueError:
+        return typed
+
+
+def _sentence(line: str) -> str:
+    return line[:1].upper() + line[1:] + ("" if line.endswith((".", "!", "?")) else ".")
+
+
+def _status(found: QAPairs) -> str:
+    count = f"{len(found)} question{'' if len(found) == 1 else 's'}."
+    return f"{count} {_sentence(found.reason)}" if found.reason else count
+
+
+def _pair(text: str, wire: str, number: int) -> QAPair:
+    """A pair that the page has sent back, perhaps edited."""
+    try:
+        sent = PairOut.model_validate_json(wire)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ProblemError(422, f"pair {number}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    if sent.answer_start < 0 or not text.startswith(sent.answer, sent.answer_start):
+        raise ProblemError(422, f"pair {number}: its answer is not in the text at character {sent.answer_start}")
+    return QAPair(**sent.model_dump(), logprob=math.nan)
+
+
+def _exported(text: str, pairs: QAPairs, file_format: str) -> Response:
+    if file_format not in FORMAT_NAMES:
+        raise ProblemError(422, f"format={file_format[:40]} is not one of {', '.join(FORMAT_NAMES)}")
+    title = text.strip().partition("\n")[0][:60]
+    rows = [row_of(pair, identity=str(number), title=title, context=text) for number, pair in enumerate(pairs, 1)]
+    for row in rows:
+        del row["logprob"]  # the page does not know it
+    ending = next(ending for ending, named in ENDINGS.items() if named == file_format)
+    attachment = {"Content-Disposition": f'attachment; filename="questions{ending}"'}
+    return PlainTextResponse(export(rows, file_format), headers=HEADERS | attachment)
+
+
+def _result(asked: AskRequest, found: QAPairs) -> dict[str, Any]:
+    """What the template shows of pairs; each also as it is on the wire, for exports and for the script."""
+    rows = [(PairOut.of(pair).model_dump_json(), pair) for pair in found]
+    return {"text": asked.text, "language": asked.language, "rows": rows, "parts": text_parts(asked.text, found)}

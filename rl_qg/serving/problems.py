@@ -1,0 +1,129 @@
+"""Errors as problem JSON (RFC 9457, "Problem Details for HTTP APIs", 2023): status, title, one clear detail."""
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+MEDIA_TYPE = "application/problem+json"
+STATUSES = (400, 401, 404, 405, 413, 422, 429, 503)
+
+
+class ProblemError(Exception):
+    """What is answered instead of a result.
+
+    Args:
+        status: of HTTP, 400 or above.
+        detail: what was wrong and what to do, in one sentence.
+        headers: of the answer, such as `Retry-After`.
+        errors: for each fault of the request its place (`pointer`, RFC 6901) and what is wrong (`detail`).
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        errors: Sequence[Mapping[str, str]] = (),
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.detail = status, detail
+        self.headers, self.errors = dict(headers or {}), [dict(error) for error in errors]
+
+    def response(self) -> Response:
+        """The answer."""
+        return JSONResponse(self.to_dict(), status_code=self.status, headers=self.headers, media_type=MEDIA_TYPE)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The members of the problem."""
+        problem: dict[str, Any] = {
+            "type": "about:blank",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+        }
+        return problem | ({"errors": self.errors} if self.errors else {})
+
+
+class ProblemFields(BaseModel):
+    """The members of a problem, for the description of the interface."""
+
+    type: str = "about:blank"
+    title: str = Field(examples=["Unprocessable Content"])
+    status: int = Field(examples=[422])
+    detail: str = Field(examples=["text: is missing"])
+    errors: list[dict[str, str]] = Field(default=[], examples=[[{"pointer": "/text", "detail": "is missing"}]])
+
+
+def problem_responses() -> dict[int | str, dict[str, Any]]:
+    """The problems that a route may answer, for OpenAPI."""
+    schema = {"schema": ProblemFields.model_json_schema()}
+    return {status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: schema}} for status in STATUSES}
+
+
+def add_problem_handlers(application: FastAPI) -> None:
+    """Let an application answer every error with a problem."""
+
+    async def problem(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ProblemError)
+        return error.response()
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return of_validation(error).response()
+
+    async def http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return ProblemError(error.status_code, _detail(request, error), headers=error.headers).response()
+
+    application.add_exception_handler(ProblemError, problem)
+    application.add_exception_handler(RequestValidationError, invalid)
+    application.add_exception_handler(HTTPException, http)
+
+
+def of_validation(error: RequestValidationError) -> ProblemError:
+    """A request that is no JSON (400), or whose fields are wrong (422). What was sent is not repeated."""
+    found = error.errors()
+    if any(fault["type"] == "json_invalid" for fault in found):
+        return ProblemError(400, "the body is no valid JSON")
+    if any(fault["type"] in ("model_attributes_type", "model_type") and len(fault["loc"]) == 1 for fault in found):
+        return ProblemError(400, "send a JSON object, with Content-Type: application/json")
+    if any(fault["type"] == "missing" and fault["loc"] == ("body",) for fault in found):
+        return ProblemError(400, "the body is empty; send a JSON object, with Content-Type: application/json")
+    errors = [{"pointer": _pointer(fault["loc"]), "detail": _fault(fault)} for fault in found]
+    first = errors[0]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return ProblemError(422, f"{first['pointer'][1:] or 'body'}: {first['detail']}{more}", errors=errors[:20])
+
+
+def _pointer(place: Sequence[Any]) -> str:
+    """A place such as ("body", "answers", 0, "text") as /answers/0/text."""
+    parts = [str(part).replace("~", "~0").replace("/", "~1") for part in place[1:]]
+    return "".join(f"/{part.encode(errors='replace').decode()[:80]}" for part in parts)
+
+
+def _fault(fault: Mapping[str, Any]) -> str:
+    plain = {
+        "missing": "is missing",
+        "extra_forbidden": "there is no such field",
+        "string_unicode": "a name of a field is not valid Unicode",
+    }
+    text: str = plain.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
+    return text[:1].lower() + text[1:]
+
+
+def _detail(request: Request, error: HTTPException) -> str:
+    if error.status_code == 404:
+        return "there is no such address; GET /openapi.json lists them all"
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "another method")
+        return f"this address does not take {request.method}; use {allowed}"
+    if error.status_code == 400:
+        return "the body cannot be read as JSON"
+    return str(error.detail)

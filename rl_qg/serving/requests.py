@@ -1,0 +1,114 @@
+"""Requests of clients, checked against the server's limits and the text, as requests to the model."""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
+
+from fastapi import Request
+
+from rl_qg.asking.pairs import AnswerSpan, AskRequest
+from rl_qg.serving.messages import GivenAnswer, PairsRequest, QuestionsRequest
+from rl_qg.serving.problems import ProblemError
+from rl_qg.serving.service import AskingService
+from rl_qg.settings.serving import ServeSettings
+
+Result = TypeVar("Result")
+
+
+def ask_request(body: PairsRequest, service: AskingService, settings: ServeSettings) -> AskRequest:
+    """What a client asks of the model.
+
+    Raises:
+        ProblemError: 413 for a long text, 422 for too many pairs, an answer that is not in the text, or a way that the
+            model cannot.
+    """
+    check_text(body.text, settings)
+    spans = given_answers(body.text, body.answers, settings) if body.answers else None
+    number = len(spans) if spans else body.number
+    check_number(number, "number", settings)
+    check_way(body.way, service)
+    return AskRequest(body.text, spans, number, body.language, body.seed, body.way, body.min_score)
+
+
+def questions_request(body: QuestionsRequest, service: AskingService, settings: ServeSettings) -> AskRequest:
+    """One question for each answer.
+
+    Raises:
+        ProblemError: as for `ask_request`.
+    """
+    check_text(body.text, settings)
+    spans = given_answers(body.text, body.answers, settings)
+    check_way(body.way, service)
+    return AskRequest(body.text, spans, len(spans), body.language, body.seed, body.way)
+
+
+def check_text(text: str, settings: ServeSettings) -> None:
+    """Raise the problem 413 for a text that is too long."""
+    if len(text) > settings.max_characters:
+        raise ProblemError(
+            413,
+            f"text: has {len(text)} characters; this server takes at most {settings.max_characters}: divide the text",
+        )
+
+
+def check_number(number: int, name: str, settings: ServeSettings) -> None:
+    """Raise the problem 422 for more than the server gives."""
+    if number > settings.max_questions:
+        detail = f"is {number}; this server gives at most {settings.max_questions} at a time"
+        raise ProblemError(422, f"{name}: {detail}", errors=[{"pointer": f"/{name}", "detail": detail}])
+
+
+def check_way(way: str | None, service: AskingService) -> None:
+    """Raise the problem 422 for a way that the model cannot."""
+    if way is not None and service.ways and way not in service.ways:
+        detail = f"this model cannot {way}; it can {', '.join(service.ways)}"
+        raise ProblemError(422, f"way: {detail}", errors=[{"pointer": "/way", "detail": detail}])
+
+
+def given_answers(text: str, answers: Sequence[GivenAnswer], settings: ServeSettings) -> tuple[AnswerSpan, ...]:
+    """Given answers as spans.
+
+    Raises:
+        ProblemError: 422 for too many, or for one that is not where it should be.
+    """
+    check_number(len(answers), "answers", settings)
+    spans = []
+    for number, answer in enumerate(answers):
+        start = text.find(answer.text) if answer.start is None else answer.start
+        if start < 0 or not text.startswith(answer.text, start):
+            where = "the text" if answer.start is None else f"the text at character {start}"
+            detail = f"is not in {where}, letter by letter"
+            raise ProblemError(
+                422, f"answers/{number}: {detail}", errors=[{"pointer": f"/answers/{number}", "detail": detail}]
+            )
+        spans.append(AnswerSpan(answer.text, start))
+    return tuple(spans)
+
+
+async def until_client_leaves(request: Request, work: Awaitable[Result], service: AskingService) -> Result:
+    """Await `work`; cancel it when the client closes its connection.
+
+    Raises:
+        ClientLeftError: the client has left, and nobody waits for an answer.
+    """
+    doing = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(_client_left(request))
+    try:
+        await asyncio.wait((doing, watching), return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            service.metrics.cancelled.inc()
+            raise ClientLeftError
+        return await doing
+    finally:
+        for task in (doing, watching):
+            task.cancel()
+        await asyncio.gather(doing, watching, return_exceptions=True)
+
+
+class ClientLeftError(Exception):
+    """Nobody waits for the answer."""
+
+
+async def _client_left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

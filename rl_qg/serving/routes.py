@@ -1,0 +1,188 @@
+"""The addresses below /v1, and those for who runs the server."""
+
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import StreamingResponse
+from fastapi.security import HTTPBearer
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from rl_qg.asking.pairs import AskRequest, QAPairs
+from rl_qg.serving.explanation import METRIC, shared_words
+from rl_qg.serving.long_texts import WholeText
+from rl_qg.serving.messages import (
+    AnswerOut,
+    AnswersRequest,
+    AnswersResponse,
+    ExplainRequest,
+    ExplainResponse,
+    GivenAnswer,
+    HealthResponse,
+    ModelOut,
+    ModelsResponse,
+    PairsRequest,
+    PairsResponse,
+    QuestionsRequest,
+    ScoreRequestBody,
+    ScoreResponse,
+)
+from rl_qg.serving.problems import ProblemError, problem_responses
+from rl_qg.serving.request_log import described
+from rl_qg.serving.requests import (
+    ask_request,
+    check_number,
+    check_text,
+    given_answers,
+    questions_request,
+    until_client_leaves,
+)
+from rl_qg.serving.service import AskingService, ScoreRequest, unavailable
+from rl_qg.settings.serving import ServeSettings
+
+log = logging.getLogger(__name__)
+
+
+def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
+    """Pairs, questions, answers and scores."""
+    router = APIRouter(
+        prefix="/v1", responses=problem_responses(), tags=["v1"], dependencies=[Depends(HTTPBearer(auto_error=False))]
+    )
+
+    @router.post("/pairs", summary="Question-answer pairs of a text")
+    async def pairs(body: PairsRequest, request: Request) -> PairsResponse:
+        asked = ask_request(body, service, settings)
+        return PairsResponse.of(await until_client_leaves(request, service.pairs(asked), service), service.name)
+
+    @router.post("/questions", summary="Questions about given answers, in their order")
+    async def questions(body: QuestionsRequest, request: Request) -> PairsResponse:
+        asked = questions_request(body, service, settings)
+        found = await until_client_leaves(request, service.pairs(asked), service)
+        return PairsResponse.of(_in_order(found, asked), service.name)
+
+    @router.post(
+        "/pairs/stream",
+        summary="The pairs of a long text, as they are made",
+        response_class=StreamingResponse,
+        responses={200: {"content": {"text/event-stream": {}}, "description": "events: pairs, then done, or error"}},
+    )
+    async def stream(body: PairsRequest, request: Request) -> StreamingResponse:
+        asked = ask_request(body, service, settings)
+        found = service.passages(asked)
+        try:  # a problem that is known now gets its own status
+            first = await until_client_leaves(request, anext(found, None), service)
+        except BaseException:
+            await found.aclose()
+            raise
+        return StreamingResponse(
+            _events(first, found, WholeText(asked), service),
+            media_type="text/event-stream",
+            headers={"X-Accel-Buffering": "no"},
+        )
+
+    @router.post("/answers", summary="Answers in a text that can be asked about")
+    async def answers(body: AnswersRequest, request: Request) -> AnswersResponse:
+        check_text(body.text, settings)
+        check_number(body.number, "number", settings)
+        work = service.answers(body.text, body.number, body.language)
+        spans = await until_client_leaves(request, work, service)
+        return AnswersResponse(answers=[*map(AnswerOut.of, spans)], model=service.name)
+
+    @router.post("/score", summary="Scores of questions that you have")
+    async def score(body: ScoreRequestBody, request: Request) -> ScoreResponse:
+        check_text(body.text, settings)
+        check_number(len(body.pairs), "pairs", settings)
+        items = [ScoreRequest(pair.question, body.text, pair.answer) for pair in body.pairs]
+        return ScoreResponse(
+            scores=await until_client_leaves(request, service.score(items), service), model=service.name
+        )
+
+    if settings.explain:
+
+        @router.post("/explain", summary="The words of a text that speak for a question")
+        async def explain(body: ExplainRequest) -> ExplainResponse:
+            check_text(body.text, settings)
+            [answer] = given_answers(body.text, [GivenAnswer(text=body.answer, start=body.answer_start)], settings)
+            return ExplainResponse(tokens=shared_words(body.text, body.question, answer), metric=METRIC)
+
+    @router.get("/models", summary="The model of this server")
+    async def models() -> ModelsResponse:
+        return ModelsResponse(models=[ModelOut(name=service.name, ways=[*service.ways])] if service.ways else [])
+
+    return router
+
+
+def operation_routes(service: AskingService) -> APIRouter:
+    """Health, readiness and metrics."""
+    router = APIRouter(tags=["operation"])
+
+    @router.get("/healthz", summary="200 while the process lives")
+    async def healthz() -> HealthResponse:
+        return HealthResponse(status="ok")
+
+    @router.get("/readyz", summary="200 when requests are taken, else 503", responses=problem_responses())
+    async def readyz() -> HealthResponse:
+        if service.is_ready:
+            return HealthResponse(status="ready")
+        if service.failure is not None:
+            raise unavailable("the model could not be loaded; see the log", 60)
+        raise unavailable("the server is shutting down" if service.is_draining else "the model is being loaded", 2)
+
+    @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
+    async def metrics() -> Response:
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    return router
+
+
+async def _events(
+    first: tuple[int, QAPairs] | None,
+    rest: AsyncGenerator[tuple[int, QAPairs]],
+    whole: WholeText,
+    service: AskingService,
+) -> AsyncIterator[str]:
+    """One event `pairs` for each passage, then `done` with counts, or `error` with a problem."""
+    passages = 0
+    try:
+        item = first
+        while item is not None:
+            found = whole.add(*item)
+            passages += 1
+            response = PairsResponse.of(found, service.name)
+            yield _event("pairs", {"passage": item[0], **response.model_dump()})
+            item = await anext(rest, None)
+        result = whole.result()
+        yield _event(
+            "done",
+            {
+                "passages": passages,
+                "pairs": len(result),
+                "reason": result.reason,
+                "dropped": result.dropped,
+                "model": service.name,
+            },
+        )
+    except ProblemError as problem:
+        yield _event("error", problem.to_dict())
+    except Exception as error:  # the status is sent already
+        log.error("stream", extra={"fields": {"error": described(error)}})
+        yield _event("error", ProblemError(500, "the model failed on this text").to_dict())
+    finally:
+        await rest.aclose()  # what still waits is cancelled
+
+
+def _event(name: str, data: dict[str, Any]) -> str:
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
+
+
+def _in_order(found: QAPairs, asked: AskRequest) -> QAPairs:
+    """Pairs in the order of the answers that were given."""
+    places = {
+        (answer.start, answer.text): place
+        for place, answer in enumerate(asked.answers or ())
+        if not isinstance(answer, str)
+    }
+    ordered = sorted(found, key=lambda pair: places.get((pair.answer_start, pair.answer), len(places)))
+    return QAPairs(ordered, reason=found.reason, dropped=found.dropped)

@@ -1,0 +1,104 @@
+"""A process that serves: one socket, uvicorn, and an orderly end on SIGTERM."""
+
+import errno
+import logging
+import signal
+import socket
+import time
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from rl_qg.runtime.errors import InputError
+from rl_qg.serving.service import AskingService
+from rl_qg.settings.serving import ServeSettings
+
+log = logging.getLogger(__name__)
+
+
+class DrainingServer(uvicorn.Server):
+    """Uvicorn that does not close its port at SIGTERM at once.
+
+    First new requests get 503, for `drain_seconds` at least, while those under way are answered, for at most
+    `shutdown_seconds`; answers close their connections, so that clients turn to another process. Then the port closes
+    and the process ends. A second signal ends it without waiting.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: AskingService, settings: ServeSettings) -> None:
+        super().__init__(config)
+        self._service, self._settings = service, settings
+        self._signalled: float | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end; on a second signal, end."""
+        if self._signalled is None:
+            self._signalled = time.monotonic()
+            self._service.drain()
+            return
+        self.should_exit = True
+        self.force_exit = sig == signal.SIGINT
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: whether it is time to close the port."""
+        if self._service.failure is not None:
+            self.should_exit = True
+        if self._signalled is not None:
+            seconds = time.monotonic() - self._signalled
+            if self._is_idle() and seconds >= self._settings.drain_seconds:
+                self.should_exit = True
+            if seconds >= max(self._settings.shutdown_seconds, self._settings.drain_seconds):
+                self.should_exit = True
+        return await super().on_tick(counter)
+
+    def _is_idle(self) -> bool:
+        return not self.server_state.tasks
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound to an address.
+
+    Raises:
+        InputError: it cannot be; the line says which key to change.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError):
+        raise InputError(f"host={host}: is no address of this machine; use 127.0.0.1, or 0.0.0.0 for all") from None
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        if isinstance(error, PermissionError):
+            raise InputError(f"port={port}: needs more rights ({error.strerror}); use one above 1023") from None
+        if error.errno == errno.EADDRINUSE:
+            raise InputError(f"port={port}: is in use on {host}; use another, such as port={port + 1}") from None
+        raise InputError(f"host={host} port={port}: cannot be bound ({error.strerror}); use 127.0.0.1") from None
+    return bound
+
+
+def run_server(application: FastAPI, service: AskingService, settings: ServeSettings, bound: socket.socket) -> None:
+    """Serve until SIGTERM or Ctrl-C.
+
+    Raises:
+        BaseException: what loading the model raised.
+    """
+    config = uvicorn.Config(
+        application,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies or None,
+        timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
+    )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it logs starts, stops and each connection
+    host, port = bound.getsockname()[:2]
+    log.info("listening", extra={"fields": {"host": host, "port": port}})
+    DrainingServer(config, service, settings).run(sockets=[bound])
+    if service.failure is not None:
+        raise service.failure
+    log.info("stopped")

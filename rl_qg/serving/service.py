@@ -1,0 +1,297 @@
+"""The model of a server, the one thread that runs it, and the requests that share its batches."""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
+from dataclasses import dataclass
+from threading import Event, Thread
+from typing import Any, Protocol
+
+from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
+from rl_qg.serving.long_texts import WholeText, passage_requests
+from rl_qg.serving.metrics import ServerMetrics
+from rl_qg.serving.problems import ProblemError
+from rl_qg.serving.queue import BatchQueue, QueueClosedError, QueuedRequest, QueueFullError
+from rl_qg.settings.serving import ServeSettings
+
+log = logging.getLogger(__name__)
+
+
+class AskingModel(Protocol):
+    """What the server needs of `rl_qg.QuestionGenerator`."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def ways(self) -> tuple[str, ...]: ...  # noqa: D102
+    def check(self, request: AskRequest) -> None: ...  # noqa: D102
+    def ask_many(self, requests: Sequence[AskRequest]) -> list[QAPairs]: ...  # noqa: D102
+    def answers(  # noqa: D102
+        self, texts: Sequence[str], *, number: int | None, language: str
+    ) -> Sequence[Sequence[AnswerSpan]]: ...
+    def score(  # noqa: D102
+        self, questions: Sequence[str], contexts: Sequence[str], answers: Sequence[str]
+    ) -> list[dict[str, float]]: ...
+
+
+@dataclass(frozen=True)
+class ScoreRequest:
+    """A question to score, with its text and its answer."""
+
+    question: str
+    text: str
+    answer: str
+
+
+class AskingService:
+    """Answers requests with one model, which one thread owns: it loads it and runs every batch.
+
+    Nothing of it is global, and it belongs to no event loop: several services can be in one process.
+
+    Args:
+        load: makes the model; called in the thread.
+        settings: of the server.
+    """
+
+    def __init__(self, load: Callable[[], AskingModel], settings: ServeSettings | None = None) -> None:
+        self.settings = settings or ServeSettings()
+        self.metrics = ServerMetrics()
+        self.failure: BaseException | None = None
+        self._load = load
+        self._model: AskingModel | None = None
+        self._draining = False
+        self._loaded = Event()
+        self._seconds_per_row = 0.1
+        self._queue = BatchQueue(
+            max_jobs=self.settings.max_queue,
+            max_rows=self.settings.batch_size,
+            max_wait=self.settings.max_wait_ms / 1000,
+        )
+        self._retry = OutOfMemoryRetry("serve", "lower serve.batch_size or serve.max_questions")
+        self._thread = Thread(target=self._work, name="rl-qg model", daemon=True)
+        self.metrics.watch(lambda: len(self._queue), lambda: self.is_ready)
+
+    # --- Its life ---
+
+    def start(self) -> None:
+        """Begin to load the model, in its thread. Once."""
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the model is loaded, or has failed to; returns `is_ready`."""
+        self._loaded.wait(seconds)
+        return self.is_ready
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests are taken."""
+        return self._model is not None and not self._draining
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether `drain` was called."""
+        return self._draining
+
+    def drain(self) -> None:
+        """Refuse new requests from now on; those that are under way are answered. Safe in a signal handler."""
+        self._draining = True
+
+    def close(self, seconds: float | None = None) -> None:
+        """Answer what waits, and end the thread; wait for it."""
+        self.drain()
+        self._queue.close()
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+
+    # --- What is asked ---
+
+    @property
+    def name(self) -> str:
+        """Of the model; "" before it is loaded."""
+        return self._model.name if self._model else ""
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """How the model can make pairs; empty before it is loaded."""
+        return tuple(self._model.ways) if self._model else ()
+
+    async def pairs(self, request: AskRequest, *, by_sentence: bool = False) -> QAPairs:
+        """The pairs of a text of any length, best first, with offsets into it.
+
+        Args:
+            request: about the text.
+            by_sentence: each sentence is read alone.
+
+        Raises:
+            ProblemError: 503 where the request cannot be taken or takes too long, 422 where the model refuses it.
+        """
+        whole = WholeText(request)
+        async for start, found in self.passages(request, by_sentence=by_sentence):
+            whole.add(start, found)
+        return whole.result()
+
+    async def passages(self, request: AskRequest, *, by_sentence: bool = False) -> AsyncGenerator[tuple[int, QAPairs]]:
+        """The place of each passage of a text and its pairs, in the order of the text, as soon as they are made.
+
+        Raises:
+            ProblemError: as for `pairs`. Passages that wait are then cancelled.
+        """
+        self._check(request)
+        parts = passage_requests(request, self.settings.passage_characters, by_sentence=by_sentence)
+        kind = ("pairs", request.way, request.seed is None)
+        jobs = [
+            QueuedRequest(kind, part.ask, part.ask.number or self.settings.max_questions, len(part.ask.text))
+            for part in parts
+        ]
+        futures = self._put(jobs)
+        try:
+            for part, future in zip(parts, futures, strict=True):
+                yield part.start, await self._result(future)
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def _check(self, request: AskRequest) -> None:
+        try:
+            if self._model is not None:
+                self._model.check(request)
+        except InputError as error:
+            raise ProblemError(422, str(error)) from None
+
+    async def answers(self, text: str, number: int | None, language: str) -> list[AnswerSpan]:
+        """Answers in a text that can be asked about, best first.
+
+        Raises:
+            ProblemError: as for `pairs`.
+        """
+        self._check(AskRequest(text, number=number, language=language))
+        job = QueuedRequest(("answers", number, language), text, number or self.settings.max_questions, len(text))
+        found: Sequence[AnswerSpan] = await self._only_result(job)
+        return list(found)
+
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[dict[str, float]]:
+        """The scores of each question, by name.
+
+        Raises:
+            ProblemError: as for `pairs`.
+        """
+        longest = max(len(request.text) for request in requests)
+        scores: list[dict[str, float]] = await self._only_result(
+            QueuedRequest(("score",), list(requests), len(requests), longest)
+        )
+        return scores
+
+    async def _only_result(self, job: QueuedRequest) -> Any:
+        [future] = self._put([job])
+        try:
+            return await self._result(future)
+        finally:
+            future.cancel()
+
+    def _put(self, jobs: Sequence[QueuedRequest]) -> list[asyncio.Future[Any]]:
+        if self._draining:
+            raise unavailable("the server is shutting down; ask again", 1)
+        if self._model is None:
+            raise unavailable("the model is being loaded; ask again", 2)
+        try:
+            self._queue.put(jobs)
+        except QueueFullError:
+            raise unavailable("too many requests are waiting; ask again later", self.seconds_to_wait) from None
+        except QueueClosedError:
+            raise unavailable("the server is shutting down; ask again", 1) from None
+        return [asyncio.wrap_future(job.future) for job in jobs]
+
+    @property
+    def seconds_to_wait(self) -> int:
+        """How long it will take to answer what waits, from 1 to 60 seconds."""
+        return max(1, min(60, math.ceil(self._queue.rows * self._seconds_per_row)))
+
+    async def _result(self, future: "asyncio.Future[Any]") -> Any:
+        limit = self.settings.timeout_seconds
+        try:
+            return await asyncio.wait_for(future, limit)
+        except TimeoutError:
+            raise unavailable(f"no answer within {limit:g} seconds; ask again later", self.seconds_to_wait) from None
+
+    # --- The thread ---
+
+    def _work(self) -> None:
+        try:
+            self._model = self._load()
+        except BaseException as error:  # whatever it is, who started the service has to learn of it
+            self.failure = error
+            return
+        finally:
+            self._loaded.set()
+        while jobs := self._queue.take():
+            self._answer(jobs)
+
+    def _answer(self, jobs: Sequence[QueuedRequest]) -> None:
+        """Give each job of a batch its result. What fails for a batch is tried alone, so that one costs no others."""
+        begun = time.monotonic()
+        for job in jobs:
+            self.metrics.waited.observe(begun - job.arrived)
+        rows = sum(job.rows for job in jobs)
+        try:
+            results = self._run(jobs[0].kind, [job.payload for job in jobs])
+        except Exception as error:
+            if len(jobs) > 1:
+                for job in jobs:
+                    self._answer([job])
+                return
+            self.metrics.failures.inc()
+            jobs[0].future.set_exception(_as_problem(error))
+            return
+        seconds = time.monotonic() - begun
+        self.metrics.batch_rows.observe(rows)
+        self.metrics.batch_seconds.labels(_name(jobs[0].kind)).observe(seconds)
+        self._seconds_per_row += 0.2 * (seconds / max(1, rows) - self._seconds_per_row)
+        for job, result in zip(jobs, results, strict=True):
+            if isinstance(result, QAPairs):
+                self.metrics.pairs.inc(len(result))
+            job.future.set_result(result)
+
+    def _run(self, kind: Hashable, payloads: Sequence[Any]) -> list[Any]:
+        """One result for each payload, in as few calls of the model as fit into memory."""
+        model = self._model
+        assert model is not None and isinstance(kind, tuple)
+        calls: dict[str, Callable[[Sequence[Any]], Sequence[Any]]] = {
+            "pairs": model.ask_many,
+            "answers": lambda texts: model.answers(texts, number=kind[1], language=kind[2]),
+            "score": lambda lists: _scores(model, lists),
+        }
+        results = [result for part in self._retry(calls[kind[0]], payloads) for result in part]
+        if len(results) != len(payloads):
+            raise RuntimeError(f"{len(results)} results for {len(payloads)} requests")
+        return results
+
+
+def unavailable(detail: str, seconds: int) -> ProblemError:
+    """The problem 503; `seconds` until the client should try again."""
+    return ProblemError(503, detail, headers={"Retry-After": str(seconds)})
+
+
+def _scores(model: AskingModel, lists: Sequence[Sequence[ScoreRequest]]) -> list[list[dict[str, float]]]:
+    """The scores of several lists of questions, in one call."""
+    flat = [request for requests in lists for request in requests]
+    scores = iter(
+        model.score(
+            [request.question for request in flat], [request.text for request in flat], [r.answer for r in flat]
+        )
+    )
+    return [[next(scores) for _ in requests] for requests in lists]
+
+
+def _name(kind: Hashable) -> str:
+    assert isinstance(kind, tuple)
+    return str(kind[0])
+
+
+def _as_problem(error: Exception) -> Exception:
+    """An error of the model as what a client is told: bad input is, everything else is for the log."""
+    return ProblemError(422, str(error)) if isinstance(error, InputError) else error

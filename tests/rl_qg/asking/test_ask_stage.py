@@ -1,0 +1,99 @@
+"""`rl-qg ask`: documents to files, with counts, and continued after a kill."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from accelerate import PartialState
+
+from rl_qg.asking import stage
+from rl_qg.asking.documents import Document
+from rl_qg.asking.question_generator import QuestionGenerator
+from rl_qg.asking.stage import ask_documents
+from rl_qg.commands.cli import run_command
+from rl_qg.commands.compose import full_overrides
+from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings import AskSettings
+
+TEXTS = [*dict.fromkeys(example.context for example in synthetic_examples(40, seed=6, prefix="doc"))]
+LONG = "\n\n".join([*TEXTS, *TEXTS])
+
+
+@pytest.fixture(scope="module")
+def generator() -> QuestionGenerator:
+    return QuestionGenerator.from_pretrained("miniature:bart", device="cpu")
+
+
+def ask(generator: QuestionGenerator, output: Path, *documents: Document, **options: Any) -> dict[str, Any]:
+    settings = AskSettings(**{"number": 1, **options})
+    return ask_documents(generator, documents, output, settings=settings, state=PartialState(cpu=True))
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+
+
+def test_pairs_stand_in_their_passage_and_in_the_document(generator: QuestionGenerator, tmp_path: Path) -> None:
+    documents = [Document("a", TEXTS[0]), Document("a", f"\n\n {TEXTS[1]}"), Document("c", "...")]
+    report = ask(generator, tmp_path / "p.jsonl", *documents, number=2)
+    found = rows(tmp_path / "p.jsonl")
+    assert [row["id"] for row in found] == ["a-1-1", "a-1-2", "a~2-1-1", "a~2-1-2"]
+    for row, document in zip(found, [documents[0]] * 2 + [documents[1]] * 2, strict=True):
+        start, end = row["answer_start"], row["answer_start"] + len(row["answer"])
+        assert row["context"][start:end] == row["answer"] and row["title"] == "a"
+        start, end = start + row["passage_start"], end + row["passage_start"]
+        assert document.text[start:end] == row["answer"]
+    assert (report["documents"], report["passages"], report["pairs"], report["without_pairs"]) == (3, 3, 4, 1)
+    assert report["dropped"]["beyond the number"] > 0
+    assert json.loads((tmp_path / "p.report.json").read_text()) == report
+
+
+def test_a_file_that_was_cut_off_is_continued_to_the_same_bytes(
+    generator: QuestionGenerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "PASSAGES", 2)
+    output, document = tmp_path / "p.jsonl", Document("long", LONG)
+    assert ask(generator, output, document)["passages"] > 3
+    whole = output.read_bytes()
+    for size in (len(whole) - 7, whole.index(b'"id": "long-3-'), 0):
+        output.write_bytes(whole[:size])
+        ask(generator, output, document)
+        assert output.read_bytes() == whole
+    with pytest.raises(InputError, match=r"holds pairs made with other settings \(number: 1 -> 2\)"):
+        ask(generator, output, document, number=2)
+    with pytest.raises(InputError, match="long: has changed since"):
+        ask(generator, output, Document("long", LONG[:-1]))
+
+
+def test_other_formats_are_written_at_the_end(generator: QuestionGenerator, tmp_path: Path) -> None:
+    ask(generator, tmp_path / "p.csv", Document("a", TEXTS[0]))
+    with (tmp_path / "p.csv").open(newline="") as stream:
+        (row,) = csv.DictReader(stream)
+    assert row["question"] and TEXTS[0][int(row["answer_start"]) :].startswith(row["answer"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "p.report.json"]
+    (tmp_path / "mine.csv").write_text("mine")
+    with pytest.raises(InputError, match=r"mine\.csv: exists, and there is no mine\.report\.json"):
+        ask(generator, tmp_path / "mine.csv", Document("a", TEXTS[0]))
+    assert (tmp_path / "mine.csv").read_text() == "mine"
+
+
+def test_no_pair_at_all_is_an_error(generator: QuestionGenerator, tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"no pair was found in 1 passages \(.*score below min_score \d+\); lower min"
+    ):
+        ask(generator, tmp_path / "p.jsonl", Document("a", TEXTS[0]), min_score=1.0)
+    with pytest.raises(InputError, match=r"no pair was found in 1 passages \(no answer to ask about\)"):
+        ask(generator, tmp_path / "q.json", Document("a", "and of the"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.jsonl", "p.jsonl.settings.json"]
+
+
+def test_files_come_first_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a, b.txt").write_text(TEXTS[0])
+    Path("x=1.md").write_text(TEXTS[1])
+    assert full_overrides("ask", ["-", "number=2"]) == ["ask.input=-", "ask.number=2"]
+    run_command("ask", ["a, b.txt", "x=1.md", "output=p.json", "model.path=miniature:bart", "number=1"])
+    assert [row["title"] for row in json.loads(Path("p.json").read_text())] == ["a, b", "x=1"]

@@ -1,0 +1,115 @@
+"""The text of documents, and one clear line where there is none."""
+
+import io
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_qg.asking import documents
+from rl_qg.asking.documents import read_document
+from rl_qg.runtime.errors import InputError
+
+HTML = """<!DOCTYPE html><html><head><title>No</title><style>p {}</style></head><body><nav>Menu</nav>
+<h1>Ada <b>Love</b>lace</h1><p>She met<br>Babbage &amp; others.
+ In   1833.</p><script>alert("no")</script><ul><li>One<li>Two</ul></body></html>"""
+
+
+def pdf(lines: list[str], encrypt: str = "") -> bytes:
+    """A PDF of one page with these lines, written by hand; encrypted by pypdf."""
+    shown = " ".join(f"({line}) Tj 0 -20 Td" for line in lines)
+    content = f"BT /F1 12 Tf 50 700 Td {shown} ET".encode()
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R "
+        b"/Resources << /Font << /F1 5 0 R >> >> >>",
+        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
+    ]
+    body, places = b"%PDF-1.4\n", []
+    for number, text in enumerate(objects, 1):
+        places.append(len(body))
+        body += b"%d 0 obj\n%s\nendobj\n" % (number, text)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    end = b"xref\n0 6\n0000000000 65535 f \n%strailer << /Size 6 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % (
+        table,
+        len(body),
+    )
+    if not encrypt:
+        return body + end
+    pypdf = import_module("pypdf")
+    writer, stream = pypdf.PdfWriter(pypdf.PdfReader(io.BytesIO(body + end))), io.BytesIO()
+    writer.encrypt(encrypt, algorithm="RC4-128")
+    writer.write(stream)
+    return stream.getvalue()
+
+
+def read(folder: Path, name: str, content: bytes | str) -> str:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    document = read_document(str(path))
+    assert document.name == path.stem
+    return document.text
+
+
+def test_each_kind_of_document_gives_its_text(tmp_path: Path) -> None:
+    assert read(tmp_path, "a.txt", "\ufeffAda\r\n\r\nRome é") == "Ada\n\nRome é"
+    assert read(tmp_path, "b.html", HTML) == "Ada Lovelace\n\nShe met Babbage & others. In 1833.\n\nOne\n\nTwo"
+    assert read(tmp_path, "c.MD", "# Ada\n\nShe *met*\n[Ben](http://x).\n\n- one\n- two\n") == (
+        "Ada\n\nShe met Ben.\n\none\n\ntwo"
+    )
+    declared = '<meta charset="iso-8859-1"><p>Où?</p>'
+    assert read(tmp_path, "d.htm", declared.encode("latin-1")) == "Où?"
+    lines = ["Ada met Ben in the capi-", "tal of Italy. It was", "in 1833 and well-", "Known."]
+    assert (
+        read(tmp_path, "e.pdf", pdf(lines)) == "Ada met Ben in the capital of Italy. It was in 1833 and well- Known."
+    )
+    assert read(tmp_path, "f.pdf", pdf(["Open to all."], encrypt=" ")[:0] or pdf(["Open."])) == "Open."
+
+
+def test_standard_input_is_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stream:
+        buffer = io.BytesIO("Ada é".encode())
+
+    monkeypatch.setattr(sys, "stdin", Stream())
+    assert read_document("-") == documents.Document("stdin", "Ada é")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"O\xf9", r"a\.txt: not UTF-8 text \(byte 1\); save it as UTF-8"),
+        ("a.txt", " \n", r"a\.txt: holds no text; give another document"),
+        ("a.txt", b"a\0b", r"a\.txt: no text \(it has zero bytes\); save it as UTF-8"),
+        ("a.md", b"\xff", r"a\.md: not UTF-8 text"),
+        ("a.html", b"<p>O\xf9</p>", r"a\.html: not UTF-8 text \(byte 4\)"),
+        ("a.html", b'<meta charset="no-such"><p>a</p>', r"a\.html: declares the unknown encoding 'no-such'"),
+        ("a.html", "<script>only()</script>", r"a\.html: holds no text"),
+        ("a.pdf", b"%PDF-1.4\nrubbish", r"a\.pdf: no PDF that can be read \(.*\); save it again"),
+        ("a.pdf", b"", r"a\.pdf: no PDF that can be read"),
+        ("a.pdf", pdf([]), r"a\.pdf: no text in its 1 pages, as in a scanned document; recognise its text first"),
+        ("a.pdf", pdf(["secret"], encrypt="word"), r"a\.pdf: the PDF is encrypted; save it without a password"),
+        ("a.docx", b"PK", r"a\.docx: unknown kind of document; give \.txt, .*\.pdf, or - for standard input"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(name: str, content: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        read(tmp_path, name, content)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "package"), [("a.pdf", "pypdf"), ("a.html", "beautifulsoup4"), ("a.md", "markdown-it")]
+)
+def test_a_missing_library_is_one_line(
+    name: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("pypdf", "bs4", "bs4.dammit", "markdown_it"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(
+        InputError, match=rf'{package}.* is not installed; install it: pip install "rl-qg\[documents\]"'
+    ):
+        read(tmp_path, name, "<p>x</p>")

@@ -1,0 +1,43 @@
+"""Passages of long texts: they fit, hold the whole text, and stand where they say."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_qg.asking.passages import cut_text
+
+
+def words(texts: list[str]) -> list[int]:
+    return [len(text.split()) for text in texts]
+
+
+def test_a_text_that_fits_is_one_passage_without_white_space_at_its_ends() -> None:
+    (passage,) = cut_text("  One two.\n\nThree. ", words, 3)
+    assert (passage.text, passage.start, passage.end) == ("One two.\n\nThree.", 2, 18)
+
+
+def test_it_is_cut_at_paragraphs_then_sentences_then_words() -> None:
+    text = "A b c. D e f.\n\nG h. I j k. L m. N o.\n\nP q r s t u v w x. Y."
+    assert [passage.text for passage in cut_text(text, words, 6)] == [
+        "A b c. D e f.",
+        "G h. I j k.",  # a whole sentence more would be seven words
+        "L m. N o.",
+        "P q r s t u",
+        "v w x.",
+        "Y.",
+    ]
+
+
+@given(
+    st.text(
+        alphabet="ab .\n!\u3002\u00e9\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"), max_size=80
+    ),
+    st.integers(1, 6),
+)
+def test_passages_hold_everything_but_white_space_in_its_place(text: str, limit: int) -> None:
+    passages = cut_text(text, words, limit)
+    assert all(text[passage.start : passage.end] == passage.text == passage.text.strip() for passage in passages)
+    assert "".join("".join(passage.text.split()) for passage in passages) == "".join(text.split())
+    assert all(words([passage.text])[0] <= limit for passage in passages)
+    assert all(one.end <= other.start for one, other in pairwise(passages))

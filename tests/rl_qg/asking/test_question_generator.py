@@ -1,0 +1,281 @@
+"""The Python interface: what is returned, for every kind of model, and that it does not depend on other texts."""
+
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    BartForConditionalGeneration,
+    GPT2LMHeadModel,
+    MBartForConditionalGeneration,
+    MBartTokenizer,
+    MT5ForConditionalGeneration,
+)
+
+from rl_qg import AnswerSpan, QAPairs, QuestionGenerator
+from rl_qg.asking.models import default_generator, generator_path
+from rl_qg.asking.pairs import AskRequest
+from rl_qg.data.examples import Answer, QAExample
+from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.generation.prompts import Prompt
+from rl_qg.miniatures.cache import SHIPPED
+from rl_qg.runtime.errors import InputError
+from tests.tiny_models import byte_tokenizer, save, tiny, tiny_t5
+
+ROLES = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+TEXT = "Ada Lovelace met Charles Babbage in London in 1833. Charles Babbage died in London in 1871."
+TEXTS = [*dict.fromkeys(example.context for example in synthetic_examples(50, seed=4, prefix="ask"))][:8]
+SPECIAL = {"decoder_start_token_id": 1, "pad_token_id": 1, "eos_token_id": 2}
+
+
+@pytest.fixture(scope="module")
+def bart() -> QuestionGenerator:
+    return QuestionGenerator.from_pretrained("miniature:bart", device="cpu", batch_size=5)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Tiny models with random weights."""
+    tokenizer = byte_tokenizer(TEXTS, dict(list(ROLES.items())))
+    size, ids = len(tokenizer), {name: tokenizer.convert_tokens_to_ids(word) for name, word in ROLES.items()}
+    known = {"pad_token_id": ids["pad_token"], "eos_token_id": ids["eos_token"], "bos_token_id": ids["bos_token"]}
+    start = {**known, "decoder_start_token_id": ids["eos_token"]}
+    longer = {"positions": 200, "heads": 2}
+    models: dict[str, Any] = {
+        "bart": tiny(BartForConditionalGeneration, size, forced_eos_token_id=None, **longer, **start),
+        "t5": tiny_t5(size, **start),
+        "mt5": tiny(MT5ForConditionalGeneration, size, spread=3.0, **start),
+        "gpt2": tiny(GPT2LMHeadModel, size, positions=200, **known),
+        "multitask": tiny(BartForConditionalGeneration, size, forced_eos_token_id=None, **longer, **start),
+        "pairs": tiny(BartForConditionalGeneration, size, forced_eos_token_id=None, **longer, **start),
+        "answers": tiny(BartForConditionalGeneration, size, forced_eos_token_id=None, **longer, **start),
+    }
+    found = {}
+    for name, model in models.items():
+        folder = tmp_path_factory.mktemp(name)
+        found[name] = save(folder, tokenizer, model)
+        task = name if name in ("multitask", "pairs", "answers") else "questions"
+        Prompt(max_source_length=128, max_target_length=8, task=task).save(folder)
+    return found
+
+
+def state(pairs: QAPairs) -> tuple[Any, ...]:
+    return [pair.to_dict() for pair in pairs], pairs.reason, pairs.dropped
+
+
+def test_pairs_stand_where_they_say_and_come_best_first(bart: QuestionGenerator) -> None:
+    for text, pairs in zip(TEXTS, bart.ask(TEXTS, number=3), strict=True):
+        assert len(pairs) == 3 and pairs.reason == ""
+        assert [pair.score for pair in pairs] == sorted((pair.score for pair in pairs), reverse=True)
+        for pair in pairs:
+            assert text[pair.answer_start : pair.answer_end] == pair.answer
+            assert 0 <= pair.score <= 1 and pair.score == pair.scores["probability"] and pair.logprob < 0
+        assert len({pair.question for pair in pairs}) == 3
+
+
+def test_a_failing_text_costs_the_others_nothing(bart: QuestionGenerator) -> None:
+    broken = ["", " \n", "\ud800 Ada", "and of the", TEXT]
+    found = bart.ask([TEXT, *broken], number=2)
+    assert [pairs.reason for pairs in found[1:5]] == [
+        "the text is empty",
+        "the text is empty",
+        "the text is no valid Unicode",
+        "no answer to ask about was found in the text",
+    ]
+    assert not any(found[1:5])
+    assert state(found[0]) == state(found[5]) == state(bart.ask(TEXT, number=2))
+    assert bart.ask([]) == []
+
+
+def test_given_answers_are_asked_about_where_they_stand(bart: QuestionGenerator) -> None:
+    second = TEXT.rindex("London")
+    given = ["London", AnswerSpan("London", second), "Paris", AnswerSpan("London", 3), "  "]
+    found = bart.ask(TEXT, given, number=1)
+    assert [pair.answer_start for pair in found] == [TEXT.index("London"), second]
+    assert found.dropped["answer not in the text"] == 3
+    assert found.reason.startswith("2 of 5 pairs: answer not in the text (3)")
+    assert found[0].question != found[1].question or found[0].logprob != found[1].logprob
+    # As the generator alone would ask.
+    row = QAExample("x", "", TEXT, "", (Answer("London", second),))
+    generator = CandidateGenerator(SHIPPED / "bart", device=torch.device("cpu"))
+    beams = generator.candidates([row], 4, max_new_tokens=64, top_p=None, temperature=1.0)[0]
+    assert found[1].question in [beam.question for beam in beams]
+    word = bart.ask("The partys art.", ["art"])
+    assert [pair.answer_start for pair in word] in ([11], [])  # not within a word
+
+
+def test_a_seed_draws_other_questions_and_always_the_same(bart: QuestionGenerator) -> None:
+    drawn = [state(bart.ask(TEXTS[0], number=4, seed=seed)) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_long_texts_are_read_in_passages_and_offsets_are_in_the_whole_text(bart: QuestionGenerator) -> None:
+    text = "\n\n".join(3 * TEXTS)
+    passages = bart.passages(text)
+    assert len(passages) > 2
+    longest = bart._generator.encoder.prompt.max_source_length
+    for passage in passages:
+        row = QAExample("x", "", passage.text, "", (Answer(passage.text[:1], 0),))
+        assert bart._generator.encoder.encode([row])[0].tokens_cut == 0 and longest
+    pairs = bart.ask(text, number=20)
+    assert len(pairs) == 20
+    assert all(text[pair.answer_start : pair.answer_end] == pair.answer for pair in pairs)
+    touched = {n for pair in pairs for n, part in enumerate(passages) if part.start <= pair.answer_start < part.end}
+    assert len(touched) == len(passages)
+    across = text[passages[0].end - 9 : passages[1].start + 9]  # an answer that two passages share
+    assert bart.ask(text, [across]).dropped.get("answer not in the text", 0) == 0
+
+
+def test_answers_and_scores(bart: QuestionGenerator) -> None:
+    spans = bart.answers(TEXT, number=4)
+    assert len(spans) == 4 and {"1833", "1871"} <= {span.text for span in spans}
+    assert all(TEXT[span.start : span.end] == span.text for span in spans)
+    assert bart.answers([TEXT, ""], number=4) == [spans, []]
+    questions, places = ["Where did they meet?", "Where did he die?"], [TEXT.index("London"), TEXT.rindex("London")]
+    scores = bart.score(questions, [TEXT] * 2, [AnswerSpan("London", place) for place in places])
+    generator = CandidateGenerator(SHIPPED / "bart", device=torch.device("cpu"))
+    for question, place, one in zip(questions, places, scores, strict=True):
+        row = QAExample("x", "", TEXT, question, (Answer("London", place),))
+        labels = torch.tensor(generator.encoder.targets([row]))
+        loss = generator.model(**generator.batch([row]), labels=labels).loss.item()
+        assert one["logprob"] == pytest.approx(-loss * labels.numel(), rel=1e-5)
+        assert one["score"] == one["probability"] == pytest.approx(math.exp(-loss), abs=1e-5)
+    assert bart.score(["Who?", "", "Who?"], [TEXT, TEXT, ""], ["Paris", "Ada", "Ada"]) == [{}, {}, {}]
+    with pytest.raises(InputError, match="1 questions, 2 contexts and 1 answers"):
+        bart.score(["Who?"], [TEXT, TEXT], ["Ada"])
+
+
+def test_a_reader_decides_which_pairs_stay() -> None:
+    generator = QuestionGenerator.from_pretrained("miniature:bart", reader="miniature:reader", device="cpu")
+    found = generator.ask(TEXTS, number=2)
+    assert {"round_trip"} <= {key for pairs in found for pair in pairs for key in pair.scores} or not any(found)
+    assert sum(pairs.dropped.get("answer not given back by the reader", 0) for pairs in found) > 0
+    for pairs in found:
+        for pair in pairs:
+            assert pair.scores["round_trip"] >= 0.5
+            assert pair.score == pytest.approx(pair.scores["probability"] * pair.scores["round_trip"], abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["bart", "t5", "mt5", "gpt2"])
+def test_every_kind_of_model_asks(kind: str, folders: dict[str, str]) -> None:
+    generator = QuestionGenerator.from_pretrained(folders[kind], device="cpu")
+    assert generator.ways == ("pipeline",) and generator.name == folders[kind]
+    found = generator.ask([TEXT, TEXTS[0]], number=2)
+    assert all(pairs or pairs.dropped for pairs in found) and any(found)
+    assert generator.score(["Who?"], [TEXT], ["Ada Lovelace"])[0]["logprob"] < 0
+
+
+def test_ways_follow_the_task_of_the_model(folders: dict[str, str]) -> None:
+    several = QuestionGenerator.from_pretrained(folders["multitask"], device="cpu")
+    assert several.ways == ("multitask", "pipeline")
+    assert several.ask(TEXT).reason  # random weights find no answer
+    assert several.ask(TEXT, way="pipeline", number=1).dropped
+    whole = QuestionGenerator.from_pretrained(folders["pairs"], device="cpu")
+    assert whole.ways == ("end2end",)
+    assert whole.ask(TEXT).reason
+    with pytest.raises(InputError, match=r"way=pipeline: .* can do end2end"):
+        whole.ask(TEXT, way="pipeline")
+    with pytest.raises(InputError, match="extracts answers and asks no questions"):
+        QuestionGenerator.from_pretrained(folders["answers"], device="cpu")
+
+
+@pytest.mark.parametrize("kind", ["miniature", "bart", "t5", "gpt2", "pairs", "multitask"])
+def test_a_result_does_not_depend_on_the_other_texts(
+    kind: str, folders: dict[str, str], bart: QuestionGenerator
+) -> None:
+    """Alone, in a batch of 32, in any order: the same bytes."""
+    generator = bart if kind == "miniature" else QuestionGenerator.from_pretrained(folders[kind], device="cpu")
+    rng = random.Random(7)
+    number = {"miniature": 32, "multitask": 4}.get(kind, 8)
+    requests = []
+    for _ in range(number):
+        text = rng.choice(TEXTS)
+        text = text[: rng.randint(60, len(text))]
+        requests.append(AskRequest(text, number=rng.choice([1, 2]), seed=rng.choice([None, None, 1, 2])))
+    alone = [state(generator.ask_many([request])[0]) for request in requests]
+    assert [state(pairs) for pairs in generator.ask_many(requests)] == alone
+    order = rng.sample(range(number), number)
+    assert [state(pairs) for pairs in generator.ask_many([requests[k] for k in order])] == [alone[k] for k in order]
+
+
+def test_mbart_reads_the_language_of_the_text(tmp_path: Path) -> None:
+    words = [f"▁{word}" for word in TEXT.replace(".", "").split()]
+    letters = sorted({*TEXT, "▁", "?", "."} - {" "})
+    vocabulary = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
+    vocabulary += [(token, -2.0) for token in dict.fromkeys([*words, *letters])]
+    tokenizer = MBartTokenizer(vocab=vocabulary)
+    model = tiny(
+        MBartForConditionalGeneration,
+        len(tokenizer),
+        positions=160,
+        pad_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=2,
+        forced_eos_token_id=None,
+    )
+    generator = QuestionGenerator.from_pretrained(save(tmp_path, tokenizer, model), device="cpu")  # type: ignore[arg-type]
+    seen: list[list[int]] = []
+    plain = generator._generator.model.get_encoder().forward
+
+    def watch(*args: Any, **options: Any) -> Any:
+        seen.append(options["input_ids"][0].tolist())
+        return plain(*args, **options)
+
+    generator._generator.model.get_encoder().forward = watch
+    for language, code in (("de", "de_DE"), ("en", "en_XX")):
+        generator.ask(TEXT, ["London"], language=language)
+        assert generator._generator.tokenizer.convert_tokens_to_ids(code) in seen[-1]
+    with pytest.raises(InputError, match="language=xx: the model knows ar, cs"):
+        generator.ask(TEXT, language="xx")
+
+
+def test_a_run_is_named_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for stage in ("ce", "scst"):
+        (tmp_path / "runs/first" / stage).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert default_generator() == "miniature:questions"
+    Path("runs/first/ce/config.json").touch()
+    assert (generator_path("runs/first"), default_generator()) == ("runs/first/ce", "runs/first")
+    Path("runs/first/scst/config.json").touch()
+    assert generator_path("runs/first") == "runs/first/scst"
+    assert generator_path("runs/first/ce") == "runs/first/ce" and generator_path("lmqg/t5") == "lmqg/t5"
+    assert generator_path("miniature:bart") == str(SHIPPED / "bart")
+    with pytest.raises(InputError, match=r"model\.path=miniature:bert: the package has miniature:bart, "):
+        generator_path("miniature:bert")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"number": 0}, "number=0 must be at least 1, or None for all"),
+        ({"seed": -1}, r"seed=-1 is not in \[0, 4294967295\]"),
+        ({"way": "magic"}, "way=magic is not one of pipeline, multitask, end2end"),
+        ({"min_score": 2.0}, r"min_score=2.0 is not in \[0, 1\]"),
+        ({"language": ""}, "language='' is no code such as en"),
+    ],
+)
+def test_wrong_arguments_are_one_line(bart: QuestionGenerator, wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        bart.ask(TEXT, **wrong)
+
+
+def test_memory_that_runs_out_halves_the_batch(bart: QuestionGenerator, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = bart._generator.candidates
+    sizes: list[int] = []
+
+    def small(rows: Any, *args: Any, **options: Any) -> Any:
+        sizes.append(len(rows))
+        if len(rows) > 2:
+            raise MemoryError
+        return plain(rows, *args, **options)
+
+    expected = bart.ask(TEXTS[1], number=3)
+    monkeypatch.setattr(bart._generator, "candidates", small)
+    monkeypatch.setattr(bart._rows._retry, "limit", None)
+    assert [pair.question for pair in bart.ask(TEXTS[1], number=3)] == [pair.question for pair in expected]
+    assert max(sizes) > 2 >= sizes[-1]
+    monkeypatch.setattr(bart._rows._retry, "limit", None)

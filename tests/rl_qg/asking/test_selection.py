@@ -1,0 +1,81 @@
+"""Which pairs are chosen: worked by hand."""
+
+from collections import Counter
+from math import exp, log
+
+import pytest
+
+from rl_qg.asking.pairs import AnswerSpan
+from rl_qg.asking.selection import ProposedPair, select, select_for_answers, usable
+
+TEXT = "Ada wrote it in 1843. Bob read it in Rome. Cleo sang."
+
+
+def pair(question: str, answer: str, score: float, **more: float) -> ProposedPair:
+    return ProposedPair(question, AnswerSpan(answer, TEXT.index(answer)), 2 * log(score), 2, **more)
+
+
+def test_the_score_is_the_mean_probability_of_a_token_times_the_readers_f1() -> None:
+    one = ProposedPair("Who?", AnswerSpan("Ada", 0), log(0.5) + log(0.125), 2)
+    assert one.score == 0.25
+    assert one.answered(0.6).score == pytest.approx(0.15)
+    assert one.answered(0.6).scores == {"probability": 0.25, "round_trip": 0.6}
+    assert ProposedPair("Who?", AnswerSpan("Ada", 0), 0.0, 0).score == 1.0
+    assert exp(one.logprob) == pytest.approx(0.0625)
+
+
+def test_empty_questions_and_those_that_tell_the_answer_are_counted() -> None:
+    dropped: Counter[str] = Counter()
+    kept = usable(
+        [pair("?!", "Ada", 0.9), pair("Did Ada write it?", "Ada", 0.9), pair("Who wrote?", "Ada", 0.9)], dropped
+    )
+    assert [one.question for one in kept] == ["Who wrote?"]
+    assert dropped == {"empty question": 1, "answer in the question": 1}
+
+
+def test_pairs_spread_over_the_sentences_and_come_best_first() -> None:
+    pairs = [
+        pair("Who wrote that program?", "Ada", 0.9),
+        pair("When was the program written?", "1843", 0.8),
+        pair("Which person was its author?", "Ada", 0.85),  # a second question about Ada
+        pair("Where was something read?", "Rome", 0.3),
+        pair("What is the singer called?", "Cleo", 0.2),
+    ]
+    dropped: Counter[str] = Counter()
+    found = select(TEXT, pairs, 3, dropped=dropped)
+    assert [(one.answer, one.score) for one in found] == [("Ada", 0.9), ("Rome", 0.3), ("Cleo", 0.2)]
+    assert found.dropped == {"beyond the number": 2} and found.reason == ""
+    four = select(TEXT, pairs, 4, dropped=Counter())
+    assert [one.answer for one in four] == ["Ada", "1843", "Rome", "Cleo"]
+    assert [one.reason for one in four][:2] == ["the best pair of sentence 1", "pair 2 of sentence 1"]
+    everything = select(TEXT, pairs, None, dropped=Counter())
+    assert [one.score for one in everything] == [0.9, 0.85, 0.8, 0.3, 0.2]
+    assert everything[1].reason == "question 2 about this answer of sentence 1"
+
+
+def test_near_duplicates_low_scores_and_answers_not_given_back_are_left_out_and_said() -> None:
+    pairs = [
+        pair("Who wrote the program then?", "Ada", 0.9, round_trip=1.0),
+        pair("The program, who wrote then?", "Bob", 0.8, round_trip=1.0),  # the same words
+        pair("Where did somebody read?", "Rome", 0.7, round_trip=0.4),
+        pair("What is she called?", "Cleo", 0.05, round_trip=1.0),
+    ]
+    found = select(TEXT, pairs, 3, min_score=0.1, dropped=Counter({"empty question": 2}))
+    assert [one.answer for one in found] == ["Ada"]
+    assert found.reason == (
+        "1 of 3 pairs: empty question (2), answer not given back by the reader (1), score below min_score (1), "
+        "near duplicate of another question (1)"
+    )
+
+
+def test_given_answers_keep_their_order_and_one_given_twice_gets_two_questions() -> None:
+    ada, rome = AnswerSpan("Ada", 0), AnswerSpan("Rome", TEXT.index("Rome"))
+    pairs = [
+        pair("Who wrote it?", "Ada", 0.9),
+        pair("Wrote it who?", "Ada", 0.8),
+        pair("Whose work is this?", "Ada", 0.7),
+    ]
+    pairs += [pair("Where?", "Rome", 0.95)]
+    found = select_for_answers(pairs, [ada, rome, ada, ada], 5, dropped=Counter())
+    assert [one.question for one in found] == ["Who wrote it?", "Where?", "Whose work is this?"]
+    assert found.reason.startswith("3 of 5 pairs: near duplicate")

@@ -1,0 +1,21 @@
+"""`rl-qg serve`: what it needs, and what it reads."""
+
+import pytest
+
+from rl_qg.commands import serving_commands
+from rl_qg.commands.compose import compose
+from rl_qg.runtime.errors import InputError
+
+
+@pytest.mark.parametrize("package", serving_commands.PACKAGES)
+def test_a_missing_package_is_named_with_what_installs_it(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving_commands, "find_spec", lambda name: None if name == package else object())
+    with pytest.raises(InputError, match=rf'{package} is not installed; install it: pip install "rl-qg\[serve\]"'):
+        serving_commands.serve(compose("serve", []))
+
+
+def test_keys_are_written_without_their_section() -> None:
+    settings = compose("serve", ["model.path=RUN/scst", "port=8001", "origins=[https://a.example]", "rate=0.5"])
+    assert (settings.serve.model.path, settings.serve.port, settings.serve.rate) == ("RUN/scst", 8001, 0.5)
+    assert settings.serve.origins == ["https://a.example"]
+    assert compose("serve", []).serve.host == "127.0.0.1"

@@ -1,0 +1,62 @@
+"""Long texts: their passages, the division of the number, and pairs put together again."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
+from rl_qg.serving.long_texts import REPEATED, WholeText, passage_requests, shares
+
+TEXTS = st.text(st.sampled_from("ab. \n𝔸é"), min_size=1, max_size=200).filter(str.strip)
+
+
+@given(TEXTS, st.integers(3, 60), st.integers(1, 9))
+def test_passages_have_the_places_that_they_say_and_all_that_is_not_white_space(
+    text: str, longest: int, number: int
+) -> None:
+    parts = passage_requests(AskRequest(text, number=None), longest)
+    assert all(text.startswith(part.ask.text, part.start) for part in parts)
+    assert "".join("".join(part.ask.text.split()) for part in parts) == "".join(text.split())
+    numbers = [part.ask.number for part in passage_requests(AskRequest(text, number=number), longest)]
+    assert sum(one or 0 for one in numbers) == number and None not in numbers and 0 not in numbers
+
+
+@given(TEXTS, st.integers(3, 40), st.data())
+def test_every_answer_is_asked_about_once_in_the_passage_that_holds_it(
+    text: str, longest: int, data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(0, len(text) - 1))
+    end = data.draw(st.integers(start + 1, len(text)))
+    answer = AnswerSpan(text[start:end].strip(), start + len(text[start:end]) - len(text[start:end].lstrip()))
+    if not answer.text:
+        return
+    [part] = passage_requests(AskRequest(text, (answer,), number=1), longest)
+    [moved] = part.ask.answers or ()
+    assert isinstance(moved, AnswerSpan)
+    assert (moved.text, moved.start + part.start) == (answer.text, answer.start)
+    assert part.ask.text.startswith(moved.text, moved.start)
+
+
+def test_a_number_is_divided_by_largest_remainders() -> None:
+    assert shares(10, [50, 30, 20]) == [5, 3, 2]
+    assert shares(7, [1, 1, 1]) == [3, 2, 2]
+    assert shares(1, [10, 90]) == [0, 1]
+    assert shares(5, [0, 1]) == [0, 5]
+    assert shares(3, [0, 0]) == [0, 0]
+
+
+def test_pairs_of_passages_get_the_offsets_of_the_text_and_questions_are_not_repeated() -> None:
+    whole = WholeText(AskRequest("text"))
+    first = QAPair("Who?", "Ada", 2, 0.5, -1.0)
+    again = QAPair("WHO?", "Bob", 0, 0.9, -1.0)
+    other = QAPair("When?", "1843", 4, 0.7, -1.0)
+    whole.add(0, QAPairs([first], dropped={"short": 1}))
+    found = whole.add(100, QAPairs([again, other], reason="there is no more", dropped={"short": 2}))
+    assert [(pair.question, pair.answer_start) for pair in found] == [("When?", 104)]
+    result = whole.result()
+    assert [pair.question for pair in result] == ["When?", "Who?"]
+    assert result.dropped == {"short": 3, REPEATED: 1}
+    assert result.reason == "there is no more"
+
+    given_answers = WholeText(AskRequest("text", ("Ada", "Bob")))
+    given_answers.add(0, QAPairs([first]))
+    assert len(given_answers.add(100, QAPairs([again]))) == 1

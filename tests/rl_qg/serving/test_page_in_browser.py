@@ -1,0 +1,488 @@
+"""The page of the server in headless Chromium, under its own security policy: what people do on it."""
+
+import json
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+
+from rl_qg.serving.page import page_routes
+from rl_qg.serving.problems import ProblemError
+from rl_qg.serving.routes import asking_routes
+from rl_qg.settings.serving import ServeSettings
+from tests.pages.hostile_texts import TEXT as HOSTILE
+from tests.rl_qg.serving.conftest import Visit
+from tests.rl_qg.serving.page_server import KnownService, page_application
+
+pytestmark = pytest.mark.slow
+Opened = Callable[..., Visit]
+
+TEXT = "The mill burned in 1204. Anna Weaver built it again.\n\nIn 1340 Thomas Miller paid for a bridge."
+ANSWERS = ["1204", "Anna Weaver", "1340", "Thomas Miller"]
+# An emoji of three code points (five UTF-16 units), a letter with two combining marks, letters beyond the first plane.
+WIDE_LETTERS = "👩‍🚀 o\u0323\u0302 𝔐𝔦𝔩𝔩: in 1843 🔥 Ada Lovelace 🔥 wrote it, and 1843 was hot."
+
+
+def test_questions_appear_as_they_are_made(visit: Opened, service: KnownService) -> None:
+    service.held.clear()
+    page = (shown := visit()).page
+    page.fill("#text", TEXT)
+    page.press("#text", "Control+Enter")
+    page.wait_for_selector("#question-2")
+    assert shown.texts(".asked") == ["What about 1204?", "What about Anna Weaver?"]
+    assert page.inner_text("#status") == "2 questions so far …" and page.is_visible("#stop")
+    service.held.set()
+    shown.settled()
+    assert shown.texts(".asked") == [f"What about {answer}?" for answer in ANSWERS]
+    assert shown.texts(".value") == ["0.90", "0.60", "0.90", "0.60"]
+    page.locator(".scores summary").first.click()
+    assert shown.texts("#question-1 dt, #question-1 dd") == ["probability", "0.9", "round_trip", "1"]
+    assert page.inner_text("#status") == "4 new questions."
+    assert [url.removeprefix(shown.address) for url in shown.requests if "/v1/" in url] == ["v1/pairs/stream"]
+
+
+def test_a_server_without_streaming_gives_all_at_once(visit: Opened) -> None:
+    shown = visit()
+    shown.page.route("**/v1/pairs/stream", lambda route: route.fulfill(status=404))
+    shown.ask(TEXT)
+    assert shown.texts(".to-answer") == ANSWERS
+
+
+def test_answers_are_marked_in_place_and_focus_goes_there_and_back(visit: Opened) -> None:
+    page = (shown := visit()).page
+    shown.ask(TEXT)
+    assert page.inner_text("#passage") == TEXT and shown.texts("mark") == ANSWERS
+    page.focus("#question-2 .to-answer")
+    page.keyboard.press("Enter")
+    assert shown.focused() == "Anna Weaver" and shown.texts("mark.active") == ["Anna Weaver"]
+    page.keyboard.press("Enter")
+    assert shown.focused() == "question-2"
+    page.keyboard.press("m")
+    assert shown.focused() == "Anna Weaver"
+
+
+def test_two_questions_of_overlapping_answers_share_their_marks(visit: Opened, service: KnownService) -> None:
+    page = (shown := visit()).page
+    shown.ask("Anna Weaver Smith lived in 1204.")
+    select(page, "Weaver")
+    page.click("#ask-selection")
+    shown.settled()
+    assert shown.texts("mark") == ["Anna ", "Weaver", " Smith", "1204"]
+    both = page.locator("mark a", has_text="Weaver")
+    both.press("Enter")
+    assert shown.focused() == "question-1" and shown.texts("mark.active") == ["Anna ", "Weaver", " Smith"]
+    both.press("Enter")
+    assert shown.focused() == "question-3"
+
+
+def test_places_are_those_of_the_server_for_letters_of_any_length(visit: Opened, service: KnownService) -> None:
+    page = (shown := visit()).page
+    shown.ask(WIDE_LETTERS)
+    assert shown.texts("mark") == ["1843", "Ada Lovelace", "1843"] and page.inner_text("#passage") == WIDE_LETTERS
+    for words in ("Lovelace", "1843 was", "𝔐𝔦𝔩𝔩", "o\u0323\u0302", "👩‍🚀"):
+        assert unicodedata.is_normalized("NFC", words) == (words != "o\u0323\u0302")
+        select(page, words)
+        page.click("#ask-selection")
+        shown.settled()
+        (span,) = service.asked[-1].answers or ()
+        assert (span.text, span.start) == (words, WIDE_LETTERS.index(words))
+        assert shown.texts(".to-answer")[-1] == words
+    page.click("#accept-open")
+    for line in exported(shown, "jsonl").splitlines():
+        pair = json.loads(line)
+        assert WIDE_LETTERS[pair["answer_start"] :].startswith(pair["answer"])
+
+
+def select(page: Any, words: str) -> None:
+    """Select the first place of words in the field of the text."""
+    page.evaluate(
+        """words => { const field = document.getElementById("text"), at = field.value.indexOf(words);
+        field.focus(); field.setSelectionRange(at, at + words.length); }""",
+        words,
+    )
+    page.wait_for_function("document.getElementById('ask-selection').ariaDisabled === 'false'")
+
+
+def test_a_selection_by_keyboard_is_asked_about(visit: Opened, service: KnownService) -> None:
+    page = (shown := visit()).page
+    page.fill("#text", TEXT)
+    page.click("#ask-selection", force=True)
+    assert "Select words in the text first" in page.inner_text("#fault") and shown.focused() == "text"
+    page.keyboard.press("Control+Home")
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    for _ in range(5):
+        page.keyboard.press("Shift+ArrowRight")
+    page.wait_for_function("document.getElementById('selection').textContent === 'Selected: “mill”'")
+    page.keyboard.press("Control+Shift+Enter")
+    page.wait_for_selector("#question-1")
+    shown.settled()
+    (span,) = service.asked[-1].answers or ()
+    assert (span.text, span.start) == ("mill", 4) and shown.texts("mark") == ["mill"]
+    assert service.asked[-1].number == 1, "no more are missing"
+
+
+def test_a_selection_by_mouse_in_the_marked_text_is_asked_about(visit: Opened, service: KnownService) -> None:
+    page = (shown := visit()).page
+    shown.ask(TEXT)
+    box = page.evaluate(
+        """() => { const node = document.getElementById("passage").lastChild, range = document.createRange();
+        const at = node.data.indexOf("bridge"); range.setStart(node, at); range.setEnd(node, at + 6);
+        const {x, y, width, height} = range.getBoundingClientRect(); return {x, y, width, height}; }"""
+    )
+    page.mouse.dblclick(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.click("#ask-passage")
+    page.wait_for_selector("#question-5")
+    shown.settled()
+    (span,) = service.asked[-1].answers or ()
+    assert (span.text, span.start) == ("bridge", TEXT.index("bridge"))
+    assert shown.texts(".to-answer") == [*ANSWERS, "bridge"], "the others stay"
+
+
+def test_words_can_be_typed_to_ask_about_them(visit: Opened, service: KnownService) -> None:
+    page = (shown := visit()).page
+    page.fill("#about", "brigde")
+    shown.ask(TEXT)
+    assert "do not stand in the text" in page.inner_text("#fault") and shown.focused() == "about"
+    page.fill("#about", "bridge")
+    page.press("#about", "Enter")
+    page.wait_for_selector("#question-1")
+    assert shown.texts(".to-answer") == ["bridge"] and page.inner_text("#fault") == ""
+
+
+def test_the_choices_are_sent(visit: Opened, service: KnownService) -> None:
+    page = (shown := visit()).page
+    assert shown.texts("#way option") == ["best for the model", "answers, then questions", "all pairs at once"]
+    page.select_option("#way", "end2end")
+    page.select_option("#language", "de")
+    page.fill("#min_score", "0.75")
+    shown.ask(TEXT, 3)
+    asked = service.asked[-1]
+    assert (asked.number, asked.way, asked.language, asked.min_score) == (3, "end2end", "de", 0.75)
+    assert shown.texts(".to-answer") == ["1204", "1340"]
+    assert page.get_attribute("#passage", "lang") == page.get_attribute(".asked", "lang") == "de"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "line"),
+    [
+        ("text", " \n", "Give a text: paste it, or open a text file."),
+        ("number", "0", "Questions: a whole number from 1 to 50."),
+        ("number", "2.5", "Questions: a whole number from 1 to 50."),
+        ("min_score", "2", "Minimum score: a number from 0 to 1."),
+        ("min_score", "", "Minimum score: a number from 0 to 1."),
+    ],
+)
+def test_a_wrong_field_is_named(visit: Opened, service: KnownService, field: str, value: str, line: str) -> None:
+    page = (shown := visit()).page
+    page.fill("#text", TEXT)
+    page.fill(f"#{field}", value)
+    page.click("#ask-all")
+    assert page.inner_text("#fault") == line and shown.focused() == field
+    assert page.get_attribute(f"#{field}", "aria-invalid") == "true" and not service.asked
+
+
+def test_accept_edit_reject_and_undo_by_mouse(visit: Opened) -> None:
+    page = (shown := visit()).page
+    shown.ask(TEXT)
+    page.click("#question-1 .accept")
+    page.click("#question-2 .reject")
+    assert page.inner_text("#tally") == "4 questions: 1 accepted, 1 rejected, 2 open."
+    assert shown.texts("mark") == ["1204", "1340", "Thomas Miller"], "a rejected answer is not marked"
+    page.click("#question-4 .edit")
+    page.fill("#question-4 [name=question]", "Who paid?")
+    page.fill("#question-4 [name=answer]", "Paul")
+    page.click("#question-4 .editor .first")
+    assert page.inner_text("#question-4 .editor .fault") == "“Paul” does not stand in the text like this."
+    page.fill("#question-4 [name=answer]", "Miller")
+    page.click("#question-4 .editor .first")
+    assert shown.texts("#question-4 .asked, #question-4 .to-answer, #question-4 .chip") == [
+        *("Who paid?", "Miller", "edited, accepted")
+    ]
+    assert shown.texts("mark")[-1] == "Miller"
+    for tally in ("1 accepted, 1 rejected, 2", "1 accepted, 0 rejected, 3", "0 accepted, 0 rejected, 4"):
+        page.click("#undo")
+        assert page.inner_text("#tally") == f"4 questions: {tally} open."
+    assert shown.texts(".asked")[3] == "What about Thomas Miller?" and shown.texts("mark") == ANSWERS
+    page.click("#undo")
+    assert shown.texts(".asked") == []
+    assert page.is_hidden("#undo") and shown.focused() == "text"
+    page.focus("#clear")
+    page.keyboard.press("Control+z")
+    assert page.inner_text("#status") == "There is nothing to undo."
+
+
+def test_asking_again_keeps_what_was_decided(visit: Opened) -> None:
+    page = (shown := visit()).page
+    shown.ask(TEXT)
+    page.click("#question-2 .accept")
+    page.click("#ask-all")
+    shown.settled()
+    assert shown.texts(".to-answer") == ["Anna Weaver", "1204", "1340", "Thomas Miller"]
+    assert page.inner_text("#tally").startswith("4 questions: 1 accepted")
+
+
+def test_another_text_replaces_the_questions_and_undo_brings_them_back(visit: Opened) -> None:
+    page = (shown := visit()).page
+    shown.ask(TEXT)
+    page.click("#question-2 .accept")
+    shown.ask("In 1702 it fell.")
+    assert shown.texts(".to-answer") == shown.texts("mark") == ["1702"]
+    assert page.inner_text("#status") == "1 new question. Undo brings back those of the earlier text."
+    page.click("#undo")
+    assert shown.texts(".to-answer") == shown.texts("mark") == ANSWERS
+    assert page.inner_text("#tally").startswith("4 questions: 1 accepted")
+
+
+@pytest.mark.parametrize("button", ["#undo", "#clear"])
+def test_a_request_that_is_undone_or_cleared_brings_nothing_more(
+    visit: Opened, service: KnownService, button: str
+) -> None:
+    service.held.clear()
+    page = (shown := visit()).page
+    page.fill("#text", TEXT)
+    page.click("#ask-all")
+    page.wait_for_selector("#question-2")
+    page.click(button)
+    shown.settled()
+    service.held.set()
+    assert page.inner_text("#status").startswith(
+        {"#undo": "Undone: the last request", "#clear": "All is cleared"}[button]
+    )
+    assert shown.texts(".asked") == [] and page.input_value("#text") == ("" if button == "#clear" else TEXT)
+    page.fill("#text", TEXT)
+    page.click("#ask-all")
+    page.wait_for_selector("mark >> nth=3")
+    assert shown.texts(".to-answer") == ANSWERS
+
+
+def exported(shown: Visit, kind: str) -> str:
+    shown.page.select_option("#format", kind)
+    with shown.page.expect_download() as download:
+        shown.page.click("#export")
+    assert download.value.suggested_filename.startswith("questions.")
+    return Path(download.value.path()).read_text(encoding="utf-8")
+
+
+def test_accepted_questions_are_exported_in_every_format(visit: Opened) -> None:
+    page = (shown := visit()).page
+    shown.ask(TEXT)
+    page.click("#export")
+    assert page.inner_text("#export-fault") == "Accept a question first."
+    page.click("#question-3 .accept")
+    page.click("#question-4 .accept")
+    kinds = page.locator("#format option").evaluate_all("options => options.map(option => option.value)")
+    assert {"jsonl", "csv", "json", "anki", "gift"} <= set(kinds)
+    for kind in kinds:
+        content = exported(shown, kind)
+        assert "about 1340?" in content and "about Thomas Miller?" in content and "about 1204?" not in content
+        assert page.inner_text("#export-fault") == ""
+
+
+def test_the_words_that_speak_for_a_question_are_shown_on_demand(visit: Opened, service: KnownService) -> None:
+    service.question = "When was the 𝔐𝔦𝔩𝔩 hot, {}?"
+    page = (shown := visit()).page
+    shown.ask(WIDE_LETTERS)
+    page.click("#question-1 .why")
+    page.wait_for_selector("#question-1 .heat")
+    assert page.inner_text("#question-1 .heat .passage") == WIDE_LETTERS
+    assert set(shown.texts("#question-1 .heat .passage span")) == {"𝔐𝔦𝔩𝔩", "hot", "1843"}
+    assert page.inner_text("#question-1 .heat-words").startswith("What counts most for shared words: 𝔐𝔦𝔩𝔩 (")
+    assert page.get_attribute("#question-1 .why", "aria-expanded") == "true"
+    page.click("#question-1 .why")
+    assert page.is_hidden("#question-1 .heat")
+
+
+def test_a_server_that_does_not_explain_has_no_button_for_it(visit: Opened, service: KnownService) -> None:
+    told, older = visit(page_application(service, explain=False)), visit(application_that_cannot_explain(service))
+    for shown in (told, older):
+        shown.ask(TEXT)
+    assert told.page.locator(".why:visible").count() == 0
+    older.page.click("#question-1 .why")
+    older.page.wait_for_selector("#question-1 .why", state="hidden")
+    assert older.page.locator(".why:visible").count() == 0
+    assert older.page.inner_text("#status") == "This server does not explain questions."
+
+
+def application_that_cannot_explain(service: Any) -> FastAPI:
+    """Its page believes that it can."""
+    application = FastAPI()
+    application.include_router(asking_routes(service, ServeSettings(explain=False)))
+    application.include_router(page_routes(service, ServeSettings()))
+    return application
+
+
+@pytest.mark.parametrize(
+    ("problem", "line"),
+    [
+        (ProblemError(413, "text: has 9 characters; divide the text"), "Text: has 9 characters; divide the text."),
+        (ProblemError(422, "way: this model cannot end2end"), "Way: this model cannot end2end."),
+        (ProblemError(429, "too often", headers={"Retry-After": "7"}), "Too often. Try again in 7 seconds."),
+        (ProblemError(503, "too many wait", headers={"Retry-After": "1"}), "Too many wait. Try again in 1 second."),
+        (ProblemError(500, "the model failed"), "The model failed."),
+    ],
+    ids=lambda value: str(getattr(value, "status", "")),
+)
+@pytest.mark.parametrize("passages", [0, 1], ids=["at once", "after a passage"])
+def test_a_problem_is_one_line_and_costs_no_work(
+    visit: Opened, service: KnownService, problem: ProblemError, line: str, passages: int
+) -> None:
+    service.problem, service.passages_before = problem, passages
+    page = (shown := visit()).page
+    shown.ask(TEXT)
+    assert page.inner_text("#fault") == (line if not passages else line.split(" Try again")[0])
+    assert shown.texts(".to-answer") == ANSWERS[: 2 * passages] and page.input_value("#text") == TEXT
+    service.problem = None
+    page.click("#ask-all")
+    page.wait_for_selector("mark >> nth=3")
+    assert shown.texts(".to-answer") == ANSWERS and page.inner_text("#fault") == ""
+
+
+def test_a_server_that_is_gone_costs_no_work(visit: Opened) -> None:
+    page = (shown := visit()).page
+    shown.ask(TEXT)
+    page.click("#question-1 .accept")
+    shown.context.set_offline(True)
+    page.click("#ask-all")
+    page.wait_for_function("document.getElementById('fault').textContent.startsWith('The server cannot be reached')")
+    assert page.inner_text("#tally").startswith("4 questions: 1 accepted")
+    page.click("#export")
+    page.wait_for_function("document.getElementById('export-fault').textContent.includes('cannot be reached')")
+
+
+def test_a_key_is_asked_for_and_never_stored(visit: Opened, service: KnownService) -> None:
+    application, given = page_application(service), []
+
+    @application.middleware("http")
+    async def with_key(request: Request, go_on: Any) -> Response:
+        given.append(request.headers.get("authorization"))
+        if request.method == "POST" and given[-1] != "Bearer secret-of-sixteen":
+            return ProblemError(401, "this server asks for a key").response()
+        return await go_on(request)
+
+    page = (shown := visit(application)).page
+    assert page.is_hidden("#key-field")
+    shown.ask(TEXT)
+    assert page.inner_text("#fault") == "This server asks for a key." and shown.focused() == "api_key"
+    page.fill("#api_key", "secret-of-sixteen")
+    page.press("#api_key", "Enter")
+    page.wait_for_selector("#question-4")
+    shown.settled()
+    page.click("#accept-open")
+    assert len(exported(shown, "jsonl").splitlines()) == 4
+    stored = page.evaluate("JSON.stringify([{...sessionStorage}, {...localStorage}, document.cookie])")
+    assert "1204" in stored and "secret" not in stored
+    page.reload()
+    assert page.input_value("#api_key") == ""
+
+
+def test_work_outlives_a_reload_until_it_is_cleared(visit: Opened) -> None:
+    page = (shown := visit()).page
+    page.select_option("#language", "fr")
+    shown.ask(TEXT)
+    page.click("#question-1 .accept")
+    page.reload()
+    assert page.input_value("#text") == TEXT and page.input_value("#language") == "fr"
+    assert shown.texts(".to-answer") == shown.texts("mark") == ANSWERS
+    assert page.inner_text("#tally").startswith("4 questions: 1 accepted")
+    page.click("#clear")
+    assert page.evaluate("sessionStorage.length") == 0 and page.input_value("#text") == ""
+    assert page.locator(".asked").count() == 0
+    page.reload()
+    assert page.input_value("#text") == "" and page.locator(".asked").count() == 0
+
+
+def test_clearing_can_be_undone(visit: Opened) -> None:
+    page = (shown := visit()).page
+    shown.ask(TEXT)
+    page.click("#clear")
+    assert shown.focused() == "text"
+    page.focus("#clear")
+    page.keyboard.press("Control+z")
+    assert page.input_value("#text") == TEXT and shown.texts("mark") == ANSWERS
+
+
+def test_a_request_can_be_stopped(visit: Opened, service: KnownService) -> None:
+    service.held.clear()
+    page = (shown := visit()).page
+    page.fill("#text", TEXT)
+    page.click("#ask-all")
+    page.wait_for_selector("#question-2")
+    page.click("#stop")
+    shown.settled()
+    assert page.inner_text("#status") == "Stopped. 2 new questions." and shown.texts(".to-answer") == ANSWERS[:2]
+    assert shown.focused() == "ask-all" and page.inner_text("#fault") == ""
+    service.held.set()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("paper.pdf", b"%PDF-1.7", "paper.pdf: only .txt and .md files can be opened here."),
+        ("old.txt", "Müller".encode("latin-1"), "old.txt is not text in UTF-8: save it as UTF-8."),
+        ("long.txt", b"a" * 300_000, "long.txt is longer than 50,000 characters: open a part of it."),
+    ],
+)
+@pytest.mark.parametrize("dropped", [False, True], ids=["chosen", "dropped"])
+def test_other_files_say_what_to_do(visit: Opened, name: str, content: bytes, line: str, dropped: bool) -> None:
+    page = visit().page
+    page.fill("#text", TEXT)
+    give_file(page, name, content, dropped)
+    page.wait_for_function("line => document.getElementById('fault').textContent.startsWith(line)", arg=line)
+    assert page.input_value("#text") == TEXT
+
+
+@pytest.mark.parametrize("dropped", [False, True], ids=["chosen", "dropped"])
+def test_a_text_file_is_opened(visit: Opened, dropped: bool) -> None:
+    page = (shown := visit()).page
+    page.fill("#text", "before")
+    give_file(page, "notes.MD", "\ufeffIn 1843\r\nAda Lovelace 🔥".encode(), dropped)
+    page.wait_for_function("document.getElementById('text').value === 'In 1843\\nAda Lovelace 🔥'")
+    assert page.inner_text("#status") == "notes.MD is open: 22 characters."
+    page.focus("#clear")
+    page.keyboard.press("Control+z")
+    assert page.input_value("#text") == "before" and shown.texts(".asked") == []
+
+
+def give_file(page: Any, name: str, content: bytes, dropped: bool) -> None:
+    if not dropped:
+        page.set_input_files("#file", {"name": name, "mimeType": "text/plain", "buffer": content})
+        return
+    data = page.evaluate_handle(
+        """([name, bytes]) => { const data = new DataTransfer();
+        data.items.add(new File([new Uint8Array(bytes)], name)); return data; }""",
+        [name, list(content)],
+    )
+    page.dispatch_event("h1", "drop", {"dataTransfer": data})
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])
+def test_hostile_text_is_only_text(visit: Opened, service: KnownService, script: bool) -> None:
+    service.question = HOSTILE.replace("{", "(").replace("}", ")") + " {}?"
+    text = f"{HOSTILE} Anna Weaver: {HOSTILE}"
+    page = (shown := visit(java_script_enabled=script, bypass_csp=True)).page
+    page.fill("#text", text)
+    page.click("#ask-all")
+    page.wait_for_selector("#question-1")
+    assert "window.attacked = 1" in page.inner_text("#question-1 .asked")
+    assert page.inner_text("#passage").strip() == text and "Anna Weaver" in shown.texts("mark")
+    assert page.locator("script").count() == 1
+    count = page.locator("img, iframe, object, embed, base, [autofocus], [onerror], [onfocus], main script").count()
+    assert count == 0
+    if script:
+        page.click("#question-1 .why")
+        page.wait_for_selector("#question-1 .heat")
+        assert page.evaluate("window.attacked") is None
+
+
+def test_texts_from_right_to_left_are_shown_so(visit: Opened, service: KnownService) -> None:
+    service.question = "מתי {}?"
+    page = (shown := visit()).page
+    shown.ask("הטחנה נשרפה ב 1204 ונבנתה שוב.\n\nThe mill burned in 1340.")
+    direction = "element => element.matches(':dir(rtl)') ? 'rtl' : 'ltr'"
+    assert [page.locator(one).first.evaluate(direction) for one in ("#text", "#passage", ".asked")] == ["rtl"] * 3
+    assert shown.texts("mark") == ["1204", "1340"]

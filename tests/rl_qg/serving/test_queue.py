@@ -1,0 +1,90 @@
+"""The queue that makes batches of requests."""
+
+import time
+from threading import Thread
+
+import pytest
+
+from rl_qg.serving.queue import BatchQueue, QueueClosedError, QueuedRequest, QueueFullError
+
+
+def job(kind: str = "a", rows: int = 1, length: int = 1) -> QueuedRequest:
+    return QueuedRequest(kind, None, rows, length)
+
+
+def queue(*, max_jobs: int = 100, max_rows: int = 4, max_wait: float = 0.0) -> BatchQueue:
+    return BatchQueue(max_jobs=max_jobs, max_rows=max_rows, max_wait=max_wait)
+
+
+def test_a_batch_has_one_kind_the_oldest_first_and_is_sorted_by_length() -> None:
+    waiting = queue()
+    first, other, second = job("a", length=9), job("b"), job("a", length=3)
+    waiting.put([first, other, second])
+    assert waiting.take() == [second, first]
+    assert waiting.take() == [other]
+
+
+def test_a_batch_has_at_most_so_many_rows_but_a_longer_job_is_not_left_out() -> None:
+    waiting = queue(max_rows=4)
+    jobs = [job(rows=2), job(rows=1), job(rows=2), job(rows=9)]
+    waiting.put(jobs)
+    assert [waiting.take() for _ in range(3)] == [jobs[:2], [jobs[2]], [jobs[3]]]
+
+
+def test_a_whole_batch_does_not_wait_and_a_partial_one_waits_for_others() -> None:
+    waiting = queue(max_rows=2, max_wait=60)
+    pair = [job(), job()]
+    waiting.put(pair)
+    assert waiting.take() == pair  # at once: the test has no minute
+
+    late = [job(), job()]
+    waiting.put(late[:1])
+    Thread(target=lambda: (time.sleep(0.05), waiting.put(late[1:]))).start()
+    assert waiting.take() == late
+
+
+def test_a_partial_batch_leaves_after_its_time() -> None:
+    waiting = queue(max_rows=100, max_wait=0.05)
+    alone = job()
+    waiting.put([alone])
+    assert waiting.take() == [alone]
+    assert time.monotonic() - alone.arrived >= 0.05
+
+
+def test_a_full_queue_takes_all_jobs_of_a_request_or_none() -> None:
+    waiting = queue(max_jobs=3, max_rows=1)
+    waiting.put([job(), job()])
+    with pytest.raises(QueueFullError):
+        waiting.put([job(), job()])
+    assert len(waiting) == 2
+    waiting.put([job()])
+    assert len(waiting) == 3
+
+
+def test_a_request_that_is_longer_than_the_queue_is_taken_when_nothing_waits() -> None:
+    waiting = queue(max_jobs=3)
+    waiting.put([job() for _ in range(7)])
+    assert len(waiting) == 7
+
+
+def test_a_cancelled_job_leaves_the_queue_and_makes_room() -> None:
+    waiting = queue(max_jobs=2)
+    first, second = job(), job()
+    waiting.put([first, second])
+    assert first.future.cancel()
+    assert len(waiting) == 1 and waiting.rows == 1
+    third = job()
+    waiting.put([third])
+    assert waiting.take() == [second, third]
+    assert not second.future.cancel()  # it has begun
+
+
+def test_a_closed_queue_gives_out_what_waits_and_takes_nothing() -> None:
+    waiting = queue(max_wait=60)
+    last = job()
+    waiting.put([last])
+    waiting.close()
+    with pytest.raises(QueueClosedError):
+        waiting.put([job()])
+    assert waiting.take() == [last]
+    assert waiting.take() == []
