@@ -47,6 +47,8 @@ class Draft:
             self.dropped[NOT_IN_TEXT] += len(self.request.answers) - len(self.spans)
         elif self.passages and self.way != "end2end":
             self.spans = proposals(self.request.text, self.passages, self.way, self._proposed)
+            if not self.spans and self.request.way is None:  # a model that extracts none: then by rules
+                self.spans = proposals(self.request.text, self.passages, "pipeline", self._proposed)
         for span in dict.fromkeys(self.spans):
             passage = self._passage_of(span)
             request = self.request

@@ -145,7 +145,7 @@ class QuestionGenerator:
                 effect.
             language: of the texts, an ISO 639-1 code; chooses the language code of models that have some (mBART).
             seed: None for the most probable questions; a number draws other ones, the same for the same number.
-            way: one of `ways`; None: the first.
+            way: one of `ways`; None: the first, and where a model extracts no answers, those of `pipeline`.
             min_score: pairs with a lower score are left out.
 
         Returns:
@@ -219,7 +219,9 @@ class QuestionGenerator:
         found = []
         for text in several:
             self.check(AskRequest(text, number=number, language=language))
-            found.append(self._proposals(text, self.passages(text), self._ways[0], number))
+            passages = self.passages(text)
+            usual = self._proposals(text, passages, self._ways[0], number)
+            found.append(usual or self._proposals(text, passages, "pipeline", number))
         return found[0] if isinstance(texts, str) else found
 
     def score(

@@ -17,10 +17,11 @@ from transformers import (
 )
 
 from rl_qg import AnswerSpan, QAPairs, QuestionGenerator
-from rl_qg.asking.models import default_generator, generator_path
+from rl_qg.asking.models import QUESTIONS, default_generator, generator_path
 from rl_qg.asking.pairs import AskRequest
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.generation.answers.generated import GeneratedAnswers
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.prompts import Prompt
 from rl_qg.miniatures.cache import SHIPPED
@@ -194,6 +195,24 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_thread")
+@pytest.mark.slow
+def test_the_packaged_model_in_both_its_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In `multitask` the model proposes the answers, in `pipeline` the rules. Where it proposes none, the usual way
+    takes those of the rules, and `way=multitask` gives none.
+    """
+    subject = QuestionGenerator.from_pretrained(QUESTIONS, device="cpu")
+    text = TEXTS[0]
+    proposed = {way: {pair.answer for pair in subject.ask(text, number=None, way=way)} for way in subject.ways}
+    written = {text[one.start : one.end] for one in GeneratedAnswers(subject._generator, 20)([text])[0]}
+    assert proposed["multitask"] and proposed["multitask"] <= written
+    assert proposed["pipeline"] - written
+    assert {pair.answer for pair in subject.ask(text, number=None)} == proposed["multitask"]
+    monkeypatch.setattr(GeneratedAnswers, "__call__", lambda self, contexts: [[] for _ in contexts])
+    assert {pair.answer for pair in subject.ask(text, number=None)} == proposed["pipeline"]
+    assert {span.text for span in subject.answers(text, number=None)} >= proposed["pipeline"]
+    assert subject.ask(text, way="multitask").reason == "no answer to ask about was found in the text"
+
+
 @pytest.mark.parametrize("kind", ["miniature", "bart", "t5", "gpt2", "pairs", "multitask"])
 def test_a_result_does_not_depend_on_the_other_texts(
     kind: str, folders: dict[str, str], bart: QuestionGenerator
