@@ -30,6 +30,7 @@ from rl_qg.data.passages import Passages
 from rl_qg.runtime.json_files import read_json, write_json
 
 CLIENTS = (1, 8, 32, 128)
+CORES = 2
 CHECKED = 10_000  # requests whose answers are compared
 CHECKED_IN_A_PART = 2_000
 
@@ -50,9 +51,9 @@ def server(model: str, threads: int, *options: str) -> Iterator[tuple[str, subpr
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
     command = [sys.executable, "-c", "from rl_qg.commands.cli import main; main()", "serve", f"model.path={model}"]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     process = subprocess.Popen(
-        [*command, f"port={port}", "training.use_cpu=true", *options],
+        [*command, f"port={port}", f"threads={threads}", "training.use_cpu=true", *options],
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -159,7 +160,7 @@ class Load:
         from rl_qg.asking.question_generator import QuestionGenerator
         from rl_qg.generation.generator import CandidateGenerator
 
-        torch.set_num_threads(self.options.threads)
+        torch.set_num_threads(CORES)
         library = CandidateGenerator(generator_path(self.options.model), device=torch.device("cpu"), engine="library")
         generator = QuestionGenerator(library, batch_size=1)
         outcomes, begun = Outcomes(), time.perf_counter()
@@ -173,10 +174,9 @@ class Load:
         peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
         return summary(outcomes, time.perf_counter() - begun) | {"peak_mib": round(int(peak) / 1024, 1)}
 
-    def clients(self, number: int, processes: int = 1) -> dict[str, Any]:
-        """Clients of one server, or of several between which they are divided."""
+    def clients(self, number: int, *, processes: int = 1, threads: int = 1) -> dict[str, Any]:
+        """Clients of one server, or of several between which they are divided; `threads` of each."""
         with ExitStack() as stack:
-            threads = max(1, self.options.threads // processes)
             servers = [stack.enter_context(server(self.options.model, threads)) for _ in range(processes)]
             addresses = [address for address, _ in servers]
             warm, outcomes = Outcomes(), Outcomes()
@@ -191,7 +191,7 @@ class Load:
         """Requests in random order from 32 clients: each answer must be, byte for byte, that of the request alone."""
         order = random.Random(part)
         requests = [order.randrange(len(self.bodies)) for _ in range(min(CHECKED_IN_A_PART, self.options.checked))]
-        with server(self.options.model, self.options.threads) as (address, _):
+        with server(self.options.model, 1) as (address, _):
             expected = [httpx.post(f"{address}/v1/pairs", json=body, timeout=600).content for body in self.bodies]
 
             def compared(number: int, answer: bytes) -> str:
@@ -213,7 +213,7 @@ class Load:
             process.send_signal(signal.SIGTERM)
             await asking
 
-        with server(self.options.model, self.options.threads) as (address, process):
+        with server(self.options.model, 1) as (address, process):
             asyncio.run(run(address, process))
             return {"counts": dict(outcomes.counts), "exit_code": process.wait(60)}
 
@@ -222,8 +222,12 @@ class Load:
         checks = range(math.ceil(self.options.checked / CHECKED_IN_A_PART))
         return {
             "plain": self.plain,
+            "clients 32, two threads": lambda: self.clients(32, threads=CORES),
             **{f"clients {number}": lambda number=number: self.clients(number) for number in CLIENTS},  # type: ignore[misc]
-            "clients 32, two processes": lambda: self.clients(32, 2),
+            **{
+                f"clients {number}, two processes": lambda number=number: self.clients(number, processes=CORES)  # type: ignore[misc]
+                for number in CLIENTS[1:]
+            },
             **{f"check {part}": lambda part=part: self.check(part) for part in checks},  # type: ignore[misc]
             "sigterm": self.sigterm,
         }
@@ -238,7 +242,6 @@ def main() -> None:
     parser.add_argument("--passages", type=int, default=200, help="distinct ones")
     parser.add_argument("--number", type=int, default=5, help="pairs of each request")
     parser.add_argument("--seconds", type=float, default=60, help="of each timed part")
-    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--checked", type=int, default=CHECKED)
     options = parser.parse_args()
     results = read_json(options.output) if options.output.exists() else {}

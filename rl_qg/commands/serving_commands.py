@@ -14,6 +14,8 @@ def serve(settings: Settings) -> None:
     """Questions over HTTP until SIGTERM (`rl_qg.serving`)."""
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         raise InputError(f'serve: {missing[0]} is not installed; install it: pip install "rl-qg[serve]"')
+    import torch
+
     from rl_qg.asking.models import default_generator
     from rl_qg.asking.question_generator import QuestionGenerator
     from rl_qg.runtime.processes import processes
@@ -29,6 +31,7 @@ def serve(settings: Settings) -> None:
         log.warning("host=%s: others can reach this server, and it asks for no key; set api_keys=FILE", options.host)
     path = options.model.path or default_generator()
     device = processes(settings.training.use_cpu).device
+    torch.set_num_threads(options.threads)  # rows of several texts share batches only with one thread
     bound = listen(options.host, options.port)
     service = AskingService(
         lambda: QuestionGenerator.from_pretrained(

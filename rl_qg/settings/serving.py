@@ -32,6 +32,11 @@ class ServeSettings(Section):
         "longer texts are cut into passages of at most so many, at ends of paragraphs and sentences",
         limits=COUNT,
     )
+    threads: int = key(
+        1,
+        "of the model on a CPU; with 1, requests share batches; with more, one alone is answered sooner",
+        limits=COUNT,
+    )
     batch_size: int = key(32, "pairs that are made together", limits=COUNT)
     max_wait_ms: float = key(10.0, "a request waits so long for others to share its batch", limits=NOT_NEGATIVE)
     max_queue: int = key(256, "passages that may wait; more get 503", limits=COUNT)
