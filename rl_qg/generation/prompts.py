@@ -222,9 +222,11 @@ class PromptEncoder:
         special tokens.
         """
         questions = [self.target(example) for example in examples]
-        return self.tokenizer(text_target=questions, truncation=True, max_length=self.prompt.max_target_length)[
-            "input_ids"
-        ]
+        longest = self.prompt.max_target_length
+        ids: list[list[int]] = self.tokenizer(text_target=questions, truncation=True, max_length=longest)["input_ids"]
+        if self.tokenizer.is_fast:  # it keeps the truncation, which would be saved with it
+            self.tokenizer.backend_tokenizer.no_truncation()
+        return ids
 
     def decoded(self, tokens: Tensor, examples: Sequence[QAExample]) -> list[str]:
         """The text of each row of `tokens` (k · n, t), n for each of k examples, side by side: a question without

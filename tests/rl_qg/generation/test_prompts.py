@@ -1,5 +1,7 @@
 """Model inputs have the answer marked at its offset and never cut it off."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -135,3 +137,16 @@ def test_inputs_are_not_longer_than_the_model_reads() -> None:
 def test_only_t5_has_a_default_prefix(tmp_path) -> None:
     assert default_prefix(tiny_t5(20)) == "generate question: "
     assert Prompt.of(tmp_path, tiny_bart(10)).prefix == ""
+
+
+def test_tokenizers_are_saved_alike_after_inputs_and_after_targets(tmp_path: Path) -> None:
+    """A fast tokenizer keeps the truncation of its last call and would write it into `tokenizer.json`."""
+    subject = encoder()
+    saved = []
+    for name in ("inputs", "targets"):
+        getattr(subject, {"inputs": "encode", "targets": "targets"}[name])(
+            [example("w1 w2", "w2", "w3 w4 w5 w6 w7 w8 w9")]
+        )
+        subject.tokenizer.save_pretrained(tmp_path / name)
+        saved.append((tmp_path / name / "tokenizer.json").read_text())
+    assert saved[0] == saved[1]

@@ -61,7 +61,7 @@ class Visit:
         assert self.dialogs == []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
