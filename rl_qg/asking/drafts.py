@@ -41,7 +41,8 @@ class Draft:
         return None if number is None else 2 * number + 2
 
     def propose(self, proposals: AnswerProposals) -> None:
-        """Find the answers to ask about."""
+        """Find the answers to ask about; those that a model has written, but the text lacks, are counted."""
+        before = proposals.left_out
         if self.request.answers is not None:
             self.spans = [span for span in map(self._placed, self.request.answers) if span is not None]
             self.dropped[NOT_IN_TEXT] += len(self.request.answers) - len(self.spans)
@@ -49,6 +50,7 @@ class Draft:
             self.spans = proposals(self.request.text, self.passages, self.way, self._proposed)
             if not self.spans and self.request.way is None:  # a model that extracts none: then by rules
                 self.spans = proposals(self.request.text, self.passages, "pipeline", self._proposed)
+        self.dropped[NOT_IN_TEXT] += proposals.left_out - before
         for span in dict.fromkeys(self.spans):
             passage = self._passage_of(span)
             request = self.request
@@ -61,13 +63,14 @@ class Draft:
         """What has to be decoded."""
         return [row for _, row in self._rows]
 
-    def add(self, candidates: Iterator[Sequence[Candidate]]) -> None:
-        """Add what was decoded: takes the candidates of its rows."""
+    def add(self, candidates: Iterator[Sequence[Candidate]], *, given: bool = False) -> None:
+        """Add what was decoded: takes the candidates of its rows. Questions that were `given` are all kept."""
         for span, _ in self._rows:
             group = next(candidates)
             self.dropped[CUT] += not group
             found = [ProposedPair(one.question, span, one.logprob, one.tokens) for one in group]
-            self.pairs += usable(list({pair.question: pair for pair in reversed(found)}.values())[::-1], self.dropped)
+            distinct = list({pair.question: pair for pair in reversed(found)}.values())[::-1]
+            self.pairs += distinct if given else usable(distinct, self.dropped)
 
     def add_whole_pairs(self, generator: CandidateGenerator) -> None:
         """In the way `end2end`: add the pairs that the model writes of each passage."""

@@ -5,9 +5,10 @@ generator = QuestionGenerator.from_pretrained("RUN/scst")
 generator.ask(text, number=5)
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, overload
 
 import torch
@@ -153,15 +154,17 @@ class QuestionGenerator:
             is empty, or holds no answer) is an empty list with its reason, and costs the others nothing.
 
         Raises:
-            InputError: a number is out of its range, or the model has no such way.
+            InputError: a value is of the wrong type or out of its range, or the model cannot do this (see `check`).
         """
         given = [answers] if isinstance(texts, str) else answers
-        several = [texts] if isinstance(texts, str) else list(texts)
+        several = _listed(texts)
+        if given is not None and (isinstance(given, (str, bytes)) or not isinstance(given, Collection)):
+            raise InputError(f"answers={short(given)} is no list; give a list of answers, or None, for each text")
         if given is not None and len(given) != len(several):
             raise InputError(f"answers has {len(given)} lists for {len(several)} texts; give one for each, or None")
         found = self.ask_many(
             [
-                AskRequest(text, None if chosen is None else tuple(chosen), number, language, seed, way, min_score)
+                AskRequest(text, chosen, number, language, seed, way, min_score)
                 for text, chosen in zip(several, given or [None] * len(several), strict=True)
             ]
         )
@@ -171,7 +174,7 @@ class QuestionGenerator:
         """The pairs of each request; all of them are decoded together.
 
         Raises:
-            InputError: the model has no such way (see `check`).
+            InputError: the model cannot do what a request asks for (see `check`).
         """
         for request in requests:
             self.check(request)
@@ -190,9 +193,16 @@ class QuestionGenerator:
         return [draft.selected() for draft in drafts]
 
     def check(self, request: AskRequest) -> None:
-        """Raise `InputError` if the model cannot do what a request asks for."""
+        """Raise `InputError` if the model cannot do what a request asks for: it has no such way, does not know the
+        language, or writes all pairs at once and is given answers.
+        """
         if request.way is not None and request.way not in self._ways:
             raise InputError(f"way={request.way}: {self._name or 'this model'} can do {' or '.join(self._ways)}")
+        if request.answers is not None and self._ways == ("end2end",):
+            raise InputError(
+                f"answers: {self._name or 'this model'} writes questions and answers at once, and none about a given "
+                "answer; give a model that was trained with model.task=questions or multitask"
+            )
         self._rows.check_language(request.language)
 
     def passages(self, text: str) -> list[TextPassage]:
@@ -215,7 +225,7 @@ class QuestionGenerator:
         """What can be asked about in a text, or in each text of a list, at most `number` of each (None: all): the best
         of each sentence first. An empty list where nothing is found.
         """
-        several = [texts] if isinstance(texts, str) else list(texts)
+        several = _listed(texts)
         found = []
         for text in several:
             self.check(AskRequest(text, number=number, language=language))
@@ -240,8 +250,13 @@ class QuestionGenerator:
             language: as in `ask`.
 
         Raises:
-            InputError: the three are not equally many.
+            InputError: the three are not lists of equally many, or the model asks about no given answers.
         """
+        for name, given in (("questions", questions), ("contexts", contexts), ("answers", answers)):
+            if isinstance(given, (str, bytes)) or not isinstance(given, Collection):
+                raise InputError(f"{name}={short(given)} is no list; give one of each for every question")
+        if wrong := [question for question in questions if not isinstance(question, str)]:
+            raise InputError(f"questions: {short(wrong[0])} is not a text")
         if not len(questions) == len(contexts) == len(answers):
             counts = f"{len(questions)} questions, {len(contexts)} contexts and {len(answers)} answers"
             raise InputError(f"{counts}; give as many of each")
@@ -257,7 +272,16 @@ class QuestionGenerator:
         scores = []
         for draft, text in drafts:
             found = [next(known) if text.strip() else None for _ in draft.rows()]
-            draft.add(iter([[one] if one else [] for one in found]))
+            draft.add(iter([[one] if one else [] for one in found]), given=True)
             draft.read_back(self._reader)
             scores.append(next(({"score": p.score, "logprob": p.logprob, **p.scores} for p in draft.pairs), {}))
         return scores
+
+
+def _listed(texts: Any) -> list[str]:
+    """One text, or several, as a list."""
+    if isinstance(texts, str):
+        return [texts]
+    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise InputError(f"texts={short(texts)} is neither a text nor a list of texts")
+    return list(texts)
