@@ -1,5 +1,6 @@
 """One text on its way from a request to its pairs: its passages, the answers to ask about, and the pairs so far."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -7,10 +8,12 @@ from rl_qg.asking.answer_proposals import AnswerProposals, evenly
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
 from rl_qg.asking.passages import TextPassage
 from rl_qg.asking.question_rows import QuestionRow
-from rl_qg.asking.selection import ProposedPair, select, select_for_answers, usable
+from rl_qg.asking.selection import NO_REWARD, ProposedPair, select, select_for_answers, usable
+from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.hotpotqa import first_place
 from rl_qg.generation.end_to_end import generate_pairs
 from rl_qg.generation.generator import Candidate, CandidateGenerator
+from rl_qg.generation.reranking import Reranker
 from rl_qg.readers.answering import AnswerReader
 from rl_qg.readers.squad_scores import f1
 
@@ -98,6 +101,23 @@ class Draft:
         contexts = [self._passage_of(pair.span).text for pair in self.pairs]
         answers = reader([pair.question for pair in self.pairs], contexts)
         self.pairs = [pair.answered(f1(text, pair.span.text)) for pair, text in zip(self.pairs, answers, strict=True)]
+
+    def rank(self, reranker: Reranker | None) -> None:
+        """Let a reward order the pairs; each text alone, so that its rewards do not depend on the others."""
+        if reranker is None or not self.pairs:
+            return
+        examples = []
+        for pair in self.pairs:
+            passage = self._passage_of(pair.span)
+            answer = Answer(pair.span.text, pair.span.start - passage.start)
+            examples.append(QAExample(str(self.number), "", passage.text, "", (answer,)))
+        reranker.reset()
+        values = reranker.scores(examples, [pair.question for pair in self.pairs])
+        name = reranker.signature.partition("|")[0]
+        self.dropped[NO_REWARD] += sum(not math.isfinite(value) for value in values)
+        self.pairs = [
+            pair.rewarded(name, value, reranker.sign) for pair, value in zip(self.pairs, values, strict=True)
+        ]
 
     def selected(self) -> QAPairs:
         """The pairs that are returned."""

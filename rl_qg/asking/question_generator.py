@@ -19,6 +19,8 @@ from rl_qg.asking.models import generator_path, reader_path, ways_of
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
 from rl_qg.asking.passages import TextPassage
 from rl_qg.asking.question_rows import QuestionRows
+from rl_qg.evaluation.reward_ranking import reranker_of
+from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.readers.answering import AnswerReader
 from rl_qg.runtime.errors import InputError
@@ -37,10 +39,11 @@ class QuestionGenerator:
         name: of the model, as the user gave it.
         reader: answers the questions; a pair is kept if the reader finds its answer. None: this is not checked.
         proposals: of answers, for the way `pipeline`; None: those of the rules.
+        reward: a metric that chooses among the questions and orders the pairs; None: their `score` does.
         batch_size: answers that are decoded together.
 
     Raises:
-        InputError: the model asks no questions.
+        InputError: the model asks no questions, or the reward compares with human ones.
     """
 
     def __init__(
@@ -50,12 +53,19 @@ class QuestionGenerator:
         name: str = "",
         reader: AnswerReader | None = None,
         proposals: AnswerProposals | None = None,
+        reward: Reward | None = None,
         batch_size: int = 16,
     ) -> None:
         self._generator, self._name, self._reader = generator, name, reader
         self._ways = ways_of(generator.encoder.prompt, name)
         self._rows = QuestionRows(generator, batch_size)
         self._proposals = proposals or AnswerProposals(generator)
+        self._reranker = None if reward is None else reranker_of(reward)
+        if self._reranker and self._reranker.needs_references:
+            raise InputError(
+                f"reward {self._reranker.signature}: compares with human questions, and there are none; choose a "
+                "reward without references, such as qascore"
+            )
 
     @classmethod
     def from_pretrained(
@@ -65,6 +75,7 @@ class QuestionGenerator:
         device: str | torch.device | None = None,
         reader: str | Path | None = None,
         extractor: str | Path | None = None,
+        reward: Reward | None = None,
         batch_size: int = 16,
     ) -> "QuestionGenerator":
         """Load a run (its `scst/`, else its `ce/`), a folder, a model of the Hub, or a packaged miniature such as
@@ -75,10 +86,13 @@ class QuestionGenerator:
             device: None: the GPU if there is one.
             reader: folder or Hub name of an extractive reader that checks the answers.
             extractor: folder of `rl-qg train-answers`, which proposes answers in the way `pipeline`; None: rules.
+            reward: a metric that needs no human questions, such as `rewards.load("qascore")`. It chooses among the
+                questions of an answer and orders the pairs, and its value is in `scores` under its name. Pairs on
+                which it fails come last, and are counted in `dropped`. `score` stays as it is.
             batch_size: answers that are decoded together.
 
         Raises:
-            InputError: there is no such folder or model, or it generates no questions.
+            InputError: there is no such folder or model, it generates no questions, or the reward needs human ones.
         """
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if batch_size < 1:
@@ -88,7 +102,9 @@ class QuestionGenerator:
         )
         answers = None if reader is None else AnswerReader(reader_path(reader), device=place)
         proposals = AnswerProposals(generator, extractor=extractor, device=place)
-        return cls(generator, name=str(path), reader=answers, proposals=proposals, batch_size=batch_size)
+        return cls(
+            generator, name=str(path), reader=answers, proposals=proposals, reward=reward, batch_size=batch_size
+        )
 
     @property
     def name(self) -> str:
@@ -190,6 +206,7 @@ class QuestionGenerator:
             draft.add(candidates)
             draft.add_whole_pairs(self._generator)
             draft.read_back(self._reader)
+            draft.rank(self._reranker)
         return [draft.selected() for draft in drafts]
 
     def check(self, request: AskRequest) -> None:
@@ -238,7 +255,7 @@ class QuestionGenerator:
         self, questions: Sequence[str], contexts: Sequence[str], answers: Answers, *, language: str = "en"
     ) -> list[dict[str, float]]:
         """How good questions are for their answers: for each `score`, `logprob`, `probability` and, with a reader,
-        `round_trip`, as `ask` computes them.
+        `round_trip`, as `ask` computes them; with a reward its value too.
 
         Nothing is known ({}) of a question that is empty, or whose answer is not in its context or does not fit into
         the model's input.
@@ -274,6 +291,7 @@ class QuestionGenerator:
             found = [next(known) if text.strip() else None for _ in draft.rows()]
             draft.add(iter([[one] if one else [] for one in found]), given=True)
             draft.read_back(self._reader)
+            draft.rank(self._reranker)
             scores.append(next(({"score": p.score, "logprob": p.logprob, **p.scores} for p in draft.pairs), {}))
         return scores
 

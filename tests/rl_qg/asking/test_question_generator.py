@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +171,47 @@ def test_a_reader_decides_which_pairs_stay() -> None:
         for pair in pairs:
             assert pair.scores["round_trip"] >= 0.5
             assert pair.score == pytest.approx(pair.scores["probability"] * pair.scores["round_trip"], abs=1e-6)
+
+
+class Shortness:
+    """A reward that prefers short questions, and fails on those with a given word."""
+
+    signature, needs, higher_is_better = "length|unit:characters", frozenset({"contexts"}), False
+
+    def __init__(self, fails_on: str = "\0") -> None:
+        self.fails_on = fails_on
+        self.calls = 0
+
+    def score(self, questions: Sequence[str], *_: Any, **__: Any) -> list[float | None]:
+        self.calls += 1
+        return [None if self.fails_on in question else float(len(question)) for question in questions]
+
+
+def test_a_reward_chooses_the_questions_and_orders_the_pairs(bart: QuestionGenerator) -> None:
+    reward = Shortness()
+    subject = QuestionGenerator(bart._generator, name="x", reward=reward)
+    answer = bart.answers(TEXTS[0])[0]
+    rows = bart.ask(TEXTS[0], [answer] * 4)
+    [chosen] = subject.ask(TEXTS[0], [answer])
+    assert len(rows) > 1 and len(chosen.question) <= min(len(pair.question) for pair in rows)
+    plain, pairs = bart.ask(TEXTS[0], number=4), subject.ask(TEXTS[0], number=4)
+    lengths = [pair.scores["length"] for pair in pairs]
+    assert lengths == sorted(lengths) == [len(pair.question) for pair in pairs] and len(lengths) == 4
+    assert sum(lengths) < sum(len(pair.question) for pair in plain)
+    assert all(pair.score == pair.scores["probability"] for pair in pairs)
+    [scores] = subject.score(["Who met him?"], [TEXT], ["Ada Lovelace"])
+    assert scores["length"] == 12 and scores["score"] == scores["probability"]
+    first = pairs[0].question
+    failing = QuestionGenerator(bart._generator, reward=Shortness(first)).ask(TEXTS[0], number=None)
+    assert failing.dropped["ranked last without a reward"] >= 1
+    known = ["length" in pair.scores for pair in failing]
+    assert known == sorted(known, reverse=True)
+    Shortness.needs = frozenset({"references"})
+    try:
+        with pytest.raises(InputError, match="compares with human questions, and there are none"):
+            QuestionGenerator(bart._generator, reward=Shortness())
+    finally:
+        Shortness.needs = frozenset({"contexts"})
 
 
 @pytest.mark.parametrize("kind", ["bart", "t5", "mt5", "gpt2"])
