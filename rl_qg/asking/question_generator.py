@@ -116,6 +116,11 @@ class QuestionGenerator:
         """The ways in which the model makes pairs, the usual one first: of "pipeline", "multitask", "end2end"."""
         return self._ways
 
+    @property
+    def reward_signature(self) -> str | None:
+        """Of the reward that orders the pairs; None where their score does."""
+        return None if self._reranker is None else self._reranker.signature
+
     @overload
     def ask(  # type: ignore[overload-overlap]  # a text is a sequence of texts for the type checker
         self,

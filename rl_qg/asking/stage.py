@@ -135,6 +135,7 @@ def _made_by(generator: QuestionGenerator, settings: AskSettings) -> dict[str, A
     """What the pairs depend on."""
     chosen = {name: value for name, value in asdict(settings).items() if name not in NOT_MADE_BY}
     paths = [generator_path(generator.name), reader_path(settings.reader), settings.extractor]
+    chosen["rerank"] = generator.reward_signature
     return {**chosen, "model": generator.name, "weights": [weights_hash(path) if path else "" for path in paths]}
 
 

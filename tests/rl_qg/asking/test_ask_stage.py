@@ -113,3 +113,19 @@ def test_files_come_first_on_the_command_line(tmp_path: Path, monkeypatch: pytes
     assert full_overrides("ask", ["-", "number=2"]) == ["ask.input=-", "ask.number=2"]
     run_command("ask", ["a, b.txt", "x=1.md", "output=p.json", "model.path=miniature:bart", "number=1"])
     assert [row["title"] for row in json.loads(Path("p.json").read_text())] == ["a, b", "x=1"]
+
+
+def test_a_metric_orders_the_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text(TEXTS[0])
+    command = ["a.txt", "output=p.jsonl", "model.path=miniature:bart", "number=3"]
+    run_command("ask", [*command, "rerank={_target_: tests.toy_scores.Length}"])
+    found = rows(Path("p.jsonl"))
+    values = [row["scores"]["length"] for row in found]
+    assert values == sorted(values, reverse=True) == pytest.approx([len(row["question"]) / 3 for row in found])
+    with pytest.raises(InputError, match=r"holds pairs made with other settings \(rerank: .*length.* -> "):
+        run_command("ask", command)
+    with pytest.raises(InputError, match=r"ask\.rerank=.*: give one metric"):
+        run_command("ask", [*command, "rerank=[bleu4,rouge_l]"])
+    with pytest.raises(InputError, match="compares with human questions, and there are none"):
+        run_command("ask", ["a.txt", "output=q.jsonl", "model.path=miniature:bart", "rerank=rouge_l"])
