@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rl_qg.data.lmqg_pairs import split_pairs
+from rl_qg.data.lmqg_pairs import ANSWER, QUESTION, SEPARATOR, split_pairs
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 NAME = "lmqg_qag/t5-small-squad-multitask"
@@ -68,3 +69,8 @@ def official_scores() -> dict[str, Any]:
     """The scores that were published with the outputs."""
     scores: dict[str, Any] = json.loads((DATA / f"{NAME}.official.json").read_text())
     return scores
+
+
+def join_pairs_as_lmqg(pairs: Iterable[tuple[str, str]]) -> str:
+    """The text of pairs. Reading it again gives other pairs where their texts hold its separators."""
+    return SEPARATOR.join(f"{QUESTION}{question}{ANSWER}{answer}" for question, answer in pairs)

@@ -61,6 +61,12 @@ class AnswerProposals:
         ordered = sorted(spans, key=lambda span: (-span.score, span.start))
         return [span for span, _ in spread(text, ordered, lambda span: (0, span.start))][:number]
 
+    @property
+    def left_out(self) -> int:
+        """Answers so far that the generator has written, but that do not stand in their sentence."""
+        generated = self._by_way.get("multitask")
+        return generated.left_out if isinstance(generated, GeneratedAnswers) else 0
+
     def _propose(self, way: str) -> Propose:
         if way == "multitask" and way not in self._by_way:
             self._by_way[way] = GeneratedAnswers(self._generator, PER_PASSAGE)

@@ -12,6 +12,7 @@ from typing import Any
 
 from rl_qg.data.formats import existing_file, first_line
 from rl_qg.runtime.errors import InputError
+from rl_qg.text.words import counted
 
 STANDARD_INPUT = "-"
 BLOCKS = (
@@ -65,7 +66,7 @@ def _plain(content: bytes, source: str, encoding: str = "utf-8") -> str:
     except UnicodeDecodeError as error:
         hint = "; save it as UTF-8" if encoding == "utf-8" else ", which it declares; correct that"
         raise InputError(f"{source}: not {encoding.upper()} text (byte {error.start}){hint}") from None
-    except LookupError:
+    except (LookupError, UnicodeError):  # the second: `undefined`, a codec that refuses every text
         raise InputError(f"{source}: declares the unknown encoding {encoding!r}; save it as UTF-8") from None
     if "\0" in text:
         raise InputError(f"{source}: no text (it has zero bytes); save it as UTF-8")
@@ -114,9 +115,8 @@ def _pdf(content: bytes, source: str) -> str:
         reason = first_line(error) or type(error).__name__
         raise InputError(f"{source}: no PDF that can be read ({reason}); save it again") from None
     if not any(page.strip() for page in pages):
-        raise InputError(
-            f"{source}: no text in its {len(pages)} pages, as in a scanned document; recognise its text first"
-        )
+        number = counted(len(pages), "page")
+        raise InputError(f"{source}: no text in its {number}, as in a scanned document; recognise its text first")
     # Half a character of a damaged font table is no Unicode text; it is shown as such.
     texts = (page.encode("utf-8", "replace").decode() for page in pages)
     return "\n\n".join(filter(None, (_without_line_ends(text) for text in texts)))

@@ -1,5 +1,6 @@
 """One text on its way from a request to its pairs: its passages, the answers to ask about, and the pairs so far."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -7,10 +8,12 @@ from rl_qg.asking.answer_proposals import AnswerProposals, evenly
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
 from rl_qg.asking.passages import TextPassage
 from rl_qg.asking.question_rows import QuestionRow
-from rl_qg.asking.selection import ProposedPair, select, select_for_answers, usable
+from rl_qg.asking.selection import NO_REWARD, ProposedPair, select, select_for_answers, usable
+from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.hotpotqa import first_place
 from rl_qg.generation.end_to_end import generate_pairs
 from rl_qg.generation.generator import Candidate, CandidateGenerator
+from rl_qg.generation.reranking import Reranker
 from rl_qg.readers.answering import AnswerReader
 from rl_qg.readers.squad_scores import f1
 
@@ -41,7 +44,8 @@ class Draft:
         return None if number is None else 2 * number + 2
 
     def propose(self, proposals: AnswerProposals) -> None:
-        """Find the answers to ask about."""
+        """Find the answers to ask about; those that a model has written, but the text lacks, are counted."""
+        before = proposals.left_out
         if self.request.answers is not None:
             self.spans = [span for span in map(self._placed, self.request.answers) if span is not None]
             self.dropped[NOT_IN_TEXT] += len(self.request.answers) - len(self.spans)
@@ -49,6 +53,7 @@ class Draft:
             self.spans = proposals(self.request.text, self.passages, self.way, self._proposed)
             if not self.spans and self.request.way is None:  # a model that extracts none: then by rules
                 self.spans = proposals(self.request.text, self.passages, "pipeline", self._proposed)
+        self.dropped[NOT_IN_TEXT] += proposals.left_out - before
         for span in dict.fromkeys(self.spans):
             passage = self._passage_of(span)
             request = self.request
@@ -61,13 +66,14 @@ class Draft:
         """What has to be decoded."""
         return [row for _, row in self._rows]
 
-    def add(self, candidates: Iterator[Sequence[Candidate]]) -> None:
-        """Add what was decoded: takes the candidates of its rows."""
+    def add(self, candidates: Iterator[Sequence[Candidate]], *, given: bool = False) -> None:
+        """Add what was decoded: takes the candidates of its rows. Questions that were `given` are all kept."""
         for span, _ in self._rows:
             group = next(candidates)
             self.dropped[CUT] += not group
             found = [ProposedPair(one.question, span, one.logprob, one.tokens) for one in group]
-            self.pairs += usable(list({pair.question: pair for pair in reversed(found)}.values())[::-1], self.dropped)
+            distinct = list({pair.question: pair for pair in reversed(found)}.values())[::-1]
+            self.pairs += distinct if given else usable(distinct, self.dropped)
 
     def add_whole_pairs(self, generator: CandidateGenerator) -> None:
         """In the way `end2end`: add the pairs that the model writes of each passage."""
@@ -95,6 +101,23 @@ class Draft:
         contexts = [self._passage_of(pair.span).text for pair in self.pairs]
         answers = reader([pair.question for pair in self.pairs], contexts)
         self.pairs = [pair.answered(f1(text, pair.span.text)) for pair, text in zip(self.pairs, answers, strict=True)]
+
+    def rank(self, reranker: Reranker | None) -> None:
+        """Let a reward order the pairs; each text alone, so that its rewards do not depend on the others."""
+        if reranker is None or not self.pairs:
+            return
+        examples = []
+        for pair in self.pairs:
+            passage = self._passage_of(pair.span)
+            answer = Answer(pair.span.text, pair.span.start - passage.start)
+            examples.append(QAExample(str(self.number), "", passage.text, "", (answer,)))
+        reranker.reset()
+        values = reranker.scores(examples, [pair.question for pair in self.pairs])
+        name = reranker.signature.partition("|")[0]
+        self.dropped[NO_REWARD] += sum(not math.isfinite(value) for value in values)
+        self.pairs = [
+            pair.rewarded(name, value, reranker.sign) for pair, value in zip(self.pairs, values, strict=True)
+        ]
 
     def selected(self) -> QAPairs:
         """The pairs that are returned."""

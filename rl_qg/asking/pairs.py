@@ -4,6 +4,9 @@ text. All offsets count Unicode characters of the given text.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
+from reprlib import repr as short
+from types import NoneType
 from typing import Any
 
 from rl_qg.runtime.errors import InputError
@@ -78,7 +81,7 @@ class AskRequest:
         min_score: pairs below it are left out.
 
     Raises:
-        InputError: a number is out of its range, or the way unknown.
+        InputError: a value is of the wrong type or out of its range, or the way unknown.
     """
 
     text: str
@@ -90,10 +93,16 @@ class AskRequest:
     min_score: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.answers is not None and not isinstance(self.answers, tuple):
-            object.__setattr__(self, "answers", tuple(self.answers))  # so that requests can be compared and hashed
+        if self.answers is not None:  # a tuple, so that requests can be compared and hashed
+            object.__setattr__(self, "answers", _checked_answers(self.answers))
+        wrong = [
+            f"{name}={short(value)} is not {kind}"
+            for name, (types, kind) in _TYPES.items()
+            if isinstance(value := getattr(self, name), bool) or not isinstance(value, types)
+        ]
+        if wrong:
+            raise InputError("; ".join(wrong))
         faults = [
-            (not isinstance(self.text, str), f"text is {type(self.text).__name__}, not a text"),
             (self.number is not None and self.number < 1, f"number={self.number} must be at least 1, or None for all"),
             (self.seed is not None and not 0 <= self.seed < SEEDS, f"seed={self.seed} is not in [0, {SEEDS - 1}]"),
             (self.way is not None and self.way not in WAYS, f"way={self.way} is not one of {', '.join(WAYS)}"),
@@ -102,6 +111,30 @@ class AskRequest:
         ]
         if wrong := [fault for is_wrong, fault in faults if is_wrong]:
             raise InputError("; ".join(wrong))
+
+
+_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "text": ((str,), "a text"),
+    "number": ((Integral, NoneType), "a whole number, or None for all"),
+    "language": ((str,), "a code such as en"),
+    "seed": ((Integral, NoneType), "a whole number or None"),
+    "way": ((str, NoneType), f"one of {', '.join(WAYS)}, or None"),
+    "min_score": ((Real,), "a number in [0, 1]"),
+}
+"""What the fields of a request are; a truth value is none of them."""
+
+
+def _checked_answers(answers: Any) -> tuple[str | AnswerSpan, ...]:
+    if isinstance(answers, (str, bytes, AnswerSpan)) or not isinstance(answers, Iterable):
+        raise InputError(f"answers={short(answers)} is no list; give a list, such as answers=['Rome', '1833']")
+    given = tuple(answers)
+    for answer in given:
+        is_span = (
+            isinstance(answer, AnswerSpan) and isinstance(answer.text, str) and isinstance(answer.start, Integral)
+        )
+        if not isinstance(answer, str) and not is_span:
+            raise InputError(f"answers: {short(answer)} is neither a text nor an AnswerSpan(text, start)")
+    return given
 
 
 class QAPairs(list[QAPair]):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from rl_qg.text.spans import sentences
+from rl_qg.text.spans import sentences, stripped
 
 _PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*")
 _WORD_END = re.compile(r"\s+")
@@ -36,8 +36,8 @@ def cut_text(text: str, size_of: Callable[[Sequence[str]], list[int]], limit: in
             those of its parts.
         limit: the largest size of a passage. A single word may be larger.
     """
-    passages = [_stripped(text, start, end) for start, end in _cut(text, 0, len(text), size_of, limit, 0)]
-    return [passage for passage in passages if passage.text]
+    parts = (stripped(text, start, end) for start, end in _cut(text, 0, len(text), size_of, limit, 0))
+    return [TextPassage(text[start:end], start) for start, end in parts if start < end]
 
 
 def _cut(
@@ -73,8 +73,3 @@ _LEVELS: tuple[Callable[[str], list[tuple[int, int]]], ...] = (
     sentences,
     lambda text: _between(_WORD_END, text),
 )
-
-
-def _stripped(text: str, start: int, end: int) -> TextPassage:
-    part = text[start:end]
-    return TextPassage(part.strip(), start + len(part) - len(part.lstrip()))

@@ -5,9 +5,10 @@ generator = QuestionGenerator.from_pretrained("RUN/scst")
 generator.ask(text, number=5)
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, overload
 
 import torch
@@ -18,6 +19,8 @@ from rl_qg.asking.models import generator_path, reader_path, ways_of
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
 from rl_qg.asking.passages import TextPassage
 from rl_qg.asking.question_rows import QuestionRows
+from rl_qg.evaluation.reward_ranking import reranker_of
+from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.readers.answering import AnswerReader
 from rl_qg.runtime.errors import InputError
@@ -36,10 +39,11 @@ class QuestionGenerator:
         name: of the model, as the user gave it.
         reader: answers the questions; a pair is kept if the reader finds its answer. None: this is not checked.
         proposals: of answers, for the way `pipeline`; None: those of the rules.
+        reward: a metric that chooses among the questions and orders the pairs; None: their `score` does.
         batch_size: answers that are decoded together.
 
     Raises:
-        InputError: the model asks no questions.
+        InputError: the model asks no questions, or the reward compares with human ones.
     """
 
     def __init__(
@@ -49,12 +53,19 @@ class QuestionGenerator:
         name: str = "",
         reader: AnswerReader | None = None,
         proposals: AnswerProposals | None = None,
+        reward: Reward | None = None,
         batch_size: int = 16,
     ) -> None:
         self._generator, self._name, self._reader = generator, name, reader
         self._ways = ways_of(generator.encoder.prompt, name)
         self._rows = QuestionRows(generator, batch_size)
         self._proposals = proposals or AnswerProposals(generator)
+        self._reranker = None if reward is None else reranker_of(reward)
+        if self._reranker and self._reranker.needs_references:
+            raise InputError(
+                f"reward {self._reranker.signature}: compares with human questions, and there are none; choose a "
+                "reward without references, such as qascore"
+            )
 
     @classmethod
     def from_pretrained(
@@ -64,6 +75,7 @@ class QuestionGenerator:
         device: str | torch.device | None = None,
         reader: str | Path | None = None,
         extractor: str | Path | None = None,
+        reward: Reward | None = None,
         batch_size: int = 16,
     ) -> "QuestionGenerator":
         """Load a run (its `scst/`, else its `ce/`), a folder, a model of the Hub, or a packaged miniature such as
@@ -74,10 +86,13 @@ class QuestionGenerator:
             device: None: the GPU if there is one.
             reader: folder or Hub name of an extractive reader that checks the answers.
             extractor: folder of `rl-qg train-answers`, which proposes answers in the way `pipeline`; None: rules.
+            reward: a metric that needs no human questions, such as `rewards.load("qascore")`. It chooses among the
+                questions of an answer and orders the pairs, and its value is in `scores` under its name. Pairs on
+                which it fails come last, and are counted in `dropped`. `score` stays as it is.
             batch_size: answers that are decoded together.
 
         Raises:
-            InputError: there is no such folder or model, or it generates no questions.
+            InputError: there is no such folder or model, it generates no questions, or the reward needs human ones.
         """
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if batch_size < 1:
@@ -87,7 +102,9 @@ class QuestionGenerator:
         )
         answers = None if reader is None else AnswerReader(reader_path(reader), device=place)
         proposals = AnswerProposals(generator, extractor=extractor, device=place)
-        return cls(generator, name=str(path), reader=answers, proposals=proposals, batch_size=batch_size)
+        return cls(
+            generator, name=str(path), reader=answers, proposals=proposals, reward=reward, batch_size=batch_size
+        )
 
     @property
     def name(self) -> str:
@@ -98,6 +115,11 @@ class QuestionGenerator:
     def ways(self) -> tuple[str, ...]:
         """The ways in which the model makes pairs, the usual one first: of "pipeline", "multitask", "end2end"."""
         return self._ways
+
+    @property
+    def reward_signature(self) -> str | None:
+        """Of the reward that orders the pairs; None where their score does."""
+        return None if self._reranker is None else self._reranker.signature
 
     @overload
     def ask(  # type: ignore[overload-overlap]  # a text is a sequence of texts for the type checker
@@ -153,15 +175,17 @@ class QuestionGenerator:
             is empty, or holds no answer) is an empty list with its reason, and costs the others nothing.
 
         Raises:
-            InputError: a number is out of its range, or the model has no such way.
+            InputError: a value is of the wrong type or out of its range, or the model cannot do this (see `check`).
         """
         given = [answers] if isinstance(texts, str) else answers
-        several = [texts] if isinstance(texts, str) else list(texts)
+        several = _listed(texts)
+        if given is not None and (isinstance(given, (str, bytes)) or not isinstance(given, Collection)):
+            raise InputError(f"answers={short(given)} is no list; give a list of answers, or None, for each text")
         if given is not None and len(given) != len(several):
             raise InputError(f"answers has {len(given)} lists for {len(several)} texts; give one for each, or None")
         found = self.ask_many(
             [
-                AskRequest(text, None if chosen is None else tuple(chosen), number, language, seed, way, min_score)
+                AskRequest(text, chosen, number, language, seed, way, min_score)
                 for text, chosen in zip(several, given or [None] * len(several), strict=True)
             ]
         )
@@ -171,7 +195,7 @@ class QuestionGenerator:
         """The pairs of each request; all of them are decoded together.
 
         Raises:
-            InputError: the model has no such way (see `check`).
+            InputError: the model cannot do what a request asks for (see `check`).
         """
         for request in requests:
             self.check(request)
@@ -187,12 +211,20 @@ class QuestionGenerator:
             draft.add(candidates)
             draft.add_whole_pairs(self._generator)
             draft.read_back(self._reader)
+            draft.rank(self._reranker)
         return [draft.selected() for draft in drafts]
 
     def check(self, request: AskRequest) -> None:
-        """Raise `InputError` if the model cannot do what a request asks for."""
+        """Raise `InputError` if the model cannot do what a request asks for: it has no such way, does not know the
+        language, or writes all pairs at once and is given answers.
+        """
         if request.way is not None and request.way not in self._ways:
             raise InputError(f"way={request.way}: {self._name or 'this model'} can do {' or '.join(self._ways)}")
+        if request.answers is not None and self._ways == ("end2end",):
+            raise InputError(
+                f"answers: {self._name or 'this model'} writes questions and answers at once, and none about a given "
+                "answer; give a model that was trained with model.task=questions or multitask"
+            )
         self._rows.check_language(request.language)
 
     def passages(self, text: str) -> list[TextPassage]:
@@ -215,7 +247,7 @@ class QuestionGenerator:
         """What can be asked about in a text, or in each text of a list, at most `number` of each (None: all): the best
         of each sentence first. An empty list where nothing is found.
         """
-        several = [texts] if isinstance(texts, str) else list(texts)
+        several = _listed(texts)
         found = []
         for text in several:
             self.check(AskRequest(text, number=number, language=language))
@@ -228,7 +260,7 @@ class QuestionGenerator:
         self, questions: Sequence[str], contexts: Sequence[str], answers: Answers, *, language: str = "en"
     ) -> list[dict[str, float]]:
         """How good questions are for their answers: for each `score`, `logprob`, `probability` and, with a reader,
-        `round_trip`, as `ask` computes them.
+        `round_trip`, as `ask` computes them; with a reward its value too.
 
         Nothing is known ({}) of a question that is empty, or whose answer is not in its context or does not fit into
         the model's input.
@@ -240,8 +272,13 @@ class QuestionGenerator:
             language: as in `ask`.
 
         Raises:
-            InputError: the three are not equally many.
+            InputError: the three are not lists of equally many, or the model asks about no given answers.
         """
+        for name, given in (("questions", questions), ("contexts", contexts), ("answers", answers)):
+            if isinstance(given, (str, bytes)) or not isinstance(given, Collection):
+                raise InputError(f"{name}={short(given)} is no list; give one of each for every question")
+        if wrong := [question for question in questions if not isinstance(question, str)]:
+            raise InputError(f"questions: {short(wrong[0])} is not a text")
         if not len(questions) == len(contexts) == len(answers):
             counts = f"{len(questions)} questions, {len(contexts)} contexts and {len(answers)} answers"
             raise InputError(f"{counts}; give as many of each")
@@ -257,7 +294,17 @@ class QuestionGenerator:
         scores = []
         for draft, text in drafts:
             found = [next(known) if text.strip() else None for _ in draft.rows()]
-            draft.add(iter([[one] if one else [] for one in found]))
+            draft.add(iter([[one] if one else [] for one in found]), given=True)
             draft.read_back(self._reader)
+            draft.rank(self._reranker)
             scores.append(next(({"score": p.score, "logprob": p.logprob, **p.scores} for p in draft.pairs), {}))
         return scores
+
+
+def _listed(texts: Any) -> list[str]:
+    """One text, or several, as a list."""
+    if isinstance(texts, str):
+        return [texts]
+    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise InputError(f"texts={short(texts)} is neither a text nor a list of texts")
+    return list(texts)

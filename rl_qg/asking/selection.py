@@ -8,7 +8,8 @@
 3. A question whose words are nearly those of an earlier one is left out, and the first `number` of the rest are taken.
 
 The score of a pair is the geometric mean of the probabilities of its question's tokens, times the F1 of the reader's
-answer where there is a reader. Both are in [0, 1].
+answer where there is a reader. Both are in [0, 1]. Where a reward ranks the pairs, its value takes the place of the
+score in these orders; a pair without one comes last.
 """
 
 import math
@@ -32,13 +33,14 @@ SIMILAR = 0.8
 Item = TypeVar("Item")
 DIGITS = 6  # of scores and log-probabilities
 
-EMPTY, GIVES_ANSWER, NOT_GIVEN_BACK, LOW_SCORE, NEAR_DUPLICATE, NOT_NEEDED = (
+EMPTY, GIVES_ANSWER, NOT_GIVEN_BACK, LOW_SCORE, NEAR_DUPLICATE, NOT_NEEDED, NO_REWARD = (
     "empty question",
     "answer in the question",
     "answer not given back by the reader",
     "score below min_score",
     "near duplicate of another question",
     "beyond the number",
+    "ranked last without a reward",
 )
 
 
@@ -52,6 +54,8 @@ class ProposedPair:
         logprob: of the question.
         tokens: of the question, its end token included.
         round_trip: F1 of the reader's answer; None without a reader.
+        reward: name and value of the reward that ranks the pairs; None without one, or where it failed.
+        rank: higher is better; None: the score.
     """
 
     question: str
@@ -59,17 +63,35 @@ class ProposedPair:
     logprob: float
     tokens: int
     round_trip: float | None = None
+    reward: tuple[str, float] | None = None
+    rank: float | None = None
+
+    @property
+    def _parts(self) -> dict[str, float]:
+        parts = {"probability": round(math.exp(min(0.0, self.logprob / max(1, self.tokens))), DIGITS)}
+        return parts if self.round_trip is None else {**parts, "round_trip": round(self.round_trip, DIGITS)}
 
     @property
     def scores(self) -> dict[str, float]:
-        """The parts of the score."""
-        scores = {"probability": round(math.exp(min(0.0, self.logprob / max(1, self.tokens))), DIGITS)}
-        return scores if self.round_trip is None else {**scores, "round_trip": round(self.round_trip, DIGITS)}
+        """The parts of the score, and the reward."""
+        return self._parts | (dict([self.reward]) if self.reward else {})
 
     @property
     def score(self) -> float:
         """From 0 to 1."""
-        return round(math.prod(self.scores.values()), DIGITS)
+        return round(math.prod(self._parts.values()), DIGITS)
+
+    @property
+    def order(self) -> tuple[float, int, int, str]:
+        """Pairs in this order are the best first."""
+        value = self.score if self.rank is None else self.rank
+        return -value, self.span.start, self.span.end, self.question
+
+    def rewarded(self, name: str, value: float, sign: int) -> "ProposedPair":
+        """The same with its reward; higher rewards are better if `sign` is 1, lower ones if it is -1."""
+        if not math.isfinite(value):
+            return replace(self, rank=-math.inf)
+        return replace(self, reward=(name, value), rank=sign * value)
 
     def answered(self, round_trip: float) -> "ProposedPair":
         """The same with the F1 of the reader's answer."""
@@ -104,8 +126,9 @@ def select(
     chosen = [order[place] for place in distinct[:number]]
     dropped[NOT_NEEDED] += len(distinct) - len(chosen)
     starts = [start for start, _ in sentences(text)]
+    chosen.sort(key=lambda item: item[0].order)
     found = [pair.pair(_reason(rank, place, starts, pair)) for pair, rank, place in chosen]
-    return QAPairs(sorted(found, key=_best_first), reason=_shortage(len(found), number, dropped), dropped=+dropped)
+    return QAPairs(found, reason=_shortage(len(found), number, dropped), dropped=+dropped)
 
 
 def select_for_answers(
@@ -120,7 +143,7 @@ def select_for_answers(
     no near duplicates of each other. `wanted` is the number of given answers, those that the text lacks included.
     """
     by_span: dict[tuple[int, int], list[ProposedPair]] = {}
-    for pair in sorted(_good_enough(pairs, min_score, dropped), key=lambda pair: (-pair.score, pair.question)):
+    for pair in sorted(_good_enough(pairs, min_score, dropped), key=lambda pair: pair.order):
         by_span.setdefault((pair.span.start, pair.span.end), []).append(pair)
     waiting = {place: [group[at] for at in _distinct(group, dropped)][::-1] for place, group in by_span.items()}
     found = []
@@ -149,7 +172,7 @@ def _in_order(text: str, pairs: Sequence[ProposedPair]) -> list[tuple[ProposedPa
     """
     of_answer: Counter[tuple[int, int]] = Counter()
     ranked = []
-    for pair in sorted(pairs, key=lambda pair: (-pair.score, pair.span.start, pair.span.end, pair.question)):
+    for pair in sorted(pairs, key=lambda pair: pair.order):
         answer = pair.span.start, pair.span.end
         ranked.append((of_answer[answer], pair))
         of_answer[answer] += 1
@@ -195,10 +218,6 @@ def _reason(rank: int, place: int, starts: Sequence[int], pair: ProposedPair) ->
     return f"the best pair of {sentence}" if not place else f"pair {place + 1} of {sentence}"
 
 
-def _best_first(pair: QAPair) -> tuple[float, int, str]:
-    return -pair.score, pair.answer_start, pair.question
-
-
 def _shortage(found: int, wanted: int | None, dropped: Counter[str]) -> str:
     """Why there are fewer pairs than wanted; "" where there are as many."""
     if (found >= wanted) if wanted is not None else found:
@@ -209,5 +228,5 @@ def _shortage(found: int, wanted: int | None, dropped: Counter[str]) -> str:
 
 def _counted(dropped: Counter[str]) -> Iterator[str]:
     for reason, count in dropped.items():
-        if count and reason != NOT_NEEDED:
+        if count and reason not in (NOT_NEEDED, NO_REWARD):  # which leave out no pair that is wanted
             yield f"{reason} ({count})"

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from rl_qg.runtime.parallel_writer import cannot_write
 from rl_qg.runtime.processes import from_main
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, begins_with, json_line
 from rl_qg.settings import AskSettings
+from rl_qg.text.words import counted
 
 PASSAGES = 8  # that are asked about together
 NOT_MADE_BY = ("input", "output", "format")  # settings that do not change a pair
@@ -71,7 +72,8 @@ def ask_documents(
     path = output if form == "jsonl" else output.with_name(f".{output.name}.jsonl")
     lines = ResumableLines(path, path.with_name(f"{path.name}.settings.json"), content="pairs")
     made_by = _made_by(generator, settings)
-    sources = {document.name: _digest(document.text) for document in documents}
+    names = unique_names(documents)
+    sources = {name: _digest(document.text) for name, document in zip(names, documents, strict=True)}
     position = from_main(
         state, partial(_prepare, lines, output, form, passages, made_by, sources, accept_changed_data)
     )
@@ -93,22 +95,33 @@ def ask_documents(
 
 
 def passages_of(generator: QuestionGenerator, documents: Sequence[Document]) -> list[DocumentPassage]:
-    """The passages of documents; of several documents with one name the later ones are numbered."""
-    names: Counter[str] = Counter()
+    """The passages of documents."""
     passages = []
-    for document in documents:
-        names[document.name] += 1
-        name = document.name if names[document.name] == 1 else f"{document.name}~{names[document.name]}"
+    for name, document in zip(unique_names(documents), documents, strict=True):
         for number, part in enumerate(generator.passages(document.text), 1):
             passages.append(DocumentPassage(f"{name}-{number}", document.name, part.text, part.start))
     return passages
 
 
+def unique_names(documents: Sequence[Document]) -> list[str]:
+    """A name for each document: its own, and of several with one name the later ones with the first free number."""
+    names = dict.fromkeys(document.name for document in documents)
+    taken, found = set(names), []
+    for document in documents:
+        free = (f"{document.name}~{number}" for number in count(2))
+        name = document.name if document.name in names else next(one for one in free if one not in taken)
+        names.pop(document.name, None)
+        taken.add(name)
+        found.append(name)
+    return found
+
+
 def report_line(report: Mapping[str, Any]) -> str:
     """The numbers of the report, as one line for the log."""
     parts = [
-        f"{report['pairs']:,} pairs of {report['passages']:,} passages in {report['documents']:,} documents",
-        f"{report['without_pairs']:,} passages without any",
+        f"{counted(report['pairs'], 'pair')} of {counted(report['passages'], 'passage')} in "
+        f"{counted(report['documents'], 'document')}",
+        f"{counted(report['without_pairs'], 'passage')} without any",
     ]
     left_out = ", ".join(f"{reason} {count:,}" for reason, count in sorted(report["dropped"].items()))
     return "; ".join([*parts, *([f"left out: {left_out}"] if left_out else [])])
@@ -122,6 +135,7 @@ def _made_by(generator: QuestionGenerator, settings: AskSettings) -> dict[str, A
     """What the pairs depend on."""
     chosen = {name: value for name, value in asdict(settings).items() if name not in NOT_MADE_BY}
     paths = [generator_path(generator.name), reader_path(settings.reader), settings.extractor]
+    chosen["rerank"] = generator.reward_signature
     return {**chosen, "model": generator.name, "weights": [weights_hash(path) if path else "" for path in paths]}
 
 
@@ -190,8 +204,8 @@ def _finish(
             path.unlink(missing_ok=True)
         why = ", ".join(f"{reason} {count}" for reason, count in counts["dropped"].items())
         raise InputError(
-            f"no pair was found in {counts['passages']} passages ({why or 'no answer to ask about'}); lower "
-            "min_score, or give other documents or another model"
+            f"no pair was found in {counted(counts['passages'], 'passage')} ({why or 'no answer to ask about'}); "
+            "lower min_score, or give other documents or another model"
         )
     asked = len({row["id"].rpartition("-")[0] for row in rows})
     try:

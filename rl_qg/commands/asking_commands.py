@@ -19,6 +19,7 @@ def ask(settings: Settings) -> None:
     from rl_qg.asking.models import default_generator
     from rl_qg.asking.question_generator import QuestionGenerator
     from rl_qg.asking.stage import ask_documents, report_line
+    from rl_qg.commands.load_reranker import load_pair_reward
 
     options = settings.ask
     output = required(options.output, "output", "pairs.jsonl")
@@ -35,6 +36,7 @@ def ask(settings: Settings) -> None:
         device=state.device,
         reader=options.reader or None,
         extractor=options.extractor or None,
+        reward=load_pair_reward(settings, state),
         batch_size=options.batch_size,
     )
     report = ask_documents(

@@ -1,13 +1,15 @@
-"""The metric of `generate.rerank`, which orders the candidates of an answer."""
+"""The metric of `generate.rerank`, which orders the candidates of an answer, and that of `ask.rerank`."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from accelerate import PartialState
 
-from rl_qg.commands.load_metrics import load_reward, metric_options
+from rl_qg.commands.load_metrics import load_metrics, load_reward, metric_options
 from rl_qg.commands.load_miniatures import options_with_miniatures
 from rl_qg.data.examples import QAExample
 from rl_qg.evaluation.reward_ranking import reranker_of
+from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.generation.reranking import Reranker
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings
@@ -16,7 +18,7 @@ from rl_qg.settings import Settings
 def check_reranker(settings: Settings) -> None:
     """Raise `InputError` for an entry that `load_reranker` would refuse, before anything is loaded."""
     if settings.generate.rerank is not None:
-        metric_options(_one(settings), settings.reward_models, key="generate.rerank")
+        _options(settings.generate.rerank, settings, "generate.rerank")
 
 
 def load_reranker(settings: Settings, examples: Iterable[QAExample], state: PartialState) -> Reranker | None:
@@ -32,19 +34,30 @@ def load_reranker(settings: Settings, examples: Iterable[QAExample], state: Part
     """
     if settings.generate.rerank is None:
         return None
-    (options,) = metric_options(_one(settings), settings.reward_models, key="generate.rerank").values()
-    if "score" in options:
-        raise InputError("generate.rerank: score= is not known here; name a metric with its options")
+    options = _options(settings.generate.rerank, settings, "generate.rerank")
     with state.main_process_first():
         complete = options_with_miniatures(options, examples, settings)
     return reranker_of(load_reward(complete, state, settings.training.reward_placement))
 
 
-def _one(settings: Settings) -> object:
-    """The entry; a list may hold one."""
-    entry = settings.generate.rerank
+def load_pair_reward(settings: Settings, state: PartialState) -> Reward | None:
+    """The metric of `ask.rerank`; None without one.
+
+    Raises:
+        InputError: as for `load_reranker`.
+    """
+    if settings.ask.rerank is None:
+        return None
+    _options(settings.ask.rerank, settings, "ask.rerank")
+    (reward,) = load_metrics(settings.ask.rerank, settings, state).values()
+    return reward
+
+
+def _options(entry: object, settings: Settings, key: str) -> dict[str, Any]:
+    """The options of the one metric of an entry; a list may hold one."""
     if isinstance(entry, list) and len(entry) != 1:
-        raise InputError(
-            f"generate.rerank={entry}: give one metric; reward=weighted and reward=product combine several"
-        )
-    return entry
+        raise InputError(f"{key}={entry}: give one metric; reward=weighted and reward=product combine several")
+    (options,) = metric_options(entry, settings.reward_models, key=key).values()
+    if "score" in options:
+        raise InputError(f"{key}: score= is not known here; name a metric with its options")
+    return options

@@ -5,7 +5,7 @@ Source: lmqg 0.1.2 (`qa_aligned_f1_score.py`, `language_model.py`). A `|` or `, 
 answer loses pairs in this form; the project's own models use separators of their own, which cannot.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,18 +25,11 @@ class LmqgPairs:
 
     Args:
         pairs: question and answer, in the order of the text, exact repetitions included.
-        segments: parts of the text, whether pairs or not; a blank text has none.
         malformed: the parts that are no pair, which lmqg leaves out without a word.
     """
 
     pairs: list[tuple[str, str]]
-    segments: int
     malformed: list[str]
-
-    @property
-    def repeated(self) -> int:
-        """How many pairs are exact repetitions of an earlier one."""
-        return len(self.pairs) - len(set(self.pairs))
 
 
 def split_pairs(text: str, rule: Rule = "metric") -> LmqgPairs:
@@ -59,12 +52,7 @@ def split_pairs(text: str, rule: Rule = "metric") -> LmqgPairs:
             pairs.append((question[len(QUESTION) :], answers[0]))
         else:
             pairs.append((question.replace(QUESTION, "").strip(), answers[0].strip()))
-    return LmqgPairs(pairs, len(segments), malformed)
-
-
-def join_pairs_as_lmqg(pairs: Iterable[tuple[str, str]]) -> str:
-    """The text of pairs. Reading it again gives other pairs where their texts hold its separators."""
-    return SEPARATOR.join(f"{QUESTION}{question}{ANSWER}{answer}" for question, answer in pairs)
+    return LmqgPairs(pairs, malformed)
 
 
 def is_lmqg(row: object) -> bool:

@@ -1,5 +1,6 @@
-"""Generators compared on held-out passages: the greedy questions of each stage, their rewards, measures that no reward
-sees (`rl_qg.evaluation.text_measures`), and the paired differences.
+"""Generators compared on held-out passages: the greedy questions of each stage about the human answers, their rewards,
+measures that no reward sees (`rl_qg.evaluation.text_measures`), and the paired differences. Of a generator that writes
+answers too (`multitask`) only its questions are measured.
 """
 
 import logging
@@ -16,10 +17,8 @@ from rl_qg.confidence_intervals import Floats, Interval, PassageDraws, mean_inte
 from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.evaluation.oracle import share_differences, shares, verdicts
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
-from rl_qg.evaluation.task_rewards import TaskScorer
 from rl_qg.evaluation.text_measures import bleu4, held_out_measures, measure_signatures, rouge_l
 from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.generation.tasks import TaskRow, shown
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import write_json
@@ -41,9 +40,6 @@ def evaluate_generators(
 ) -> dict[str, Any]:
     """Measure `models` (such as `{"ce": …, "scst": …}`) on the same held-out `examples` and write `output` (JSON).
 
-    Examples may be rows of other tasks (`rl_qg.generation.tasks`), if that is what the models write: the reward is
-    then that of `rl_qg.evaluation.task_rewards`, and the oracle leaves these rows out.
-
     Intervals of rewards, of their parts and of BLEU-4 are bootstraps over passages, and `difference` is the paired
     bootstrap of the last model minus the first, of ROUGE-L too. On the embedded corpus `oracle` holds the shares of
     the verdicts of `rl_qg.evaluation.oracle`. `held_out` is a second reward, which training did not optimise. Gold
@@ -53,10 +49,6 @@ def evaluate_generators(
     Raises:
         InputError: there are no examples, or a reward fails on every question.
     """
-    if any(isinstance(example, TaskRow) for example in examples):
-        log.info(
-            "rows of answers or pairs: the oracle of the embedded corpus, which judges one question, leaves them out"
-        )
     if not examples:
         raise InputError("no held-out examples to measure the generators on; see data.validation")
     draws = PassageDraws([passage_hash(example.context) for example in examples])
@@ -71,7 +63,7 @@ def evaluate_generators(
         kind: {name: _scored(kind, metric, examples, texts) for name, texts in texts_of.items()}
         for kind, metric in rewards.items()
     }
-    judged = {name: _verdicts(texts, examples) for name, texts in texts_of.items()}
+    judged = {name: verdicts(texts, examples) for name, texts in texts_of.items()}
     summaries = {
         name: _text_summary(texts, examples, draws, is_gold=name == "gold") | _oracle(shares(judged[name], draws))
         for name, texts in texts_of.items()
@@ -121,8 +113,7 @@ def _greedy(
 
 
 def _scored(kind: str, reward: Reward, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
-    scorer = TaskScorer if any(isinstance(example, TaskRow) for example in examples) else RewardScorer
-    scored = scorer(reward)(examples, questions)
+    scored = RewardScorer(reward)(examples, questions)
     faults = [fault for fault in scored.faults if fault is not None]
     if len(faults) == len(examples):
         raise InputError(f"{kind}: it fails on every question: {faults[0]}")
@@ -132,19 +123,11 @@ def _scored(kind: str, reward: Reward, examples: Sequence[QAExample], questions:
     return scored
 
 
-def _verdicts(texts: Sequence[str], examples: Sequence[QAExample]) -> list[str | None]:
-    """What the oracle says of each question; None for the texts of other tasks, which it cannot judge."""
-    asked = [index for index, example in enumerate(examples) if not isinstance(example, TaskRow)]
-    given = dict(zip(asked, verdicts([texts[i] for i in asked], [examples[i] for i in asked]), strict=True))
-    return [given.get(index) for index in range(len(examples))]
-
-
 def _text_summary(
     questions: Sequence[str], examples: Sequence[QAExample], draws: PassageDraws, *, is_gold: bool
 ) -> dict[str, Any]:
     """The measures of the texts; of gold questions those that do not compare with gold questions."""
-    gold = [shown(example, example.question) for example in examples]
-    questions = [shown(example, text) for example, text in zip(examples, questions, strict=True)]
+    gold = [example.question for example in examples]
     measures: dict[str, Any] = {**held_out_measures(questions, gold, [example.context for example in examples])}
     measures["distinct_questions"] = len(set(questions)) / len(questions)
     if is_gold:

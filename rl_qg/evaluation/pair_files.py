@@ -32,14 +32,11 @@ class PairFile:
     """
 
     pairs: dict[str, list[Pair]] = field(default_factory=dict)
-    contexts: dict[str, str] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
 
     def add(self, context: str, pairs: Iterable[Pair]) -> None:
         """Add pairs of a passage; none is counted as a passage too."""
-        passage = passage_hash(context)
-        self.contexts.setdefault(passage, context)
-        kept = self.pairs.setdefault(passage, [])
+        kept = self.pairs.setdefault(passage_hash(context), [])
         for question, answer in pairs:
             if question.strip() and answer.strip():
                 kept.append((question, answer))

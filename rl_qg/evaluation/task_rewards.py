@@ -24,7 +24,7 @@ from scipy.optimize import linear_sum_assignment
 from rewards.words import answer_f1
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
-from rl_qg.generation.tasks import TaskRow, pair_parts, parse_answers, task_of
+from rl_qg.generation.tasks import TaskRow, pair_key, pair_parts, parse_answers, task_of
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.occurrences import occurrences
 
@@ -140,8 +140,7 @@ def valid_pairs(context: str, text: str) -> list[tuple[str, Answer]]:
         places = occurrences(context, answer) if question else []
         if places:
             start, end = places[0]
-            key = " ".join(question.casefold().split()), " ".join(answer.casefold().split())
-            pairs.setdefault(key, (question, Answer(context[start:end], start)))
+            pairs.setdefault(pair_key(question, answer), (question, Answer(context[start:end], start)))
     return list(pairs.values())
 
 

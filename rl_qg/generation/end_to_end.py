@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rl_qg.generation.generator import CandidateGenerator, up_to_end
-from rl_qg.generation.tasks import ANSWER, PAIR, TaskRow, pair_parts, pairs_row, row_tasks, sentence_spans
+from rl_qg.generation.tasks import ANSWER, PAIR, TaskRow, pair_key, pair_parts, pairs_row, row_tasks, sentence_spans
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.occurrences import occurrences
 from rl_qg.text.spans import tokens
@@ -107,7 +107,7 @@ def _placed(row: TaskRow, segments: Sequence[tuple[str, float, int]]) -> Passage
                 pairs.drop("answer not in the text")
                 continue
             start, end = place
-            key = " ".join(question.casefold().split()), " ".join(answer.casefold().split())
+            key = pair_key(question, answer)
             if key in seen:
                 pairs.drop("repeated")
                 continue

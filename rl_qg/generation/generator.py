@@ -159,8 +159,10 @@ class CandidateGenerator:
         tokens = torch.nn.utils.rnn.pad_sequence(targets, batch_first=True, padding_value=end).to(self.device)
         logprobs = self.decoder.token_logprobs(self.batch(examples), tokens).sum(-1)
         return [
-            Candidate(example.question, value, len(ids))
-            for example, value, ids in zip(examples, logprobs.tolist(), targets, strict=True)
+            Candidate(example.question, value, length)
+            for example, value, length in zip(
+                examples, logprobs.tolist(), up_to_end(tokens, end).sum(-1).tolist(), strict=True
+            )
         ]
 
     def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.runtime.errors import InputError
-from rl_qg.text.spans import sentences
+from rl_qg.text.spans import sentences, stripped
 
 TASKS = ("questions", "answers", "multitask", "pairs")
 PREFIXES = {
@@ -62,11 +62,9 @@ def pair_parts(text: str) -> list[tuple[str, str]]:
     return [(part[0], part[1]) if len(part) == 2 else (part[0] if len(part) == 1 else "", "") for part in parts]
 
 
-def parse_pairs(text: str) -> list[tuple[str, str]]:
-    """The (question, answer) pairs that a model has written, in their order; those without a question or an answer
-    are left out.
-    """
-    return [(question, answer) for question, answer in pair_parts(text) if question and answer]
+def pair_key(question: str, answer: str) -> tuple[str, str]:
+    """What is the same of pairs that differ only in case and white space."""
+    return " ".join(question.casefold().split()), " ".join(answer.casefold().split())
 
 
 def join_answers(answers: Iterable[str]) -> str:
@@ -164,13 +162,8 @@ def sentence_rows(key: str, context: str) -> list[TaskRow]:
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
     """Start and end of each sentence without the white space around it; blank ones are left out."""
-    found = []
-    for start, end in sentences(text):
-        part = text[start:end]
-        if part.strip():
-            left = start + len(part) - len(part.lstrip())
-            found.append((left, left + len(part.strip())))
-    return found
+    spans = (stripped(text, start, end) for start, end in sentences(text))
+    return [(start, end) for start, end in spans if start < end]
 
 
 def _by_passage(examples: Sequence[QAExample]) -> list[list[QAExample]]:

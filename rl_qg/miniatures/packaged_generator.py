@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -17,6 +18,7 @@ from transformers import PreTrainedModel
 from rl_qg.generation.loading import load_seq2seq
 from rl_qg.generation.prompts import Prompt, add_highlight
 from rl_qg.miniatures.cache import QUESTIONS, SHIPPED
+from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 from rl_qg.settings import MiniatureSettings
 
@@ -32,22 +34,37 @@ def generator_folder(path: str, cache_dir: str | None = None) -> str:
     Args:
         path: of a generator.
         cache_dir: where miniatures are kept; None: the default of `miniature.cache_dir`.
+
+    Raises:
+        InputError: the folder cannot be written.
     """
     if path != QUESTIONS:
         return path
     key = file_hash(DIFFERENCE)[:8] + file_hash(BASE / "model.safetensors")[:8]
     folder = Path(cache_dir or MiniatureSettings().cache_dir).expanduser() / f"questions-{key}"
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-            complete = Path(temporary) / "questions"
-            _write(complete)
-            try:
-                complete.rename(folder)
-            except OSError:
-                if not folder.exists():  # else another command has made the same model meanwhile
-                    raise
+    try:
+        if not folder.exists():
+            _make(folder)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"{QUESTIONS}: {folder.parent} cannot be written ({reason}); set HOME to a folder that can be, or give "
+            "another model"
+        ) from None
     return str(folder)
+
+
+def _make(folder: Path) -> None:
+    """Write the model beside its folder, and move it there once it is complete."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        complete = Path(temporary) / "questions"
+        _write(complete)
+        try:
+            complete.rename(folder)
+        except OSError:
+            if not folder.exists():  # else another command has made the same model meanwhile
+                raise
 
 
 def _write(folder: Path) -> None:

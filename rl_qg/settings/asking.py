@@ -37,5 +37,6 @@ class AskSettings(Section):
     language: str = key("en", "of the documents, an ISO 639-1 code")
     seed: int | None = key(None, "null: the most probable questions; a number draws other ones", limits=SEED)
     reader: str = key("", "an extractive reader that has to find each answer; empty: not checked")
+    rerank: Any = key(None, "the metric, as an entry of metrics=[…], that orders the pairs; null: their score")
     extractor: str = key("", "the output folder of train-answers, which proposes answers; empty: rules")
     batch_size: int = key(16, "answers that are decoded together", limits=COUNT)

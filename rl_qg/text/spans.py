@@ -87,6 +87,13 @@ def _ends(text: str, match: re.Match[str]) -> bool:
     return not single and before.casefold() not in ABBREVIATIONS
 
 
+def stripped(text: str, start: int, end: int) -> tuple[int, int]:
+    """Start and end of a part without the white space around it; equal ones of a blank part."""
+    part = text[start:end]
+    left = start + len(part) - len(part.lstrip())
+    return left, left + len(part.strip())
+
+
 def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     """Return the span without white space, punctuation and brackets at its ends, and without an article before it.
 

@@ -54,3 +54,12 @@ def word_count(text: str) -> int:
     (4, 6)
     """
     return sum(any(map(str.isalnum, piece)) for piece in separate_unspaced(text).split())
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, which has an s in the plural.
+
+    >>> counted(1, "passage"), counted(1200, "pair"), counted(0, "page")
+    ('1 passage', '1,200 pairs', '0 pages')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

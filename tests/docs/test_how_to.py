@@ -21,12 +21,12 @@ from safetensors.torch import load_file
 from rl_qg.commands.catalogue import RAW
 from rl_qg.commands.cli import run_command
 from rl_qg.data.examples import QAExample, write_squad
-from rl_qg.data.lmqg_pairs import join_pairs_as_lmqg
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
 from tests.bad_input.workspace import candidate
 from tests.docs.markdown import ROOT, blocks, commands
 from tests.docs.serving_commands import serve_until_ready
+from tests.lmqg_outputs import join_pairs_as_lmqg
 from tests.rl_qg.data.test_published_layouts import HOTPOT, MARCO, as_columns
 from tests.tiny_models import byte_tokenizer, save, tiny_t5
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
+from accelerate.utils import gather_object
 
 from rl_qg.data.passages import Passage, Passages
 from rl_qg.generation.answers.rules import VERSION, rule_spans
@@ -44,7 +45,8 @@ def propose_answers(
     accept_changed_data: bool = False,
 ) -> dict[str, Any]:
     """Write the candidate answers of `passages` and their report, `<output stem>.report.json`, and return the report:
-    the passages read, kept and left out by reason, those without a span, and the spans by kind.
+    the passages read, kept and left out by reason, those without a span, the spans by kind, and how many answers the
+    `generator` wrote that do not stand in their sentence (after a kill only since then).
 
     Every process calls this and works on its own batches; the file is the same as that of a single process.
 
@@ -72,7 +74,9 @@ def propose_answers(
         )
         if passages.counts.kept != counts["kept"]:
             raise InputError(f"{', '.join(passages.sources)}: has changed while it was read; run the command again")
-        from_main(state, partial(_report, output, counts, made_by))
+        own = [getattr(propose, "left_out", 0)]  # of this process; only a generator has them
+        not_in_sentence = sum(gather_object(own) if state.num_processes > 1 else own)
+        from_main(state, partial(_report, output, counts, not_in_sentence, made_by))
     report: dict[str, Any] = from_main(state, partial(read_json, report_path(output)))
     return report
 
@@ -86,6 +90,7 @@ def report_line(report: Mapping[str, Any]) -> str:
         f"{report['spans']:,} answers ({kinds}) in {passages['kept']:,} of {passages['read']:,} passages",
         f"{report['without_span']:,} of them without any",
         *([f"left out: {', '.join(left_out)}"] if left_out else []),
+        *([f"{report['not_in_sentence']:,} answers not in their sentence"] if report.get("not_in_sentence") else []),
     ]
     return "; ".join(parts)
 
@@ -179,7 +184,7 @@ def _is_about(passage: Passage, _: int, line: bytes) -> bool:
         return False
 
 
-def _report(output: Path, counts: Mapping[str, int], made_by: Mapping[str, Any]) -> None:
+def _report(output: Path, counts: Mapping[str, int], not_in_sentence: int, made_by: Mapping[str, Any]) -> None:
     kinds: Counter[str] = Counter()
     answered = 0
     before = None
@@ -194,6 +199,7 @@ def _report(output: Path, counts: Mapping[str, int], made_by: Mapping[str, Any])
         "without_span": counts["kept"] - answered,
         "spans": kinds.total(),
         "kinds": dict(sorted(kinds.items(), key=lambda item: (-item[1], item[0]))),
+        "not_in_sentence": not_in_sentence,
         "settings": dict(made_by),
         "output": {"path": str(output), "sha256": file_hash(output)},
     }

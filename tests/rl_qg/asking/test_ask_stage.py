@@ -11,7 +11,7 @@ from accelerate import PartialState
 from rl_qg.asking import stage
 from rl_qg.asking.documents import Document
 from rl_qg.asking.question_generator import QuestionGenerator
-from rl_qg.asking.stage import ask_documents
+from rl_qg.asking.stage import ask_documents, report_line, unique_names
 from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import full_overrides
 from rl_qg.data.synthetic_corpus import synthetic_examples
@@ -68,6 +68,24 @@ def test_a_file_that_was_cut_off_is_continued_to_the_same_bytes(
         ask(generator, output, Document("long", LONG[:-1]))
 
 
+def test_documents_with_one_name_are_told_apart(generator: QuestionGenerator, tmp_path: Path) -> None:
+    first, second = Document("notes", TEXTS[0]), Document("notes", TEXTS[1])
+    ask(generator, tmp_path / "p.jsonl", first, second)
+    other = Document("notes", TEXTS[2])
+    for name, documents in (("notes", (other, second)), ("notes~2", (first, other))):
+        with pytest.raises(InputError, match=f"{name}: has changed since"):
+            ask(generator, tmp_path / "p.jsonl", *documents)
+    named = [Document(name, TEXTS[0]) for name in ("a", "a", "a~2", "b", "a")]
+    assert unique_names(named) == ["a", "a~3", "a~2", "b", "a~4"]
+    ids = [passage.id for passage in stage.passages_of(generator, named)]
+    assert len(set(ids)) == len(ids) == 5
+
+
+def test_one_is_written_without_a_plural() -> None:
+    one = {"pairs": 1, "passages": 1, "documents": 1, "without_pairs": 0, "dropped": {}}
+    assert report_line(one) == "1 pair of 1 passage in 1 document; 0 passages without any"
+
+
 def test_other_formats_are_written_at_the_end(generator: QuestionGenerator, tmp_path: Path) -> None:
     ask(generator, tmp_path / "p.csv", Document("a", TEXTS[0]))
     with (tmp_path / "p.csv").open(newline="") as stream:
@@ -81,11 +99,9 @@ def test_other_formats_are_written_at_the_end(generator: QuestionGenerator, tmp_
 
 
 def test_no_pair_at_all_is_an_error(generator: QuestionGenerator, tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"no pair was found in 1 passages \(.*score below min_score \d+\); lower min"
-    ):
+    with pytest.raises(InputError, match=r"no pair was found in 1 passage \(.*score below min_score \d+\); lower min"):
         ask(generator, tmp_path / "p.jsonl", Document("a", TEXTS[0]), min_score=1.0)
-    with pytest.raises(InputError, match=r"no pair was found in 1 passages \(no answer to ask about\)"):
+    with pytest.raises(InputError, match=r"no pair was found in 1 passage \(no answer to ask about\)"):
         ask(generator, tmp_path / "q.json", Document("a", "and of the"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.jsonl", "p.jsonl.settings.json"]
 
@@ -97,3 +113,19 @@ def test_files_come_first_on_the_command_line(tmp_path: Path, monkeypatch: pytes
     assert full_overrides("ask", ["-", "number=2"]) == ["ask.input=-", "ask.number=2"]
     run_command("ask", ["a, b.txt", "x=1.md", "output=p.json", "model.path=miniature:bart", "number=1"])
     assert [row["title"] for row in json.loads(Path("p.json").read_text())] == ["a, b", "x=1"]
+
+
+def test_a_metric_orders_the_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text(TEXTS[0])
+    command = ["a.txt", "output=p.jsonl", "model.path=miniature:bart", "number=3"]
+    run_command("ask", [*command, "rerank={_target_: tests.toy_scores.Length}"])
+    found = rows(Path("p.jsonl"))
+    values = [row["scores"]["length"] for row in found]
+    assert values == sorted(values, reverse=True) == pytest.approx([len(row["question"]) / 3 for row in found])
+    with pytest.raises(InputError, match=r"holds pairs made with other settings \(rerank: .*length.* -> "):
+        run_command("ask", command)
+    with pytest.raises(InputError, match=r"ask\.rerank=.*: give one metric"):
+        run_command("ask", [*command, "rerank=[bleu4,rouge_l]"])
+    with pytest.raises(InputError, match="compares with human questions, and there are none"):
+        run_command("ask", ["a.txt", "output=q.jsonl", "model.path=miniature:bart", "rerank=rouge_l"])

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from rl_qg.asking.pairs import AskRequest
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.generation.answers.generated import GeneratedAnswers
-from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.generation.generator import Candidate, CandidateGenerator
 from rl_qg.generation.prompts import Prompt
+from rl_qg.generation.tasks import TaskRow
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.runtime.errors import InputError
 from tests.tiny_models import byte_tokenizer, save, tiny, tiny_t5
@@ -149,6 +150,16 @@ def test_answers_and_scores(bart: QuestionGenerator) -> None:
     assert bart.score(["Who?", "", "Who?"], [TEXT, TEXT, ""], ["Paris", "Ada", "Ada"]) == [{}, {}, {}]
     with pytest.raises(InputError, match="1 questions, 2 contexts and 1 answers"):
         bart.score(["Who?"], [TEXT, TEXT], ["Ada"])
+    with pytest.raises(InputError, match="answers='A' is no list"):
+        bart.score(["Who?"], [TEXT], "A")
+    with pytest.raises(InputError, match="questions: None is not a text"):
+        bart.score([None], [TEXT], ["Ada"])  # type: ignore[list-item]
+
+
+def test_a_question_that_tells_its_answer_is_scored_too(bart: QuestionGenerator) -> None:
+    """`ask` leaves such questions out; of a given one the score is wanted."""
+    [told] = bart.score(["Was it in London?"], [TEXT], ["London"])
+    assert told["logprob"] < 0 < told["score"] < 1
 
 
 def test_a_reader_decides_which_pairs_stay() -> None:
@@ -160,6 +171,47 @@ def test_a_reader_decides_which_pairs_stay() -> None:
         for pair in pairs:
             assert pair.scores["round_trip"] >= 0.5
             assert pair.score == pytest.approx(pair.scores["probability"] * pair.scores["round_trip"], abs=1e-6)
+
+
+class Shortness:
+    """A reward that prefers short questions, and fails on those with a given word."""
+
+    signature, needs, higher_is_better = "length|unit:characters", frozenset({"contexts"}), False
+
+    def __init__(self, fails_on: str = "\0") -> None:
+        self.fails_on = fails_on
+        self.calls = 0
+
+    def score(self, questions: Sequence[str], *_: Any, **__: Any) -> list[float | None]:
+        self.calls += 1
+        return [None if self.fails_on in question else float(len(question)) for question in questions]
+
+
+def test_a_reward_chooses_the_questions_and_orders_the_pairs(bart: QuestionGenerator) -> None:
+    reward = Shortness()
+    subject = QuestionGenerator(bart._generator, name="x", reward=reward)
+    answer = bart.answers(TEXTS[0])[0]
+    rows = bart.ask(TEXTS[0], [answer] * 4)
+    [chosen] = subject.ask(TEXTS[0], [answer])
+    assert len(rows) > 1 and len(chosen.question) <= min(len(pair.question) for pair in rows)
+    plain, pairs = bart.ask(TEXTS[0], number=4), subject.ask(TEXTS[0], number=4)
+    lengths = [pair.scores["length"] for pair in pairs]
+    assert lengths == sorted(lengths) == [len(pair.question) for pair in pairs] and len(lengths) == 4
+    assert sum(lengths) < sum(len(pair.question) for pair in plain)
+    assert all(pair.score == pair.scores["probability"] for pair in pairs)
+    [scores] = subject.score(["Who met him?"], [TEXT], ["Ada Lovelace"])
+    assert scores["length"] == 12 and scores["score"] == scores["probability"]
+    first = pairs[0].question
+    failing = QuestionGenerator(bart._generator, reward=Shortness(first)).ask(TEXTS[0], number=None)
+    assert failing.dropped["ranked last without a reward"] >= 1
+    known = ["length" in pair.scores for pair in failing]
+    assert known == sorted(known, reverse=True)
+    Shortness.needs = frozenset({"references"})
+    try:
+        with pytest.raises(InputError, match="compares with human questions, and there are none"):
+            QuestionGenerator(bart._generator, reward=Shortness())
+    finally:
+        Shortness.needs = frozenset({"contexts"})
 
 
 @pytest.mark.parametrize("kind", ["bart", "t5", "mt5", "gpt2"])
@@ -181,8 +233,28 @@ def test_ways_follow_the_task_of_the_model(folders: dict[str, str]) -> None:
     assert whole.ask(TEXT).reason
     with pytest.raises(InputError, match=r"way=pipeline: .* can do end2end"):
         whole.ask(TEXT, way="pipeline")
+    with pytest.raises(InputError, match=r"answers: .* writes questions and answers at once, and none about a given"):
+        whole.check(AskRequest(TEXT, ("Ada",)))
+    with pytest.raises(InputError, match=r"writes questions and answers at once"):
+        whole.score(["Who?"], [TEXT], ["Ada"])
     with pytest.raises(InputError, match="extracts answers and asks no questions"):
         QuestionGenerator.from_pretrained(folders["answers"], device="cpu")
+
+
+def test_answers_that_the_text_lacks_are_counted(folders: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A multitask model may write any words: here the second of three, for one sentence."""
+    subject = QuestionGenerator.from_pretrained(folders["multitask"], device="cpu")
+    plain = subject._generator.candidates
+
+    def candidates(rows: Any, *args: Any, **options: Any) -> Any:
+        if isinstance(rows[0], TaskRow):
+            return [[Candidate("London <answer> Paris <answer> 1833", -1.0)] for _ in rows]
+        return plain(rows, *args, **options)
+
+    monkeypatch.setattr(subject._generator, "candidates", candidates)
+    sentence = TEXT.partition(". ")[0] + "."
+    assert [subject.ask(sentence).dropped["answer not in the text"] for _ in range(2)] == [1, 1]
+    assert subject.ask("Nobody knows.").reason == "0 of 5 pairs: answer not in the text (3)"
 
 
 @pytest.fixture
@@ -260,6 +332,11 @@ def test_mbart_reads_the_language_of_the_text(tmp_path: Path) -> None:
     for language, code in (("de", "de_DE"), ("en", "en_XX")):
         generator.ask(TEXT, ["London"], language=language)
         assert generator._generator.tokenizer.convert_tokens_to_ids(code) in seen[-1]
+    tokens = generator._generator.encoder.targets([QAExample("x", "", TEXT, "Where?", ())])[0]
+    codes = generator._generator.tokenizer.convert_ids_to_tokens(tokens[-2:])
+    assert codes == ["</s>", "en_XX"]  # the code is not counted, since nothing is written after the end token
+    [scores] = generator.score(["Where?"], [TEXT], ["London"])
+    assert scores["probability"] == pytest.approx(math.exp(scores["logprob"] / (len(tokens) - 1)), abs=1e-5)
     with pytest.raises(InputError, match="language=xx: the model knows ar, cs"):
         generator.ask(TEXT, language="xx")
 
@@ -287,11 +364,25 @@ def test_a_run_is_named_by_its_folder(tmp_path: Path, monkeypatch: pytest.Monkey
         ({"way": "magic"}, "way=magic is not one of pipeline, multitask, end2end"),
         ({"min_score": 2.0}, r"min_score=2.0 is not in \[0, 1\]"),
         ({"language": ""}, "language='' is no code such as en"),
+        ({"language": None}, "language=None is not a code such as en"),
+        ({"number": "5"}, "number='5' is not a whole number, or None for all"),
+        ({"number": True}, "number=True is not a whole number"),
+        ({"seed": 1.5, "min_score": "high"}, "seed=1.5 is not a whole number or None; min_score='high' is not a num"),
+        ({"way": 1}, "way=1 is not one of pipeline, multitask, end2end, or None"),
+        ({"answers": "Ada Lovelace"}, "answers='Ada Lovelace' is no list; give a list"),
+        ({"answers": AnswerSpan("Ada", 0)}, r"answers=AnswerSpan\(.* is no list"),
+        ({"answers": 3}, "answers=3 is no list"),
+        ({"answers": ["Ada", 1833]}, r"answers: 1833 is neither a text nor an AnswerSpan\(text, start\)"),
+        ({"answers": [AnswerSpan("Ada", "0")]}, "is neither a text nor an AnswerSpan"),  # type: ignore[arg-type]
+        ({"texts": 5}, "texts=5 is neither a text nor a list of texts"),
+        ({"texts": [5]}, "text=5 is not a text"),
+        ({"texts": ["Ada", "Bob"], "answers": "ab"}, "answers='ab' is no list; give a list of answers, or None, for"),
+        ({"texts": ["Ada"], "answers": ["Ada"]}, "answers='Ada' is no list; give a list"),
     ],
 )
 def test_wrong_arguments_are_one_line(bart: QuestionGenerator, wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        bart.ask(TEXT, **wrong)
+        bart.ask(**{"texts": TEXT, **wrong})
 
 
 def test_memory_that_runs_out_halves_the_batch(bart: QuestionGenerator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_qg.data.lmqg_pairs import MALFORMED, join_pairs_as_lmqg, split_pairs
+from rl_qg.data.lmqg_pairs import MALFORMED, LmqgPairs, split_pairs
 from rl_qg.data.reading import read_examples
 from rl_qg.evaluation.pair_analysis import DISTINCT, EXACT, SHARE, exact_answers, numbers
 from rl_qg.evaluation.pair_files import HumanPair
-from tests.lmqg_outputs import all_outputs, human_pairs, published_outputs
+from tests.lmqg_outputs import all_outputs, human_pairs, join_pairs_as_lmqg, published_outputs
 
 SEGMENTS = {  # a part of a text, and the pair that each rule reads in it
     "question: Who?, answer: Ada": (("Who?", "Ada"),) * 2,
@@ -38,8 +38,8 @@ def test_parts_are_cut_at_the_sign_of_each_rule() -> None:
     text = "question: a, answer: b|question: c, answer: d | question: e, answer: f"
     assert split_pairs(text, "model").pairs == [("a", "b"), ("c", "d"), ("e", "f")]
     read = split_pairs(text)
-    assert read.pairs == [("e", "f")] and read.segments == 2 and len(read.malformed) == 1
-    assert split_pairs("  \n").segments == 0 == len(split_pairs("").pairs)
+    assert read.pairs == [("e", "f")] and len(read.malformed) == 1
+    assert split_pairs("  \n") == split_pairs("") == LmqgPairs([], [])
 
 
 PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="|,"), max_size=12)
@@ -53,13 +53,14 @@ def test_texts_without_its_signs_come_back(pairs: list[tuple[str, str]]) -> None
 
 def test_texts_with_its_signs_are_lost_and_counted() -> None:
     read = split_pairs(join_pairs_as_lmqg([("is a | b?", "yes"), ("who, answer: me", "no"), ("fine?", "it is")]))
-    assert read.pairs == [("fine?", "it is")] and read.segments == 4 and len(read.malformed) == 3
+    assert read.pairs == [("fine?", "it is")] and len(read.malformed) == 3
 
 
 def test_counts_of_the_published_outputs() -> None:
     reads = [split_pairs(output.text) for output in all_outputs()]
-    assert len(reads) == 2429 and sum(not read.segments for read in reads) == 16
-    assert sum(read.segments for read in reads) == 10_163 and sum(read.repeated for read in reads) == 103
+    assert len(reads) == 2429 and sum(not read.pairs for read in reads) == 16
+    assert sum(len(read.pairs) for read in reads) == 10_163
+    assert sum(len(read.pairs) - len(set(read.pairs)) for read in reads) == 103
     assert not any(read.malformed for read in reads)
     both = [split_pairs(output.text, "model").pairs for output in all_outputs()]
     assert both == [[(q.strip(), a.strip()) for q, a in read.pairs] for read in reads]  # nothing in them tells apart

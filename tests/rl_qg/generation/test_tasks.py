@@ -16,7 +16,6 @@ from rl_qg.generation.tasks import (
     pair_parts,
     pairs_row,
     parse_answers,
-    parse_pairs,
     row_tasks,
     sentence_rows,
     task_rows,
@@ -47,9 +46,6 @@ EXAMPLES = [
 @given(st.lists(st.tuples(HOSTILE, HOSTILE)))
 def test_any_pairs_survive_the_round_trip(pairs: list[tuple[str, str]]) -> None:
     stripped = [(question.strip(), answer.strip()) for question, answer in pairs]
-    assert parse_pairs(join_pairs(pairs)) == [
-        (question, answer) for question, answer in stripped if question and answer
-    ]
     assert pair_parts(join_pairs(pairs)) == stripped
 
 
@@ -67,19 +63,18 @@ def test_escaped_text_has_no_separator_and_can_be_read_back(text: str) -> None:
 def test_parts_that_are_no_pair_are_kept_apart() -> None:
     text = f"Who? {ANSWER} Ada {PAIR} no answer {PAIR} a {ANSWER} b {ANSWER} c {PAIR} {ANSWER} Ben {PAIR}"
     assert pair_parts(text) == [("Who?", "Ada"), ("no answer", ""), ("", ""), ("", "Ben"), ("", "")]
-    assert parse_pairs(text) == [("Who?", "Ada")]
     assert pair_parts(" \n") == []
 
 
 def test_pairs_of_a_passage_are_in_the_order_of_their_answers() -> None:
     first, second = task_rows("pairs", [*EXAMPLES, EXAMPLES[0]])  # a repeated example counts once
-    assert parse_pairs(first.question) == [
+    assert pair_parts(first.question) == [
         ("Who met Ben?", "Ada"),
         ("Where did they meet?", "Rome"),
         ("When did Ben die?", "1900"),
     ]
     assert not first.answers and isinstance(first, TaskRow) and len(first.sources) == 3
-    assert parse_pairs(second.question) == [("Where?", "here")]
+    assert pair_parts(second.question) == [("Where?", "here")]
 
 
 def test_answers_have_a_row_for_each_sentence_that_people_asked_about() -> None:
@@ -129,7 +124,7 @@ def test_pairs_survive_the_tokenizer(pairs: list[tuple[str, str]]) -> None:
     separators = subject.tokenizer.convert_tokens_to_ids([PAIR, ANSWER])
     assert sum(token in separators for token in ids) == 2 * len(pairs) - 1
     (text,) = subject.decoded(as_tensor(ids), [row])
-    assert parse_pairs(text) == parse_pairs(row.question)
+    assert pair_parts(text) == pair_parts(row.question)
 
 
 @given(HOSTILE)

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from rl_qg.generation.prompts import Prompt, add_highlight
 from rl_qg.miniatures.cache import QUESTIONS
 from rl_qg.miniatures.packaged_generator import add_difference, difference, generator_folder
+from rl_qg.runtime.errors import InputError
 from tests.tiny_models import tiny_bart, word_tokenizer
 
 WORDS = "a b c d e f g h"
@@ -53,3 +55,17 @@ def test_the_folder_is_made_once_and_other_paths_stay(tmp_path: Path, monkeypatc
     monkeypatch.setattr("rl_qg.miniatures.packaged_generator._write", None)
     assert generator_folder(QUESTIONS, str(tmp_path)) == str(folder)
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"miniature:questions: .*file/cache cannot be written \(Not a directory\)"):
+        generator_folder(QUESTIONS, str(tmp_path / "file/cache"))
+
+    def full(_: Path) -> None:
+        raise SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr("rl_qg.miniatures.packaged_generator._write", full)
+    with pytest.raises(InputError, match=r"cannot be written \(I/O error: No space left on device\); set HOME"):
+        generator_folder(QUESTIONS, str(tmp_path / "cache"))
+    assert not [*(tmp_path / "cache").iterdir()]

@@ -19,6 +19,7 @@ from rl_qg.generation.answers import stage as answers
 from rl_qg.generation.answers.stage import propose_answers, report_line, report_path
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AnswersSettings
+from rl_qg.text.spans import Span
 from tests.full_disk import room_for
 from tests.questions import example
 
@@ -353,3 +354,20 @@ def test_spans_of_files_are_added_once_and_without_validation_passages(tmp_path:
     ]
     assert not any(item.question for item in result[len(known) :])
     assert len(kept) < len(others) and len(stream) == len(result)
+
+
+def test_answers_that_their_sentence_lacks_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A generator may write any words: here one that stands in two of the passages, and one that stands in none."""
+
+    class Generated:
+        left_out = 0
+
+        def __call__(self, contexts: list[str]) -> list[list[Span]]:
+            self.left_out += sum(1 + ("Norway" not in context) for context in contexts)
+            places = [context.find("Norway") for context in contexts]
+            return [[Span(at, at + 6, "generated", 0.5)] if at >= 0 else [] for at in places]
+
+    monkeypatch.setattr(answers, "method", lambda *_: (Generated(), {"method": "generator"}))
+    report = run(written(tmp_path), tmp_path / "a.jsonl")
+    assert (report["spans"], report["not_in_sentence"]) == (2, 7 + 5)
+    assert report_line(report).endswith("; 12 answers not in their sentence")
