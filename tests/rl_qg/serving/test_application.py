@@ -79,6 +79,24 @@ def test_given_answers_are_asked_about_where_they_stand_and_without_a_place_at_t
     run(test)
 
 
+def test_an_answer_without_a_place_is_found_as_a_word_and_white_space_around_one_is_not_part_of_it() -> None:
+    text = "A particle of art.\n\nMore art. The end."
+
+    async def test() -> None:
+        async with serving(passage_characters=19) as (client, _):
+            given = [{"text": "art"}, {"text": "\n\nMore", "start": 18}, {"text": " The"}]
+            pairs = (await client.post("/v1/questions", json={"text": text, "answers": given})).json()["pairs"]
+            assert [(pair["answer"], pair["answer_start"]) for pair in pairs] == [
+                ("art", 14),
+                ("More", 20),
+                ("The", 30),
+            ]
+            why = {"text": text, "question": "Who?", "answer": "Eve"}
+            assert is_problem(await client.post("/v1/explain", json=why), 422)["errors"][0]["pointer"] == "/answer"
+
+    run(test)
+
+
 def test_answers_scores_models_and_explanations() -> None:
     async def test() -> None:
         async with serving(FakeModel(ways=("multitask", "pipeline"))) as (client, _):
