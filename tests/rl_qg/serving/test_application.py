@@ -260,6 +260,39 @@ def test_a_request_that_takes_too_long_gets_503_and_leaves_the_queue() -> None:
     run(test)
 
 
+def test_a_form_whose_client_leaves_is_taken_out_of_the_queue() -> None:
+    async def test() -> None:
+        model = FakeModel()
+        async with serving(model) as (client, service):
+            model.go.clear()
+            begun = asyncio.create_task(client.post("/v1/pairs", json={"text": TEXT}))
+            await until(model.begun.is_set)
+            sent = [{"type": "http.request", "body": f"text={'word+' * 9}".encode(), "more_body": False}]
+            leaves = asyncio.Event()
+
+            async def receive() -> dict[str, Any]:
+                if sent:
+                    return sent.pop()
+                await leaves.wait()
+                return {"type": "http.disconnect"}
+
+            async def send(message: Any) -> None:
+                raise AssertionError("nobody gets an answer")
+
+            kind = (b"content-type", b"application/x-www-form-urlencoded")
+            scope = {"type": "http", "method": "POST", "path": "/", "raw_path": b"/", "query_string": b""}
+            scope |= {"headers": [kind, (b"host", b"localhost")], "http_version": "1.1", "scheme": "http"}
+            form = asyncio.create_task(create_app(service, service.settings)(scope, receive, send))  # type: ignore[arg-type]
+            await until(lambda: len(service._queue) == 1)
+            leaves.set()
+            await form
+            assert len(service._queue) == 0
+            model.go.set()
+            assert (await begun).status_code == 200
+
+    run(test)
+
+
 def test_readiness_follows_the_model_and_the_shutdown() -> None:
     async def test() -> None:
         model = FakeModel()
