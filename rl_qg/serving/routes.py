@@ -95,9 +95,8 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
         check_text(body.text, settings)
         check_number(len(body.pairs), "pairs", settings)
         items = [ScoreRequest(pair.question, body.text, pair.answer) for pair in body.pairs]
-        return ScoreResponse(
-            scores=await until_client_leaves(request, service.score(items), service), model=service.name
-        )
+        scores = await until_client_leaves(request, service.score(items, body.language), service)
+        return ScoreResponse(scores=scores, model=service.name)
 
     if settings.explain:
 
