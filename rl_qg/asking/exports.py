@@ -83,7 +83,7 @@ def _as_anki(rows: Sequence[Row]) -> str:
     stream = io.StringIO()
     stream.write("#separator:tab\n#html:false\n#columns:Question\tAnswer\n")
     writer = csv.writer(stream, delimiter="\t", quoting=csv.QUOTE_ALL, lineterminator="\n")
-    writer.writerows([_lines(row["question"]), _lines(row["answer"])] for row in rows)
+    writer.writerows([line_feeds(row["question"]), line_feeds(row["answer"])] for row in rows)
     return stream.getvalue()
 
 
@@ -98,14 +98,16 @@ def _as_gift(rows: Sequence[Row]) -> str:
     for title, group in groupby(rows, key=lambda row: row["title"]):
         parts.append(f"$CATEGORY: {' '.join(title.split()).replace('/', '//') or 'rl-qg'}\n")
         for row in group:
-            answer = _lines(row["answer"]).replace("->", "→").replace("*", "\\*")
-            name, question, answer = (text.translate(_GIFT) for text in (row["id"], _lines(row["question"]), answer))
+            answer = line_feeds(row["answer"]).replace("->", "→").replace("*", "\\*")
+            name, question, answer = (
+                text.translate(_GIFT) for text in (row["id"], line_feeds(row["question"]), answer)
+            )
             parts.append(f"::{name}::[plain]{question} {{=%100%{answer}}}\n")
     return "\n".join(parts)
 
 
-def _lines(text: str) -> str:
-    """The text with line feeds alone as line ends."""
+def line_feeds(text: str) -> str:
+    """The text with line feeds alone as line ends; browsers send forms with CR LF."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

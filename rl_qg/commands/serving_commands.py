@@ -20,6 +20,7 @@ def serve(settings: Settings) -> None:
     from rl_qg.asking.question_generator import QuestionGenerator
     from rl_qg.runtime.processes import processes
     from rl_qg.serving.application import create_app
+    from rl_qg.serving.gate import LOOPBACK, hosts_of
     from rl_qg.serving.keys import read_keys
     from rl_qg.serving.request_log import JsonLines
     from rl_qg.serving.server import listen, run_server
@@ -27,7 +28,7 @@ def serve(settings: Settings) -> None:
 
     options = settings.serve
     keys = read_keys(options.api_keys)
-    if options.host not in ("127.0.0.1", "localhost", "::1") and not keys:
+    if options.host not in LOOPBACK and not keys:
         log.warning("host=%s: others can reach this server, and it asks for no key; set api_keys=FILE", options.host)
     path = options.model.path or default_generator()
     device = processes(settings.training.use_cpu).device
@@ -47,4 +48,5 @@ def serve(settings: Settings) -> None:
         handler.setFormatter(JsonLines())
     host, port = bound.getsockname()[:2]
     print(f"rl-qg serve: {path} at http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
-    run_server(create_app(service, options, keys=keys), service, options, bound)
+    application = create_app(service, options, keys=keys, hosts=hosts_of(options))
+    run_server(application, service, options, bound)

@@ -21,7 +21,11 @@ DESCRIPTION = "Questions and answers for texts. Errors are problem JSON (RFC 945
 
 
 def create_app(
-    service: AskingService, settings: ServeSettings | None = None, *, keys: APIKeys | None = None
+    service: AskingService,
+    settings: ServeSettings | None = None,
+    *,
+    keys: APIKeys | None = None,
+    hosts: frozenset[str] | None = None,
 ) -> FastAPI:
     """The application of a service, which it starts and closes with itself (ASGI's lifespan).
 
@@ -32,6 +36,7 @@ def create_app(
         service: answers the requests.
         settings: the limits; by default those of the service.
         keys: of which each request must have one (`rl_qg.serving.keys.read_keys`); by default none is asked for.
+        hosts: the names in the header `Host` that are answered (`rl_qg.serving.gate.hosts_of`); None: all.
     """
     settings = settings or service.settings
 
@@ -40,7 +45,7 @@ def create_app(
         service.start()
         yield
         service.drain()
-        await run_in_threadpool(service.close, settings.shutdown_seconds)
+        await run_in_threadpool(service.close, service.seconds_left)
 
     # The pages that FastAPI makes of the description take their scripts from another host, so there are none.
     application = FastAPI(
@@ -52,7 +57,7 @@ def create_app(
     application.include_router(operation_routes(service))
     application.include_router(page_routes(service, settings))
     # The last one added is the outermost.
-    application.add_middleware(Gate, settings=settings, keys=keys or APIKeys([]))
+    application.add_middleware(Gate, settings=settings, keys=keys or APIKeys([]), hosts=hosts)
     if settings.origins:
         application.add_middleware(
             CORSMiddleware,

@@ -2,18 +2,19 @@
 
 import asyncio
 import math
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rl_qg.serving.keys import APIKeys, TokenBuckets
+from rl_qg.serving.keys import LONGEST, APIKeys, TokenBuckets
 from rl_qg.serving.problems import ProblemError
 from rl_qg.settings.serving import ServeSettings
 
 OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json", "/favicon.ico"})
 OPEN_FOLDER = "/page/"
 UNLIMITED = frozenset({"/healthz", "/readyz", "/metrics"})
-MAX_HEADER = 200  # characters of a key that are looked at
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class Gate:
@@ -23,10 +24,13 @@ class Gate:
         app: gets the requests.
         settings: the limits.
         keys: none: no key is asked for.
+        hosts: the names in the header `Host` that are answered; None: all.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings, keys: APIKeys) -> None:
-        self._app, self._settings, self._keys = app, settings, keys
+    def __init__(
+        self, app: ASGIApp, settings: ServeSettings, keys: APIKeys, hosts: frozenset[str] | None = None
+    ) -> None:
+        self._app, self._settings, self._keys, self._hosts = app, settings, keys, hosts
         self._buckets = TokenBuckets(settings.rate, settings.burst) if settings.rate else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,6 +39,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         try:
+            self._check_host(Headers(scope=scope).get("host", ""))
             client = self._client(scope)
             self._check_rate(scope, client)
             whole = await self._body(scope, receive)
@@ -43,6 +48,12 @@ class Gate:
             return
         if whole is not None:
             await self._app(scope, _once(whole, receive), send)
+
+    def _check_host(self, given: str) -> None:
+        """Refuse a page of another site whose name leads to this machine (DNS rebinding)."""
+        if self._hosts is not None and _name_of(given) not in self._hosts:
+            names = ", ".join(sorted(self._hosts))
+            raise ProblemError(421, f"this server answers to {names} alone; with another Host, set trusted_proxies")
 
     def _client(self, scope: Scope) -> str:
         """The number of the key, or the address where none is asked for.
@@ -107,11 +118,27 @@ class Gate:
             ) from None
 
 
+def hosts_of(settings: ServeSettings) -> frozenset[str] | None:
+    """The names in the header `Host` that a server answers: where it listens on this machine alone, and neither
+    `origins` nor `trusted_proxies` say that others come, those of this machine; else None, for all.
+    """
+    is_local = settings.host in LOOPBACK and not settings.origins and not settings.trusted_proxies
+    return LOOPBACK if is_local else None
+
+
+def _name_of(host: str) -> str:
+    """The name in a header `Host`: without the port, and the brackets of an IPv6 address."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
 def given_key(headers: Headers) -> str:
     """The key of a request: `Authorization: Bearer KEY` or `X-API-Key: KEY`; "" for none."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     given = key if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-    return given.strip()[:MAX_HEADER]
+    return given.strip()[: LONGEST + 1]
 
 
 def _once(body: bytes, receive: Receive) -> Receive:

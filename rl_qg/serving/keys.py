@@ -11,7 +11,7 @@ from pathlib import Path
 from rl_qg.runtime.errors import InputError
 
 VARIABLE = "RL_QG_API_KEYS"
-SHORTEST = 16  # characters of a key
+SHORTEST, LONGEST = 16, 200  # characters of a key
 MOST_BUCKETS = 10_000
 
 
@@ -37,7 +37,7 @@ def read_keys(path: str, environment: Mapping[str, str] = os.environ) -> APIKeys
     """The keys of a file (one a line; `#` begins a comment) and of the variable `RL_QG_API_KEYS` (with commas).
 
     Raises:
-        InputError: the file cannot be read or has no key, or a key is short or has white space.
+        InputError: the file cannot be read or has no key, or a key is too short, too long or has white space.
     """
     keys = [key.strip() for key in environment.get(VARIABLE, "").split(",") if key.strip()]
     _check(keys, VARIABLE)
@@ -57,10 +57,10 @@ def read_keys(path: str, environment: Mapping[str, str] = os.environ) -> APIKeys
 
 def _check(keys: Sequence[str], where: str) -> None:
     for number, key in enumerate(keys, 1):
-        if len(key) < SHORTEST or not key.isascii() or not key.isprintable() or " " in key:
+        if not SHORTEST <= len(key) <= LONGEST or not key.isascii() or not key.isprintable() or " " in key:
             raise InputError(
-                f"{where}: key {number} must have at least {SHORTEST} ASCII characters and no space; make one with "
-                "openssl rand -hex 32"
+                f"{where}: key {number} must have {SHORTEST} to {LONGEST} ASCII characters and no space; make one "
+                "with openssl rand -hex 32"
             )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from rl_qg.asking.drafts import NOT_IN_TEXT
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
 from rl_qg.asking.passages import TextPassage, cut_text
 from rl_qg.text.spans import sentences
@@ -22,14 +23,14 @@ def passage_requests(request: AskRequest, longest: int, *, by_sentence: bool = F
     """The requests for the passages of a text, in its order, of `longest` characters where no answer is longer.
 
     `number` is divided among the passages, in proportion to their given answers, else to their lengths. A passage
-    whose part is 0 is left out.
+    whose part is 0 is left out, and so are answers that do not stand in the text (`WholeText` counts them).
 
     Args:
         request: about the whole text.
         longest: characters of a passage.
         by_sentence: each sentence is a passage, and `number` is divided evenly.
     """
-    text, answers = request.text, located(request)
+    text, answers = request.text, located(request.text, request.answers or ())
     cut = _sentences(text) if by_sentence else cut_text(text, lambda texts: [*map(len, texts)], longest)
     passages = _joined(text, cut, answers)
     own = [[answer for answer in answers if passage.start <= answer.start < passage.end] for passage in passages]
@@ -53,11 +54,13 @@ def passage_requests(request: AskRequest, longest: int, *, by_sentence: bool = F
     ]
 
 
-def located(request: AskRequest) -> list[AnswerSpan]:
-    """The given answers with their places; an answer without one is at its first. Empty where none are given."""
+def located(text: str, answers: Iterable[str | AnswerSpan]) -> list[AnswerSpan]:
+    """The answers that stand in the text where they say, without white space around them."""
+    spans = [span for span in answers if isinstance(span, AnswerSpan) and span.start >= 0]
     return [
-        AnswerSpan(answer, request.text.find(answer)) if isinstance(answer, str) else answer
-        for answer in request.answers or ()
+        replace(span, text=span.text.strip(), start=span.start + len(span.text) - len(span.text.lstrip()))
+        for span in spans
+        if span.text.strip() and text.startswith(span.text, span.start)
     ]
 
 
@@ -87,7 +90,9 @@ class WholeText:
         self._keeps_all = request.answers is not None
         self.pairs: list[QAPair] = []
         self.reasons: list[str] = []
-        self.dropped: dict[str, int] = {}
+        answers = request.answers or ()
+        lost = len(answers) - len(located(request.text, answers))
+        self.dropped: dict[str, int] = {NOT_IN_TEXT: lost} if lost else {}
         self._questions: set[str] = set()
 
     def add(self, start: int, found: QAPairs) -> QAPairs:

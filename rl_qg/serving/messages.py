@@ -155,6 +155,7 @@ class ScoreRequestBody(Message):
     )
     text: Text
     pairs: list[ScoredPair] = Field(min_length=1)
+    language: LanguageCode = "en"
 
 
 class ScoreResponse(BaseModel):

@@ -1,7 +1,8 @@
 """The page of the server: a form, a script that asks the interface, and the same form for browsers without script."""
 
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from itertools import pairwise
@@ -11,19 +12,22 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
-from rl_qg.asking.exports import ENDINGS, export, row_of
+from rl_qg.asking.exports import ENDINGS, Row, export, line_feeds, row_of
 from rl_qg.asking.pairs import AskRequest, QAPair, QAPairs
 from rl_qg.runtime.errors import InputError
-from rl_qg.serving.messages import GivenAnswer, PairOut, PairsRequest
+from rl_qg.serving.messages import PairOut, PairsRequest
 from rl_qg.serving.problems import ProblemError
-from rl_qg.serving.requests import ask_request
+from rl_qg.serving.request_log import described
+from rl_qg.serving.requests import ClientLeftError, ask_request, check_text, until_client_leaves
 from rl_qg.serving.service import AskingService
 from rl_qg.settings.serving import ServeSettings
 from rl_qg.text.pages import page_environment
 
+log = logging.getLogger(__name__)
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -42,6 +46,7 @@ FORMAT_NAMES = {
 }
 TEXT_ENDINGS = (".txt", ".text", ".md", ".markdown")
 MOST_PAIRS = 1000  # of one export
+MOST_EXPORTED = 50_000_000  # characters of a text, times its pairs: every row has the text
 
 
 class FormFault(Exception):
@@ -98,6 +103,12 @@ def text_parts(text: str, pairs: QAPairs) -> list[TextPart]:
     return parts
 
 
+class SentPair(PairOut):
+    """A pair that comes back for an export."""
+
+    score: float | None  # type: ignore[assignment]  # None: a person has edited it
+
+
 class _Page:
     def __init__(self, service: AskingService, settings: ServeSettings) -> None:
         self._service, self._settings = service, settings
@@ -131,7 +142,7 @@ class _Page:
             values = _typed(form)
             values = await self._with_file(form, values)
             asked = self._asked(values)
-            found = await self._service.pairs(asked)
+            found = await until_client_leaves(request, self._service.pairs(asked), self._service)
         except FormFault as fault:
             return self._rendered(values, 422, fault=str(fault), fault_field=fault.field)
         except InputError as error:
@@ -140,17 +151,26 @@ class _Page:
             wait = problem.headers.get("Retry-After", "")
             line = _sentence(problem.detail) + (f" Try again in {wait} seconds." if wait.isdigit() else "")
             return self._rendered(values, problem.status, headers=problem.headers, fault=line)
+        except ClientLeftError:
+            raise
+        except Exception as error:
+            log.error("form", extra={"fields": {"error": described(error)}})
+            return self._rendered(values, 500, fault="The model failed on this text: try another part of it.")
         return self._rendered(values, status=_status(found), result=_result(asked, found))
 
     async def export(self, request: Request) -> Response:
         """The pairs of the form as a file to save."""
         check_origin(request)
         form = await self._form(request)
-        text, file_format = _lines(str(form.get("text", ""))), str(form.get("format", ""))
-        pairs = [_pair(text, str(pair), number) for number, pair in enumerate(form.getlist("pair"), 1)]
-        if not pairs:
+        text, file_format = line_feeds(str(form.get("text", ""))), str(form.get("format", ""))
+        check_text(text, self._settings)
+        sent = [str(pair) for pair in form.getlist("pair")]
+        if not sent:
             raise ProblemError(422, "no question is kept: keep at least one")
-        return _exported(text, QAPairs(pairs), file_format)
+        if len(text) * len(sent) > MOST_EXPORTED:
+            most = MOST_EXPORTED // len(text)
+            raise ProblemError(413, f"{len(sent)} questions about so long a text; export at most {most} at a time")
+        return await run_in_threadpool(_exported, text, sent, file_format)
 
     async def _form(self, request: Request) -> FormData:
         try:
@@ -173,26 +193,31 @@ class _Page:
             text = (await file.read()).decode("utf-8-sig")
         except UnicodeDecodeError:
             raise FormFault("file", f"{file.filename} is not text in UTF-8: save it as UTF-8.") from None
-        return FormValues(**{**asdict(values), "text": _lines(text)})
+        return FormValues(**{**asdict(values), "text": line_feeds(text)})
 
     def _asked(self, values: FormValues) -> AskRequest:
         about = values.about.strip()
         if values.language not in LANGUAGES:
             raise FormFault("language", self._faults["language"])
         try:
-            body = PairsRequest(
-                text=values.text,
-                number=_number(int, values.number),
-                language=values.language,
-                way=values.way or None,  # type: ignore[arg-type]  # checked by the model
-                min_score=_number(float, values.min_score),
-                answers=[GivenAnswer(text=about)] if about else None,
+            body = PairsRequest.model_validate(
+                {
+                    "text": values.text,
+                    "number": _number(int, values.number),
+                    "language": values.language,
+                    "way": values.way or None,
+                    "min_score": _number(float, values.min_score),
+                    "answers": [{"text": about}] if about else None,
+                }
             )
         except ValidationError as error:
             first = error.errors()[0]
             field = str(first["loc"][0])
-            line = first["msg"].removeprefix("Value error, ") if "NUL" in first["msg"] else ""
-            raise FormFault(field, f"Text: {line}." if line else self._faults[field]) from None
+            field = "about" if field == "answers" else field
+            if "NUL" in first["msg"]:
+                named = {"text": "Text", "about": "Only about these words"}[field]
+                raise FormFault(field, f"{named}: {first['msg'].removeprefix('Value error, ')}.") from None
+            raise FormFault(field, self._faults[field]) from None
         if body.number > self._settings.max_questions:
             raise FormFault("number", self._faults["number"])
         if about not in values.text:
@@ -256,13 +281,8 @@ def _assets() -> dict[str, tuple[bytes, str]]:
 def _typed(form: FormData) -> FormValues:
     """What stands in the fields; those that are missing have their defaults."""
     typed = {field.name: form[field.name] for field in fields(FormValues) if field.name in form}
-    values = {name: _lines(value) for name, value in typed.items() if isinstance(value, str)}
+    values = {name: line_feeds(value) for name, value in typed.items() if isinstance(value, str)}
     return FormValues(**values)
-
-
-def _lines(text: str) -> str:
-    """With line feeds alone, so that offsets are those of the shown text; browsers send forms with CR LF."""
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _number(kind: type[int] | type[float], typed: str) -> Any:
@@ -282,25 +302,28 @@ def _status(found: QAPairs) -> str:
     return f"{count} {_sentence(found.reason)}" if found.reason else count
 
 
-def _pair(text: str, wire: str, number: int) -> QAPair:
-    """A pair that the page has sent back, perhaps edited."""
+def _row(text: str, title: str, wire: str, number: int) -> Row:
+    """A pair that the page has sent back, as a row; an edited one has no score, for the model has not seen it."""
     try:
-        sent = PairOut.model_validate_json(wire)
+        sent = SentPair.model_validate_json(wire)
     except ValidationError as error:
         first = error.errors()[0]
         raise ProblemError(422, f"pair {number}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    if not sent.question.strip() or not sent.answer.strip():
+        raise ProblemError(422, f"pair {number}: its question or its answer is blank")
     if sent.answer_start < 0 or not text.startswith(sent.answer, sent.answer_start):
         raise ProblemError(422, f"pair {number}: its answer is not in the text at character {sent.answer_start}")
-    return QAPair(**sent.model_dump(), logprob=math.nan)
+    pair = QAPair(**sent.model_dump() | {"score": math.nan}, logprob=math.nan)
+    row = row_of(pair, identity=str(number), title=title, context=text) | {"score": sent.score}
+    del row["logprob"]  # the page does not know it
+    return row
 
 
-def _exported(text: str, pairs: QAPairs, file_format: str) -> Response:
+def _exported(text: str, sent: Sequence[str], file_format: str) -> Response:
     if file_format not in FORMAT_NAMES:
         raise ProblemError(422, f"format={file_format[:40]} is not one of {', '.join(FORMAT_NAMES)}")
     title = text.strip().partition("\n")[0][:60]
-    rows = [row_of(pair, identity=str(number), title=title, context=text) for number, pair in enumerate(pairs, 1)]
-    for row in rows:
-        del row["logprob"]  # the page does not know it
+    rows = [_row(text, title, wire, number) for number, wire in enumerate(sent, 1)]
     ending = next(ending for ending, named in ENDINGS.items() if named == file_format)
     attachment = {"Content-Disposition": f'attachment; filename="questions{ending}"'}
     return PlainTextResponse(export(rows, file_format), headers=HEADERS | attachment)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 MEDIA_TYPE = "application/problem+json"
-STATUSES = (400, 401, 404, 405, 413, 422, 429, 503)
+STATUSES = (400, 401, 404, 405, 413, 421, 422, 429, 503)
 
 
 class ProblemError(Exception):

@@ -7,6 +7,8 @@ from typing import TypeVar
 from fastapi import Request
 
 from rl_qg.asking.pairs import AnswerSpan, AskRequest
+from rl_qg.data.hotpotqa import first_place
+from rl_qg.serving.long_texts import located
 from rl_qg.serving.messages import GivenAnswer, PairsRequest, QuestionsRequest
 from rl_qg.serving.problems import ProblemError
 from rl_qg.serving.service import AskingService
@@ -65,24 +67,33 @@ def check_way(way: str | None, service: AskingService) -> None:
         raise ProblemError(422, f"way: {detail}", errors=[{"pointer": "/way", "detail": detail}])
 
 
-def given_answers(text: str, answers: Sequence[GivenAnswer], settings: ServeSettings) -> tuple[AnswerSpan, ...]:
-    """Given answers as spans.
+def given_answers(
+    text: str, answers: Sequence[GivenAnswer], settings: ServeSettings, *, field: str | None = None
+) -> tuple[AnswerSpan, ...]:
+    """Given answers as spans without white space around them. Without a place: where the words stand first.
+
+    Args:
+        text: in which they stand.
+        answers: of the client.
+        settings: of the server.
+        field: of the request that has the answers; None: `answers/0` and so on.
 
     Raises:
         ProblemError: 422 for too many, or for one that is not where it should be.
     """
-    check_number(len(answers), "answers", settings)
+    check_number(len(answers), field or "answers", settings)
     spans = []
     for number, answer in enumerate(answers):
-        start = text.find(answer.text) if answer.start is None else answer.start
-        if start < 0 or not text.startswith(answer.text, start):
-            where = "the text" if answer.start is None else f"the text at character {start}"
+        place, name = answer.start, f"answers/{number}" if field is None else field
+        span = AnswerSpan(answer.text.strip(), first_place(answer.text, text))
+        if place is not None:
+            span = AnswerSpan(answer.text, place)
+        if span.start < 0 or not text.startswith(span.text, span.start):
+            where = "the text" if place is None else f"the text at character {place}"
             detail = f"is not in {where}, letter by letter"
-            raise ProblemError(
-                422, f"answers/{number}: {detail}", errors=[{"pointer": f"/answers/{number}", "detail": detail}]
-            )
-        spans.append(AnswerSpan(answer.text, start))
-    return tuple(spans)
+            raise ProblemError(422, f"{name}: {detail}", errors=[{"pointer": f"/{name}", "detail": detail}])
+        spans.append(span)
+    return tuple(located(text, spans))
 
 
 async def until_client_leaves(request: Request, work: Awaitable[Result], service: AskingService) -> Result:

@@ -12,7 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from rl_qg.asking.pairs import AskRequest, QAPairs
 from rl_qg.serving.explanation import METRIC, shared_words
-from rl_qg.serving.long_texts import WholeText
+from rl_qg.serving.long_texts import WholeText, located
 from rl_qg.serving.messages import (
     AnswerOut,
     AnswersRequest,
@@ -95,16 +95,16 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
         check_text(body.text, settings)
         check_number(len(body.pairs), "pairs", settings)
         items = [ScoreRequest(pair.question, body.text, pair.answer) for pair in body.pairs]
-        return ScoreResponse(
-            scores=await until_client_leaves(request, service.score(items), service), model=service.name
-        )
+        scores = await until_client_leaves(request, service.score(items, body.language), service)
+        return ScoreResponse(scores=scores, model=service.name)
 
     if settings.explain:
 
         @router.post("/explain", summary="The words of a text that speak for a question")
         async def explain(body: ExplainRequest) -> ExplainResponse:
             check_text(body.text, settings)
-            [answer] = given_answers(body.text, [GivenAnswer(text=body.answer, start=body.answer_start)], settings)
+            given = [GivenAnswer(text=body.answer, start=body.answer_start)]
+            [answer] = given_answers(body.text, given, settings, field="answer")
             return ExplainResponse(tokens=shared_words(body.text, body.question, answer), metric=METRIC)
 
     @router.get("/models", summary="The model of this server")
@@ -179,10 +179,7 @@ def _event(name: str, data: dict[str, Any]) -> str:
 
 def _in_order(found: QAPairs, asked: AskRequest) -> QAPairs:
     """Pairs in the order of the answers that were given."""
-    places = {
-        (answer.start, answer.text): place
-        for place, answer in enumerate(asked.answers or ())
-        if not isinstance(answer, str)
-    }
+    spans = located(asked.text, asked.answers or ())
+    places = {(span.start, span.text): place for place, span in enumerate(spans)}
     ordered = sorted(found, key=lambda pair: places.get((pair.answer_start, pair.answer), len(places)))
     return QAPairs(ordered, reason=found.reason, dropped=found.dropped)

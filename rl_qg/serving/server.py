@@ -1,8 +1,8 @@
 """A process that serves: one socket, uvicorn, and an orderly end on SIGTERM."""
 
+import asyncio
 import errno
 import logging
-import signal
 import socket
 import time
 from types import FrameType
@@ -36,8 +36,8 @@ class DrainingServer(uvicorn.Server):
             self._signalled = time.monotonic()
             self._service.drain()
             return
-        self.should_exit = True
-        self.force_exit = sig == signal.SIGINT
+        self.should_exit = self.force_exit = True
+        self._service.hurry()
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: whether it is time to close the port."""
@@ -50,6 +50,16 @@ class DrainingServer(uvicorn.Server):
             if seconds >= max(self._settings.shutdown_seconds, self._settings.drain_seconds):
                 self.should_exit = True
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the port; what is under way has the time that is left of `shutdown_seconds`, and at least a second."""
+        self.config.timeout_graceful_shutdown = max(1, round(self._service.seconds_left))
+        closing = asyncio.ensure_future(super().shutdown(sockets))
+        while not closing.done() and not self.force_exit:
+            await asyncio.wait([closing], timeout=0.1)
+        if not closing.done():
+            closing.cancel()  # uvicorn would wait for open connections, and for the lifespan
+            await asyncio.wait([closing])
 
     def _is_idle(self) -> bool:
         return not self.server_state.tasks
@@ -65,12 +75,14 @@ def listen(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError):
         raise InputError(f"host={host}: is no address of this machine; use 127.0.0.1, or 0.0.0.0 for all") from None
-    bound = socket.socket(family, kind, protocol)
+    bound = None
     try:
+        bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
-        bound.close()
+        if bound is not None:
+            bound.close()
         if isinstance(error, PermissionError):
             raise InputError(f"port={port}: needs more rights ({error.strerror}); use one above 1023") from None
         if error.errno == errno.EADDRINUSE:
@@ -93,7 +105,6 @@ def run_server(application: FastAPI, service: AskingService, settings: ServeSett
         server_header=False,
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=settings.trusted_proxies or None,
-        timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it logs starts, stops and each connection
     host, port = bound.getsockname()[:2]

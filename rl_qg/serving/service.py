@@ -10,7 +10,7 @@ from threading import Event, Thread
 from typing import Any, Protocol
 
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
-from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.errors import InputError, LocalError
 from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 from rl_qg.serving.long_texts import WholeText, passage_requests
 from rl_qg.serving.metrics import ServerMetrics
@@ -19,6 +19,8 @@ from rl_qg.serving.queue import BatchQueue, QueueClosedError, QueuedRequest, Que
 from rl_qg.settings.serving import ServeSettings
 
 log = logging.getLogger(__name__)
+MEMORY_SECONDS = 10  # after which a request that memory did not suffice for may be sent again
+GOOD_BATCHES = 100  # after memory ran out, before whole batches are tried again
 
 
 class AskingModel(Protocol):
@@ -34,7 +36,7 @@ class AskingModel(Protocol):
         self, texts: Sequence[str], *, number: int | None, language: str
     ) -> Sequence[Sequence[AnswerSpan]]: ...
     def score(  # noqa: D102
-        self, questions: Sequence[str], contexts: Sequence[str], answers: Sequence[str]
+        self, questions: Sequence[str], contexts: Sequence[str], answers: Sequence[str], *, language: str
     ) -> list[dict[str, float]]: ...
 
 
@@ -63,7 +65,8 @@ class AskingService:
         self.failure: BaseException | None = None
         self._load = load
         self._model: AskingModel | None = None
-        self._draining = False
+        self._drained_at: float | None = None
+        self._hurried = False
         self._loaded = Event()
         self._seconds_per_row = 0.1
         self._queue = BatchQueue(
@@ -71,7 +74,8 @@ class AskingService:
             max_rows=self.settings.batch_size,
             max_wait=self.settings.max_wait_ms / 1000,
         )
-        self._retry = OutOfMemoryRetry("serve", "lower serve.batch_size or serve.max_questions")
+        self._retry = _retry()
+        self._good_batches = 0
         self._thread = Thread(target=self._work, name="rl-qg model", daemon=True)
         self.metrics.watch(lambda: len(self._queue), lambda: self.is_ready)
 
@@ -90,23 +94,35 @@ class AskingService:
     @property
     def is_ready(self) -> bool:
         """Whether requests are taken."""
-        return self._model is not None and not self._draining
+        return self._model is not None and not self.is_draining
 
     @property
     def is_draining(self) -> bool:
         """Whether `drain` was called."""
-        return self._draining
+        return self._drained_at is not None
+
+    @property
+    def seconds_left(self) -> float:
+        """How long requests under way may still take: `shutdown_seconds`, from when `drain` was called first."""
+        passed = 0.0 if self._drained_at is None else time.monotonic() - self._drained_at
+        return max(0.0, self.settings.shutdown_seconds - passed)
 
     def drain(self) -> None:
         """Refuse new requests from now on; those that are under way are answered. Safe in a signal handler."""
-        self._draining = True
+        if self._drained_at is None:
+            self._drained_at = time.monotonic()
 
-    def close(self, seconds: float | None = None) -> None:
-        """Answer what waits, and end the thread; wait for it."""
+    def hurry(self) -> None:
+        """Let `close` wait no longer. Safe in a signal handler."""
+        self._hurried = True
+
+    def close(self, seconds: float = math.inf) -> None:
+        """Answer what waits, and end the thread; wait for it, unless `hurry` is called."""
         self.drain()
         self._queue.close()
-        if self._thread.ident is not None:
-            self._thread.join(seconds)
+        end = time.monotonic() + seconds
+        while self._thread.is_alive() and not self._hurried and (left := end - time.monotonic()) > 0:
+            self._thread.join(min(left, 0.1))
 
     # --- What is asked ---
 
@@ -131,12 +147,17 @@ class AskingService:
             ProblemError: 503 where the request cannot be taken or takes too long, 422 where the model refuses it.
         """
         whole = WholeText(request)
-        async for start, found in self.passages(request, by_sentence=by_sentence):
-            whole.add(start, found)
+        try:
+            async with asyncio.timeout(self.settings.timeout_seconds):
+                async for start, found in self.passages(request, by_sentence=by_sentence):
+                    whole.add(start, found)
+        except TimeoutError:
+            raise self._too_late() from None
         return whole.result()
 
     async def passages(self, request: AskRequest, *, by_sentence: bool = False) -> AsyncGenerator[tuple[int, QAPairs]]:
-        """The place of each passage of a text and its pairs, in the order of the text, as soon as they are made.
+        """The place of each passage of a text and its pairs, in the order of the text, as soon as they are made. Each
+        may take `timeout_seconds`.
 
         Raises:
             ProblemError: as for `pairs`. Passages that wait are then cancelled.
@@ -174,15 +195,16 @@ class AskingService:
         found: Sequence[AnswerSpan] = await self._only_result(job)
         return list(found)
 
-    async def score(self, requests: Sequence[ScoreRequest]) -> list[dict[str, float]]:
+    async def score(self, requests: Sequence[ScoreRequest], language: str = "en") -> list[dict[str, float]]:
         """The scores of each question, by name.
 
         Raises:
             ProblemError: as for `pairs`.
         """
+        self._check(AskRequest(requests[0].text, language=language))
         longest = max(len(request.text) for request in requests)
         scores: list[dict[str, float]] = await self._only_result(
-            QueuedRequest(("score",), list(requests), len(requests), longest)
+            QueuedRequest(("score", language), list(requests), len(requests), longest)
         )
         return scores
 
@@ -194,7 +216,7 @@ class AskingService:
             future.cancel()
 
     def _put(self, jobs: Sequence[QueuedRequest]) -> list[asyncio.Future[Any]]:
-        if self._draining:
+        if self.is_draining:
             raise unavailable("the server is shutting down; ask again", 1)
         if self._model is None:
             raise unavailable("the model is being loaded; ask again", 2)
@@ -212,11 +234,14 @@ class AskingService:
         return max(1, min(60, math.ceil(self._queue.rows * self._seconds_per_row)))
 
     async def _result(self, future: "asyncio.Future[Any]") -> Any:
-        limit = self.settings.timeout_seconds
         try:
-            return await asyncio.wait_for(future, limit)
+            return await asyncio.wait_for(future, self.settings.timeout_seconds)
         except TimeoutError:
-            raise unavailable(f"no answer within {limit:g} seconds; ask again later", self.seconds_to_wait) from None
+            raise self._too_late() from None
+
+    def _too_late(self) -> ProblemError:
+        limit = self.settings.timeout_seconds
+        return unavailable(f"no answer within {limit:g} seconds; ask again later", self.seconds_to_wait)
 
     # --- The thread ---
 
@@ -263,11 +288,17 @@ class AskingService:
         calls: dict[str, Callable[[Sequence[Any]], Sequence[Any]]] = {
             "pairs": model.ask_many,
             "answers": lambda texts: model.answers(texts, number=kind[1], language=kind[2]),
-            "score": lambda lists: _scores(model, lists),
+            "score": lambda lists: _scores(model, lists, kind[1]),
         }
+        limit = self._retry.limit
         results = [result for part in self._retry(calls[kind[0]], payloads) for result in part]
+        if self._retry.limit != limit:
+            self._good_batches = 0  # it ran out of memory just now
         if len(results) != len(payloads):
             raise RuntimeError(f"{len(results)} results for {len(payloads)} requests")
+        self._good_batches += 1
+        if self._retry.limit is not None and self._good_batches >= GOOD_BATCHES:
+            self._retry, self._good_batches = _retry(), 0
         return results
 
 
@@ -276,12 +307,17 @@ def unavailable(detail: str, seconds: int) -> ProblemError:
     return ProblemError(503, detail, headers={"Retry-After": str(seconds)})
 
 
-def _scores(model: AskingModel, lists: Sequence[Sequence[ScoreRequest]]) -> list[list[dict[str, float]]]:
+def _scores(
+    model: AskingModel, lists: Sequence[Sequence[ScoreRequest]], language: str
+) -> list[list[dict[str, float]]]:
     """The scores of several lists of questions, in one call."""
     flat = [request for requests in lists for request in requests]
     scores = iter(
         model.score(
-            [request.question for request in flat], [request.text for request in flat], [r.answer for r in flat]
+            [request.question for request in flat],
+            [request.text for request in flat],
+            [request.answer for request in flat],
+            language=language,
         )
     )
     return [[next(scores) for _ in requests] for requests in lists]
@@ -292,6 +328,13 @@ def _name(kind: Hashable) -> str:
     return str(kind[0])
 
 
+def _retry() -> OutOfMemoryRetry:
+    return OutOfMemoryRetry("serve", "lower serve.passage_characters or serve.max_questions")
+
+
 def _as_problem(error: Exception) -> Exception:
     """An error of the model as what a client is told: bad input is, everything else is for the log."""
+    if isinstance(error, LocalError):  # of `OutOfMemoryRetry`
+        log.error("out of memory", extra={"fields": {"error": str(error)}})
+        return unavailable("memory ran out; ask about a shorter text, or again later", MEMORY_SECONDS)
     return ProblemError(422, str(error)) if isinstance(error, InputError) else error

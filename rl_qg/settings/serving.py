@@ -40,13 +40,15 @@ class ServeSettings(Section):
     batch_size: int = key(32, "pairs that are made together", limits=COUNT)
     max_wait_ms: float = key(10.0, "a request waits so long for others to share its batch", limits=NOT_NEGATIVE)
     max_queue: int = key(256, "passages that may wait; more get 503", limits=COUNT)
-    timeout_seconds: float = key(120.0, "longest time to an answer; then 503", limits=POSITIVE)
+    timeout_seconds: float = key(
+        120.0, "longest time to an answer (of a stream: to each passage's); then 503", limits=POSITIVE
+    )
     body_seconds: float = key(20.0, "longest time in which a client may send its request", limits=POSITIVE)
     drain_seconds: float = key(
         1.0, "after SIGTERM new requests get 503 for at least this time, before the port closes", limits=NOT_NEGATIVE
     )
-    shutdown_seconds: float = key(60.0, "after SIGTERM requests under way get this long", limits=NOT_NEGATIVE)
-    log_texts: bool = key(False, "write texts and questions to the log too")
+    shutdown_seconds: float = key(60.0, "after SIGTERM requests under way get this long, in all", limits=NOT_NEGATIVE)
+    log_texts: bool = key(False, "write the bodies of requests and the messages of errors to the log too")
 
     def faults(self) -> Iterator[str]:
         """Choices and limits, and addresses that can be."""

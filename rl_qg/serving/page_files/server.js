@@ -63,7 +63,7 @@ export async function* askedPairs(request, options) {
     return;
   }
   for await (const { event, data } of eventsOf(response.body)) {
-    if (event === "error") throw problemFrom(data, data.status ?? 500, String(data.retry_after ?? ""));
+    if (event === "error") throw problemFrom(data, data.status ?? 500);
     if (event === "pairs") yield data;
     if (event === "done") {
       yield { ...data, pairs: [] };

@@ -48,10 +48,11 @@ export class Work {
     return fresh.length;
   }
 
-  // As the server counts.
+  // As the server counts. The model has not scored what a person has edited.
   onWire(pair) {
     this.offsets ??= new Offsets(this.text);
-    const { question, answer, start, score, scores, reason } = pair;
+    const { question, answer, start, reason } = pair;
+    const { score, scores } = pair.edited ? { score: null, scores: {} } : pair;
     return { question, answer, answer_start: this.offsets.toPoints(start), score, scores, reason };
   }
 

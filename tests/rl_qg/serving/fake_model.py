@@ -46,6 +46,7 @@ class FakeModel:
     ) -> None:
         self.seconds, self.largest, self.ways = seconds, largest, ways
         self.calls: list[list[AskRequest]] = []
+        self.languages: list[str] = []  # of scores
         self.go = Event()  # a call waits for it
         self.go.set()
         self.begun = Event()
@@ -77,8 +78,9 @@ class FakeModel:
         return [words(text)[:number] for text in texts]
 
     def score(
-        self, questions: Sequence[str], contexts: Sequence[str], answers: Sequence[str]
+        self, questions: Sequence[str], contexts: Sequence[str], answers: Sequence[str], *, language: str = "en"
     ) -> list[dict[str, float]]:
+        self.languages.append(language)
         return [
             {"length": float(len(question)), "in_text": float(answer in context)}
             for question, context, answer in zip(questions, contexts, answers, strict=True)

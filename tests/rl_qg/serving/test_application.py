@@ -10,7 +10,9 @@ import httpx
 import pytest
 
 from rl_qg.asking.pairs import AnswerSpan, AskRequest
+from rl_qg.serving import service as service_module
 from rl_qg.serving.application import create_app
+from rl_qg.serving.gate import hosts_of
 from rl_qg.serving.service import AskingService
 from rl_qg.settings import ServeSettings
 from tests.rl_qg.serving.clients import TEXT, events, is_problem, run, serving, until
@@ -79,9 +81,28 @@ def test_given_answers_are_asked_about_where_they_stand_and_without_a_place_at_t
     run(test)
 
 
+def test_an_answer_without_a_place_is_found_as_a_word_and_white_space_around_one_is_not_part_of_it() -> None:
+    text = "A particle of art.\n\nMore art. The end."
+
+    async def test() -> None:
+        async with serving(passage_characters=19) as (client, _):
+            given = [{"text": "art"}, {"text": "\n\nMore", "start": 18}, {"text": " The"}]
+            pairs = (await client.post("/v1/questions", json={"text": text, "answers": given})).json()["pairs"]
+            assert [(pair["answer"], pair["answer_start"]) for pair in pairs] == [
+                ("art", 14),
+                ("More", 20),
+                ("The", 30),
+            ]
+            why = {"text": text, "question": "Who?", "answer": "Eve"}
+            assert is_problem(await client.post("/v1/explain", json=why), 422)["errors"][0]["pointer"] == "/answer"
+
+    run(test)
+
+
 def test_answers_scores_models_and_explanations() -> None:
     async def test() -> None:
-        async with serving(FakeModel(ways=("multitask", "pipeline"))) as (client, _):
+        model = FakeModel(ways=("multitask", "pipeline"))
+        async with serving(model) as (client, _):
             found = (await client.post("/v1/answers", json={"text": TEXT, "number": 2})).json()
             assert found["answers"] == [
                 {"text": "Ada", "start": 0, "kind": "word", "score": 1.0},
@@ -93,6 +114,9 @@ def test_answers_scores_models_and_explanations() -> None:
                 "scores": [{"length": 4.0, "in_text": 1.0}, {"length": 11.0, "in_text": 0.0}],
                 "model": "fake",
             }
+            await client.post("/v1/score", json={"text": TEXT, "pairs": pairs, "language": "de"})
+            assert model.languages == ["en", "de"]
+            is_problem(await client.post("/v1/score", json={"text": TEXT, "pairs": pairs, "language": "xx"}), 422)
             models = (await client.get("/v1/models")).json()
             assert models == {"models": [{"name": "fake", "ways": ["multitask", "pipeline"]}]}
             why = {"text": TEXT, "question": "Who wrote the first program?", "answer": "Ada Lovelace"}
@@ -205,6 +229,34 @@ def test_where_memory_runs_out_batches_are_halved() -> None:
     run(test)
 
 
+def test_a_passage_that_does_not_fit_into_memory_gets_503_and_batches_grow_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service_module, "GOOD_BATCHES", 3)
+
+    async def test() -> None:
+        model = FakeModel(largest=0)
+        async with serving(model, max_wait_ms=200, batch_size=1000) as (client, _):
+
+            async def ask(number: int) -> list[int]:
+                bodies = [{"text": f"{TEXT} {at}"} for at in range(number)]
+                found = await asyncio.gather(*(client.post("/v1/pairs", json=body) for body in bodies))
+                return [answer.status_code for answer in found]
+
+            refused = await client.post("/v1/pairs", json={"text": TEXT})
+            assert "memory ran out" in is_problem(refused, 503)["detail"] and refused.headers["retry-after"] == "10"
+            model.largest = 1
+            assert await ask(4) == [200] * 4
+            model.largest = None
+            for _ in range(3):
+                await ask(1)
+            model.calls.clear()
+            assert await ask(4) == [200] * 4
+        assert max(len(call) for call in model.calls) > 1
+
+    run(test)
+
+
 def test_a_full_queue_refuses_with_the_time_to_wait_and_cancelled_requests_make_room() -> None:
     async def test() -> None:
         model = FakeModel()
@@ -238,6 +290,90 @@ def test_a_request_that_takes_too_long_gets_503_and_leaves_the_queue() -> None:
                 assert "0.2 seconds" in is_problem(answer, 503)["detail"]
             assert len(service._queue) == 0
             model.go.set()
+
+    run(test)
+
+
+def test_the_time_limit_is_that_of_the_whole_request_and_of_a_stream_that_of_each_passage() -> None:
+    async def test() -> None:
+        async with serving(FakeModel(0.15), passage_characters=100, batch_size=1, timeout_seconds=0.5) as (client, _):
+            body = {"text": LONG, "number": 9}
+            assert "0.5 seconds" in is_problem(await client.post("/v1/pairs", json=body), 503)["detail"]
+            found = events((await client.post("/v1/pairs/stream", json=body)).text)
+            assert [name for name, _ in found] == [*["pairs"] * 9, "done"]
+
+    run(test)
+
+
+def test_a_shutdown_has_one_time_limit_for_all_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = AskingService(FakeModel, ServeSettings(shutdown_seconds=10))
+    now = [100.0]
+    monkeypatch.setattr(service_module.time, "monotonic", lambda: now[0])
+    assert service.seconds_left == 10
+    service.drain()
+    now[0] += 7
+    service.drain()
+    assert service.seconds_left == 3
+    now[0] += 7
+    assert service.seconds_left == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "status"),
+    [
+        ({}, 421),
+        ({"host": "0.0.0.0"}, 200),
+        ({"origins": ["https://a.b"]}, 200),
+        ({"trusted_proxies": "10.0.0.1"}, 200),
+    ],
+)
+def test_a_server_of_this_machine_answers_to_its_names_alone(settings: dict[str, Any], status: int) -> None:
+    async def test() -> None:
+        options = ServeSettings(**settings)
+        service = AskingService(FakeModel, options)
+        service.start()
+        transport = httpx.ASGITransport(create_app(service, options, hosts=hosts_of(options)))
+        async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+            for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000", "[::1]"):
+                assert (await client.get("/healthz", headers={"Host": host})).status_code == 200, host
+            for host in ("evil.example", "localhost.evil.example:8000", "127.0.0.1.evil.example", "[::1", ""):
+                assert (await client.get("/healthz", headers={"Host": host})).status_code == status, host
+            if status == 421:
+                is_problem(await client.get("/", headers={"Host": "evil.example"}), 421)
+        await asyncio.to_thread(service.close, 30)
+
+    run(test)
+
+
+def test_a_form_whose_client_leaves_is_taken_out_of_the_queue() -> None:
+    async def test() -> None:
+        model = FakeModel()
+        async with serving(model) as (client, service):
+            model.go.clear()
+            begun = asyncio.create_task(client.post("/v1/pairs", json={"text": TEXT}))
+            await until(model.begun.is_set)
+            sent = [{"type": "http.request", "body": f"text={'word+' * 9}".encode(), "more_body": False}]
+            leaves = asyncio.Event()
+
+            async def receive() -> dict[str, Any]:
+                if sent:
+                    return sent.pop()
+                await leaves.wait()
+                return {"type": "http.disconnect"}
+
+            async def send(message: Any) -> None:
+                raise AssertionError("nobody gets an answer")
+
+            kind = (b"content-type", b"application/x-www-form-urlencoded")
+            scope = {"type": "http", "method": "POST", "path": "/", "raw_path": b"/", "query_string": b""}
+            scope |= {"headers": [kind, (b"host", b"localhost")], "http_version": "1.1", "scheme": "http"}
+            form = asyncio.create_task(create_app(service, service.settings)(scope, receive, send))  # type: ignore[arg-type]
+            await until(lambda: len(service._queue) == 1)
+            leaves.set()
+            await form
+            assert len(service._queue) == 0
+            model.go.set()
+            assert (await begun).status_code == 200
 
     run(test)
 

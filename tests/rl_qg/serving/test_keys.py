@@ -28,6 +28,7 @@ def test_keys_come_from_a_file_and_from_the_environment(tmp_path: Path) -> None:
         ("short", "key 1 must have"),
         (f"{KEY}\n{KEY} {KEY}", "key 2 must have"),
         ("ä" * 20, "ASCII"),
+        ("a" * 201, "16 to 200"),
     ],
 )
 def test_bad_key_files_are_refused(tmp_path: Path, content: str, line: str) -> None:

@@ -86,7 +86,7 @@ def test_sentences_are_passages_of_their_own_where_the_split_is_by_sentence() ->
     ("body", "detail"),
     [
         ({}, "input_text: is missing"),
-        ({"input_text": TEXT, "highlight": "Rome"}, "highlight: 'Rome' is not in input_text"),
+        ({"input_text": TEXT, "highlight": "Rome"}, "highlight: is not in the text, letter by letter"),
         ({"input_text": TEXT, "language": "Klingonisch"}, "language: is no code"),
         ({"input_text": TEXT, "qag_type": "End2End"}, "qag_type: this model cannot End2End"),
         ({"input_text": TEXT, "qag_type": "Other"}, "qag_type: input should be"),

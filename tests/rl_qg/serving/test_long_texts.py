@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_qg.asking.drafts import NOT_IN_TEXT
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
 from rl_qg.serving.long_texts import REPEATED, WholeText, passage_requests, shares
 
@@ -26,14 +27,22 @@ def test_every_answer_is_asked_about_once_in_the_passage_that_holds_it(
 ) -> None:
     start = data.draw(st.integers(0, len(text) - 1))
     end = data.draw(st.integers(start + 1, len(text)))
-    answer = AnswerSpan(text[start:end].strip(), start + len(text[start:end]) - len(text[start:end].lstrip()))
-    if not answer.text:
+    answer = AnswerSpan(text[start:end], start)
+    request = AskRequest(text, (answer,), number=1)
+    if not answer.text.strip():
+        assert passage_requests(request, longest) == [] and WholeText(request).dropped == {NOT_IN_TEXT: 1}
         return
-    [part] = passage_requests(AskRequest(text, (answer,), number=1), longest)
+    [part] = passage_requests(request, longest)
     [moved] = part.ask.answers or ()
     assert isinstance(moved, AnswerSpan)
-    assert (moved.text, moved.start + part.start) == (answer.text, answer.start)
+    assert (moved.text, moved.end + part.start) == (answer.text.strip(), start + len(answer.text.rstrip()))
     assert part.ask.text.startswith(moved.text, moved.start)
+
+
+def test_answers_that_do_not_stand_in_the_text_are_counted() -> None:
+    request = AskRequest("One day.", tuple(AnswerSpan("One", start) for start in (0, 1, 90, -8)), number=4)
+    [part] = passage_requests(request, 100)
+    assert part.ask.answers == (AnswerSpan("One", 0),) and WholeText(request).dropped == {NOT_IN_TEXT: 3}
 
 
 def test_a_number_is_divided_by_largest_remainders() -> None:

@@ -1,5 +1,7 @@
 """The routes of the page, as a program sees them: headers, escaping, forms of other sites, faults of the form."""
 
+import csv
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from rl_qg.asking.exports import FORMATS, format_of
 from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
+from rl_qg.serving import page as module
 from rl_qg.serving.page import text_parts
 from rl_qg.serving.problems import ProblemError
 from tests.pages.hostile_texts import ENDINGS, IMAGE, SCRIPT
@@ -124,6 +127,7 @@ def test_hostile_text_and_questions_are_escaped(client: Any, service: KnownServi
         ({"text": ""}, "text", "Give a text: paste it, or open a text file."),
         ({"text": "\n "}, "text", "Give a text: paste it, or open a text file."),
         ({"text": "a\0b"}, "text", "Text: has a NUL character; remove it."),
+        ({"about": "a\0b"}, "about", "Only about these words: has a NUL character; remove it."),
         ({"number": "0"}, "number", "Questions: a whole number from 1 to 50."),
         ({"number": "51"}, "number", "Questions: a whole number from 1 to 50."),
         ({"number": "many"}, "number", "Questions: a whole number from 1 to 50."),
@@ -208,12 +212,44 @@ def test_exported_offsets_are_those_of_the_text(client: Any) -> None:
             {"pair": json.dumps({**PAIR, "answer_start": -33})},
             "pair 1: its answer is not in the text at character -33",
         ),
+        (
+            {"pair": json.dumps({**PAIR, "answer": "", "answer_start": 0})},
+            "pair 1: its question or its answer is blank",
+        ),
+        ({"pair": json.dumps({**PAIR, "question": " "})}, "pair 1: its question or its answer is blank"),
         ({"pair": json.dumps({"question": "Who?"})}, "pair 1: answer: Field required"),
     ],
 )
 def test_other_exports_are_refused_with_a_line(client: Any, sent: dict[str, Any], detail: str) -> None:
     answer = client.post("/page/export", data={"text": TEXT, "format": "jsonl", "pair": json.dumps(PAIR)} | sent)
     assert answer.status_code == 422 and answer.json()["detail"].startswith(detail)
+
+
+def test_a_pair_that_a_person_has_edited_is_exported_without_a_score(client: Any) -> None:
+    edited = PAIR | {"score": None, "scores": {}}
+    sent = {"text": TEXT, "format": "jsonl", "pair": json.dumps(edited)}
+    assert client.post("/page/export", data=sent).json()["score"] is None
+    [line] = csv.DictReader(io.StringIO(client.post("/page/export", data=sent | {"format": "csv"}).text))
+    assert line["score"] == "" and line["answer"] == "1204"
+
+
+def test_exports_that_repeat_a_long_text_too_often_are_refused(client: Any) -> None:
+    text = TEXT + "a" * (50_001 - len(TEXT))
+    sent = {"text": text, "format": "jsonl", "pair": json.dumps(PAIR)}
+    assert client.post("/page/export", data=sent).status_code == 413
+    sent = {"text": text[:-1], "format": "jsonl", "pair": [json.dumps(PAIR)] * 3}
+    assert client.post("/page/export", data=sent).status_code == 200
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MOST_EXPORTED", 100_000)
+        refused = client.post("/page/export", data=sent)
+    assert refused.status_code == 413 and "at most 2 at a time" in refused.json()["detail"]
+
+
+def test_an_unexpected_error_is_a_line_in_the_page(client: Any, service: KnownService) -> None:
+    service.problem = RuntimeError(f"secret {TEXT}")  # type: ignore[assignment]
+    answer = client.post("/", data={"text": TEXT})
+    assert answer.status_code == 500 and TEXT in answer.text and "secret" not in answer.text
+    assert fault(answer.text) == "The model failed on this text: try another part of it."
 
 
 @given(st.text(max_size=30), st.lists(st.tuples(st.integers(0, 29), st.integers(1, 9)), max_size=5))

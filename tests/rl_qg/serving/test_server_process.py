@@ -1,6 +1,7 @@
 """A server in a process of its own: signals, connections that end, and the whole command."""
 
 import asyncio
+import errno
 import json
 import socket
 import sys
@@ -13,6 +14,7 @@ import httpx
 import pytest
 
 from rl_qg.asking.pairs import AskRequest
+from rl_qg.runtime.errors import InputError
 from rl_qg.serving.application import create_app
 from rl_qg.serving.server import listen, run_server
 from rl_qg.serving.service import AskingService
@@ -101,12 +103,14 @@ def test_sigterm_under_load_loses_no_request() -> None:
 
 
 def test_a_second_signal_does_not_wait() -> None:
-    with fake_server(30.0, shutdown_seconds=1) as (address, process):
+    with fake_server(60.0, shutdown_seconds=60) as (address, process):
         connection = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
         connection.sendall(request(TEXT))
         while not metric(address, "rl_qg_requests_under_way") >= 2:  # this one, and that for the metrics
             time.sleep(0.02)
         process.terminate()
+        while httpx.get(f"{address}/readyz").status_code != 503:  # two signals at once may arrive as one
+            time.sleep(0.02)
         process.terminate()
         assert process.wait(20) == 0
         connection.close()
@@ -167,9 +171,16 @@ def test_the_stream_of_a_real_server_comes_passage_by_passage() -> None:
             assert [line for line in lines if line.startswith("event")] == [*["event: pairs"] * 3, "event: done"]
 
 
-def test_a_port_in_use_is_named() -> None:
-    from rl_qg.runtime.errors import InputError
+def test_an_address_of_a_family_that_the_machine_lacks_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> socket.socket:
+        raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
 
+    monkeypatch.setattr(socket, "socket", refused)
+    with pytest.raises(InputError, match=r"host=127\.0\.0\.1 port=0: cannot be bound \(Address family not"):
+        listen("127.0.0.1", 0)
+
+
+def test_a_port_in_use_is_named() -> None:
     with listen("127.0.0.1", 0) as bound:
         port = bound.getsockname()[1]
         bound.listen()
