@@ -120,15 +120,20 @@ def select(
     text: str, pairs: Sequence[ProposedPair], number: int | None, *, min_score: float = 0.0, dropped: Counter[str]
 ) -> QAPairs:
     """At most `number` pairs (None: all that are good enough), best first; the others are counted in `dropped`."""
-    good = _good_enough(pairs, min_score, dropped)
-    order = _in_order(text, good)
-    distinct = _distinct([pair for pair, _, _ in order], dropped)
+    good = sorted(_good_enough(pairs, min_score, dropped), key=lambda pair: pair.order)
+    return choose(text, [pair.pair("") for pair in good], number, dropped=dropped)
+
+
+def choose(text: str, pairs: Sequence[QAPair], number: int | None, *, dropped: Counter[str]) -> QAPairs:
+    """Steps 2 and 3 of the rule for pairs that are good enough, best first, such as those of several passages."""
+    order = _in_order(text, pairs)
+    distinct = _distinct([pairs[at] for at, _, _ in order], dropped)
     chosen = [order[place] for place in distinct[:number]]
     dropped[NOT_NEEDED] += len(distinct) - len(chosen)
     starts = [start for start, _ in sentences(text)]
-    chosen.sort(key=lambda item: item[0].order)
-    found = [pair.pair(_reason(rank, place, starts, pair)) for pair, rank, place in chosen]
-    return QAPairs(found, reason=_shortage(len(found), number, dropped), dropped=+dropped)
+    chosen.sort()  # as given: best first
+    found = [replace(pairs[at], reason=_reason(rank, place, starts, pairs[at])) for at, rank, place in chosen]
+    return QAPairs(found, reason=shortage(len(found), number, dropped), dropped=+dropped)
 
 
 def select_for_answers(
@@ -151,7 +156,7 @@ def select_for_answers(
         if queue := waiting.get((span.start, span.end)):
             found.append(queue.pop().pair("the answer was given"))
     dropped[NOT_NEEDED] += sum(map(len, waiting.values()))
-    return QAPairs(found, reason=_shortage(len(found), wanted, dropped), dropped=+dropped)
+    return QAPairs(found, reason=shortage(len(found), wanted, dropped), dropped=+dropped)
 
 
 def _good_enough(pairs: Sequence[ProposedPair], min_score: float, dropped: Counter[str]) -> list[ProposedPair]:
@@ -166,18 +171,18 @@ def _good_enough(pairs: Sequence[ProposedPair], min_score: float, dropped: Count
     return kept
 
 
-def _in_order(text: str, pairs: Sequence[ProposedPair]) -> list[tuple[ProposedPair, int, int]]:
-    """Each pair with its rank among those of its answer, and, of equal rank, of its sentence; in the order in which
+def _in_order(text: str, pairs: Sequence[QAPair]) -> list[tuple[int, int, int]]:
+    """The index of each pair with its rank among those of its answer, and, of equal rank, of its sentence; in the order in which
     they are taken.
     """
     of_answer: Counter[tuple[int, int]] = Counter()
     ranked = []
-    for pair in sorted(pairs, key=lambda pair: pair.order):
-        answer = pair.span.start, pair.span.end
-        ranked.append((of_answer[answer], pair))
+    for at, pair in enumerate(pairs):
+        answer = pair.answer_start, pair.answer_end
+        ranked.append((of_answer[answer], at))
         of_answer[answer] += 1
-    ordered = spread(text, ranked, lambda item: (item[0], item[1].span.start))
-    return [(pair, rank, place) for (rank, pair), place in ordered]
+    ordered = spread(text, ranked, lambda item: (item[0], pairs[item[1]].answer_start))
+    return [(at, rank, place) for (rank, at), place in ordered]
 
 
 def spread(text: str, items: Sequence[Item], place_of: Callable[[Item], tuple[int, int]]) -> list[tuple[Item, int]]:
@@ -200,7 +205,7 @@ def spread(text: str, items: Sequence[Item], place_of: Callable[[Item], tuple[in
     return [(item, place) for _, place, item in ranked]
 
 
-def _distinct(pairs: Sequence[ProposedPair], dropped: Counter[str]) -> list[int]:
+def _distinct(pairs: Sequence[ProposedPair] | Sequence[QAPair], dropped: Counter[str]) -> list[int]:
     """The indices of the pairs whose question is no near duplicate of an earlier one's."""
     sets = TokenSets()
     for pair in pairs:
@@ -211,14 +216,14 @@ def _distinct(pairs: Sequence[ProposedPair], dropped: Counter[str]) -> list[int]
     return [number for number in range(len(pairs)) if number not in similar]
 
 
-def _reason(rank: int, place: int, starts: Sequence[int], pair: ProposedPair) -> str:
-    sentence = f"sentence {bisect_right(starts, pair.span.start)}"
+def _reason(rank: int, place: int, starts: Sequence[int], pair: QAPair) -> str:
+    sentence = f"sentence {bisect_right(starts, pair.answer_start)}"
     if rank:
         return f"question {rank + 1} about this answer of {sentence}"
     return f"the best pair of {sentence}" if not place else f"pair {place + 1} of {sentence}"
 
 
-def _shortage(found: int, wanted: int | None, dropped: Counter[str]) -> str:
+def shortage(found: int, wanted: int | None, dropped: Counter[str]) -> str:
     """Why there are fewer pairs than wanted; "" where there are as many."""
     if (found >= wanted) if wanted is not None else found:
         return ""

@@ -1,11 +1,13 @@
 """A request about a long text as requests about its passages, and their pairs as those of the text."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from rl_qg.asking.drafts import NOT_IN_TEXT
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
 from rl_qg.asking.passages import TextPassage, cut_text
+from rl_qg.asking.selection import choose, shortage
 from rl_qg.text.spans import sentences
 
 REPEATED = "question already asked about an earlier passage"
@@ -19,7 +21,9 @@ class PassageRequest:
     ask: AskRequest
 
 
-def passage_requests(request: AskRequest, longest: int, *, by_sentence: bool = False) -> list[PassageRequest]:
+def passage_requests(
+    request: AskRequest, longest: int, *, by_sentence: bool = False, more: int = 0
+) -> list[PassageRequest]:
     """The requests for the passages of a text, in its order, of `longest` characters where no answer is longer.
 
     `number` is divided among the passages, in proportion to their given answers, else to their lengths. A passage
@@ -29,6 +33,7 @@ def passage_requests(request: AskRequest, longest: int, *, by_sentence: bool = F
         request: about the whole text.
         longest: characters of a passage.
         by_sentence: each sentence is a passage, and `number` is divided evenly.
+        more: pairs that each of several passages is asked for beyond its part, to choose from.
     """
     text, answers = request.text, located(request.text, request.answers or ())
     cut = _sentences(text) if by_sentence else cut_text(text, lambda texts: [*map(len, texts)], longest)
@@ -39,6 +44,8 @@ def passage_requests(request: AskRequest, longest: int, *, by_sentence: bool = F
     else:
         weights = [1 if by_sentence else len(passage.text) for passage in passages]
     numbers: Sequence[int | None] = shares(request.number, weights) if request.number else [None] * len(passages)
+    if len(passages) > 1 and request.answers is None:
+        numbers = [number + more if number else number for number in numbers]
     return [
         PassageRequest(
             passage.start,
@@ -87,12 +94,12 @@ class WholeText:
     """
 
     def __init__(self, request: AskRequest) -> None:
-        self._keeps_all = request.answers is not None
+        self._request, self._keeps_all = request, request.answers is not None
         self.pairs: list[QAPair] = []
-        self.reasons: list[str] = []
+        self._passages: list[QAPairs] = []
         answers = request.answers or ()
-        lost = len(answers) - len(located(request.text, answers))
-        self.dropped: dict[str, int] = {NOT_IN_TEXT: lost} if lost else {}
+        self._lost = len(answers) - len(located(request.text, answers))
+        self.dropped: dict[str, int] = {NOT_IN_TEXT: self._lost} if self._lost else {}
         self._questions: set[str] = set()
 
     def add(self, start: int, found: QAPairs) -> QAPairs:
@@ -106,15 +113,25 @@ class WholeText:
             dropped[REPEATED] = dropped.get(REPEATED, 0) + repeated
         moved = [replace(pair, answer_start=pair.answer_start + start) for pair in new]
         self.pairs += moved
-        self.reasons += [found.reason] if found.reason else []
+        self._passages.append(found)
         for reason, count in dropped.items():
             self.dropped[reason] = self.dropped.get(reason, 0) + count
         return QAPairs(moved, reason=found.reason, dropped=dropped)
 
+    @property
+    def reason(self) -> str:
+        """Why there are fewer pairs than asked for; "" if there are as many."""
+        wanted = self._request.number if self._request.answers is None else len(self._request.answers)
+        if len(self._passages) == 1 and wanted is not None and len(self.pairs) < wanted and not self._lost:
+            return self._passages[0].reason
+        return shortage(len(self.pairs), wanted, Counter(self.dropped))
+
     def result(self) -> QAPairs:
-        """All pairs, best first."""
+        """The best pairs, best first: of several passages those that the whole text would have given."""
         ordered = sorted(self.pairs, key=lambda pair: (-pair.score, pair.answer_start, pair.question))
-        return QAPairs(ordered, reason=" ".join(dict.fromkeys(self.reasons)), dropped=self.dropped)
+        if self._keeps_all or len(self._passages) < 2:
+            return QAPairs(ordered, reason=self.reason, dropped=self.dropped)
+        return choose(self._request.text, ordered, self._request.number, dropped=Counter(self.dropped))
 
 
 def _sentences(text: str) -> list[TextPassage]:

@@ -153,14 +153,13 @@ async def _events(
             response = PairsResponse.of(found, service.name)
             yield _event("pairs", {"passage": item[0], **response.model_dump()})
             item = await anext(rest, None)
-        result = whole.result()
         yield _event(
             "done",
             {
                 "passages": passages,
-                "pairs": len(result),
-                "reason": result.reason,
-                "dropped": result.dropped,
+                "pairs": len(whole.pairs),
+                "reason": whole.reason,
+                "dropped": whole.dropped,
                 "model": service.name,
             },
         )

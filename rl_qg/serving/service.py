@@ -19,6 +19,7 @@ from rl_qg.serving.queue import BatchQueue, QueueClosedError, QueuedRequest, Que
 from rl_qg.settings.serving import ServeSettings
 
 log = logging.getLogger(__name__)
+MORE = 2  # pairs that a passage is asked for beyond its part, for the choice over the whole text
 MEMORY_SECONDS = 10  # after which a request that memory did not suffice for may be sent again
 GOOD_BATCHES = 100  # after memory ran out, before whole batches are tried again
 
@@ -149,21 +150,23 @@ class AskingService:
         whole = WholeText(request)
         try:
             async with asyncio.timeout(self.settings.timeout_seconds):
-                async for start, found in self.passages(request, by_sentence=by_sentence):
+                async for start, found in self.passages(request, by_sentence=by_sentence, more=MORE):
                     whole.add(start, found)
         except TimeoutError:
             raise self._too_late() from None
         return whole.result()
 
-    async def passages(self, request: AskRequest, *, by_sentence: bool = False) -> AsyncGenerator[tuple[int, QAPairs]]:
+    async def passages(
+        self, request: AskRequest, *, by_sentence: bool = False, more: int = 0
+    ) -> AsyncGenerator[tuple[int, QAPairs]]:
         """The place of each passage of a text and its pairs, in the order of the text, as soon as they are made. Each
-        may take `timeout_seconds`.
+        may take `timeout_seconds`. Each of several is asked for `more` pairs beyond its part.
 
         Raises:
             ProblemError: as for `pairs`. Passages that wait are then cancelled.
         """
         self._check(request)
-        parts = passage_requests(request, self.settings.passage_characters, by_sentence=by_sentence)
+        parts = passage_requests(request, self.settings.passage_characters, by_sentence=by_sentence, more=more)
         kind = ("pairs", request.way, request.seed is None)
         jobs = [
             QueuedRequest(kind, part.ask, part.ask.number or self.settings.max_questions, len(part.ask.text))

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from rl_qg.asking.drafts import NOT_IN_TEXT
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
+from rl_qg.asking.selection import NEAR_DUPLICATE
 from rl_qg.serving.long_texts import REPEATED, WholeText, passage_requests, shares
 
 TEXTS = st.text(st.sampled_from("ab. \n𝔸é"), min_size=1, max_size=200).filter(str.strip)
@@ -64,7 +65,32 @@ def test_pairs_of_passages_get_the_offsets_of_the_text_and_questions_are_not_rep
     result = whole.result()
     assert [pair.question for pair in result] == ["When?", "Who?"]
     assert result.dropped == {"short": 3, REPEATED: 1}
-    assert result.reason == "there is no more"
+    assert result.reason == f"2 of 5 pairs: short (3), {REPEATED} (1)"
+
+
+def test_of_several_passages_the_best_pairs_of_the_whole_text_are_chosen_and_one_reason_is_given() -> None:
+    text = "Ada met Bob.\n\nEve met Dan."
+    request = AskRequest(text, number=2)
+    assert [part.ask.number for part in passage_requests(request, 14, more=2)] == [3, 3]
+    assert [part.ask.number for part in passage_requests(request, 99, more=2)] == [2]
+    one = [QAPair("Who met Bob there on a day in the year?", "Ada", 0, 0.4, -1.0), QAPair("B?", "Bob", 8, 0.3, -1.0)]
+    two = [QAPair("Who met Bob there on a day in the year", "Eve", 0, 0.9, -1.0), QAPair("C?", "Dan", 8, 0.2, -1.0)]
+    whole = WholeText(request)
+    whole.add(0, QAPairs(one, reason="2 of 3 pairs: ..."))
+    whole.add(14, QAPairs(two, reason="2 of 3 pairs: ..."))
+    found = whole.result()
+    # Of the two near duplicates the better one stays; then the best pair of the first sentence.
+    assert [(pair.question, pair.answer_start) for pair in found] == [(two[0].question, 14), ("B?", 8)]
+    assert found.reason == "" and found.dropped[NEAR_DUPLICATE] == 1
+
+    short = WholeText(AskRequest(text, number=5))
+    short.add(0, QAPairs(one[1:]))
+    short.add(14, QAPairs())
+    assert short.result().reason == "1 of 5 pairs: the text has no other answers to ask about"
+
+
+def test_given_answers_keep_all_their_questions() -> None:
+    first, again = QAPair("Who?", "Ada", 2, 0.5, -1.0), QAPair("WHO?", "Bob", 0, 0.9, -1.0)
 
     given_answers = WholeText(AskRequest("text", ("Ada", "Bob")))
     given_answers.add(0, QAPairs([first]))
