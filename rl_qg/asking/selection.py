@@ -172,8 +172,8 @@ def _good_enough(pairs: Sequence[ProposedPair], min_score: float, dropped: Count
 
 
 def _in_order(text: str, pairs: Sequence[QAPair]) -> list[tuple[int, int, int]]:
-    """The index of each pair with its rank among those of its answer, and, of equal rank, of its sentence; in the order in which
-    they are taken.
+    """The index of each pair with its rank among those of its answer, and, of equal rank, of its sentence; in the
+    order in which they are taken.
     """
     of_answer: Counter[tuple[int, int]] = Counter()
     ranked = []
