@@ -18,6 +18,7 @@ from tests.pages.hostile_texts import TEXT as HOSTILE
 from tests.rl_qg.serving.conftest import Visit
 from tests.rl_qg.serving.page_server import KnownService, page_application
 
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
 pytestmark = pytest.mark.slow
 Opened = Callable[..., Visit]
 
@@ -41,7 +42,7 @@ def test_questions_appear_as_they_are_made(visit: Opened, service: KnownService)
     assert shown.texts(".value") == ["0.90", "0.60", "0.90", "0.60"]
     page.locator(".scores summary").first.click()
     assert shown.texts("#question-1 dt, #question-1 dd") == ["probability", "0.9", "round_trip", "1"]
-    assert page.inner_text("#status") == "4 new questions."
+    assert page.inner_text("#status").startswith("4 new questions. 4 of 5 pairs: ")
     assert [url.removeprefix(shown.address) for url in shown.requests if "/v1/" in url] == ["v1/pairs/stream"]
 
 
@@ -104,7 +105,7 @@ def select(page: Any, words: str) -> None:
         field.focus(); field.setSelectionRange(at, at + words.length); }""",
         words,
     )
-    page.wait_for_function("document.getElementById('ask-selection').ariaDisabled === 'false'")
+    page.wait_for_selector("#ask-selection[aria-disabled='false']")
 
 
 def test_a_selection_by_keyboard_is_asked_about(visit: Opened, service: KnownService) -> None:
@@ -117,7 +118,7 @@ def test_a_selection_by_keyboard_is_asked_about(visit: Opened, service: KnownSer
         page.keyboard.press("ArrowRight")
     for _ in range(5):
         page.keyboard.press("Shift+ArrowRight")
-    page.wait_for_function("document.getElementById('selection').textContent === 'Selected: “mill”'")
+    page.wait_for_selector("#selection:text-is('Selected: “mill”')")
     page.keyboard.press("Control+Shift+Enter")
     page.wait_for_selector("#question-1")
     shown.settled()
@@ -348,10 +349,10 @@ def test_a_server_that_is_gone_costs_no_work(visit: Opened) -> None:
     page.click("#question-1 .accept")
     shown.context.set_offline(True)
     page.click("#ask-all")
-    page.wait_for_function("document.getElementById('fault').textContent.startsWith('The server cannot be reached')")
+    page.wait_for_selector("#fault:has-text('The server cannot be reached')")
     assert page.inner_text("#tally").startswith("4 questions: 1 accepted")
     page.click("#export")
-    page.wait_for_function("document.getElementById('export-fault').textContent.includes('cannot be reached')")
+    page.wait_for_selector("#export-fault:has-text('cannot be reached')")
 
 
 def test_a_key_is_asked_for_and_never_stored(visit: Opened, service: KnownService) -> None:
@@ -432,7 +433,7 @@ def test_other_files_say_what_to_do(visit: Opened, name: str, content: bytes, li
     page = visit().page
     page.fill("#text", TEXT)
     give_file(page, name, content, dropped)
-    page.wait_for_function("line => document.getElementById('fault').textContent.startsWith(line)", arg=line)
+    page.wait_for_selector(f'#fault:has-text("{line}")')
     assert page.input_value("#text") == TEXT
 
 
@@ -441,7 +442,7 @@ def test_a_text_file_is_opened(visit: Opened, dropped: bool) -> None:
     page = (shown := visit()).page
     page.fill("#text", "before")
     give_file(page, "notes.MD", "\ufeffIn 1843\r\nAda Lovelace 🔥".encode(), dropped)
-    page.wait_for_function("document.getElementById('text').value === 'In 1843\\nAda Lovelace 🔥'")
+    sync_api.expect(page.locator("#text")).to_have_value("In 1843\nAda Lovelace 🔥")
     assert page.inner_text("#status") == "notes.MD is open: 22 characters."
     page.focus("#clear")
     page.keyboard.press("Control+z")
