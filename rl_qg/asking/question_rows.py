@@ -63,7 +63,7 @@ class QuestionRows:
 
     def candidates(self, rows: Sequence[QuestionRow]) -> list[list[Candidate]]:
         """The questions of each row, the most probable first: all beams of a search, or samples where the row has a
-        seed. None where the answer does not fit into the model's input.
+        seed. Empty where the answer does not fit into the model's input.
         """
         found: list[list[Candidate]] = [[] for _ in rows]
         for batch in self._batches(rows):

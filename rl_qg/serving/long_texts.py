@@ -8,7 +8,7 @@ from rl_qg.asking.drafts import NOT_IN_TEXT
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
 from rl_qg.asking.passages import TextPassage, cut_text
 from rl_qg.asking.selection import choose, shortage
-from rl_qg.text.spans import sentences
+from rl_qg.text.spans import sentences, stripped
 
 REPEATED = "question already asked about an earlier passage"
 
@@ -136,8 +136,8 @@ class WholeText:
 
 def _sentences(text: str) -> list[TextPassage]:
     """The sentences of a text, without white space around them."""
-    parts = [(start, text[start:end]) for start, end in sentences(text)]
-    return [TextPassage(part.strip(), start + len(part) - len(part.lstrip())) for start, part in parts if part.strip()]
+    spans = (stripped(text, start, end) for start, end in sentences(text))
+    return [TextPassage(text[start:end], start) for start, end in spans if start < end]
 
 
 def _joined(text: str, passages: Iterable[TextPassage], answers: Sequence[AnswerSpan]) -> list[TextPassage]:

@@ -96,3 +96,13 @@ def visit(browser: Any, service: KnownService) -> Iterator[Callable[..., Visit]]
         yield opened
         for one in visits:
             one.check()
+
+
+def select(page: Any, words: str) -> None:
+    """Select the first place of words in the field of the text."""
+    page.evaluate(
+        """words => { const field = document.getElementById("text"), at = field.value.indexOf(words);
+        field.focus(); field.setSelectionRange(at, at + words.length); }""",
+        words,
+    )
+    page.wait_for_selector("#ask-selection[aria-disabled='false']")

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from hashlib import sha256
 from threading import Event, Lock
+from typing import Any
 
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
 from rl_qg.runtime.errors import InputError
@@ -85,3 +86,11 @@ class FakeModel:
             {"length": float(len(question)), "in_text": float(answer in context)}
             for question, context, answer in zip(questions, contexts, answers, strict=True)
         ]
+
+
+def on_the_wire(request: AskRequest) -> list[dict[str, Any]]:
+    """The pairs that the model makes of a request, as the interface writes them."""
+    fields = ("question", "answer", "answer_start", "score", "reason")
+    return [
+        {**{name: getattr(pair, name) for name in fields}, "scores": dict(pair.scores)} for pair in pairs_of(request)
+    ]

@@ -19,6 +19,9 @@ from rl_qg.settings.serving import ServeSettings
 
 YEAR_OR_NAME = re.compile(r"\b\d{4}\b|[A-Z]\w+(?: [A-Z]\w+)+")
 
+TEXT = "The mill burned in 1204. Anna Weaver built it again.\n\nIn 1340 Thomas Miller paid for a bridge."
+ANSWERS = ["1204", "Anna Weaver", "1340", "Thomas Miller"]
+
 
 class KnownService:
     """Asks `What about X?` for each year and each name of several words; one passage for each paragraph.

@@ -1,0 +1,244 @@
+"""How the server runs: batches, memory, time limits, its start and end, metrics."""
+
+import asyncio
+import itertools
+
+import httpx
+import pytest
+
+from rl_qg.asking.pairs import AskRequest
+from rl_qg.serving import service as service_module
+from rl_qg.serving.application import create_app
+from rl_qg.serving.service import AskingService
+from rl_qg.settings import ServeSettings
+from tests.rl_qg.serving.clients import TEXT, events, is_problem, run, serving, until
+from tests.rl_qg.serving.fake_model import FakeModel, on_the_wire
+
+LONG = "\n\n".join(
+    f"Paragraph {number} has the words {number}x and {number}y, no more. It ends." for number in range(9)
+)
+
+
+def test_requests_that_wait_share_batches_by_their_decoding() -> None:
+    async def test() -> None:
+        model = FakeModel()
+        async with serving(model, batch_size=100) as (client, service):
+            model.go.clear()
+            first = asyncio.create_task(client.post("/v1/pairs", json={"text": TEXT}))
+            await until(model.begun.is_set)
+            rest = [
+                asyncio.create_task(client.post("/v1/pairs", json={"text": TEXT + "x" * size, "seed": seed}))
+                for seed, size in itertools.product((None, 1), (2, 1))
+            ]
+            await until(lambda: len(service._queue) == 4)
+            model.go.set()
+            assert {answer.status_code for answer in await asyncio.gather(first, *rest)} == {200}
+        sizes = [[(request.seed, len(request.text) - len(TEXT)) for request in call] for call in model.calls]
+        assert sizes == [[(None, 0)], [(None, 1), (None, 2)], [(1, 1), (1, 2)]]
+
+    run(test)
+
+
+def test_a_request_on_which_the_model_fails_costs_the_others_nothing() -> None:
+    async def test() -> None:
+        async with serving(max_wait_ms=50) as (client, _):
+            texts = ["one", "crash here", "please refuse", "two"]
+            answers = await asyncio.gather(*(client.post("/v1/pairs", json={"text": text}) for text in texts))
+            assert [answer.status_code for answer in answers] == [200, 500, 422, 200]
+            assert "crash" not in answers[1].text
+            assert is_problem(answers[2], 422)["detail"] == "this text is refused; give another"
+            unknown = await client.post("/v1/pairs", json={"text": "one", "language": "xx"})
+            assert is_problem(unknown, 422)["detail"] == "language=xx: this model does not know it; use en"
+            assert answers[3].json()["pairs"] == on_the_wire(AskRequest("two"))
+
+    run(test)
+
+
+def test_where_memory_runs_out_batches_are_halved() -> None:
+    async def test() -> None:
+        model = FakeModel(largest=2)
+        async with serving(model, max_wait_ms=100, batch_size=1000) as (client, _):
+            bodies = [{"text": f"{TEXT} {number}"} for number in range(8)]
+            answers = await asyncio.gather(*(client.post("/v1/pairs", json=body) for body in bodies))
+            assert [answer.json()["pairs"] for answer in answers] == [
+                on_the_wire(AskRequest(body["text"])) for body in bodies
+            ]
+        sizes = [len(call) for call in model.calls]
+        assert max(sizes) > 2 and sizes[-1] <= 2
+
+    run(test)
+
+
+def test_a_passage_that_does_not_fit_into_memory_gets_503_and_batches_grow_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service_module, "GOOD_BATCHES", 3)
+
+    async def test() -> None:
+        model = FakeModel(largest=0)
+        async with serving(model, max_wait_ms=200, batch_size=1000) as (client, _):
+
+            async def ask(number: int) -> list[int]:
+                bodies = [{"text": f"{TEXT} {at}"} for at in range(number)]
+                found = await asyncio.gather(*(client.post("/v1/pairs", json=body) for body in bodies))
+                return [answer.status_code for answer in found]
+
+            refused = await client.post("/v1/pairs", json={"text": TEXT})
+            assert "memory ran out" in is_problem(refused, 503)["detail"] and refused.headers["retry-after"] == "10"
+            model.largest = 1
+            assert await ask(4) == [200] * 4
+            model.largest = None
+            for _ in range(3):
+                await ask(1)
+            model.calls.clear()
+            assert await ask(4) == [200] * 4
+        assert max(len(call) for call in model.calls) > 1
+
+    run(test)
+
+
+def test_a_full_queue_refuses_with_the_time_to_wait_and_cancelled_requests_make_room() -> None:
+    async def test() -> None:
+        model = FakeModel()
+        async with serving(model, max_queue=2) as (client, service):
+            model.go.clear()
+            begun = asyncio.create_task(client.post("/v1/pairs", json={"text": TEXT}))
+            await until(model.begun.is_set)
+            waiting = [asyncio.create_task(client.post("/v1/pairs", json={"text": TEXT})) for _ in range(2)]
+            await until(lambda: len(service._queue) == 2)
+            refused = await client.post("/v1/pairs", json={"text": TEXT})
+            is_problem(refused, 503)
+            assert 1 <= int(refused.headers["retry-after"]) <= 60
+            waiting[0].cancel()
+            await until(lambda: len(service._queue) == 1)
+            other = asyncio.create_task(client.post("/v1/pairs", json={"text": TEXT}))
+            await until(lambda: len(service._queue) == 2)
+            model.go.set()
+            assert {(await task).status_code for task in (begun, waiting[1], other)} == {200}
+            assert len(model.calls) == 2
+
+    run(test)
+
+
+def test_a_request_that_takes_too_long_gets_503_and_leaves_the_queue() -> None:
+    async def test() -> None:
+        model = FakeModel()
+        async with serving(model, timeout_seconds=0.2) as (client, service):
+            model.go.clear()
+            answers = await asyncio.gather(*(client.post("/v1/pairs", json={"text": TEXT}) for _ in range(2)))
+            for answer in answers:
+                assert "0.2 seconds" in is_problem(answer, 503)["detail"]
+            assert len(service._queue) == 0
+            model.go.set()
+
+    run(test)
+
+
+def test_the_time_limit_is_that_of_the_whole_request_and_of_a_stream_that_of_each_passage() -> None:
+    async def test() -> None:
+        async with serving(FakeModel(0.15), passage_characters=100, batch_size=1, timeout_seconds=0.5) as (client, _):
+            body = {"text": LONG, "number": 9}
+            assert "0.5 seconds" in is_problem(await client.post("/v1/pairs", json=body), 503)["detail"]
+            found = events((await client.post("/v1/pairs/stream", json=body)).text)
+            assert [name for name, _ in found] == [*["pairs"] * 9, "done"]
+
+    run(test)
+
+
+def test_a_shutdown_has_one_time_limit_for_all_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = AskingService(FakeModel, ServeSettings(shutdown_seconds=10))
+    now = [100.0]
+    monkeypatch.setattr(service_module.time, "monotonic", lambda: now[0])
+    assert service.seconds_left == 10
+    service.drain()
+    now[0] += 7
+    service.drain()
+    assert service.seconds_left == 3
+    now[0] += 7
+    assert service.seconds_left == 0
+
+
+def test_readiness_follows_the_model_and_the_shutdown() -> None:
+    async def test() -> None:
+        model = FakeModel()
+        loading = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def load() -> FakeModel:
+            asyncio.run_coroutine_threadsafe(loading.wait(), loop).result(30)
+            return model
+
+        service = AskingService(load, ServeSettings())
+        application = create_app(service)
+        async with (
+            application.router.lifespan_context(application),
+            httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://server") as client,
+        ):
+            assert (await client.get("/healthz")).json() == {"status": "ok"}
+            assert "being loaded" in is_problem(await client.get("/readyz"), 503)["detail"]
+            early = await client.post("/v1/pairs", json={"text": TEXT})
+            assert "being loaded" in is_problem(early, 503)["detail"] and early.headers["retry-after"] == "2"
+            loading.set()
+            await until(lambda: service.is_ready)
+            assert (await client.get("/readyz")).json() == {"status": "ready"}
+            model.go.clear()
+            under_way = asyncio.create_task(client.post("/v1/pairs", json={"text": TEXT}))
+            await until(model.begun.is_set)
+            service.drain()
+            assert "shutting down" in is_problem(await client.get("/readyz"), 503)["detail"]
+            late = await client.post("/v1/pairs", json={"text": TEXT})
+            assert "shutting down" in is_problem(late, 503)["detail"] and late.headers["connection"] == "close"
+            assert (await client.get("/healthz")).status_code == 200
+            model.go.set()
+            assert (await under_way).json()["pairs"] == on_the_wire(AskRequest(TEXT))
+        assert not service._thread.is_alive()
+
+    run(test)
+
+
+def test_a_model_that_cannot_be_loaded_is_told() -> None:
+    async def test() -> None:
+        def load() -> FakeModel:
+            raise OSError("no such file")
+
+        service = AskingService(load)
+        service.start()
+        assert not service.wait(30)
+        assert isinstance(service.failure, OSError)
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(create_app(service)), base_url="http://server"
+        ) as client:
+            assert "could not be loaded" in is_problem(await client.get("/readyz"), 503)["detail"]
+        service.close(30)
+
+    run(test)
+
+
+def test_metrics_count_requests_batches_and_pairs() -> None:
+    async def test() -> None:
+        async with serving() as (client, service):
+            for number in (1, 3):
+                await client.post("/v1/pairs", json={"text": TEXT, "number": number})
+            await client.post("/v1/pairs", json={"text": ""})
+            await client.get("/nowhere/at/all")
+            text = (await client.get("/metrics")).text
+            value = service.metrics.registry.get_sample_value
+            assert value("rl_qg_requests_total", {"route": "/v1/pairs", "status": "200"}) == 2
+            assert value("rl_qg_requests_total", {"route": "/v1/pairs", "status": "422"}) == 1
+            assert value("rl_qg_requests_total", {"route": "none", "status": "404"}) == 1
+            assert value("rl_qg_batch_rows_sum") == 4 and value("rl_qg_pairs_total") == 4
+            assert value("rl_qg_ready") == 1 and value("rl_qg_queue_length") == 0
+            assert "process_resident_memory_bytes" in text and "nowhere" not in text
+
+    run(test)
+
+
+@pytest.mark.parametrize("first", ["one", "two"])
+def test_two_services_live_in_one_process(first: str) -> None:
+    async def test() -> None:
+        async with serving(FakeModel(ways=("end2end",))) as (one, _), serving() as (two, other):
+            used = {"one": one, "two": two}[first]
+            await used.post("/v1/pairs", json={"text": TEXT, "number": 1})
+            assert other.metrics.registry.get_sample_value("rl_qg_pairs_total") == (first == "two")
+
+    run(test)
