@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from rl_qg.runtime.checkpoints import last_checkpoint
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import CESettings, ModelSettings, PeftSettings, SCSTSettings, Settings, TrainingSettings
 from rl_qg.training.stages import train
+from rl_qg.training.trainer import SelfCriticalTrainer
 from tests.rl_qg.training.test_resume import assert_equal_runs
 from tests.rl_qg.training.word_task import WORDS, WordReward, lines, trainer
 from tests.tiny_models import save, tiny_bart, tiny_t5, word_tokenizer
@@ -93,15 +95,17 @@ def test_each_task_learns_by_both_stages(
         assert all(0 <= span.start < span.end <= len(context) for span in spans)
 
 
+def pair_trainer(folder: Path, rows: Sequence[QAExample], **options: Any) -> SelfCriticalTrainer:
+    model = tiny_bart(len(word_tokenizer(WORDS)), seed=1, positions=96, hidden=32)
+    return trainer(folder, model=model, task="pairs", train_dataset=rows, eval_dataset=rows, **options)
+
+
 def test_pairs_are_learned(tmp_path: Path) -> None:
     """Cross-entropy teaches a tiny model the pairs of its passages, in their form."""
     rows = task_rows("pairs", data(4))
-    subject = trainer(
+    subject = pair_trainer(
         tmp_path,
-        model=tiny_bart(len(word_tokenizer(WORDS)), seed=1, positions=96, hidden=32),
-        task="pairs",
-        train_dataset=rows,
-        eval_dataset=rows,
+        rows,
         ce_epochs=60,
         scst_epochs=0,
         reward=None,
@@ -123,12 +127,9 @@ class ValidPairs(WordReward):
 @pytest.mark.slow
 def test_self_critical_training_raises_the_share_of_valid_pairs(tmp_path: Path) -> None:
     rows = task_rows("pairs", data(8))
-    subject = trainer(
+    subject = pair_trainer(
         tmp_path,
-        model=tiny_bart(len(word_tokenizer(WORDS)), seed=1, positions=96, hidden=32),
-        task="pairs",
-        train_dataset=rows,
-        eval_dataset=rows,
+        rows,
         ce_epochs=25,
         scst_epochs=60,
         scst_learning_rate=1e-2,
