@@ -144,19 +144,58 @@ class Multi:
         questions = distinct(predictions, tokenize=self.tokenize, placeholder=self.placeholder)
         documents = [at for at, group in enumerate(questions) if group and len(references[at])]
         whole = [(at, text, list(references[at])) for at in documents for text in questions[at]]
-        pairs = [(at, text, [gold]) for at, text, group in whole for gold in group]
         values = iter(self._scores(whole, contexts, answers))
-        entries = iter(self._scores(pairs, contexts, answers))
+        matrices = self._matrices(questions, references, contexts, answers)
         rows: list[tuple[float, float, float, float]] = []
-        for group, gold in zip(questions, references, strict=True):
-            if not group or not gold:
+        for group, gold, matrix in zip(questions, references, matrices, strict=True):
+            if not matrix.size:
                 rows.append((0.0,) * 4 if group or gold else (1.0,) * 4)
                 continue
             averaged = math.fsum(next(values) for _ in group) / len(group)
-            matrix = np.array([[next(entries) for _ in gold] for _ in group])
             rows.append((*self.assigned(matrix), averaged))
         precisions, recalls, f1s, means = ([row[at] for row in rows] for at in range(4))
         return SetScores(precisions, recalls, f1s, means, self.signature)
+
+    def pairs(
+        self, predictions: Sets, references: Sets, contexts: Sequence[str] | None = None
+    ) -> list[list[tuple[int, int, float]]]:
+        """The pairs of each document: the places of a prediction and of a reference in the lists given, and their
+        score. Of equal predictions the one that counts is paired.
+
+        Raises:
+            MetricInputError: as for `score`.
+        """
+        _check_sets(predictions, references)
+        self._check_texts(len(predictions), {"contexts": contexts, "answers": None})
+        questions = distinct(predictions, tokenize=self.tokenize)
+        pairs = []
+        for given, group, matrix in zip(
+            predictions, questions, self._matrices(questions, references, contexts, None), strict=True
+        ):
+            rows, columns = self._assignment(matrix) if matrix.size else ((), ())
+            pairs.append(
+                [
+                    (list(given).index(group[row]), int(column), float(matrix[row, column]))
+                    for row, column in zip(rows, columns, strict=True)
+                ]
+            )
+        return pairs
+
+    def _matrices(
+        self,
+        questions: Sets,
+        references: Sets,
+        contexts: Sequence[str] | None,
+        answers: Sequence[str] | None,
+    ) -> list[np.ndarray]:
+        """The score of each prediction with each reference, (predictions, references) for each document."""
+        sets = [*zip(questions, references, strict=True)]
+        pairs = [(at, text, [gold]) for at, (group, others) in enumerate(sets) for text in group for gold in others]
+        entries = iter(self._scores(pairs, contexts, answers))
+        return [
+            np.array([[next(entries) for _ in gold] for _ in group]).reshape(len(group), len(gold))
+            for group, gold in sets
+        ]
 
     def _check_texts(self, documents: int, columns: Mapping[str, Sequence[str] | None]) -> None:
         """Raise for a column that the metric needs and that is not one text for each document."""
@@ -175,10 +214,14 @@ class Multi:
 
         Both are parts of the largest sum of entries of which no two share a row or a column.
         """
-        chosen = matrix if self.decimals is None else np.round(matrix, self.decimals)
-        total = math.fsum(matrix[self._assign(chosen, maximize=True)])
+        total = math.fsum(matrix[self._assignment(matrix)])
         precision, recall = total / matrix.shape[0], total / matrix.shape[1]
         return precision, recall, 2 * precision * recall / (precision + recall) if total else 0.0
+
+    def _assignment(self, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows and the columns of the pairs."""
+        chosen = matrix if self.decimals is None else np.round(matrix, self.decimals)
+        return self._assign(chosen, maximize=True)
 
     def _scores(
         self,

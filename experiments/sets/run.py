@@ -18,14 +18,15 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
+from rl_qg.generation.question_units import GRANULARITIES, MODES, set_rows
+
 from rl_qg.data.examples import write_squad
 from rl_qg.data.reading import read_examples
-from rl_qg.generation.question_units import GRANULARITIES, MODES, set_rows
 from rl_qg.miniatures.cache import SHIPPED
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "pairs"))
-from commands import run, start  # noqa: E402
-from passages import write_squad_windows, write_world  # noqa: E402
+from commands import run
+from passages import write_squad_windows, write_world
 
 BATCH = 16
 STEPS = ("data", "train-ce", "train-sets", "classifiers", "candidates", "select", "evaluate")
