@@ -51,12 +51,11 @@ def measure_rows(
         draws: of these passages.
     """
     human_types = _type_counts(references)
-    rows = _rows_of(HUMAN, references, references, human_types, contexts, draws)
-    alone = {"mean", "share", *NINE_TYPES}
-    rows = [row for row in rows if row["part"] in alone]
+    rows: Rows = []
     for name, questions in predictions.items():
         rows += _rows_of(name, questions, references, human_types, contexts, draws)
-    return rows
+    human = _rows_of(HUMAN, references, references, human_types, contexts, draws)
+    return rows + [row for row in human if row["part"] in ("mean", "share", *NINE_TYPES)]
 
 
 def _rows_of(
