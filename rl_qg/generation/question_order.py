@@ -16,7 +16,7 @@ from rewards.words import answer_f1
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.question_units import join_questions, question_parts
 from rl_qg.generation.tasks import TaskRow
-from rl_qg.runtime.bars import progress
+from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 
 
@@ -37,7 +37,7 @@ def in_order_of_model(
     several = [number for number, row in enumerate(rows) if len(row.sources) > 1 and row.question]
     several.sort(key=lambda number: len(rows[number].context))
     ordered = list(rows)
-    for start in progress(range(0, len(several), batch_size), "order of the questions"):
+    for start in ProgressBar(range(0, len(several), batch_size), desc="order of questions", unit="batches"):
         numbers = several[start : start + batch_size]
         texts = generator.greedy([rows[number] for number in numbers], max_new_tokens=prompt.max_target_length)
         for number, text in zip(numbers, texts, strict=True):
@@ -51,8 +51,8 @@ def _in_order(row: TaskRow, written: Sequence[str]) -> TaskRow:
 
 
 def assigned_order(questions: Sequence[str], written: Sequence[str]) -> list[int]:
-    """The numbers of `questions` in the order of the `written` ones that they are assigned to; the rest, among it those
-    that share no word with theirs, follows in its own order.
+    """The numbers of `questions` in the order of the `written` ones that they are assigned to; the rest, and those that
+    share no word with theirs, follow in their own order.
     """
     overlap = np.array([[answer_f1(text, question) for text in written] for question in questions])
     pairs = zip(*linear_sum_assignment(overlap.reshape(len(questions), -1), maximize=True), strict=True)

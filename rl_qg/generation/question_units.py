@@ -159,7 +159,8 @@ def _unit_of(example: QAExample, granularity: str, spans: Sequence[tuple[int, in
     if granularity == "paragraph":
         return Unit(example.context, 0, len(example.context))
     # An answer that begins with white space between two sentences belongs to the second.
-    start, end = next(span for span in (*spans, spans[-1]) if _place(example) < span[1] or span == spans[-1])
+    place, whole = _place(example), (0, len(example.context))
+    start, end = next((span for span in spans if place < span[1]), spans[-1] if spans else whole)
     kind = nine_type(example.question, example.answers[0].text) if granularity == "type" else None
     return Unit(example.context, start, end, kind)
 
