@@ -148,7 +148,7 @@ class Multi:
         matrices = self._matrices(questions, references, contexts, answers)
         rows: list[tuple[float, float, float, float]] = []
         for group, gold, matrix in zip(questions, references, matrices, strict=True):
-            if not matrix.size:
+            if not group or not gold:
                 rows.append((0.0,) * 4 if group or gold else (1.0,) * 4)
                 continue
             averaged = math.fsum(next(values) for _ in group) / len(group)
@@ -156,46 +156,34 @@ class Multi:
         precisions, recalls, f1s, means = ([row[at] for row in rows] for at in range(4))
         return SetScores(precisions, recalls, f1s, means, self.signature)
 
-    def pairs(
-        self, predictions: Sets, references: Sets, contexts: Sequence[str] | None = None
-    ) -> list[list[tuple[int, int, float]]]:
-        """The pairs of each document: the places of a prediction and of a reference in the lists given, and their
-        score. Of equal predictions the one that counts is paired.
+    def matrices(self, predictions: Sets, references: Sets, contexts: Sequence[str] | None = None) -> list[np.ndarray]:
+        """Return M of every question with every reference of its document, (questions, references) each; repeated
+        questions have equal rows.
 
-        Raises:
-            MetricInputError: as for `score`.
+        Arguments and errors as `score`.
         """
         _check_sets(predictions, references)
-        self._check_texts(len(predictions), {"contexts": contexts, "answers": None})
-        questions = distinct(predictions, tokenize=self.tokenize)
-        pairs = []
-        for given, group, matrix in zip(
-            predictions, questions, self._matrices(questions, references, contexts, None), strict=True
-        ):
-            rows, columns = self._assignment(matrix) if matrix.size else ((), ())
-            pairs.append(
-                [
-                    (list(given).index(group[row]), int(column), float(matrix[row, column]))
-                    for row, column in zip(rows, columns, strict=True)
-                ]
-            )
-        return pairs
+        self._check_texts(len(predictions), {"contexts": contexts})
+        return self._matrices(predictions, references, contexts, None)
 
     def _matrices(
         self,
-        questions: Sets,
+        predictions: Sets,
         references: Sets,
         contexts: Sequence[str] | None,
         answers: Sequence[str] | None,
     ) -> list[np.ndarray]:
-        """The score of each prediction with each reference, (predictions, references) for each document."""
-        sets = [*zip(questions, references, strict=True)]
-        pairs = [(at, text, [gold]) for at, (group, others) in enumerate(sets) for text in group for gold in others]
-        entries = iter(self._scores(pairs, contexts, answers))
-        return [
-            np.array([[next(entries) for _ in gold] for _ in group]).reshape(len(group), len(gold))
-            for group, gold in sets
+        sizes = [(len(group), len(gold)) for group, gold in zip(predictions, references, strict=True)]
+        pairs = [
+            (at, text, [other])
+            for at, (group, gold) in enumerate(zip(predictions, references, strict=True))
+            for text in group
+            for other in gold
         ]
+        entries = np.array(self._scores(pairs, contexts, answers))
+        ends = np.cumsum([rows * columns for rows, columns in sizes])
+        parts = np.split(entries, ends[:-1]) if sizes else []
+        return [part.reshape(size) for part, size in zip(parts, sizes, strict=True)]
 
     def _check_texts(self, documents: int, columns: Mapping[str, Sequence[str] | None]) -> None:
         """Raise for a column that the metric needs and that is not one text for each document."""
@@ -214,14 +202,33 @@ class Multi:
 
         Both are parts of the largest sum of entries of which no two share a row or a column.
         """
-        total = math.fsum(matrix[self._assignment(matrix)])
+        chosen = matrix if self.decimals is None else np.round(matrix, self.decimals)
+        total = math.fsum(matrix[self._assign(chosen, maximize=True)])
         precision, recall = total / matrix.shape[0], total / matrix.shape[1]
         return precision, recall, 2 * precision * recall / (precision + recall) if total else 0.0
 
-    def _assignment(self, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The rows and the columns of the pairs."""
-        chosen = matrix if self.decimals is None else np.round(matrix, self.decimals)
-        return self._assign(chosen, maximize=True)
+    def pairs(
+        self, predictions: Sets, references: Sets, contexts: Sequence[str] | None = None
+    ) -> list[list[tuple[int, int, float]]]:
+        """Return the pairs of each document: the place of a prediction, that of a reference, and their score. Of equal
+        predictions the first is paired.
+
+        Arguments and errors as `score`.
+        """
+        found = []
+        for group, matrix in zip(predictions, self.matrices(predictions, references, contexts), strict=True):
+            split: Callable[[str], object] = tokenizer(self.tokenize)
+            keys = [split(text) for text in group]
+            first = [at for at, key in enumerate(keys) if key not in keys[:at]]
+            chosen = matrix[first] if self.decimals is None else np.round(matrix[first], self.decimals)
+            rows, columns = self._assign(chosen, maximize=True) if chosen.size else ((), ())
+            found.append(
+                [
+                    (first[row], int(column), float(matrix[first[row], column]))
+                    for row, column in zip(rows, columns, strict=True)
+                ]
+            )
+        return found
 
     def _scores(
         self,

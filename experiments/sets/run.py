@@ -5,41 +5,42 @@ trained for whole sets: same start, same number of updates, same held-out passag
     python experiments/sets/run.py --output runs/sets --setting squad --models MODELS --shared ../shared
     python experiments/sets/run.py --output runs/sets --setting squad --models MODELS --only train-ce
 
-MODELS holds `minilm` (a pretrained encoder) and, for SQuAD, `warm` (the generator of experiments/augmentation after
-its template questions); passages are those of experiments/pairs. Each step is a command, and what is done is not done
-again. Then `tables.py` writes the tables.
+MODELS is for SQuAD: `warm` (the generator of experiments/augmentation after its template questions), `minilm` (a
+pretrained encoder) and `reader` (one that has learned to abstain, by `rl-qg qa qa.unanswerable=1`). Passages are those
+of experiments/pairs. Each step is a command, and what is done is not done again. Then `tables.py` writes the tables.
 """
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
-from rl_qg.generation.question_units import GRANULARITIES, MODES, set_rows
-
 from rl_qg.data.examples import write_squad
 from rl_qg.data.reading import read_examples
+from rl_qg.generation.question_units import GRANULARITIES, MODES, set_rows
 from rl_qg.miniatures.cache import SHIPPED
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "pairs"))
-from commands import run
+from commands import run, start
 from passages import write_squad_windows, write_world
 
 BATCH = 16
-STEPS = ("data", "train-ce", "train-sets", "classifiers", "candidates", "select", "evaluate")
+MAKE_SETS = Path(__file__).with_name("make_sets.py")
+STEPS = ("train-ce", "train-sets", "classifiers", "pools", "select", "evaluate")
 SCST = (
     *("stages=scst", "scst.baseline=leave_one_out", "scst.num_samples=4", "scst.schedule=constant"),
-    *("scst.max_new_tokens=96", "reward=multi_set"),
+    *("scst.max_new_tokens=96", "reward=multi_set", "scst.kl_coefficient=0.3", "scst.kl_target=0.2"),
 )
 CONTINUED = {  # how a generator of sets goes on after cross-entropy, by the same number of updates
     "ce-continued": ("stages=ce", "reward=form"),
     "scst-whole": (*SCST, "scst.credit=whole"),
     "scst-marginal": (*SCST, "scst.credit=marginal"),
 }
-SELECTORS = ("rand", "top1", "rank", "harmonic", "mmr", "dpp", "coverage", "learned", "oracle")
+SELECTIONS = ("rand", "top1", "rank", "harmonic", "mmr", "dpp", "coverage", "auto", "learned", "oracle")
+CLASSIFIERS = {"worthiness": "hierarchical", "types": "types"}
 METRICS = "[coco_bleu4,meteor,rouge_l,q_bleu1]"
 
 
@@ -82,7 +83,7 @@ def world() -> Setting:
         learning_rate="1e-3",
         updates=240,
         set_updates=60,
-        classifier_options=("train_sentences.learning_rate=5e-4",),
+        classifier_options=("learning_rate=5e-4",),
         number=5,
     )
 
@@ -100,7 +101,7 @@ def squad(models: Path) -> Setting:
         learning_rate="5e-4",
         updates=400,
         set_updates=100,
-        classifier_options=("train_sentences.learning_rate=1e-4",),
+        classifier_options=("learning_rate=2e-4", "max_length=64", "training.precision=bf16"),
         number=3,
     )
 
@@ -151,6 +152,65 @@ class Run:
         training += [f"qa.model.path={SHIPPED / 'distilbert'}", *self.setting.options]
         run("train", f"preset={self.preset}", *data, *model, *training, *options, f"output_dir={folder.parent}")
 
+    # --- sets
+
+    def classifier(self, name: str) -> Path:
+        """Which sentences are asked about, or of which types."""
+        return self.folder / f"classifier-{name}"
+
+    def train_classifier(self, name: str) -> None:
+        """With thresholds for the best F1 on the training articles that are set aside."""
+        folder = self.classifier(name)
+        if (folder / "sentence_metrics.json").exists():
+            return
+        data = [f"data.train={self.data / 'train.json'}", f"data.validation={self.data / 'dev.json'}"]
+        options = ["data.labelled_fraction=1", "data.max_train=null", f"model.path={self.setting.encoder}"]
+        options += [*self.setting.classifier_options, "training.use_cpu=true", f"seed={self.seed}"]
+        options += [f"max_steps={max(2, round(200 * self.scale))}", "pooling=mean", "threshold=tuned"]
+        kind = f"kind={CLASSIFIERS[name]}"
+        run("train-sentences", f"preset={self.preset}", kind, *data, *options, f"output_dir={folder}")
+
+    def pool(self, name: str, model: Path, passages: str) -> Path:
+        """The questions of a generator about the passages of a file."""
+        output = self.folder / "pools" / name / f"{passages}.jsonl"
+        if not output.exists():
+            parts = ["--model", model, "--reader", self.setting.reader]
+            if not name.startswith("paragraph"):
+                parts += ["--worthiness", self.classifier("worthiness")]
+            if name.startswith("type"):
+                parts += ["--types", self.classifier("types")]
+            script = [MAKE_SETS, "pool", self.data / f"{passages}.json", "--output", output]
+            start(f"pool {output}", Path(f"{output}.log"), [*script, *parts])
+        return output
+
+    def select(self, name: str, selections: Iterable[str]) -> None:
+        """The sets that selections take from the pool of a generator."""
+        folder = self.folder / "sets" / name
+        if (folder / "seconds.json").exists():
+            return
+        pools = self.folder / "pools" / name
+        script = [MAKE_SETS, "select", pools / "held-out.jsonl", "--references", self.data / "held-out.json"]
+        script += ["--number", self.setting.number, "--selections", *selections, "--output", folder]
+        if (pools / "select.jsonl").exists():
+            script += ["--learn-from", pools / "select.jsonl", "--learn-references", self.data / "select.json"]
+        start(f"select {folder}", folder / "select.log", script)
+
+    def evaluate(self) -> None:
+        """All sets against the human questions; for the gap, those of one granularity at a time."""
+        sets = {
+            f"{folder.name}-{file.stem}": file
+            for folder in sorted((self.folder / "sets").iterdir())
+            for file in sorted(folder.glob("*.jsonl"))
+        }
+        for granularity in GRANULARITIES:
+            of_level = {name: file for name, file in sets.items() if name.startswith(f"{granularity}-")}
+            files = ", ".join(f"{name}: {file}" for name, file in of_level.items())
+            gap = f"{{random: {granularity}-one2one-rand, oracle: {granularity}-one2one-oracle}}"
+            options = [f"references={self.data / 'held-out.json'}", f"metrics={METRICS}", "training.use_cpu=true"]
+            output = self.folder / "evaluation" / granularity
+            options += [f"gap={gap}", f"page={output}.html", f"output={output}"]
+            run("evaluate", f"preset={self.preset}", "sets=true", f"predictions={{{files}}}", *options)
+
 
 def write_data(folder: Path, setting: Setting, shared: Path, scale: float) -> None:
     """`train`, `dev` and `held-out`; and `select`, 60 more passages with their questions, from which the learned
@@ -184,13 +244,29 @@ def main() -> None:
     setting = world() if given.setting == "world" else squad(given.models.resolve())
     one = Run(setting, given.output.resolve(), given.seed, given.scale, given.preset)
     write_data(one.data, setting, given.shared, given.scale)
-    # one2many first: what goes on needs it
-    strategies = [(granularity, mode) for mode in reversed(MODES) for granularity in GRANULARITIES]
     with ThreadPoolExecutor(given.at_once) as pool:
-        if "train-ce" in given.only:
-            list(pool.map(lambda strategy: one.train_ce(*strategy), strategies))
-        if "train-sets" in given.only:
-            list(pool.map(lambda job: one.train_set(*job), [(base, way) for base in given.bases for way in CONTINUED]))
+
+        def do(step: str, job: Callable[..., object], arguments: Iterable[tuple]) -> None:
+            if step in given.only:
+                list(pool.map(lambda values: job(*values), arguments))
+
+        # one2many first: what goes on needs it
+        do("train-ce", one.train_ce, [(level, mode) for mode in reversed(MODES) for level in GRANULARITIES])
+        do("train-sets", one.train_set, [(base, way) for base in given.bases for way in CONTINUED])
+        do("classifiers", one.train_classifier, [(name,) for name in CLASSIFIERS])
+        models = {f"{level}-{mode}": one.ce(f"{level}-{mode}") for level in GRANULARITIES for mode in MODES}
+        models |= {
+            f"{base}-one2many-{way}": one.continued(f"{base}-one2many", way)
+            for base in given.bases
+            for way in CONTINUED
+        }
+        models = {name: folder for name, folder in models.items() if (folder / "config.json").exists()}
+        passages = [(name, models[name], "held-out") for name in models]
+        passages += [(name, models[name], "select") for name in models if name.endswith("one2one")]
+        do("pools", one.pool, passages)
+        do("select", one.select, [(name, SELECTIONS if name.endswith("one2one") else ("all",)) for name in models])
+    if "evaluate" in given.only:
+        one.evaluate()
 
 
 if __name__ == "__main__":
