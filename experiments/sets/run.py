@@ -145,7 +145,8 @@ class Run:
         epochs = max(2, round(updates * self.scale)) / ceil(len(rows) / BATCH)
         data = [f"data.train={self.data / 'train.json'}", f"data.validation={self.data / 'dev.json'}"]
         data += ["data.labelled_fraction=1", "data.max_train=null", f"data.seed={self.seed}", f"seed={self.seed}"]
-        model = [f"ask.granularity={granularity}", f"ask.mode={mode}", "model.max_target_length=160"]
+        longest = 160 if mode == "one2many" else 48  # tokens
+        model = [f"ask.granularity={granularity}", f"ask.mode={mode}", f"model.max_target_length={longest}"]
         training = [f"training.batch_size={BATCH}", "training.eval_steps=100000", "training.save_steps=100"]
         training += ["training.save_total_limit=1", "training.report_to=none", "training.use_cpu=true"]
         training += [f"{folder.name}.epochs={epochs:.6f}", "held_out=none", "evaluation.check_reward=0"]
