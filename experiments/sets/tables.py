@@ -56,7 +56,7 @@ def of_passages(folder: Path, file: str, metric: str, part: str) -> np.ndarray |
     path = folder / "sets" / file / f"{metric}.jsonl"
     if not path.exists():
         return None
-    batches = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+    batches = [json.loads(line)["scores"] for line in path.read_text(encoding="utf-8").splitlines()[1:]]
     return np.array([row[PARTS.index(part)] for batch in batches for row in batch])
 
 
@@ -155,7 +155,7 @@ def main() -> None:
                 }
                 differences += tests(path.parent, level)
         if differences:
-            for row, corrected in zip(differences, holm([row["p"] for row in differences]), strict=True):
+            for row, corrected in zip(differences, holm([row["p"] or 1.0 for row in differences]), strict=True):
                 row["p_holm"] = corrected
         everything[f"{folder.name} tests"] = differences
         rows = [score_row(level, *way, known) for level in LEVELS for way in PAPER.items()]
