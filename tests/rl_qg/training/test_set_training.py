@@ -66,6 +66,7 @@ def evaluations(folder: Path) -> list[float]:
 
 def test_a_generator_learns_the_sets_of_its_units(tmp_path: Path, starts: dict[str, str]) -> None:
     chosen = settings(tmp_path, starts["bart"], "type", "one2many", ce=CESettings(epochs=60, learning_rate=1e-2))
+    chosen.training.eval_steps = 90
     final = train(chosen, SPLITS, None)
     prompt = json.loads((final / "prompt.json").read_text())
     assert (prompt["task"], prompt["granularity"], prompt["mode"]) == ("sets", "type", "one2many")
