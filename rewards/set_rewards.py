@@ -233,9 +233,9 @@ class MultiSetReward(SetReward):
 
     def __init__(self, metric: Any = "rouge_l", *, clip: bool = False) -> None:
         self.metric = metric_of(self.name, "metric", metric)
+        self.multi = Multi(self.metric, clip=clip)
         if "answers" in self.metric.needs:
             raise MetricInputError(f"multi_set: {self.metric.name} needs answers, which sets do not have")
-        self.multi = Multi(self.metric, clip=clip)
         if self.metric.bounds[1] > 1:
             raise MetricInputError(
                 f"multi_set: {self.metric.name} may score above 1; use one from 0 to 1, such as rouge_l or q_bleu1"
