@@ -25,6 +25,8 @@ from rewards.question_sets import Multi, Sets
 from rewards.signature import format_signature
 from rewards.words import ptb
 
+CREDITS = ("whole", "marginal", "to_go")
+
 Values = Callable[[Sequence[int]], Mapping[str, float]]
 """The reward of a part of a document's questions, given their places: its factors by name, and `reward`."""
 
@@ -37,8 +39,8 @@ class SetResult:
     parts: dict[str, list[float]]
     """Numbers from which the scores were computed, and two of every reward: `written`, the number of questions, and
     `valid`, the share of them that are neither empty nor repeated (NaN without questions)."""
-    marginals: list[list[float]]
-    """For each question of each set R(Q) − R(Q without it); empty lists where they were not asked for."""
+    credits: list[list[float]]
+    """One number for each question of each set, see `SetReward.result`; empty lists with ``credit="whole"``."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,8 @@ class SetReward(ABC):
         Source: difference rewards (Wolpert and Tumer, "Optimal Payoff Functions for Members of Collectives", 2001).
         Arguments and errors as `result`.
         """
-        result = self.result(predictions, contexts, references, sentences=sentences, marginals=True)
-        return list(zip(result.scores, result.marginals, strict=True))
+        result = self.result(predictions, contexts, references, sentences=sentences, credit="marginal")
+        return list(zip(result.scores, result.credits, strict=True))
 
     def result(
         self,
@@ -114,7 +116,7 @@ class SetReward(ABC):
         references: Sets | None = None,
         *,
         sentences: Sets | None = None,
-        marginals: bool = False,
+        credit: str = "whole",
     ) -> SetResult:
         """Score the questions of each document.
 
@@ -123,15 +125,20 @@ class SetReward(ABC):
             contexts: the documents' texts.
             references: the gold questions of each document.
             sentences: the sentences of each document that its questions are to cover; None for all of the context.
-            marginals: whether to compute them too.
+            credit: what to compute for each question q_j of a set Q, one of `CREDITS`: nothing (``whole``), its
+                ``marginal`` R(Q) − R(Q without q_j), or ``to_go``, R(Q) − R(the questions before q_j): what the set
+                gains from q_j on.
 
         Raises:
-            MetricInputError: a missing list, lists of unequal length, or something other than texts in them.
+            MetricInputError: a missing list, lists of unequal length, something other than texts in them, or an
+                unknown credit.
         """
+        if credit not in CREDITS:
+            raise MetricInputError(f"{self.name}: credit {credit!r} is not one of {', '.join(CREDITS)}")
         inputs = self._checked(predictions, contexts, references, sentences)
         scores: list[float] = []
         parts: dict[str, list[float]] = {name: [] for name in (*self.part_names, "written", "valid")}
-        all_marginals: list[list[float]] = []
+        credits: list[list[float]] = []
         with torch.inference_mode():
             documents = self.values(inputs) if inputs.predictions else []
         for questions, values in zip(inputs.predictions, documents, strict=True):
@@ -143,9 +150,8 @@ class SetReward(ABC):
             parts["written"].append(float(len(questions)))
             valid = len(live(questions, every))
             parts["valid"].append(valid / len(questions) if questions else float("nan"))
-            others = [[other for other in every if other != at] for at in every] if marginals else []
-            all_marginals.append([whole["reward"] - values(rest)["reward"] for rest in others])
-        return SetResult(scores, parts, all_marginals)
+            credits.append([whole["reward"] - values(rest)["reward"] for rest in _compared(len(questions), credit)])
+        return SetResult(scores, parts, credits)
 
     def to(self, device: str | torch.device) -> Self:
         """Move the models of its metrics to a device and return the reward."""
@@ -193,6 +199,13 @@ class SetReward(ABC):
             if not is_list or not all(isinstance(text, str) for text in group):
                 raise MetricInputError(f"{self.name}: {name}[{row}] is {group!r:.60}; give a list of texts")
         return [list(group) for group in groups]
+
+
+def _compared(count: int, credit: str) -> list[list[int]]:
+    """For each of ``count`` questions the places of those with whose reward the whole set is compared."""
+    if credit == "marginal":
+        return [[other for other in range(count) if other != at] for at in range(count)]
+    return [list(range(at)) for at in range(count)] if credit == "to_go" else []
 
 
 def live(questions: Sequence[str], kept: Sequence[int]) -> list[int]:

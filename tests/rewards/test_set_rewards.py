@@ -81,14 +81,17 @@ def test_what_holds_for_every_reward(name, data):
         assert marginals[at] == pytest.approx(anew)
         if name == "multi_set" and (not own or words.count(own) > 1):
             assert marginals[at] <= 1e-12
+    result = reward.result([questions], contexts, gold, credit="to_go")
+    want = [score - reward.score_sets([questions[:at]], contexts, gold)[0] for at in range(len(questions))]
+    assert result.credits[0] == pytest.approx(want)
 
 
 @pytest.mark.parametrize("name", BOTH)
 def test_a_set_without_questions_earns_nothing(name):
     sets = [[], [""], ["?", " "]]
-    result = BOTH[name]().result(sets, [CONTEXT] * 3, [THREE] * 3, marginals=True)
+    result = BOTH[name]().result(sets, [CONTEXT] * 3, [THREE] * 3, credit="marginal")
     assert result.scores == [0, 0, 0]
-    assert result.marginals == [[], [0], [0, 0]]
+    assert result.credits == [[], [0], [0, 0]]
     assert result.parts["written"] == [0, 1, 2]
     assert math.isnan(result.parts["valid"][0]) and result.parts["valid"][1:] == [0, 0]
     assert BOTH[name]().score_sets([], [], []) == []
@@ -177,6 +180,7 @@ def test_quality_of_other_bounds_is_brought_into_range():
         (lambda: load("multi_set").score_sets(["a"], references=[["a"]]), r"predictions\[0\] is 'a'"),
         (lambda: load("multi_set").score_sets([["a"]], references=[["a"]] * 2), "1 sets but 2 references"),
         (lambda: load("question_set").score_sets([["a"]], ["c", "d"], [["a"]]), "1 sets but contexts"),
+        (lambda: load("multi_set").result([["a"]], references=[["a"]], credit="all"), "credit 'all' is not one of"),
         (lambda: load("weighted", parts={"multi_set": {}}), "scores sets of questions, and single ones are asked for"),
     ],
 )  # fmt: skip
