@@ -55,13 +55,15 @@ def score_or_refuse(reward: Reward, where: str, questions: Sequence[str], *colum
         raise InputError(f"{where}: the reward fails: {failure(error, reward)}") from error
 
 
-def try_reward(reward: Reward, examples: Sequence[QAExample], name: str) -> None:
-    """Score a few human questions, before anything is trained with it.
+def try_reward(
+    reward: Reward, examples: Sequence[QAExample], name: str, kind: "type[RewardScorer] | None" = None
+) -> None:
+    """Score a few human questions by a kind of scorer, before anything is trained with it.
 
     Raises:
         InputError: the reward gives none of them a number, or returns something else than one number for each.
     """
-    scorer = RewardScorer(reward, f"{name} on human questions")
+    scorer = (kind or RewardScorer)(reward, f"{name} on human questions")
     batch = scorer(examples, [example.question for example in examples])
     scorer.reset_cache()
     if examples and all(batch.faults):

@@ -30,9 +30,36 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rl_qg.training.objectives import baseline_levels
+from rl_qg.evaluation.reward_scorer import ScoredRollout
+from rl_qg.generation.decoding import Decoded
+from rl_qg.generation.tasks import QUESTION
+from rl_qg.training.objectives import advantages, baseline_levels
 
 Credits = Sequence[Sequence[float]]
+
+
+def advantages_of(scored: ScoredRollout, baseline: str, credit: str = "whole") -> Tensor:
+    """The advantages of a rollout: of its samples (b, k), or of their questions (b, k, m)."""
+    if credit == "whole" or scored.credits is None:
+        return advantages(scored.rewards, baseline, scored.greedy)
+    greedy_credits = scored.greedy_credits or ()
+    return question_advantages(
+        credit, scored.rewards, scored.credits, baseline, greedy=scored.greedy, greedy_credits=greedy_credits
+    )
+
+
+def of_samples(advantage: Tensor, samples: Decoded, separator: int) -> Tensor:
+    """The advantages by which the log-probabilities of n samples are weighed: (b, k) -> (n,), (b, k, m) -> (n, t)."""
+    if advantage.dim() == 2:
+        return advantage.flatten()
+    return token_advantages(advantage, question_of_token(samples.tokens, samples.mask, separator))
+
+
+def without_cut_question(texts: Sequence[str], decoded: Decoded, end: int) -> list[str]:
+    """Texts of sets, in which the last question of one that did not end within the longest length is left empty."""
+    ended = (decoded.tokens.eq(end) & decoded.mask).any(-1).tolist()
+    rows = zip(texts, ended, strict=True)
+    return [text if whole else "".join(text.rpartition(QUESTION)[:2]) for text, whole in rows]
 
 
 def question_advantages(
