@@ -267,7 +267,7 @@ class ScoredRollout:
         if self.greedy is not None:
             usable &= torch.isfinite(self.greedy).unsqueeze(-1)
         count, values = usable.sum(), advantage[usable]
-        compared = count if advantage.dim() == usable.dim() else values.ne(0).sum()
+        compared = count if advantage.dim() == usable.dim() else values.ne(0).sum().clamp(min=1)
         totals: dict[str, tuple[Tensor, Tensor | int]] = {
             "reward_sample": (self.rewards[usable].sum(), count),
             "advantage": (values.sum(), compared),

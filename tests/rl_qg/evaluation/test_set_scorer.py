@@ -76,6 +76,6 @@ def test_each_kind_of_reward_has_its_scorer() -> None:
         SetScorer(load("rouge_l"))
     with pytest.raises(MetricInputError, match="multi_set: scores sets of questions, and single ones are asked for"):
         RewardScorer(load("multi_set"))
-    with pytest.raises(InputError, match="is no subclass of rewards.SetReward"):
+    with pytest.raises(InputError, match=r"is no subclass of rewards\.SetReward"):
         SetScorer(type("Loose", (), {"score_sets": lambda *columns: []})())
     assert isinstance(SetScorer(MultiSetReward()).of(load("question_set"), "held-out"), SetScorer)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rewards import MultiSetReward
-from rl_qg.training.objectives import clipped_policy_gradient, policy_gradient
+from rl_qg.training.objectives import advantages, clipped_policy_gradient, policy_gradient
 from rl_qg.training.set_credit import question_advantages, question_of_token, token_advantages
 from tests.rl_qg.training.set_policy import (
     END,
@@ -84,6 +84,18 @@ def test_to_which_question_a_token_belongs() -> None:
     mask = torch.tensor([[True] * 5 + [False], [True] * 6])
     place = question_of_token(tokens, mask, SEPARATOR)
     assert place.tolist() == [[0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 2, 2]]
+
+
+@pytest.mark.parametrize("credit", ["marginal", "to_go"])
+@pytest.mark.parametrize("baseline", ["none", "greedy", "leave_one_out", "mean"])
+def test_of_sets_of_one_question_all_credits_are_the_same(credit: str, baseline: str) -> None:
+    rewards = torch.rand(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    greedy = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
+    credits = [[value] for value in rewards.flatten().tolist()]
+    got = question_advantages(
+        credit, rewards, credits, baseline, greedy=greedy, greedy_credits=[[value] for value in greedy.tolist()]
+    )
+    torch.testing.assert_close(got.squeeze(-1), advantages(rewards, baseline, greedy))
 
 
 CREDITS = [[0.5, 0.1], [0.3], [0.2, 0.2, 0.8], []]  # of two contexts with two samples each
