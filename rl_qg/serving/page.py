@@ -70,7 +70,7 @@ class FormValues:
 
 
 @dataclass(frozen=True)
-class TextPart:
+class MarkedPart:
     """A part of a text: `numbers` (from 1) of the pairs whose answers cover it; for those of `first_of` the first."""
 
     text: str
@@ -92,14 +92,14 @@ def page_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
     return router
 
 
-def text_parts(text: str, pairs: QAPairs) -> list[TextPart]:
+def marked_parts(text: str, pairs: QAPairs) -> list[MarkedPart]:
     """The text cut at both ends of each answer."""
     spans = {number: (pair.answer_start, pair.answer_end) for number, pair in enumerate(pairs, 1) if pair.answer}
     cuts = sorted({0, len(text), *(end for span in spans.values() for end in span)})
     parts = []
     for start, end in pairwise(cuts):
         covering = tuple(number for number, span in spans.items() if span[0] <= start and end <= span[1])
-        parts.append(TextPart(text[start:end], covering, tuple(n for n in covering if spans[n][0] == start)))
+        parts.append(MarkedPart(text[start:end], covering, tuple(n for n in covering if spans[n][0] == start)))
     return parts
 
 
@@ -332,4 +332,4 @@ def _exported(text: str, sent: Sequence[str], file_format: str) -> Response:
 def _result(asked: AskRequest, found: QAPairs) -> dict[str, Any]:
     """What the template shows of pairs; each also as it is on the wire, for exports and for the script."""
     rows = [(PairOut.of(pair).model_dump_json(), pair) for pair in found]
-    return {"text": asked.text, "language": asked.language, "rows": rows, "parts": text_parts(asked.text, found)}
+    return {"text": asked.text, "language": asked.language, "rows": rows, "parts": marked_parts(asked.text, found)}
