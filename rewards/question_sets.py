@@ -207,6 +207,29 @@ class Multi:
         precision, recall = total / matrix.shape[0], total / matrix.shape[1]
         return precision, recall, 2 * precision * recall / (precision + recall) if total else 0.0
 
+    def pairs(
+        self, predictions: Sets, references: Sets, contexts: Sequence[str] | None = None
+    ) -> list[list[tuple[int, int, float]]]:
+        """Return the pairs of each document: the place of a prediction, that of a reference, and their score. Of equal
+        predictions the first is paired.
+
+        Arguments and errors as `score`.
+        """
+        found = []
+        for group, matrix in zip(predictions, self.matrices(predictions, references, contexts), strict=True):
+            split: Callable[[str], object] = tokenizer(self.tokenize)
+            keys = [split(text) for text in group]
+            first = [at for at, key in enumerate(keys) if key not in keys[:at]]
+            chosen = matrix[first] if self.decimals is None else np.round(matrix[first], self.decimals)
+            rows, columns = self._assign(chosen, maximize=True) if chosen.size else ((), ())
+            found.append(
+                [
+                    (first[row], int(column), float(matrix[first[row], column]))
+                    for row, column in zip(rows, columns, strict=True)
+                ]
+            )
+        return found
+
     def _scores(
         self,
         rows: list[tuple[int, str, list[str]]],
