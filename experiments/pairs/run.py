@@ -38,7 +38,10 @@ ARMS = {  # the way, the model of questions (or of all pairs), and that of answe
     "multitask": ("multitask", ("multitask", 1.0), None),
     "end2end": ("end2end", ("pairs", 1.0), None),
 }
-READER = ("training.use_cpu=true", "qa.batch_size=16", "qa.max_length=192", "qa.doc_stride=64", "qa.save_steps=200")
+READER = (
+    *("training.use_cpu=true", "qa.batch_size=16", "qa.threads=null", "qa.max_length=192", "qa.doc_stride=64"),
+    "qa.save_steps=200",
+)
 
 
 @dataclass(frozen=True)
