@@ -48,6 +48,8 @@ def _become_worker(threads: int, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     logging.getLogger("transformers").setLevel(logging.ERROR)
     transformers.utils.logging.disable_progress_bar()
+    # DeepSpeed, where it is installed, warns at its import that there is no accelerator, and sets its own level.
+    logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
     Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
