@@ -36,7 +36,7 @@ def ask(settings: Settings) -> None:
         device=state.device,
         reader=options.reader or None,
         extractor=options.extractor or None,
-        reward=load_pair_reward(settings, state),
+        reward=load_pair_reward(options.rerank, settings, state, "ask.rerank"),
         batch_size=options.batch_size,
     )
     report = ask_documents(

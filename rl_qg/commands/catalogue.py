@@ -72,7 +72,7 @@ COMMANDS = {
     "ask": Command(
         "write question-answer pairs of documents: text, Markdown, HTML, PDF",
         "rl-qg ask text.txt output=pairs.jsonl model.path=RUN/scst",
-        ("ask", "accept_changed_data", "training.use_cpu"),
+        ("ask", "accept_changed_data", "reward_models", "training.use_cpu"),
         "asking_commands",
     ),
     "train-answers": Command(
@@ -89,6 +89,15 @@ COMMANDS = {
         "rl-qg train-kpqa data.train=train.json data.validation=dev.json output_dir=RUN/kpqa",
         (
             *("output_dir", "seed", "accept_changed_data", "train_kpqa", "data", "miniature"),
+            *("training.use_cpu", "training.precision"),
+        ),
+        "training_commands",
+    ),
+    "train-sentences": Command(
+        "train a classifier of sentences: which are worth a question, or of which types it can be",
+        "rl-qg train-sentences kind=hierarchical data.train=train.json data.validation=dev.json output_dir=RUN/worthy",
+        (
+            *("output_dir", "seed", "accept_changed_data", "train_sentences", "data", "miniature"),
             *("training.use_cpu", "training.precision"),
         ),
         "training_commands",
@@ -162,7 +171,7 @@ COMMANDS = {
     "serve": Command(
         "answer over HTTP: questions, answers and scores for any text, with a page to make them on",
         "rl-qg serve model.path=RUN/scst port=8000",
-        ("serve", "training.use_cpu"),
+        ("serve", "reward_models", "training.use_cpu"),
         "serving_commands",
     ),
     "study": Command(

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 
 from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.generation.separated_texts import TextPart, text_parts
-from rl_qg.generation.tasks import ANSWER, PAIR, TaskRow, pair_key, pair_parts, pairs_row, row_tasks, sentence_spans
+from rl_qg.generation.separated_texts import WrittenPart, text_parts
+from rl_qg.generation.tasks import ANSWER, PAIR, TaskRow, pair_key, pair_parts, pairs_row, row_tasks
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.occurrences import occurrences
-from rl_qg.text.spans import tokens
+from rl_qg.text.spans import sentence_spans, tokens
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def generate_pairs(
     ]
 
 
-def _placed(row: TaskRow, parts: Sequence[TextPart]) -> PassagePairs:
+def _placed(row: TaskRow, parts: Sequence[WrittenPart]) -> PassagePairs:
     """The pairs of a passage at their places."""
     pairs, taken = PassagePairs(), set[int]()
     seen: set[tuple[str, str]] = set()

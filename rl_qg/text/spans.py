@@ -57,6 +57,12 @@ def tokens(text: str, start: int = 0, end: int | None = None) -> list[Token]:
     return [Token(match.group(), match.start(), match.end()) for match in matches]
 
 
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Start and end of each sentence without the white space around it; blank ones are left out."""
+    spans = (stripped(text, start, end) for start, end in sentences(text))
+    return [(start, end) for start, end in spans if start < end]
+
+
 def stripped(text: str, start: int, end: int) -> tuple[int, int]:
     """Start and end of a part without the white space around it; equal ones of a blank part."""
     part = text[start:end]
