@@ -202,7 +202,7 @@ class ReaderScore(Metric):
 
     def _spans(self, questions: Sequence[list[int]], passages: Sequence[TokenizedPassage]) -> SpanLogprobs:
         """Read every pair and return the probabilities of the tokens of all passages, one after another."""
-        sizes = torch.tensor([len(passage.ids) for passage in passages])
+        sizes = torch.tensor([len(passage.ids) for passage in passages], dtype=torch.long)
         starts = [
             window_starts(len(passage.ids), self._room - len(question), self.stride) if passage.ids else ()
             for question, passage in zip(questions, passages, strict=True)
