@@ -59,6 +59,7 @@ COMMANDS = {
         (
             *("output_dir", "seed", "stages", "algorithm", "accept_changed_data", "data", "model", "miniature"),
             *("peft", "reward_models", "reward", "held_out", "training", "ce", "scst", "evaluation", "answers"),
+            *("ask.granularity", "ask.mode", "ask.order"),
         ),
         "training_commands",
     ),

@@ -36,9 +36,9 @@ def check_generator(settings: Settings) -> None:
     from rl_qg.training.trl_config import check_algorithm
 
     _check_precision(settings)
-    if settings.model.task != "questions" and settings.algorithm != "scst":
+    if settings.task != "questions" and settings.algorithm != "scst":
         raise InputError(
-            f"model.task={settings.model.task}: algorithm={settings.algorithm} trains models that write "
+            f"model.task={settings.task}: algorithm={settings.algorithm} trains models that write "
             "questions alone; use algorithm=scst with an encoder-decoder, such as BART or T5"
         )
     checks = {"scst": check_training, "best_of_n": check_best_of_n}

@@ -38,6 +38,8 @@ WHAT_IT_DOES = {
     "multitask": "A generator of questions and answers: it writes the question to a marked answer, and the answers in "
     "a marked sentence.",
     "pairs": "A generator of question-answer pairs: it reads a passage and writes all its pairs at once.",
+    "sets": "A generator of questions without given answers: it reads a passage, in which a sentence may be marked, "
+    "and writes questions about it.",
 }
 OF_WHOLE_TEXTS = {  # how models are used that read whole texts or sentences
     "answers": "`rl-qg answers passages.txt method=generator generator={location} output=answers.jsonl`",
@@ -131,7 +133,8 @@ class ModelCardText:
     @property
     def _task(self) -> str:
         """What the model writes (`rl_qg.generation.tasks.TASKS`); older runs have no such setting."""
-        return str(self.config["model"].get("task", "questions"))
+        is_of_sets = self.config.get("ask", {}).get("granularity")
+        return "sets" if is_of_sets else str(self.config["model"].get("task", "questions"))
 
     def _summary(self) -> str:
         by_reward = f"by {ALGORITHMS[self.config.get('algorithm', 'scst')]} with an evaluation metric as reward"

@@ -40,3 +40,20 @@ class AskSettings(Section):
     rerank: Any = key(None, "the metric, as an entry of metrics=[…], that orders the pairs; null: their score")
     extractor: str = key("", "the output folder of train-answers, which proposes answers; empty: rules")
     batch_size: int = key(16, "answers that are decoded together", limits=COUNT)
+    granularity: str | None = key(
+        None,
+        "train: what questions are asked about, paragraph, sentence or type (a sentence and a type of questions); "
+        "means model.task=sets",
+        choices=(None, "paragraph", "sentence", "type"),
+    )
+    mode: str = key(
+        "one2many",
+        "train with granularity: one2one (a question at a time) or one2many (all of a unit in one text)",
+        choices=("one2one", "one2many"),
+    )
+    order: str = key(
+        "position",
+        "train with granularity: of the questions in a text, position (of their answers), shuffle, or best (that of "
+        "the questions which model.path writes)",
+        choices=("position", "shuffle", "best"),
+    )

@@ -86,8 +86,17 @@ class Settings(Section):
     baselines: BaselinesSettings = key(BaselinesSettings(), "QRelScore of unrelated questions and passages")
     serve: ServeSettings = key(ServeSettings(), "questions over HTTP")
 
+    @property
+    def task(self) -> str:
+        """What the generator writes: `model.task`, or sets where `ask.granularity` says of what."""
+        return "sets" if self.ask.granularity is not None else self.model.task
+
     def faults(self) -> Iterator[str]:
         """Choices and limits, and a run folder."""
         yield from super().faults()
+        if self.model.task == "sets" and self.ask.granularity is None:
+            yield "model.task=sets: ask.granularity has no value; give paragraph, sentence or type"
+        if self.task == "sets" and self.model.task not in ("questions", "sets"):
+            yield f"model.task={self.model.task}: ask.granularity={self.ask.granularity} is one of model.task=sets"
         if not self.output_dir.strip():
             yield "output_dir has no value; name a folder"

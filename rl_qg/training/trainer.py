@@ -28,7 +28,7 @@ from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredRollout
 from rl_qg.evaluation.task_rewards import TaskScorer
 from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, concatenate, decode, uniform_draws
 from rl_qg.generation.logprobs import shift_right, token_logprobs
-from rl_qg.generation.prompts import Prompt, PromptEncoder, add_highlight
+from rl_qg.generation.prompts import PromptEncoder, add_highlight
 from rl_qg.runtime.checkpoints import CompleteCheckpoints
 from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 from rl_qg.runtime.sharded_weights import WholeModel
@@ -66,7 +66,8 @@ class SelfCriticalTrainer(
     `reward` is a metric of `rewards` or any object with the same `score`; None if there is no self-critical stage.
     `held_out` is a second reward, which evaluations report and nothing optimises. `unlabelled` are examples whose
     questions are unknown, for the self-critical stage (`scst.unlabelled_share`); their questions are not read. For
-    another task than `questions` all of them are rows of `rl_qg.generation.tasks.task_rows`.
+    another task than `questions` all of them are rows of `rl_qg.generation.tasks.task_rows`,
+    or of `rl_qg.generation.question_units.set_rows`.
     """
 
     # The loss below is normalised over all accumulated batches and processes. The library would take the per-batch
@@ -89,8 +90,7 @@ class SelfCriticalTrainer(
         if reward is None and args.scst_epochs > 0:
             raise ValueError("a self-critical stage (scst_epochs > 0) needs a reward")
         add_highlight(processing_class, model, args.task)
-        prompt = Prompt(args.prefix, args.max_source_length, args.max_target_length, task=args.task).fitting(model)
-        self.encoder = PromptEncoder(processing_class, prompt)
+        self.encoder = PromptEncoder(processing_class, args.prompt().fitting(model))
         self.gold_examples = 0 if train_dataset is None else len(train_dataset)
         self.unlabelled = [replace(as_example(row), question="") for row in unlabelled] if args.scst_epochs else []
         share = args.unlabelled_share if args.scst_epochs else 0.0
