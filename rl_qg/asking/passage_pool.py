@@ -12,7 +12,7 @@ import numpy as np
 from rl_qg.asking.question_similarity import Similarity, word_coverage, word_similarity
 from rl_qg.asking.set_selection import Floats
 from rl_qg.generation.question_pool import PooledQuestion
-from rl_qg.generation.tasks import sentence_spans
+from rl_qg.text.spans import sentence_spans
 from rl_qg.text.words import normalised_words
 
 EMPTY, REPEATED = "empty question", "repeated"

@@ -28,11 +28,11 @@ from rl_qg.asking.set_selection import cover, dpp, harmonic, mmr, random_choice,
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.question_pool import question_pool
 from rl_qg.generation.question_units import units_of
-from rl_qg.generation.tasks import sentence_spans
 from rl_qg.readers.sentence_classifier import SentenceClassifier
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.asking import AUTO, SELECTORS
 from rl_qg.text.nine_types import nine_type
+from rl_qg.text.spans import sentence_spans
 
 Number = int | str | None
 IMPOSSIBLE = 0.5

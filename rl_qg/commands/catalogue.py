@@ -93,6 +93,15 @@ COMMANDS = {
         ),
         "training_commands",
     ),
+    "train-sentences": Command(
+        "train a classifier of sentences: which are worth a question, or of which types it can be",
+        "rl-qg train-sentences kind=hierarchical data.train=train.json data.validation=dev.json output_dir=RUN/worthy",
+        (
+            *("output_dir", "seed", "accept_changed_data", "train_sentences", "data", "miniature"),
+            *("training.use_cpu", "training.precision"),
+        ),
+        "training_commands",
+    ),
     "generate": Command(
         "write candidate questions for every answer of the training data",
         "rl-qg generate model.path=RUN/scst data.train=train.json output=questions.jsonl num_beams=8",

@@ -1,4 +1,4 @@
-"""The commands that train a model: generator, reader, answer extractor and keyphrase predictor."""
+"""The commands that train a model: generator, reader, answer extractor, keyphrase predictor, sentence classifiers."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -144,6 +144,20 @@ def train_kpqa(settings: Settings) -> None:
     read = partial(load_splits, development=settings.train_kpqa.development)
     _fine_tune(settings, "train_kpqa", METRICS, train_predictor, read)
     log.info("done: use it with rl-qg score reward=kpqa reward.model=%s", settings.output_dir)
+
+
+def train_sentences(settings: Settings) -> None:
+    """Classifiers of sentences (`rl_qg.readers.sentence_stage`)."""
+    from rl_qg.readers.sentence_stage import METRICS
+    from rl_qg.readers.sentence_stage import train_sentences as train_classifier
+
+    if settings.data.labelled_fraction < 1 and settings.data.labelled_unit == "questions":
+        raise InputError(
+            "data.labelled_unit=questions: sentences that were asked about would count as not worth a question; use "
+            "data.labelled_unit=passages"
+        )
+    _fine_tune(settings, "train_sentences", METRICS, train_classifier, partial(load_splits, whole_passages=True))
+    log.info("done: the classifier of kind=%s is in %s", settings.train_sentences.kind, settings.output_dir)
 
 
 def qa(settings: Settings) -> None:

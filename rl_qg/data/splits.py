@@ -4,6 +4,7 @@ Every stage derives the same split from the same settings.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -49,8 +50,11 @@ class Splits:
     report: Mapping[str, Any] = field(default_factory=dict)
 
 
-def load_splits(settings: DataSettings, *, development: float = 0.0) -> Splits:
+def load_splits(settings: DataSettings, *, development: float = 0.0, whole_passages: bool = False) -> Splits:
     """Read both roles, drop training passages that are also validation passages, and select the unlabelled ones.
+
+    With `whole_passages` the limits `data.max_train` and `data.max_validation` keep or leave out all questions of a
+    passage.
 
     Without `data.train` there are no gold examples, if `data.unlabelled` names passages. Without `data.validation` the
     fraction `development` of the training passages, if it is not 0, is set aside as validation data.
@@ -64,14 +68,15 @@ def load_splits(settings: DataSettings, *, development: float = 0.0) -> Splits:
     # 2. Drop what leaks.
     clean, check = _without_leakage(train.examples, validation.examples)
     # 3. Sample, and split into labelled and unlabelled passages.
-    clean = take(clean, settings.max_train, settings.seed)
+    sample = take_passages if whole_passages else take
+    clean = sample(clean, settings.max_train, settings.seed)
     gold, unlabelled = sample_labelled(clean, settings.labelled_fraction, settings.seed, settings.labelled_unit)
     unlabelled_files = source_names(settings.unlabelled)
     unlabelled_hashes = Passages(unlabelled_files).hashes if unlabelled_files else {}
     return Splits(
         gold=gold,
         unlabelled=unlabelled,
-        validation=take(validation.examples, settings.max_validation, settings.seed),
+        validation=sample(validation.examples, settings.max_validation, settings.seed),
         held_out=frozenset(passage_key(example.context) for example in validation.examples),
         leakage=check,
         hashes={**train.hashes, **validation.hashes, **unlabelled_hashes},
@@ -244,6 +249,21 @@ def take(examples: Sequence[QAExample], limit: int | None, seed: int) -> list[QA
         raise InputError(f"a limit of {limit} examples leaves none: give at least 1, or null for all")
     ranked = sorted(range(len(examples)), key=lambda i: seeded_rank(seed, examples[i].id))
     return [examples[i] for i in sorted(ranked[:limit])]
+
+
+def take_passages(examples: Sequence[QAExample], limit: int | None, seed: int) -> list[QAExample]:
+    """Return the examples of a seeded sample of passages, in their order: so many passages that they have at most
+    `limit` examples (None: all), and at least one. Raises `InputError` when `limit` is below 1.
+    """
+    keys = [passage_hash(example.context) for example in examples]
+    counts, left = Counter(keys), len(take(examples, limit, seed))
+    chosen: set[str] = set()
+    for key in sorted(counts, key=lambda key: seeded_rank(seed, key)):
+        left -= counts[key]
+        if chosen and left < 0:
+            break
+        chosen.add(key)
+    return [example for example, key in zip(examples, keys, strict=True) if key in chosen]
 
 
 # --- answer spans: what questions are generated for

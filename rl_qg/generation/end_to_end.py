@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from rl_qg.generation.generator import CandidateGenerator, up_to_end
-from rl_qg.generation.tasks import ANSWER, PAIR, TaskRow, pair_key, pair_parts, pairs_row, row_tasks, sentence_spans
+from rl_qg.generation.tasks import ANSWER, PAIR, TaskRow, pair_key, pair_parts, pairs_row, row_tasks
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.occurrences import occurrences
-from rl_qg.text.spans import tokens
+from rl_qg.text.spans import sentence_spans, tokens
 
 
 @dataclass(frozen=True)

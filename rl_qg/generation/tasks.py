@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.nine_types import NINE_TYPES
-from rl_qg.text.spans import sentences, stripped
+from rl_qg.text.spans import sentence_spans
 
 TASKS = ("questions", "answers", "multitask", "pairs", "sets")
 PREFIXES = {
@@ -186,12 +186,6 @@ def sentence_rows(key: str, context: str) -> list[TaskRow]:
     spans = sentence_spans(context)
     marked = [Answer(context[start:end], start) for start, end in spans]
     return [TaskRow(f"{key}:answers:{mark.start}", "", context, "", (mark,), task="answers") for mark in marked]
-
-
-def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Start and end of each sentence without the white space around it; blank ones are left out."""
-    spans = (stripped(text, start, end) for start, end in sentences(text))
-    return [(start, end) for start, end in spans if start < end]
 
 
 def _by_passage(examples: Sequence[QAExample]) -> list[list[QAExample]]:

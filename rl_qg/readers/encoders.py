@@ -7,18 +7,19 @@ import torch
 from transformers import TrainingArguments
 
 from rewards.slow_precision import warn_if_slower
-from rl_qg.settings import QASettings, TrainAnswersSettings, TrainKPQASettings
+from rl_qg.settings import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 
 GOOD_ENCODERS = "give an encoder such as distilbert, bert or roberta"
 
 
 def fine_tuning_arguments(
-    settings: QASettings | TrainAnswersSettings | TrainKPQASettings,
+    settings: QASettings | TrainAnswersSettings | TrainKPQASettings | TrainSentencesSettings,
     output_dir: Path,
     *,
     seed: int,
     use_cpu: bool,
     precision: str,
+    save_steps: int = 500,
 ) -> TrainingArguments:
     """Linear decay after a warm-up, one checkpoint kept every `save_steps` updates, no tracker."""
     arguments = TrainingArguments(
@@ -31,7 +32,7 @@ def fine_tuning_arguments(
         per_device_train_batch_size=settings.batch_size,
         per_device_eval_batch_size=settings.batch_size,
         save_strategy="steps",
-        save_steps=settings.save_steps,
+        save_steps=save_steps,
         save_total_limit=1,
         logging_steps=50,
         report_to="none",

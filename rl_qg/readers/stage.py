@@ -82,7 +82,11 @@ class _Job:
 
     def arguments(self, seed: int) -> TrainingArguments:
         return fine_tuning_arguments(
-            self.settings, self.folder(seed), seed=seed, use_cpu=self.use_cpu, precision=self.precision
+            *(self.settings, self.folder(seed)),
+            seed=seed,
+            use_cpu=self.use_cpu,
+            precision=self.precision,
+            save_steps=self.settings.save_steps,
         )
 
 

@@ -141,7 +141,9 @@ def train_token_classifier(
 
     With `development` the model is that of the epoch with the lowest loss on these items, else the last one.
     """
-    arguments = fine_tuning_arguments(settings, output_dir, seed=seed, use_cpu=use_cpu, precision=precision)
+    arguments = fine_tuning_arguments(
+        *(settings, output_dir), seed=seed, use_cpu=use_cpu, precision=precision, save_steps=settings.save_steps
+    )
     if development is not None:
         arguments = keeping_best(arguments)
     trainer = TokenLabelTrainer(
@@ -160,7 +162,7 @@ def train_token_classifier(
 def train_once(
     output_dir: Path,
     metrics: str,
-    train: Callable[[], TokenLabelTrainer],
+    train: Callable[[], WholeModel],
     evaluate: Callable[[torch.device], dict[str, Any]],
     *,
     use_cpu: bool,

@@ -21,7 +21,7 @@ from rl_qg.settings.evaluation import (
 )
 from rl_qg.settings.generation import AnswersSettings, GenerateSettings
 from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings, QAModelSettings
-from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings
+from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 from rl_qg.settings.reference import all_keys, describe
 from rl_qg.settings.root import Settings
 from rl_qg.settings.serving import ServeSettings
@@ -56,6 +56,7 @@ __all__ = [
     "Settings",
     "TrainAnswersSettings",
     "TrainKPQASettings",
+    "TrainSentencesSettings",
     "TrainingSettings",
     "WorldSettings",
     "all_keys",

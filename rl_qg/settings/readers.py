@@ -1,9 +1,9 @@
-"""Encoders that are fine-tuned on QA data: the reader, the answer extractor, and KPQA's keyphrase predictor."""
+"""Encoders that are fine-tuned on QA data: reader, answer extractor, keyphrase predictor, sentence classifiers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rl_qg.settings.keys import COUNT, FRACTION, POSITIVE, SEED, SHARE, Limits, Section, key
+from rl_qg.settings.keys import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Limits, Section, key
 from rl_qg.settings.models import QAModelSettings
 
 
@@ -104,6 +104,52 @@ class TrainKPQASettings(Section):
     batch_size: int = key(64, "sentences per device", limits=COUNT)
     save_steps: int = key(500, "updates between checkpoints (keep=best: one after each epoch)", limits=COUNT)
     max_length: int = key(96, "tokens of question and sentence; the question is cut first", limits=Limits(8))
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits."""
+        yield from super().faults()
+        yield from update_faults(self.max_steps)
+
+
+@dataclass
+class TrainSentencesSettings(Section):
+    """A classifier of sentences: any encoder that `AutoModelForTokenClassification` loads.
+
+    The values are those of the paper on sets of questions (section 6.3), and the encoder that of its released code.
+    """
+
+    kind: str = key(
+        "worthiness",
+        "which sentences are worth a question, from the sentence alone (worthiness) or with the others of its passage "
+        "(hierarchical); or types: of questions about a worthy sentence",
+        choices=("worthiness", "hierarchical", "types"),
+    )
+    model: QAModelSettings = key(QAModelSettings("google/electra-base-discriminator"), "the encoder")
+    pooling: str = key(
+        "cls",
+        "the vector of a sentence: of its first token (cls), or the mean of all its tokens",
+        choices=("cls", "mean"),
+    )
+    threshold: str = key(
+        "0.5",
+        "0.5, or tuned: for each label the threshold with the best F1 on the part that is set aside",
+        choices=("0.5", "tuned"),
+    )
+    development: float = key(
+        0.1,
+        "fraction of the training articles (passages, below ten titles) that chooses epoch and thresholds; 0: the "
+        "validation data do",
+        limits=Limits(0, 0.9),
+    )
+    epochs: float = key(30.0, "at most so many passes over the data", limits=POSITIVE)
+    patience: int = key(2, "stop after so many epochs that have not lowered the held-out loss", limits=COUNT)
+    max_steps: int = key(-1, "updates; overrides epochs when positive")
+    learning_rate: float = key(2e-5, "of RAdam, constant", limits=POSITIVE)
+    warmup_fraction: float = key(0.0, "fraction of the training in which the learning rate rises", limits=FRACTION)
+    weight_decay: float = key(0.01, "of RAdam", limits=NOT_NEGATIVE)
+    max_grad_norm: float = key(5.0, "longer gradients are cut to this norm", limits=POSITIVE)
+    batch_size: int = key(64, "sentences (hierarchical: passages) per device", limits=COUNT)
+    max_length: int = key(512, "tokens of a sentence", limits=Limits(8))
 
     def faults(self) -> Iterator[str]:
         """Choices and limits."""

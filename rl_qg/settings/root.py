@@ -20,7 +20,7 @@ from rl_qg.settings.evaluation import (
 from rl_qg.settings.generation import AnswersSettings, GenerateSettings
 from rl_qg.settings.keys import SEED, Section, key
 from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings
-from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings
+from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 from rl_qg.settings.serving import ServeSettings
 from rl_qg.settings.training import CESettings, SCSTSettings, TrainingSettings
 
@@ -73,6 +73,9 @@ class Settings(Section):
         TrainAnswersSettings(), "a model that tags answers: the extractor of answers.method=extractor"
     )
     train_kpqa: TrainKPQASettings = key(TrainKPQASettings(), "the model that weighs tokens in the metrics of KPQA")
+    train_sentences: TrainSentencesSettings = key(
+        TrainSentencesSettings(), "classifiers of sentences worth a question, and of the types of questions"
+    )
     generate: GenerateSettings = key(GenerateSettings(), "candidate questions")
     ask: AskSettings = key(AskSettings(), "question-answer pairs of documents")
     augment: AugmentSettings = key(AugmentSettings(), "filters and sample of candidate questions")

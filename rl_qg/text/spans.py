@@ -65,6 +65,12 @@ def sentences(text: str) -> list[tuple[int, int]]:
     return list(pairwise(bounds))
 
 
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Start and end of each sentence without the white space around it; blank ones are left out."""
+    spans = (stripped(text, start, end) for start, end in sentences(text))
+    return [(start, end) for start, end in spans if start < end]
+
+
 def sentence_texts(text: str) -> list[str]:
     """Return the sentences of a text without white space around them; a blank text is one empty sentence."""
     return [part for start, end in sentences(text) if (part := text[start:end].strip())] or [""]
