@@ -6,6 +6,7 @@ generator.sets(passages, number="auto")
 """
 
 import hashlib
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -26,7 +27,7 @@ from rl_qg.asking.question_similarity import WORDS, SentenceVectors, Similarity,
 from rl_qg.asking.selection import DIGITS, NOT_NEEDED
 from rl_qg.asking.set_selection import cover, dpp, harmonic, mmr, random_choice, ranked
 from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.generation.question_pool import question_pool
+from rl_qg.generation.question_pool import TEXTS, question_pool
 from rl_qg.generation.question_units import units_of
 from rl_qg.readers.sentence_classifier import SentenceClassifier
 from rl_qg.runtime.errors import InputError
@@ -34,7 +35,9 @@ from rl_qg.settings.asking import AUTO, SELECTORS
 from rl_qg.text.nine_types import nine_type
 from rl_qg.text.spans import sentence_spans
 
+log = logging.getLogger(__name__)
 Number = int | str | None
+KINDS = {"worthiness": ("worthiness", "hierarchical"), "types": ("types",)}
 IMPOSSIBLE = 0.5
 """p(impossible) from which a question is left out, as in the paper and its code."""
 
@@ -108,10 +111,9 @@ class SetGenerator:
         similar: from questions to similarities.
         candidates: questions of a unit: of `one2one` the greedy one and samples (None: 20 for a paragraph, 10 for a
             sentence, 5 for a type), of `one2many` texts with several questions each (None: the greedy one).
-        batch_size: units that are decoded together.
 
     Raises:
-        InputError: the model writes no sets, or a classifier is of the wrong kind.
+        InputError: the model writes no sets.
     """
 
     def __init__(
@@ -125,7 +127,6 @@ class SetGenerator:
         selector: LearnedSelector | None = None,
         similar: Similarity = word_similarity,
         candidates: int | None = None,
-        batch_size: int = 16,
     ) -> None:
         prompt = generator.encoder.prompt
         if prompt.task != "sets":
@@ -133,20 +134,12 @@ class SetGenerator:
                 f"model.path={name}: was trained with model.task={prompt.task} and writes no sets of questions; train "
                 "one with rl-qg train ask.granularity=sentence ask.mode=one2many, or leave out strategy="
             )
-        for key, classifier, kinds in (
-            ("worthiness", worthiness, ("worthiness", "hierarchical")),
-            ("types", types, ("types",)),
-        ):
-            if classifier is not None and classifier.kind not in kinds:
-                raise InputError(
-                    f"{key}: a classifier of kind={classifier.kind}, and {' or '.join(kinds)} is needed; train one "
-                    f"with rl-qg train-sentences kind={kinds[-1]}"
-                )
         self.granularity, self.mode = prompt.granularity, prompt.mode
         self.name, self.candidates = name, candidates
-        self._generator, self._rows = generator, QuestionRows(generator, batch_size)
+        self._generator = generator
+        self._rows = QuestionRows(generator, 1)  # cuts texts into passages
         self._worthiness, self._types, self._reader = worthiness, types, reader
-        self._selector, self._similar, self._batch_size = selector, similar, batch_size
+        self._selector, self._similar = selector, similar
 
     @classmethod
     def from_pretrained(
@@ -160,7 +153,6 @@ class SetGenerator:
         selector: str | Path | None = None,
         similarity: str | Path = WORDS,
         candidates: int | None = None,
-        batch_size: int = 16,
     ) -> "SetGenerator":
         """Load a run (its `scst/`, else its `ce/`), a folder or a model of the Hub.
 
@@ -173,7 +165,6 @@ class SetGenerator:
             selector: file of `rl-qg train-selector`.
             similarity: `words`, or folder or Hub name of an encoder whose sentence vectors are compared.
             candidates: questions, or texts, of a unit; None: as many as in the paper.
-            batch_size: units that are decoded together.
 
         Raises:
             InputError: there is no such folder or model, or it is of another kind.
@@ -181,18 +172,17 @@ class SetGenerator:
         """
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         generator = CandidateGenerator(
-            generator_path(path), device=place, rows=batch_size, independent=place.type == "cpu"
+            generator_path(path), device=place, rows=TEXTS, independent=place.type == "cpu"
         )
         return cls(
             generator,
             name=str(path),
-            worthiness=SentenceClassifier.from_pretrained(worthiness, device=place) if worthiness else None,
-            types=SentenceClassifier.from_pretrained(types, device=place) if types else None,
+            worthiness=_classifier(worthiness, "worthiness", place),
+            types=_classifier(types, "types", place),
             reader=_abstaining(reader_path(reader), place) if reader else None,
             selector=LearnedSelector.load(Path(selector)) if selector else None,
             similar=word_similarity if similarity == WORDS else SentenceVectors(similarity, device=place),
             candidates=candidates,
-            batch_size=batch_size,
         )
 
     @property
@@ -383,8 +373,21 @@ def _shortage(pool: PassagePool, found: int, number: Number, dropped: Mapping[st
     return f"{found} of {wanted} questions: {pool.size} were generated{left}" + (f"; {why}" if why else "")
 
 
+def _classifier(folder: str | Path | None, key: str, device: torch.device) -> SentenceClassifier | None:
+    if not folder:
+        return None
+    return SentenceClassifier.from_pretrained(folder, device=device, key=key, kinds=KINDS[key])
+
+
 def _abstaining(path: str, device: torch.device) -> ReaderScore:
-    """A reader whose class token takes part. Readers of SQuAD 2 have no `abstains` in their configuration, so it is
-    required of those alone that this package trained.
+    """A reader whose class token takes part. That of a reader which has not learned to abstain means nothing; but the
+    configuration of those of SQuAD 2 does not say that they have.
     """
-    return ReaderScore(path, abstain=True, device=device)
+    reader = ReaderScore(path, abstain=True, device=device)
+    if not getattr(reader.model.model.config, "abstains", False):
+        log.warning(
+            "reader=%s: its configuration does not say that it has learned to abstain; if it is not one of SQuAD 2, "
+            "train one with rl-qg qa qa.unanswerable=0.5",
+            path,
+        )
+    return reader
