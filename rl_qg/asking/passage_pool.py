@@ -59,9 +59,9 @@ class PassagePool:
         written = [question for group in groups for question in group]
         kept: dict[tuple[str, ...], PooledQuestion] = {}
         for question in written:
-            if words := tuple(normalised_words(question.question)):
-                if words not in kept or _probability(kept[words]) < _probability(question):
-                    kept[words] = question
+            words = tuple(normalised_words(question.question))
+            if words and (words not in kept or _probability(kept[words]) < _probability(question)):
+                kept[words] = question
         chosen = {id(question) for question in kept.values()}
         questions = tuple(question for question in written if id(question) in chosen)
         empty = sum(not normalised_words(question.question) for question in written)

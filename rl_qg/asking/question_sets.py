@@ -171,9 +171,7 @@ class SetGenerator:
             MetricInputError: the same of reader and encoder.
         """
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        generator = CandidateGenerator(
-            generator_path(path), device=place, rows=TEXTS, independent=place.type == "cpu"
-        )
+        generator = CandidateGenerator(generator_path(path), device=place, rows=TEXTS, independent=place.type == "cpu")
         return cls(
             generator,
             name=str(path),
@@ -302,9 +300,7 @@ def choose(
     )
 
 
-def _take(
-    pool: PassagePool, select: str, most: int | None, seed: int, selector: LearnedSelector | None
-) -> list[int]:
+def _take(pool: PassagePool, select: str, most: int | None, seed: int, selector: LearnedSelector | None) -> list[int]:
     count = len(pool.questions) if most is None else most
     if select == "learned":
         assert selector is not None, "select=learned without a selector"

@@ -65,9 +65,7 @@ class SentenceVectors:
         MetricInputError: there is no such encoder.
     """
 
-    def __init__(
-        self, encoder: str | Path, *, device: str | torch.device | None = None, batch_size: int = 32
-    ) -> None:
+    def __init__(self, encoder: str | Path, *, device: str | torch.device | None = None, batch_size: int = 32) -> None:
         model = FrozenModel(encoder, "encoder", device=device, dtype="float32")
         layers = [int(model.model.config.num_hidden_layers)]
         self._encoder = TextEncoder(model, layers, batch_size=batch_size, name="similarity")

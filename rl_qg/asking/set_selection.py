@@ -1,8 +1,8 @@
 """Which questions of a pool make the set of a passage: pure functions of arrays.
 
 Everywhere `quality` (n,) is in [0, 1], higher is better; `similarity` (n, n) is symmetric with ones on its diagonal;
-`number` is how many to take at most. All return the chosen indices in the order in which they were taken. Equal values:
-the first index.
+`number` is how many to take at most. All return the chosen indices in the order in which they were taken. Of equal
+values the first is taken.
 
 Sources: Ray Chowdhury, Mahata, Caragea, "On the Evaluation of Answer-Agnostic Paragraph-level Multi-Question
 Generation", 2022 (`random_choice`, `ranked`), and `advanced_ranked` of its code (`harmonic`); Carbonell and Goldstein,

@@ -99,7 +99,9 @@ def set_format(name: str, chosen: str) -> str:
     form = format_of(name, chosen)
     if form not in WITHOUT_ANSWERS:
         endings = ", ".join(ending for ending, kind in ENDINGS.items() if kind in WITHOUT_ANSWERS)
-        raise InputError(f"output={name}: {form} needs answers, and sets have none; name a file that ends in {endings}")
+        raise InputError(
+            f"output={name}: {form} needs answers, and sets have none; name a file that ends in {endings}"
+        )
     return form
 
 
@@ -107,8 +109,8 @@ def set_report_line(report: Mapping[str, Any]) -> str:
     """The numbers of the report, as one line for the log."""
     left_out = ", ".join(f"{reason} {count:,}" for reason, count in sorted(report["dropped"].items()))
     parts = [
-        f"{counted(report['questions'], 'question')} of {report['pool']:,} for {counted(report['passages'], 'passage')} "
-        f"in {counted(report['documents'], 'document')}",
+        f"{counted(report['questions'], 'question')} of {report['pool']:,} that were generated for "
+        f"{counted(report['passages'], 'passage')} in {counted(report['documents'], 'document')}",
         f"{counted(report['without_questions'], 'passage')} without any",
         *([f"left out: {left_out}"] if left_out else []),
     ]
@@ -148,9 +150,7 @@ def _is_about(passage: DocumentPassage, rank: int, line: bytes) -> bool:
     return begins_with(line, json_line({"id": passage.id, "title": passage.title, "context": passage.text})[:-2])
 
 
-def _lines_of(
-    generator: SetGenerator, settings: AskSettings, passages: Sequence[DocumentPassage]
-) -> list[bytes]:
+def _lines_of(generator: SetGenerator, settings: AskSettings, passages: Sequence[DocumentPassage]) -> list[bytes]:
     sets = generator.sets(
         [passage.text for passage in passages], number=settings.number, select=settings.select, seed=settings.seed
     )
@@ -193,4 +193,3 @@ def _finish(
     except OSError as error:
         raise cannot_write(output, error) from None
     return report
-

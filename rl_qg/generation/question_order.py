@@ -51,8 +51,8 @@ def _in_order(row: TaskRow, written: Sequence[str]) -> TaskRow:
 
 
 def assigned_order(questions: Sequence[str], written: Sequence[str]) -> list[int]:
-    """The numbers of `questions` in the order of the `written` ones that they are assigned to; the rest, and those that
-    share no word with theirs, follow in their own order.
+    """The numbers of `questions` in the order of the `written` ones that they are assigned to; those without one, or
+    with one that shares no word with them, follow in their own order.
     """
     overlap = np.array([[answer_f1(text, question) for text in written] for question in questions])
     pairs = zip(*linear_sum_assignment(overlap.reshape(len(questions), -1), maximize=True), strict=True)

@@ -16,6 +16,7 @@ FOR_PAIRS = ("way", "min_score", "language", "rerank", "extractor")
 FOR_SETS = ("select", "worthiness", "types", "selector", "similarity", "candidates")
 WITHOUT_ANSWERS = ("auto", "jsonl", "json", "csv")  # formats that sets can have
 
+
 @dataclass
 class AskModelSettings(Section):
     """The generator that asks."""
@@ -88,7 +89,8 @@ class AskSettings(Section):
         choices=SELECTORS,
     )
     worthiness: str = key(
-        "", "the output folder of train-sentences kind=hierarchical or worthiness; empty: every sentence is asked about"
+        "",
+        "the output folder of train-sentences kind=hierarchical or worthiness; empty: every sentence is asked about",
     )
     types: str = key("", "the same of kind=types, for strategy=type_…; empty: all nine types of each sentence")
     selector: str = key("", "the output of train-selector, for select=learned")
