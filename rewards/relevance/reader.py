@@ -178,7 +178,7 @@ class ReaderScore(Metric):
         """
         if not self.abstain:
             raise MetricInputError(
-                f"reader: {self.model.name!r} has not learned to abstain, and cannot say what is impossible to answer; "
+                f"reader: {self.model.name!r} has not learned to abstain, and does not know what is impossible; "
                 "train a reader with rl-qg qa qa.unanswerable=0.5, or give abstain=true for one of SQuAD 2"
             )
         distinct = dict.fromkeys(contexts)
