@@ -16,15 +16,18 @@ from rl_qg.runtime.errors import InputError
 from tests.tiny_models import save, tiny_bart, word_tokenizer
 
 CPU = torch.device("cpu")
-CONTEXT = "w1 w2 w3 . w4 w5 . w6 w7 w8 w9 ."
+CONTEXT = "w1 w2 w3 .\n\nw4 w5 .\n\nw6 w7 w8 w9 ."
 WORDS = " ".join(f"w{k}" for k in range(20)) + " . ?"
 
 
 def tiny(folder: Path, **prompt: Any) -> CandidateGenerator:
     tokenizer = word_tokenizer(WORDS)
-    # An unlikely end token makes texts of several words.
-    model = tiny_bart(len(tokenizer) + 11, seed=3, positions=96)
+    model = tiny_bart(len(tokenizer), seed=3, positions=96)
     add_highlight(tokenizer, model, "sets")
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(0.3)  # unsure, so that samples differ
+        model.final_logits_bias[:, tokenizer.all_special_ids] = -20.0  # a text is its words and the end token
+        model.final_logits_bias[:, tokenizer.eos_token_id] = 1.0
     save(folder, tokenizer, model)
     Prompt(max_source_length=64, max_target_length=12, task="sets", **prompt).save(folder)
     return CandidateGenerator(folder, device=CPU)
@@ -61,7 +64,7 @@ class Written:
         return -(~ended).float()
 
 
-UNIT = Unit(CONTEXT, 11, 18)
+UNIT = Unit(CONTEXT, 12, 19)
 
 
 def pool_of(real: CandidateGenerator, texts: list[str], mode: str, cut: int = 100) -> UnitPool:
@@ -74,7 +77,7 @@ def pool_of(real: CandidateGenerator, texts: list[str], mode: str, cut: int = 10
 def test_texts_of_one2many_are_split_and_counted(one2one: CandidateGenerator) -> None:
     texts = [f"w1 w2 ? {QUESTION} w3 ? {QUESTION} {QUESTION} w1 w2", f"w4 ? {QUESTION} W3 {QUESTION}"]
     pool = pool_of(one2one, texts, "one2many")
-    places = (11, 18, None)
+    places = (12, 19, None)
     assert [*pool] == [
         PooledQuestion("w1 w2 ?", *places, -4.0, 4, 0),  # with its separator
         PooledQuestion("w3 ?", *places, -3.0, 3, 0),
@@ -92,7 +95,7 @@ def test_a_question_that_is_cut_off_is_left_out(one2one: CandidateGenerator) -> 
 
 
 def test_a_pool_does_not_depend_on_its_company(one2one: CandidateGenerator) -> None:
-    units = [*units_of(CONTEXT, "sentence"), *units_of("w9 w8 w7 w6 . w1 . w2 w3 w4 w5 w6 w7 .", "sentence")]
+    units = [*units_of(CONTEXT, "sentence"), *units_of("w9 w8 w7 w6 .\n\nw1 .\n\nw2 w3 w4 w5 w6 w7 .", "sentence")]
     together = question_pool(one2one, units, candidates=6, seed=5)
     alone = [question_pool(one2one, [unit], candidates=6, seed=5)[0] for unit in units]
     assert len({question.question for pool in together for question in pool}) > 10
@@ -113,11 +116,12 @@ def test_a_pool_does_not_depend_on_its_company(one2one: CandidateGenerator) -> N
 def test_log_probabilities_are_those_of_the_model(one2one: CandidateGenerator) -> None:
     """Compared with one pass of the library over each question alone."""
     unit = units_of(CONTEXT, "sentence")[1]
-    (pool,) = question_pool(one2one, [unit], candidates=6)
+    (pool,) = question_pool(one2one, [unit], candidates=12)
     assert len(pool) > 2
     source = one2one.tokenizer("w1 w2 w3 . <hl> w4 w5 . <hl> w6 w7 w8 w9 .", return_tensors="pt")
     for question in pool:
-        labels = one2one.tokenizer(text_target=question.question, return_tensors="pt")["input_ids"]
+        words = one2one.tokenizer(question.question, add_special_tokens=False)["input_ids"]
+        labels = torch.tensor([[*words, one2one.decoder.end]])
         with torch.no_grad():
             logits = one2one.model(**source, labels=labels).logits
         expected = logits.log_softmax(-1).gather(-1, labels[..., None]).sum()
