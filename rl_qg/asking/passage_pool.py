@@ -11,11 +11,11 @@ import numpy as np
 
 from rl_qg.asking.question_similarity import Similarity, word_coverage, word_similarity
 from rl_qg.asking.set_selection import Floats
-from rl_qg.generation.question_pool import PooledQuestion
+from rl_qg.generation.question_pool import PooledQuestion, UnitPool
 from rl_qg.text.spans import sentence_spans
 from rl_qg.text.words import normalised_words
 
-EMPTY, REPEATED = "empty question", "repeated"
+REPEATED = "repeated"  # as in `rl_qg.generation.question_pool`
 
 
 class AnswerabilityReader(Protocol):
@@ -28,14 +28,14 @@ class AnswerabilityReader(Protocol):
 
 @dataclass(frozen=True)
 class PassagePool:
-    """The pool of one passage: n questions, none of them empty, and S sentences.
+    """The pool of one passage: n questions, no two with the same words, and S sentences.
 
     Args:
         context: the passage.
         questions: unit by unit, of each unit in the order of the pool.
         worthy: (S,) which sentences are worth asking about; None: all.
         answerability: (n,) 1 − p(impossible) of a reader; None without one.
-        dropped: questions that are left out, by reason: without words, or given by another unit too.
+        dropped: questions that are left out, by reason: incomplete, or given twice, by one unit or by two.
         similar: from questions to their similarities.
     """
 
@@ -60,14 +60,15 @@ class PassagePool:
         kept: dict[tuple[str, ...], PooledQuestion] = {}
         for question in written:
             words = tuple(normalised_words(question.question))
-            if words and (words not in kept or _probability(kept[words]) < _probability(question)):
+            if words not in kept or _probability(kept[words]) < _probability(question):
                 kept[words] = question
         chosen = {id(question) for question in kept.values()}
         questions = tuple(question for question in written if id(question) in chosen)
-        empty = sum(not normalised_words(question.question) for question in written)
-        dropped = +Counter({EMPTY: empty, REPEATED: len(written) - len(questions) - empty})
+        dropped = Counter({REPEATED: len(written) - len(questions)})
+        for group in groups:
+            dropped += group.dropped if isinstance(group, UnitPool) else Counter()
         flags = None if worthy is None else tuple(map(bool, worthy))
-        return cls(context, questions, flags, dropped=dict(dropped), similar=similar)
+        return cls(context, questions, flags, dropped=dict(+dropped), similar=similar)
 
     @property
     def size(self) -> int:
