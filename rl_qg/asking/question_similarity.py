@@ -31,16 +31,16 @@ def word_similarity(questions: Sequence[str]) -> Floats:
 
 
 def word_coverage(questions: Sequence[str], sentences: Sequence[str]) -> Floats:
-    """How much of each question is about each sentence, (questions, sentences): the share of the question's words that
-    stand in the sentence, among those that stand in any. A word of k sentences weighs 1/k, so that words of all
-    sentences decide little. 0 for a question without such words.
+    """How much of each question is about each sentence, (questions, sentences): its words that stand in any of them,
+    each divided among those in which it stands. A row sums to 1, or is 0 where no word stands in a sentence.
     """
     texts = [normalised_words(text) for text in (*questions, *sentences)]
     sets = _incidence(texts)
     asked, said = sets[: len(questions)], sets[len(questions) :]
-    weighted = asked * np.divide(1.0, said.sum(0), out=np.zeros(sets.shape[1]), where=said.sum(0) > 0)
-    total = weighted.sum(1, keepdims=True)
-    return np.divide(weighted @ said.T, total, out=np.zeros((len(questions), len(sentences))), where=total > 0)
+    holders = said.sum(0)
+    divided = np.divide(said, holders, out=np.zeros_like(said), where=holders > 0)
+    total = asked @ (holders > 0).astype(float)[:, None]
+    return np.divide(asked @ divided.T, total, out=np.zeros((len(questions), len(sentences))), where=total > 0)
 
 
 def _incidence(texts: Sequence[Sequence[str]]) -> Floats:

@@ -29,7 +29,7 @@ LEAST_NEW = 0.2
 SHARE = 0.1
 """Weight of quality in `cover`, against sentences."""
 
-LEAST_GAIN = 0.3
+LEAST_GAIN = 0.25
 """`cover` without a number stops where no question gains this much."""
 
 _SINGULAR = 1e-10

@@ -22,7 +22,7 @@ MILL, WHEN, AGAIN, FIRE, OTTO = (
     asked(0, "When was the mill built?", 0.6, 1),
     asked(0, "Who built a mill?", 0.5, 2),
     asked(1, "When did it burn?", 0.8),
-    asked(2, "What did Otto sell to Rome?", 0.3),
+    asked(2, "What did Otto sell to Rome?", 0.45),
 )
 GROUPS = ([MILL, WHEN, AGAIN], [FIRE], [OTTO])
 
