@@ -16,9 +16,9 @@ from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.spans import sentence_spans
 from tests.rl_qg.asking.set_pools import AGAIN, CONTEXT, FIRE, GROUPS, MILL, OTTO, SENTENCES, WHEN, asked, pool
-from tests.rl_qg.generation.test_question_pool import CONTEXT as TINY_CONTEXT
 from tests.rl_qg.generation.test_question_pool import tiny
 
+TINY_CONTEXT = "W1 w2 w3 . W4 w5 . W6 w7 w8 w9 ."
 ANSWERABLE = [0.6, 0.9, 0.95, 0.4, 0.7]
 
 
@@ -150,7 +150,7 @@ def generator(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_a_set_from_a_text(generator: Any) -> None:
     made = SetGenerator(generator, name="tiny", reader=ShortIsAnswerable())
     assert made.strategy == "sentence_one2one"
-    contexts = [TINY_CONTEXT, "w8 w1 . w2 ."]
+    contexts = [TINY_CONTEXT, "W8 w1 . W2 ."]
     first, second = made.sets(contexts, number=3, seed=1)
     places = sentence_spans(TINY_CONTEXT)
     assert {(question.start, question.end) for question in first.questions} <= set(places)
