@@ -70,7 +70,7 @@ COMMANDS = {
         "generation_commands",
     ),
     "ask": Command(
-        "write question-answer pairs of documents: text, Markdown, HTML, PDF",
+        "write question-answer pairs, or sets of questions, of documents: text, Markdown, HTML, PDF",
         "rl-qg ask text.txt output=pairs.jsonl model.path=RUN/scst",
         ("ask", "accept_changed_data", "reward_models", "training.use_cpu"),
         "asking_commands",

@@ -77,7 +77,7 @@ class Settings(Section):
         TrainSentencesSettings(), "classifiers of sentences worth a question, and of the types of questions"
     )
     generate: GenerateSettings = key(GenerateSettings(), "candidate questions")
-    ask: AskSettings = key(AskSettings(), "question-answer pairs of documents")
+    ask: AskSettings = key(AskSettings(), "question-answer pairs of documents, or sets of questions")
     augment: AugmentSettings = key(AugmentSettings(), "filters and sample of candidate questions")
     qa: QASettings = key(QASettings(), "the extractive reader")
     score: ScoreSettings = key(ScoreSettings(), "one metric on a file of questions")
