@@ -2,10 +2,10 @@
 
     python experiments/sets/selection_speed.py RUN/ce --passages 50 --copies 20
 
-RUN is a model of `ask.granularity=paragraph ask.mode=one2one`, of any size: a larger one only makes generating longer.
-Passages are of the embedded corpus. Processor seconds of this process, with the threads that it has: generating is timed
-on `--passages`, choosing on `--copies` times as many, each with arrays of its own. A reader, which is a pass of an
-encoder for each question, is timed apart.
+RUN is a model of `ask.granularity=paragraph ask.mode=one2one`, of any size: a larger one only makes generating slower.
+Passages are of the embedded corpus. Processor seconds of this process: generating is timed on `--passages`, choosing
+on `--copies` times as many, each with arrays of its own. A reader, which is a pass of an encoder for each question,
+is timed apart; without it quality is the probability of the question.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def main() -> None:
     reading = seconds(lambda: read.extend(with_answerability(pools, reader)))
 
     def select(name: str) -> None:
-        for pool in read:
+        for pool in read if name == "rank" else pools:
             for _ in range(arguments.copies):
                 choose(replace(pool), name, 5)  # a copy, which computes its similarities again
 
