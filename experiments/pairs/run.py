@@ -13,22 +13,20 @@ sees.
 """
 
 import argparse
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
+
+from commands import run, start
+from passages import write_squad_windows, write_world
 
 from rl_qg.data.examples import Answer, QAExample, write_squad
 from rl_qg.data.formats import json_line_rows
 from rl_qg.data.reading import read_examples
-from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.generation.tasks import task_rows
 from rl_qg.miniatures.cache import SHIPPED
-from rl_qg.text.spans import sentence_texts
 
 BATCH = 16
 ARMS = {  # the way, the model of questions (or of all pairs), and that of answers: a task and a share of the updates
@@ -46,7 +44,10 @@ HOW = {  # to go on from the generator that cross-entropy ended with
         *("scst.baseline=leave_one_out", "scst.num_samples=4", "scst.kl_coefficient=0.3", "scst.kl_target=0.2"),
     ),
 }
-READER = ("training.use_cpu=true", "qa.batch_size=16", "qa.max_length=192", "qa.doc_stride=64", "qa.save_steps=200")
+READER = (
+    *("training.use_cpu=true", "qa.batch_size=16", "qa.threads=null", "qa.max_length=192", "qa.doc_stride=64"),
+    "qa.save_steps=200",
+)
 
 
 @dataclass(frozen=True)
@@ -83,65 +84,6 @@ def squad(models: Path) -> Setting:
     options = ("ce.learning_rate=5e-4", "model.max_source_length=192", "training.precision=bf16")
     reader = ("qa.learning_rate=2e-4", "training.precision=bf16")
     return Setting("squad", models / "warm", models / "minilm", options, 600, 200, reader)
-
-
-# --- data
-
-
-def write_world(folder: Path, scale: float) -> None:
-    """300 passages to learn from, 200 held out, 300 to make pairs of for the readers, and 20 to watch the loss on."""
-    sizes = {"train": 300, "held-out": 200, "more": 300, "dev": 20}
-    for seed, (name, passages) in enumerate(sizes.items(), 11):
-        write_squad(
-            folder / f"{name}.json", synthetic_examples(max(4, round(passages * scale)), seed=seed, prefix=name)
-        )
-
-
-def write_squad_windows(folder: Path, shared: Path, scale: float) -> None:
-    """The same of windows of SQuAD: articles of du_test to learn from, of dev_part1 to be judged on."""
-    training = list(windows(read_examples(shared / "data/squad/du_test-v1.1.json.gz", role="train").examples))
-    held_out = list(windows(read_examples(shared / "data/squad/dev_part1-v1.1.json.gz", role="validation").examples))
-    half = len(training) // 2  # the file has article after article: at most one is in both
-    parts = {"train": training[:half], "more": training[half:], "held-out": held_out[40:], "dev": held_out[:40]}
-    sizes = {"train": 800, "more": 400, "held-out": 200, "dev": 20}
-    for name, groups in parts.items():
-        step = max(1, int(len(groups) / (sizes[name] * scale)))  # spread over the articles
-        chosen = groups[::step][: max(4, round(sizes[name] * scale))]
-        write_squad(folder / f"{name}.json", [example for group in chosen for example in group])
-
-
-def windows(examples: list[QAExample]) -> Iterator[list[QAExample]]:
-    """The questions of windows of neighbouring sentences, 30 to 60 words, with at least two questions whose answers
-    are within; the rest of a passage is left out.
-    """
-    passages: dict[str, list[QAExample]] = {}
-    for example in examples:
-        passages.setdefault(example.context, []).append(example)
-    for context, asked in passages.items():
-        start = 0
-        for part in _parts(context):
-            start = context.index(part, start)
-            inside = [
-                one for one in asked if start <= one.answers[0].start <= start + len(part) - len(one.answers[0].text)
-            ]
-            moved = [
-                replace(one, context=part, answers=(Answer(one.answers[0].text, one.answers[0].start - start),))
-                for one in inside
-            ]
-            if len({one.question for one in moved}) > 1:
-                yield moved
-
-
-def _parts(context: str) -> Iterator[str]:
-    """Neighbouring sentences joined as they stand, until there are 30 words; those of more than 60 are left out."""
-    start = end = 0
-    for sentence in sentence_texts(context):
-        place = context.index(sentence, end)
-        start, end = (place if start == end else start), place + len(sentence)
-        if len(context[start:end].split()) >= 30:
-            if len(context[start:end].split()) <= 60:
-                yield context[start:end]
-            start = end
 
 
 # --- commands
@@ -237,21 +179,6 @@ def as_examples(pairs: Path) -> Iterator[QAExample]:
         for at, pair in enumerate(once.values()):
             answer = Answer(pair["answer"], pair["answer_start"])
             yield QAExample(f"made-{number}-{at}", "", passage["context"], pair["question"], (answer,))
-
-
-def run(command: str, *options: str) -> None:
-    """Run one command of rl-qg; its output goes to a file beside its folder."""
-    target = next(value.partition("=")[2] for value in options if value.startswith(("output_dir=", "output=")))
-    start(f"{command} {target}", Path(f"{target}.{command}.log"), ["-m", "rl_qg", command, *options])
-
-
-def start(name: str, log: Path, arguments: list) -> None:
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a") as stream:
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        done = subprocess.run([sys.executable, *map(str, arguments)], stdout=stream, stderr=stream, env=environment)
-    print(f"{'done' if done.returncode == 0 else 'FAILED'}: {name}", flush=True)
-    done.check_returncode()
 
 
 def main() -> None:

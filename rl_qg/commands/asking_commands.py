@@ -50,7 +50,7 @@ def _ask_pairs(settings: Settings, documents: Sequence["Document"], output: Path
         device=state.device,
         reader=options.reader or None,
         extractor=options.extractor or None,
-        reward=load_pair_reward(settings, state),
+        reward=load_pair_reward(options.rerank, settings, state, "ask.rerank"),
         batch_size=options.batch_size,
     )
     accept = settings.accept_changed_data

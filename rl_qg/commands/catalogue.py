@@ -72,7 +72,7 @@ COMMANDS = {
     "ask": Command(
         "write question-answer pairs, or sets of questions, of documents: text, Markdown, HTML, PDF",
         "rl-qg ask text.txt output=pairs.jsonl model.path=RUN/scst",
-        ("ask", "accept_changed_data", "training.use_cpu"),
+        ("ask", "accept_changed_data", "reward_models", "training.use_cpu"),
         "asking_commands",
     ),
     "train-answers": Command(
@@ -180,7 +180,7 @@ COMMANDS = {
     "serve": Command(
         "answer over HTTP: questions, answers and scores for any text, with a page to make them on",
         "rl-qg serve model.path=RUN/scst port=8000",
-        ("serve", "training.use_cpu"),
+        ("serve", "reward_models", "training.use_cpu"),
         "serving_commands",
     ),
     "study": Command(

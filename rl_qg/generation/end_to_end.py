@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.generation.separated_texts import TextPart, text_parts
+from rl_qg.generation.separated_texts import WrittenPart, text_parts
 from rl_qg.generation.tasks import ANSWER, PAIR, TaskRow, pair_key, pair_parts, pairs_row, row_tasks
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.occurrences import occurrences
@@ -73,7 +73,7 @@ def generate_pairs(
     ]
 
 
-def _placed(row: TaskRow, parts: Sequence[TextPart]) -> PassagePairs:
+def _placed(row: TaskRow, parts: Sequence[WrittenPart]) -> PassagePairs:
     """The pairs of a passage at their places."""
     pairs, taken = PassagePairs(), set[int]()
     seen: set[tuple[str, str]] = set()

@@ -59,7 +59,7 @@ def question_pool(
     candidates: int | None = None,
     top_p: float = 0.9,
     seed: int = 0,
-) -> list[list[PooledQuestion]]:
+) -> list[UnitPool]:
     """A `UnitPool` for each unit; it may be empty. Of `one2many` the texts are split at `<question>`.
 
     Random numbers depend on `seed` and the unit alone, so the other units change a pool at most where the rounding of
@@ -82,7 +82,7 @@ def question_pool(
         candidates = CANDIDATES[prompt.granularity] if prompt.mode == "one2one" else 1
     if candidates < 1:
         raise InputError(f"candidates={candidates} must be at least 1")
-    pools: list[list[PooledQuestion]] = [UnitPool() for _ in units]
+    pools = [UnitPool() for _ in units]
     by_length = iter(sorted(range(len(units)), key=lambda number: len(units[number].context)))
     rules = DecodingRules(prompt.max_target_length, top_p=top_p)
     while numbers := list(islice(by_length, max(1, TEXTS // candidates))):

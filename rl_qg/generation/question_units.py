@@ -11,16 +11,17 @@ Six strategies (Ray Chowdhury et al. 2022, sections 4.1 and 4.2): three granular
 In the mode `one2one` the model writes one question about a unit, in `one2many` all of them: `q <question> q …`.
 
 A question belongs to the sentence in which its first answer begins, by its offset: a sentence that stands in a passage
-twice is two units. Sentences are those of `rl_qg.generation.tasks.sentence_spans`, in training and in use.
+twice is two units. Sentences are those of `rl_qg.text.spans.sentence_spans`, in training and in use.
 """
 
 import logging
 from collections.abc import Iterable, Sequence
 
 from rl_qg.data.examples import QAExample, passage_hash, seeded_rank
-from rl_qg.generation.tasks import QUESTION, TaskRow, Unit, escape, sentence_spans, unescape
+from rl_qg.generation.tasks import QUESTION, TaskRow, Unit, escape, unescape
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.nine_types import NINE_TYPES, nine_type
+from rl_qg.text.spans import sentence_spans
 
 __all__ = [
     *("GRANULARITIES", "MODES", "ORDERS", "Unit"),

@@ -10,7 +10,7 @@ from rl_qg.generation.generator import CandidateGenerator, up_to_end
 
 
 @dataclass(frozen=True)
-class TextPart:
+class WrittenPart:
     """What stands between two separators. `logprob` is the sum of the log-probabilities of the part's `tokens` tokens
     after those of the parts before it (natural logarithm; the separator or end token after the part is included in
     both). `is_cut`: the text ends in this part without an end token.
@@ -24,7 +24,7 @@ class TextPart:
 
 def text_parts(
     generator: CandidateGenerator, row: QAExample, ids: Tensor, logprobs: Tensor, separator: str
-) -> list[TextPart]:
+) -> list[WrittenPart]:
     """The parts of a text that the generator has written for a row; at least one.
 
     Args:
@@ -42,6 +42,6 @@ def text_parts(
         text = generator.encoder.decoded(ids[None, start:end], [row])[0]
         place = slice(start, end + 1)
         is_cut = end == len(ids) and not has_end
-        parts.append(TextPart(text, float(logprobs[place].sum()), int(counted[place].sum()), is_cut))
+        parts.append(WrittenPart(text, float(logprobs[place].sum()), int(counted[place].sum()), is_cut))
         start = end + 1
     return parts

@@ -24,6 +24,7 @@ from rl_qg.runtime.processes import load_unsharded
 OPTIONS = "sentence_classifier"
 """The key of `config.json` that holds `SentenceOptions`."""
 LSTM_WIDTH = 150  # of each direction
+PARTS = 4  # of a batch: padding would be most of it, since sentences differ in length
 log = logging.getLogger(__name__)
 
 
@@ -97,7 +98,17 @@ class SentenceLabeller(PreTrainedModel):
         return result
 
     def _sentence_vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(sentences, tokens) to (sentences, h)."""
+        """(sentences, tokens) to (sentences, h); the encoder reads long sentences and short ones apart."""
+        lengths = mask.sum(dim=1)
+        order = lengths.argsort(descending=True)
+        vectors = []
+        for part in order.tensor_split(PARTS):
+            rows = part if len(part) else order[:1]  # every process must call a sharded encoder as often
+            longest = int(lengths[rows[0]])
+            vectors.append(self._pooled(ids[rows, :longest], mask[rows, :longest])[: len(part)])
+        return torch.cat(vectors)[order.argsort()]
+
+    def _pooled(self, ids: Tensor, mask: Tensor) -> Tensor:
         states = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
         if self.options.pooling == "cls":
             return states[:, 0]

@@ -42,6 +42,7 @@ WHAT_IT_DOES = {
     "and writes questions about it.",
 }
 OF_WHOLE_TEXTS = {  # how models are used that read whole texts or sentences
+    "sets": "`rl-qg ask passages.txt model.path={location} strategy={strategy} number=auto output=sets.jsonl`",
     "answers": "`rl-qg answers passages.txt method=generator generator={location} output=answers.jsonl`",
     "pairs": """\
 ```python
@@ -177,7 +178,9 @@ class ModelCardText:
     def _usage(self) -> str:
         location = self._repository or str(self.folder)
         if self._task in OF_WHOLE_TEXTS:
-            return OF_WHOLE_TEXTS[self._task].format(location=location)
+            ask = self.config.get("ask", {})
+            strategy = f"{ask.get('granularity')}_{ask.get('mode')}"
+            return OF_WHOLE_TEXTS[self._task].format(location=location, strategy=strategy)
         model, prompt = read_json(self.folder / "config.json"), read_json(self.folder / "prompt.json")
         decoding = self._decoding()
         kind = "Seq2SeqLM" if model.get("is_encoder_decoder") else "CausalLM"

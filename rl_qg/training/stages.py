@@ -17,9 +17,11 @@ from typing import Any
 
 from transformers import set_seed
 
+from rewards.contract import is_set_reward
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, take
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
+from rl_qg.evaluation.set_scorer import check_set_reward
 from rl_qg.evaluation.task_rewards import pair_floor
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.loading import load_seq2seq
@@ -64,7 +66,7 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
         return final
     # 1. Check settings and data, and build the trainer.
     check_training(settings)
-    check_task_reward(settings, reward)
+    check_task_reward(settings, reward, held_out)
     splits = in_task(settings, splits)
     splits = replace(splits, unlabelled=unlabelled_examples(settings, splits, reward))
     if not splits.gold and not (settings.stages == "scst" and splits.unlabelled):
@@ -92,14 +94,28 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     return final
 
 
-def check_task_reward(settings: Settings, reward: Reward | None) -> None:
-    """Check that the reward can score what the task writes (`rl_qg.evaluation.task_rewards`).
+def check_task_reward(settings: Settings, reward: Reward | None, held_out: Reward | None = None) -> None:
+    """Check that the rewards can score what the task writes (`rl_qg.evaluation.task_rewards`).
 
     Raises:
-        InputError: the reward has no value for pairs that are not valid.
+        InputError: the reward has no value for pairs that are not valid; it scores sets where single questions are
+            written, or the reverse; `scst.credit` is set for another task than sets.
     """
     if reward is None or settings.stages == "ce":
         return
+    if settings.task == "sets":
+        for name, metric in (("reward", reward), ("held_out", held_out)):
+            if metric is not None:
+                check_set_reward(metric, name)
+    elif is_set_reward(reward):
+        raise InputError(
+            f"reward {signature_of(reward)}: scores sets of questions, and model.task={settings.task} writes none; "
+            "give ask.granularity=paragraph, or choose another reward"
+        )
+    elif settings.scst.credit != "whole":
+        raise InputError(
+            f"scst.credit={settings.scst.credit}: is for sets of questions; give ask.granularity, or leave it at whole"
+        )
     if settings.task == "pairs":
         pair_floor(reward, settings.scst.pair_floor)
     if settings.task in ("answers", "multitask"):

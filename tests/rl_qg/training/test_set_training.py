@@ -66,17 +66,16 @@ def evaluations(folder: Path) -> list[float]:
 
 def test_a_generator_learns_the_sets_of_its_units(tmp_path: Path, starts: dict[str, str]) -> None:
     chosen = settings(tmp_path, starts["bart"], "type", "one2many", ce=CESettings(epochs=60, learning_rate=1e-2))
-    chosen.training.eval_steps = 90
-    final = train(chosen, SPLITS, None)
+    chosen.training.batch_size, chosen.training.eval_steps = 3, 60
+    final = train(chosen, replace(SPLITS, gold=data(1)), None)
     prompt = json.loads((final / "prompt.json").read_text())
     assert (prompt["task"], prompt["granularity"], prompt["mode"]) == ("sets", "type", "one2many")
     generator = CandidateGenerator(final, device=torch.device("cpu"))
-    rows = set_rows("type", "one2many", SPLITS.gold)
+    rows = set_rows("type", "one2many", data(1))
     pools = question_pool(generator, [row.unit for row in rows if row.unit])
     found = [[question.question for question in pool] for pool in pools]
-    # Nearly all: the units of one sentence differ in their type alone, so the type is read.
-    right = sum(a == question_parts(row.question) for a, row in zip(found, rows, strict=True))
-    assert right >= len(rows) - 2, found
+    # The units of a sentence differ in their type alone, so the type is read.
+    assert found == [question_parts(row.question) for row in rows]
 
 
 def test_t5_gets_its_prefix(tmp_path: Path, starts: dict[str, str]) -> None:
