@@ -1,11 +1,11 @@
-"""The command that asks questions about documents: pairs with answers, or sets without."""
+"""The commands that ask questions about documents, pairs with answers or sets without, and that train a selector."""
 
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_qg.commands.outputs import check_writable, required
+from rl_qg.commands.outputs import check_own_json, check_writable, required
 from rl_qg.data.reading import source_names
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.output_reports import check_distinct_files
@@ -83,4 +83,34 @@ def _ask_sets(settings: Settings, documents: Sequence["Document"], output: Path,
     accept = settings.accept_changed_data
     return set_report_line(
         ask_sets(generator, documents, output, settings=options, state=state, accept_changed_data=accept)
+    )
+
+
+def train_selector(settings: Settings) -> None:
+    """What chooses the questions of a set (`rl_qg.asking.selector_stage`)."""
+    from rl_qg.asking.question_sets import SetGenerator
+    from rl_qg.asking.selector_stage import train_set_selector
+    from rl_qg.data.splits import read_role
+
+    options = settings.train_selector
+    output = required(options.output, "output", "selector.json")
+    if output.suffix != ".json":
+        raise InputError(f"output={output}: the selector is JSON; give a name that ends in .json")
+    check_writable(output)
+    check_own_json(output, ("gain", "size", "features"))
+    if not options.model.path:
+        raise InputError("model.path has no value; give a model of model.task=sets, such as model.path=RUN/ce")
+    examples = read_role(settings.data, "train").examples
+    state = processes(settings.training.use_cpu)
+    generator = SetGenerator.from_pretrained(
+        options.model.path,
+        device=state.device,
+        worthiness=options.worthiness or None,
+        types=options.types or None,
+        reader=options.reader or None,
+        candidates=options.candidates,
+    )
+    selector = train_set_selector(generator, examples, output, settings=options, state=state)
+    log.info(
+        "learned from %d passages\ndone: use it with rl-qg ask select=learned selector=%s", selector.passages, output
     )

@@ -102,6 +102,15 @@ COMMANDS = {
         ),
         "training_commands",
     ),
+    "train-selector": Command(
+        "learn which of the generated questions make a set like those that people ask",
+        "rl-qg train-selector data.train=dev.json model.path=RUN/ce output=selector.json",
+        (
+            *("train_selector", "accept_changed_data", "training.use_cpu"),
+            *("data.train", "data.max_train", "data.seed", "data.world"),
+        ),
+        "asking_commands",
+    ),
     "generate": Command(
         "write candidate questions for every answer of the training data",
         "rl-qg generate model.path=RUN/scst data.train=train.json output=questions.jsonl num_beams=8",

@@ -119,3 +119,17 @@ class AskSettings(Section):
             yield f"{', '.join(given)}: is for {kind}"
         if self.strategy and self.format not in WITHOUT_ANSWERS:
             yield f"format={self.format}: needs answers, and sets have none; use {', '.join(WITHOUT_ANSWERS[1:])}"
+
+
+@dataclass
+class TrainSelectorSettings(Section):
+    """A selector of questions for sets (`rl_qg.asking.selector_stage`)."""
+
+    output: str = key("", "the file to write, such as selector.json")
+    model: AskModelSettings = key(AskModelSettings(), "the generator of the sets")
+    worthiness: str = key("", "as in ask")
+    types: str = key("", "as in ask")
+    reader: str = key("", "as in ask; what it says is then known to the selector, and needed by it")
+    candidates: int | None = key(None, "as in ask", limits=COUNT)
+    seed: int = key(0, "of the samples", limits=SEED)
+    max_passages: int | None = key(500, "the first passages of data.train; null: all", limits=COUNT)

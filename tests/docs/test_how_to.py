@@ -57,6 +57,7 @@ COMPLETED = {
     "generate": {"model.path": "RUN/ce", "data.train": "train.json", "output": "generated-{}.jsonl"},
     "baselines": {"pairs": "20", "reward_models.bert": "bert", "reward_models.gpt2": "gpt2"},
     "score": {"reward_models.bert": "bert", "reward_models.gpt2": "gpt2", "reward_models.bart": "BART"},
+    "train-selector": {"candidates": "8"},  # texts: those of an untrained model rarely end
     "augment": {"questions": "questions.jsonl", "gold": "train.json", "output": "augmented-{}.json"},
 }
 MY_REWARD = """
@@ -258,5 +259,7 @@ def completed(words: list[str], number: int) -> list[str]:
     keys = COMPLETED.get(name, {})
     if re.search(r"reward=(reader|gated)|\{reader:", " ".join(words)):
         keys = {**keys, "reward_models.reader": "READER"}
+    if "strategy" in given:
+        keys = {**keys, "candidates": "8"}  # as for train-selector
     more = [f"{key}={value.format(number)}" for key, value in keys.items() if key not in given]
     return [*(word for word in words if word != "…"), *more, *([] if ADDED in given or ADDED in words else [ADDED])]

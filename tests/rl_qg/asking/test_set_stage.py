@@ -170,7 +170,7 @@ def test_a_model_of_another_strategy_is_refused(generator: SetGenerator, tmp_pat
     ],
 )
 def test_settings_that_mean_nothing_are_named(options: dict[str, Any], message: str) -> None:
-    assert [*AskSettings(**options).faults()][0].startswith(message)
+    assert next(AskSettings(**options).faults()).startswith(message)
 
 
 @pytest.mark.parametrize("options", [{}, {"number": None}, {"strategy": STRATEGY, "number": "auto", "select": "mmr"}])
