@@ -20,7 +20,7 @@ import rewards
 from rewards.base import MetricResult
 from rewards.contract import check_row_by_row
 from rewards.errors import UnreachableModel
-from rewards.loading import has_models
+from rewards.loading import SET_REWARDS, has_models
 from rewards.pair_sets import PUBLISHED_OPTIONS
 from rl_qg.commands.catalogue import choices
 from rl_qg.commands.compose import file_options
@@ -167,6 +167,8 @@ def _entry(entry: Any, where: str, models: Mapping[str, str]) -> tuple[str, dict
     if name is None:
         return str(label or str(target).rpartition(".")[2]), {"_target_": target, **options}
     known = rewards.known_name(str(name))
+    if known in SET_REWARDS:
+        raise InputError(f"{where}: {known} scores sets of questions, not single ones; it is a reward of rl-qg train")
     if known not in rewards.METRICS and "." not in known:
         raise InputError(f"{where}: unknown metric {name!r}; known are {', '.join(rewards.METRICS)}")
     has_file = known in rewards.METRICS and known in choices("reward")
