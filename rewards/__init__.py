@@ -20,6 +20,7 @@ from rewards.signature import VERSION as __version__
 if TYPE_CHECKING:
     from rewards.base import Metric, MetricResult
     from rewards.combine import Product, Weighted
+    from rewards.coverage_reward import CoverageSetReward
     from rewards.embedding.bertscore import BERTScore
     from rewards.embedding.kpqa import KPQA
     from rewards.embedding.moverscore import MoverScore
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from rewards.relevance.qascore import QAScore
     from rewards.relevance.qrelscore import QRelScore
     from rewards.relevance.reader import ReaderScore
+    from rewards.set_rewards import MultiSetReward, SetReward
 
 __all__ = [
     "BLEURT",
@@ -56,6 +58,7 @@ __all__ = [
     "Bleu",
     "Chrf",
     "Cider",
+    "CoverageSetReward",
     "Gleu",
     "Meteor",
     "Meteor15",
@@ -64,6 +67,7 @@ __all__ = [
     "MetricResult",
     "MoverScore",
     "Multi",
+    "MultiSetReward",
     "Product",
     "QAAligned",
     "QAScore",
@@ -72,6 +76,7 @@ __all__ = [
     "QuestionForm",
     "ReaderScore",
     "RougeL",
+    "SetReward",
     "Weighted",
     "__version__",
     "cardinality_difference",

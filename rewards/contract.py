@@ -38,12 +38,19 @@ class Result:
     parts: Mapping[str, Sequence[Any]]
 
 
+def is_set_reward(reward: Any) -> bool:
+    """Whether it scores sets of questions and not single ones (`rewards.set_rewards.SetReward`)."""
+    return callable(getattr(reward, "score_sets", None)) and not isinstance(reward, type)
+
+
 def check_reward(reward: Any) -> None:
-    """Check what can be seen before a question is scored.
+    """Check what can be seen before a question is scored; a reward of sets is left to `check_row_by_row`.
 
     Raises:
         WrongReward: there is no method `score`, it does not take these arguments, or ``needs`` names something else.
     """
+    if is_set_reward(reward):
+        return
     score = getattr(reward, "score", None)
     if isinstance(reward, type) or not callable(score):
         raise WrongReward(f"reward {name_of(reward)}: has no method {FORM}")
@@ -62,12 +69,18 @@ def check_row_by_row(reward: Any) -> None:
     """Check that rows can be scored in batches (`rewards.base.Metric.whole_set`).
 
     Raises:
-        MetricInputError: a score depends on the other rows of a call.
+        MetricInputError: a score depends on the other rows of a call, or is one of a set of questions.
     """
+    if is_set_reward(reward):
+        raise MetricInputError(
+            f"{name_of(reward)}: scores sets of questions, and single ones are asked for; it is a reward of rl-qg "
+            "train model.task=sets; for single questions choose another, such as rouge_l or qrelscore"
+        )
     if getattr(reward, "whole_set", False):
         raise MetricInputError(
             f"{name_of(reward)}: its scores depend on all rows of a call, so it cannot score them in batches; "
-            "rl-qg evaluate scores a file as a whole, and cider takes documents=, the references of the whole data set"
+            "rl-qg evaluate scores a file as a whole, and cider has the option documents, the references of the whole "
+            "data set (reward.documents=FILE, or {metric: cider, documents: FILE} in a list)"
         )
 
 

@@ -64,12 +64,22 @@ def _entry(entry: str | tuple[str, Mapping[str, Any]]) -> tuple[str, Mapping[str
     return (entry, {}) if isinstance(entry, str) else entry
 
 
+SET_REWARDS = {
+    "multi_set": "rewards.set_rewards:MultiSetReward",
+    "question_set": "rewards.coverage_reward:CoverageSetReward",
+}
+"""Rewards of sets of questions; no metrics of single ones (`rewards.contract.is_set_reward`)."""
+
 _COMBINED = {"weighted": "rewards.combine:Weighted", "product": "rewards.combine:Product"}
 
 EXPORTS = {
-    **{target.split(":")[1]: target for target, _ in map(_entry, [*METRICS.values(), *_COMBINED.values()])},
+    **{
+        target.split(":")[1]: target
+        for target, _ in map(_entry, [*METRICS.values(), *_COMBINED.values(), *SET_REWARDS.values()])
+    },
     "Metric": "rewards.base:Metric",
     "MetricResult": "rewards.base:MetricResult",
+    "SetReward": "rewards.set_rewards:SetReward",
     **{
         name: f"rewards.question_sets:{name}"
         for name in ("Multi", "match_sets", "self_bleu", "cardinality_difference")
@@ -83,7 +93,7 @@ def known_name(name: str, /) -> str:
 
     Neither case nor ``-`` and ``_`` matter: "Q-BLEU1" is ``q_bleu1``, "ROUGE-L" is ``rouge_l``.
     """
-    known = [*METRICS, *_COMBINED]
+    known = [*METRICS, *_COMBINED, *SET_REWARDS]
     return name if name in known else next((other for other in known if _folded(other) == _folded(name)), name)
 
 
@@ -96,24 +106,15 @@ def load(name: str, /, **options: Any) -> Any:
 
     Args:
         name: ``"qrelscore"``, in any spelling that `known_name` knows, or the path of any class or function that
-            returns a reward: ``"my_package.MyReward"``; ``"weighted"`` and ``"product"`` combine several.
+            returns a reward: ``"my_package.MyReward"``; ``"weighted"`` and ``"product"`` combine several;
+            ``"multi_set"`` and ``"question_set"`` are rewards of sets.
         options: passed on to it; they override those that a short name implies (``"bleu4"`` is ``order=4``).
 
     Raises:
         MetricInputError: there is no metric of that name, the path cannot be imported, what it names cannot be built,
             or is no reward (`rewards.contract`).
     """
-    known = {**METRICS, **_COMBINED}
-    implied: Mapping[str, Any] = {}
-    if (short := known_name(name)) in known:
-        path, implied = _entry(known[short])
-        module, attribute = path.split(":")
-    elif name.startswith("rewards.") and (attribute := name.rpartition(".")[2]) in EXPORTS:
-        module, attribute = EXPORTS[attribute].split(":")  # also its path in earlier versions
-    else:
-        module, _, attribute = name.rpartition(".")
-        if module:
-            check_allowed(name)
+    module, attribute, implied = _place(name)
     if not module:
         raise MetricInputError(
             f"unknown metric {name!r}; known are {', '.join(METRICS)}, or give a dotted path like my_package.MyReward"
@@ -122,6 +123,26 @@ def load(name: str, /, **options: Any) -> Any:
     if module.split(".")[0] == __package__:
         return target(**{**implied, **options})
     return _built(name, target, options)
+
+
+def has_models(name: str, /) -> bool:
+    """Whether a metric may load models: all but those that count n-grams."""
+    return not _place(name)[0].startswith("rewards.overlap.")
+
+
+def _place(name: str) -> tuple[str, str, Mapping[str, Any]]:
+    """Module, attribute and implied options of a short name or a dotted path; "" as module where it is neither."""
+    known = {**METRICS, **_COMBINED, **SET_REWARDS}
+    if (short := known_name(name)) in known:
+        path, implied = _entry(known[short])
+        module, attribute = path.split(":")
+        return module, attribute, implied
+    module, _, attribute = name.rpartition(".")
+    if name.startswith("rewards.") and attribute in EXPORTS:
+        module, attribute = EXPORTS[attribute].split(":")  # also its path in earlier versions
+    elif module:
+        check_allowed(name)
+    return module, attribute, {}
 
 
 @contextmanager

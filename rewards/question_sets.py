@@ -144,19 +144,46 @@ class Multi:
         questions = distinct(predictions, tokenize=self.tokenize, placeholder=self.placeholder)
         documents = [at for at, group in enumerate(questions) if group and len(references[at])]
         whole = [(at, text, list(references[at])) for at in documents for text in questions[at]]
-        pairs = [(at, text, [gold]) for at, text, group in whole for gold in group]
         values = iter(self._scores(whole, contexts, answers))
-        entries = iter(self._scores(pairs, contexts, answers))
+        matrices = self._matrices(questions, references, contexts, answers)
         rows: list[tuple[float, float, float, float]] = []
-        for group, gold in zip(questions, references, strict=True):
+        for group, gold, matrix in zip(questions, references, matrices, strict=True):
             if not group or not gold:
                 rows.append((0.0,) * 4 if group or gold else (1.0,) * 4)
                 continue
             averaged = math.fsum(next(values) for _ in group) / len(group)
-            matrix = np.array([[next(entries) for _ in gold] for _ in group])
             rows.append((*self.assigned(matrix), averaged))
         precisions, recalls, f1s, means = ([row[at] for row in rows] for at in range(4))
         return SetScores(precisions, recalls, f1s, means, self.signature)
+
+    def matrices(self, predictions: Sets, references: Sets, contexts: Sequence[str] | None = None) -> list[np.ndarray]:
+        """Return M of every question with every reference of its document, (questions, references) each; repeated
+        questions have equal rows.
+
+        Arguments and errors as `score`.
+        """
+        _check_sets(predictions, references)
+        self._check_texts(len(predictions), {"contexts": contexts})
+        return self._matrices(predictions, references, contexts, None)
+
+    def _matrices(
+        self,
+        predictions: Sets,
+        references: Sets,
+        contexts: Sequence[str] | None,
+        answers: Sequence[str] | None,
+    ) -> list[np.ndarray]:
+        sizes = [(len(group), len(gold)) for group, gold in zip(predictions, references, strict=True)]
+        pairs = [
+            (at, text, [other])
+            for at, (group, gold) in enumerate(zip(predictions, references, strict=True))
+            for text in group
+            for other in gold
+        ]
+        entries = np.array(self._scores(pairs, contexts, answers))
+        ends = np.cumsum([rows * columns for rows, columns in sizes])
+        parts = np.split(entries, ends[:-1]) if sizes else []
+        return [part.reshape(size) for part, size in zip(parts, sizes, strict=True)]
 
     def _check_texts(self, documents: int, columns: Mapping[str, Sequence[str] | None]) -> None:
         """Raise for a column that the metric needs and that is not one text for each document."""
@@ -179,6 +206,29 @@ class Multi:
         total = math.fsum(matrix[self._assign(chosen, maximize=True)])
         precision, recall = total / matrix.shape[0], total / matrix.shape[1]
         return precision, recall, 2 * precision * recall / (precision + recall) if total else 0.0
+
+    def pairs(
+        self, predictions: Sets, references: Sets, contexts: Sequence[str] | None = None
+    ) -> list[list[tuple[int, int, float]]]:
+        """Return the pairs of each document: the place of a prediction, that of a reference, and their score. Of equal
+        predictions the first is paired.
+
+        Arguments and errors as `score`.
+        """
+        found = []
+        for group, matrix in zip(predictions, self.matrices(predictions, references, contexts), strict=True):
+            split: Callable[[str], object] = tokenizer(self.tokenize)
+            keys = [split(text) for text in group]
+            first = [at for at, key in enumerate(keys) if key not in keys[:at]]
+            chosen = matrix[first] if self.decimals is None else np.round(matrix[first], self.decimals)
+            rows, columns = self._assign(chosen, maximize=True) if chosen.size else ((), ())
+            found.append(
+                [
+                    (first[row], int(column), float(matrix[first[row], column]))
+                    for row, column in zip(rows, columns, strict=True)
+                ]
+            )
+        return found
 
     def _scores(
         self,

@@ -180,7 +180,8 @@ def test_the_keys_of_a_commands_section_need_no_section_name() -> None:
         (
             "reward=nope",
             "reward=nope is not a valid choice; "
-            "choose one of bartscore, bertscore, cider, custom, form, .*, qascore, qrelscore, reader, weighted",
+            "choose one of bartscore, bertscore, cider, custom, form, .*, qascore, qrelscore, question_set, "
+            "reader, weighted",
         ),
         ("ce.epochs=many", "ce.epochs=many is not a number"),
         ("stages=all", "stages=all is not one of ce, scst, both"),

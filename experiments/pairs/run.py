@@ -13,22 +13,20 @@ sees.
 """
 
 import argparse
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
+
+from commands import run, start
+from passages import write_squad_windows, write_world
 
 from rl_qg.data.examples import Answer, QAExample, write_squad
 from rl_qg.data.formats import json_line_rows
 from rl_qg.data.reading import read_examples
-from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.generation.tasks import task_rows
 from rl_qg.miniatures.cache import SHIPPED
-from rl_qg.text.spans import sentence_texts
 
 BATCH = 16
 ARMS = {  # the way, the model of questions (or of all pairs), and that of answers: a task and a share of the updates
@@ -38,7 +36,18 @@ ARMS = {  # the way, the model of questions (or of all pairs), and that of answe
     "multitask": ("multitask", ("multitask", 1.0), None),
     "end2end": ("end2end", ("pairs", 1.0), None),
 }
-READER = ("training.use_cpu=true", "qa.batch_size=16", "qa.max_length=192", "qa.doc_stride=64", "qa.save_steps=200")
+CONTINUED = 0.25  # share of the updates by which `--continue` goes on
+HOW = {  # to go on from the generator that cross-entropy ended with
+    "ce": ("stages=ce", "ce.learning_rate=3e-4"),
+    "scst": (
+        *("stages=scst", "scst.schedule=constant", "scst.learning_rate=3e-4", "scst.max_new_tokens=256"),
+        *("scst.baseline=leave_one_out", "scst.num_samples=4", "scst.kl_coefficient=0.3", "scst.kl_target=0.2"),
+    ),
+}
+READER = (
+    *("training.use_cpu=true", "qa.batch_size=16", "qa.threads=null", "qa.max_length=192", "qa.doc_stride=64"),
+    "qa.save_steps=200",
+)
 
 
 @dataclass(frozen=True)
@@ -77,65 +86,6 @@ def squad(models: Path) -> Setting:
     return Setting("squad", models / "warm", models / "minilm", options, 600, 200, reader)
 
 
-# --- data
-
-
-def write_world(folder: Path, scale: float) -> None:
-    """300 passages to learn from, 200 held out, 300 to make pairs of for the readers, and 20 to watch the loss on."""
-    sizes = {"train": 300, "held-out": 200, "more": 300, "dev": 20}
-    for seed, (name, passages) in enumerate(sizes.items(), 11):
-        write_squad(
-            folder / f"{name}.json", synthetic_examples(max(4, round(passages * scale)), seed=seed, prefix=name)
-        )
-
-
-def write_squad_windows(folder: Path, shared: Path, scale: float) -> None:
-    """The same of windows of SQuAD: articles of du_test to learn from, of dev_part1 to be judged on."""
-    training = list(windows(read_examples(shared / "data/squad/du_test-v1.1.json.gz", role="train").examples))
-    held_out = list(windows(read_examples(shared / "data/squad/dev_part1-v1.1.json.gz", role="validation").examples))
-    half = len(training) // 2  # the file has article after article: at most one is in both
-    parts = {"train": training[:half], "more": training[half:], "held-out": held_out[40:], "dev": held_out[:40]}
-    sizes = {"train": 800, "more": 400, "held-out": 200, "dev": 20}
-    for name, groups in parts.items():
-        step = max(1, int(len(groups) / (sizes[name] * scale)))  # spread over the articles
-        chosen = groups[::step][: max(4, round(sizes[name] * scale))]
-        write_squad(folder / f"{name}.json", [example for group in chosen for example in group])
-
-
-def windows(examples: list[QAExample]) -> Iterator[list[QAExample]]:
-    """The questions of windows of neighbouring sentences, 30 to 60 words, with at least two questions whose answers
-    are within; the rest of a passage is left out.
-    """
-    passages: dict[str, list[QAExample]] = {}
-    for example in examples:
-        passages.setdefault(example.context, []).append(example)
-    for context, asked in passages.items():
-        start = 0
-        for part in _parts(context):
-            start = context.index(part, start)
-            inside = [
-                one for one in asked if start <= one.answers[0].start <= start + len(part) - len(one.answers[0].text)
-            ]
-            moved = [
-                replace(one, context=part, answers=(Answer(one.answers[0].text, one.answers[0].start - start),))
-                for one in inside
-            ]
-            if len({one.question for one in moved}) > 1:
-                yield moved
-
-
-def _parts(context: str) -> Iterator[str]:
-    """Neighbouring sentences joined as they stand, until there are 30 words; those of more than 60 are left out."""
-    start = end = 0
-    for sentence in sentence_texts(context):
-        place = context.index(sentence, end)
-        start, end = (place if start == end else start), place + len(sentence)
-        if len(context[start:end].split()) >= 30:
-            if len(context[start:end].split()) <= 60:
-                yield context[start:end]
-            start = end
-
-
 # --- commands
 
 
@@ -150,35 +100,43 @@ class Run:
     def model(self, task: str, share: float) -> Path:
         return self.folder / f"{task}-{share:g}" / "ce"
 
-    def train(self, task: str, share: float) -> None:
-        """One generator. The number of rows differs between tasks, that of updates does not."""
+    def further(self, task: str, share: float, how: str) -> Path:
+        """The model after `--continue`; that of answers does not go on."""
+        return self.model(task, share) if task == "answers" else self.folder / f"{task}-{share:g}-{how}" / how
+
+    def train(self, task: str, share: float, how: str = "") -> None:
+        """One generator, or one that goes on. The number of rows differs between tasks, that of updates does not."""
         rows = task_rows(task, read_examples(self.data / "train.json", role="train").examples)
-        updates = max(2, round(self.setting.updates * share * self.scale))
+        updates = max(2, round(self.setting.updates * (CONTINUED if how else share) * self.scale))
+        epochs = f"epochs={updates / ceil(len(rows) / BATCH):.6f}"
         data = [f"data.train={self.data / 'train.json'}", f"data.validation={self.data / 'dev.json'}"]
         data += ["data.labelled_fraction=1", "data.max_train=null", f"data.seed={self.seed}"]
-        command = [f"model.task={task}", f"model.path={self.setting.start}", "model.max_target_length=256"]
-        command += ["stages=ce", f"ce.epochs={updates / ceil(len(rows) / BATCH):.6f}", *self.setting.options]
+        start = self.model(task, share) if how else self.setting.start
+        command = [f"model.task={task}", f"model.path={start}", "model.max_target_length=256", *self.setting.options]
+        command += [*HOW[how], f"{how}.{epochs}"] if how else ["stages=ce", f"ce.{epochs}"]
         command += [f"training.batch_size={BATCH}", "training.use_cpu=true", "training.eval_steps=100000"]
         command += [
-            "reward=form",
+            f"reward={'reader' if how == 'scst' else 'form'}",
             "held_out=none",
             f"qa.model.path={self.setting.reader}",
             "training.report_to=none",
             "training.save_steps=200",
             "training.save_total_limit=1",
         ]
-        folder = self.model(task, share).parent
-        if not (folder / "ce" / "config.json").exists():
+        model = self.further(task, share, how) if how else self.model(task, share)
+        folder = model.parent
+        if not (model / "config.json").exists():
             run("train", f"preset={self.preset}", *data, *command, f"seed={self.seed}", f"output_dir={folder}")
 
     def pairs(self, arm: str, passages: str) -> Path:
         """The pairs of an arm about the passages of a file."""
-        way, questions, answers = ARMS[arm]
+        name, _, how = arm.partition("+")
+        way, questions, answers = ARMS[name]
         output = self.folder / arm / f"{passages}.jsonl"
         if not output.exists():
             output.parent.mkdir(parents=True, exist_ok=True)
             script = [Path(__file__).with_name("make_pairs.py"), self.data / f"{passages}.json", "--way", way]
-            models = ["--questions", self.model(*questions)]
+            models = ["--questions", self.further(*questions, how) if how else self.model(*questions)]
             models += ["--answers", self.model(*answers)] if answers else []
             start(f"pairs {output}", Path(f"{output}.log"), [*script, *models, "--output", output])
         return output
@@ -223,21 +181,6 @@ def as_examples(pairs: Path) -> Iterator[QAExample]:
             yield QAExample(f"made-{number}-{at}", "", passage["context"], pair["question"], (answer,))
 
 
-def run(command: str, *options: str) -> None:
-    """Run one command of rl-qg; its output goes to a file beside its folder."""
-    target = next(value.partition("=")[2] for value in options if value.startswith(("output_dir=", "output=")))
-    start(f"{command} {target}", Path(f"{target}.{command}.log"), ["-m", "rl_qg", command, *options])
-
-
-def start(name: str, log: Path, arguments: list) -> None:
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a") as stream:
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        done = subprocess.run([sys.executable, *map(str, arguments)], stdout=stream, stderr=stream, env=environment)
-    print(f"{'done' if done.returncode == 0 else 'FAILED'}: {name}", flush=True)
-    done.check_returncode()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
@@ -245,6 +188,9 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=Path("../shared"))
     parser.add_argument("--models", type=Path, help="MODELS; without it BERTScore is left out")
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument(
+        "--continue", dest="how", nargs="*", choices=list(HOW), default=[], help="arms that go on, beside those of CE"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--scale", type=float, default=1.0, help="of passages and updates; below 1 for a trial")
     parser.add_argument("--preset", default="quickstart")
@@ -264,12 +210,13 @@ def main() -> None:
     models = list(dict.fromkeys(model for arm in given.arms for model in ARMS[arm][1:] if model is not None))
     with ThreadPoolExecutor(given.at_once) as pool:
         list(pool.map(lambda job: job[0].train(*job[1]), [(one, model) for one in runs for model in models]))
-        files = [(one, arm, name) for one in runs for name in ("held-out", "more") for arm in given.arms]
+        further = [(*model, how) for how in given.how for model in models if model[0] != "answers"]
+        list(pool.map(lambda job: job[0].train(*job[1]), [(one, model) for one in runs for model in further]))
+        arms = [*given.arms, *(f"{arm}+{how}" for arm in given.arms for how in given.how)]
+        files = [(one, arm, name) for one in runs for name in ("held-out", "more") for arm in arms]
         list(pool.map(lambda job: job[0].pairs(*job[1:]), files))
-        list(pool.map(lambda one: one.evaluate(given.arms, f"[{metrics}]"), runs))
-        list(
-            pool.map(lambda job: job[0].teach(job[1]), [(one, arm) for one in runs for arm in ["human", *given.arms]])
-        )
+        list(pool.map(lambda one: one.evaluate(arms, f"[{metrics}]"), runs))
+        list(pool.map(lambda job: job[0].teach(job[1]), [(one, arm) for one in runs for arm in ["human", *arms]]))
 
 
 if __name__ == "__main__":

@@ -65,7 +65,8 @@ def arm_of(folder: Path, arm: str, is_world: bool) -> dict[str, Any]:
 
 def collect(folder: Path, is_world: bool) -> dict[str, Any]:
     """All arms of one seed."""
-    arms = {arm: arm_of(folder, arm, is_world) for arm in ("human", *ARMS)}
+    further = sorted(path.name for path in folder.glob("*+*") if path.is_dir())
+    arms = {arm: arm_of(folder, arm, is_world) for arm in ("human", *ARMS, *further)}
     evaluation = folder / "evaluation" / "evaluate.json"
     record = read_json(evaluation) if evaluation.exists() else {"scores": [], "tests": [], "counts": {}}
     for row in record["scores"]:

@@ -136,9 +136,10 @@ class Load:
     """The parts of the experiment, with the options of the command line."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        texts = [passage.context for passage in Passages([options.data]) if 400 <= len(passage.context) <= 1200]
+        shortest, longest = options.characters
+        texts = [one.context for one in Passages([options.data]) if shortest <= len(one.context) <= longest]
         if len(texts) < options.passages:
-            raise SystemExit(f"{options.data} has {len(texts)} passages of 400 to 1200 characters")
+            raise SystemExit(f"{options.data} has {len(texts)} passages of {shortest} to {longest} characters")
         chosen = random.Random(0).sample(texts, options.passages)
         self.bodies = [{"text": text, "number": options.number} for text in chosen]
         self.options = options
@@ -237,16 +238,20 @@ def main() -> None:
     """Make the parts that are missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("--data", required=True, help="QA data or a text file; passages of 400 to 1200 characters")
+    parser.add_argument("--data", required=True, help="QA data or a text file")
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--characters", type=int, nargs=2, default=(400, 1200), help="of a passage, least and most")
     parser.add_argument("--passages", type=int, default=200, help="distinct ones")
     parser.add_argument("--number", type=int, default=5, help="pairs of each request")
     parser.add_argument("--seconds", type=float, default=60, help="of each timed part")
     parser.add_argument("--checked", type=int, default=CHECKED)
+    parser.add_argument("--only", default="", help="the parts whose names begin with this, such as check")
     options = parser.parse_args()
     results = read_json(options.output) if options.output.exists() else {}
     load = Load(options)
     for name, make in load.parts().items():
+        if not name.startswith(options.only):
+            continue
         if name not in results:
             results[name] = make()
             write_json(options.output, results)

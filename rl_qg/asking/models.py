@@ -18,6 +18,7 @@ WAYS_OF_TASK = {
     "multitask": ("multitask", "pipeline"),
     "pairs": ("end2end",),
     "answers": (),
+    "sets": (),
 }
 
 
@@ -69,8 +70,9 @@ def ways_of(prompt: Prompt, name: str) -> tuple[str, ...]:
     """
     ways = WAYS_OF_TASK[prompt.task]
     if not ways:
+        does = "extracts answers and asks no questions" if prompt.task == "answers" else "asks without giving answers"
         raise InputError(
-            f"model.path={name}: this model extracts answers and asks no questions; give one that was trained with "
-            "model.task=questions, multitask or pairs"
+            f"model.path={name}: this model {does}; give one that was trained with model.task=questions, multitask or "
+            "pairs"
         )
     return ways

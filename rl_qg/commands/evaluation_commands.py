@@ -60,8 +60,16 @@ def evaluate(settings: Settings) -> None:
         entries = published_options(options.metrics) if options.compat == "lmqg" else options.metrics
         return evaluate_pairs(_metrics(settings, entries), options, folder)
     from rl_qg.evaluation.evaluate import evaluate as run_evaluation
+    from rl_qg.reports.set_view import TITLE, write_set_page
 
+    page = Path(options.page)
+    if options.page:
+        check_writable(page)
+        check_own_page(page, TITLE)
     run_evaluation(_metrics(settings, options.metrics), options, folder)
+    if options.page:
+        write_set_page(folder, page)
+        log.info("done: open %s", page)
 
 
 def correlate(settings: Settings) -> None:

@@ -49,9 +49,9 @@ def check_late_stages(settings: Settings, state: PartialState) -> None:
         raise InputError(
             "data.train has no value, and the pipeline's readers learn from it; rl-qg train can do without"
         )
-    if settings.model.task not in ("questions", "multitask"):
+    if settings.task not in ("questions", "multitask"):
         raise InputError(
-            f"model.task={settings.model.task}: the pipeline asks about given answers; use model.task=questions or "
+            f"model.task={settings.task}: the pipeline asks about given answers; use model.task=questions or "
             "multitask, or rl-qg train"
         )
     check_filters(settings)

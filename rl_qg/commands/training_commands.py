@@ -6,12 +6,13 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
+from rl_qg.commands.load_metrics import check_reward_options
 from rl_qg.commands.load_miniatures import one_miniature
 from rl_qg.commands.open_run import OpenRun, claim_run, open_run
 from rl_qg.commands.unlabelled_passages import check_unlabelled
 from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.data.splits import Splits, load_splits, read_role, take
-from rl_qg.evaluation.reward_scorer import Reward, try_reward
+from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, try_reward
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import from_main, load_unsharded, processes
 from rl_qg.runtime.run_folder import TRAINED
@@ -36,13 +37,14 @@ def check_generator(settings: Settings) -> None:
     from rl_qg.training.trl_config import check_algorithm
 
     _check_precision(settings)
-    if settings.model.task != "questions" and settings.algorithm != "scst":
+    if settings.task != "questions" and settings.algorithm != "scst":
         raise InputError(
-            f"model.task={settings.model.task}: algorithm={settings.algorithm} trains models that write "
+            f"model.task={settings.task}: algorithm={settings.algorithm} trains models that write "
             "questions alone; use algorithm=scst with an encoder-decoder, such as BART or T5"
         )
     checks = {"scst": check_training, "best_of_n": check_best_of_n}
     checks.get(settings.algorithm, check_algorithm)(settings)
+    check_reward_options(settings)
     if not is_miniature(settings.model.path) and not (Path(settings.output_dir) / TRAINED).exists():
         check_model(settings.model.path)  # before miniatures of the reward are pretrained
 
@@ -57,6 +59,8 @@ def _check_precision(settings: Settings) -> None:
 def train_generator(run: OpenRun) -> Path:
     """Train with the algorithm that the settings name; return the folder of the last stage's model."""
     from rl_qg.evaluation.separation import check_reward
+    from rl_qg.evaluation.set_scorer import SetScorer
+    from rl_qg.training.stages import check_task_reward
     from rl_qg.training.stages import train as train_seq2seq
     from rl_qg.training.trl_stages import train_causal
 
@@ -65,10 +69,12 @@ def train_generator(run: OpenRun) -> Path:
     reward = None if run.settings.stages == "ce" else run.reward()
     held_out = None if reward is None else run.held_out()
     if reward is not None and not from_main(run.state, (run.folder / TRAINED).exists):
+        check_task_reward(run.settings, reward, held_out)
+        scorer = SetScorer if run.settings.task == "sets" else RewardScorer
         for name, metric in (("reward", reward), ("held_out", held_out)):
             if metric is not None:
-                try_reward(metric, _questions_to_try(run.splits), name)
-        if run.state.is_main_process:
+                try_reward(metric, _questions_to_try(run.splits), name, scorer)
+        if run.state.is_main_process and scorer is RewardScorer:  # the test is one of single questions
             count, seed = run.settings.evaluation.check_reward, run.settings.data.seed
             check_reward(reward, run.splits.validation, run.folder, count=count, seed=seed)
     run.state.wait_for_everyone()

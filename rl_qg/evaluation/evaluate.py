@@ -14,7 +14,7 @@ that a command that was killed goes on.
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,7 +22,7 @@ from urllib.parse import quote
 import numpy as np
 
 from rl_qg.confidence_intervals import PassageDraws, few_passages
-from rl_qg.data.question_tables import QuestionTable
+from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.evaluation.metric_scores import MetricRow, check_rows, direction_of, scores_of
 from rl_qg.evaluation.prediction_analysis import (
     ALL,
@@ -39,12 +39,21 @@ from rl_qg.evaluation.references import GoldQuestions
 from rl_qg.evaluation.result_pages import Page, Table, as_text, estimate_text, p_text, write_results
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
 from rl_qg.evaluation.set_analysis import passage_sets, set_record
+from rl_qg.evaluation.set_files import is_set, rows_of_set
+from rl_qg.evaluation.set_measures import HALVES, gap_files
+from rl_qg.evaluation.set_pairs import write_set_pairs
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import EvaluateSettings
 
 log = logging.getLogger(__name__)
 UNIT = "in the unit of each metric"
+MEASURES = (
+    "Nine types: shares, and their distance from those of the human questions (0 to 1). Sentences: the share of those "
+    "that people ask about (by shared words) that the file asks about too. Repeated: the share of questions whose "
+    f"words another one of the set has. {HALVES.capitalize()}: half of the human questions about a passage against "
+    "the other half, as if two people had asked. Gap closed: (file − random) / (oracle − random), of F1."
+)
 
 
 def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path) -> dict[str, Any]:
@@ -61,12 +70,14 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         if settings.references not in ("", None)
         else None
     )
+    gap = gap_files(settings.gap, [*sources])
     read = {name: _rows(source, gold) for name, source in sources.items()}
-    rows = {name: rows_of_file for name, (rows_of_file, _) in read.items()}
+    rows = {name: file.rows for name, file in read.items()}
     for rows_of_file in rows.values():
         for label, metric in metrics.items():
             check_rows(label, metric, rows_of_file, "add it (human questions: references=train.json)")
-    sets = passage_sets(rows, gold) if settings.sets else None
+    empty = [row for file in read.values() for row in file.empty]
+    sets = passage_sets(rows, gold, empty) if settings.sets else None
     files = [_scored(name, rows_of_file, metrics, settings, folder) for name, rows_of_file in rows.items()]
     corpus = {label: metric.corpus for label, metric in metrics.items() if _has_corpus_form(metric)}  # type: ignore[attr-defined]
     scores = [row for file in files for row in score_rows(file, corpus, settings.lengths, settings.language)]
@@ -79,7 +90,7 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         "references": gold.hashes() if gold is not None else {},
         "settings": asdict(settings),
         "counts": {
-            file.name: {"questions": len(file.rows), "passages": file.draws.passages, **read[file.name][1]}
+            file.name: {"questions": len(file.rows), "passages": file.draws.passages, **read[file.name].counts}
             for file in files
         },
         "signatures": signatures,
@@ -91,13 +102,20 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     record |= (
         {}
         if sets is None
-        else set_record(sets, metrics, folder / "sets", resamples=settings.resamples, seed=settings.seed)
+        else set_record(sets, metrics, folder / "sets", resamples=settings.resamples, seed=settings.seed, gap=gap)
     )
-    shown = signatures | {f"sets, {label}": text for label, text in record.get("set_signatures", {}).items()}
+    of_sets = record.get("set_signatures", {}) | record.get("set_measure_signatures", {})
+    shown = signatures | {f"sets, {label}": text for label, text in of_sets.items()}
     page = Page("evaluate", " · ".join(rows), _facts(record), _tables(record), shown)
     write_results(
-        folder, "evaluate", record, page, {name: record.get(name, []) for name in ("scores", "tests", "sets")}
+        folder,
+        "evaluate",
+        record,
+        page,
+        {name: record.get(name, []) for name in ("scores", "tests", "sets", "set_measures")},
     )
+    if sets is not None and settings.page:
+        write_set_pairs(folder, sets, metrics, record["not_in_sets"], settings.page_passages)
     log.info("%s\ndone: open %s", as_text(page), folder / "evaluate.html")
     return record
 
@@ -123,28 +141,38 @@ def named_inputs(predictions: Any, columns: Set[str]) -> dict[str, Any]:
     return dict(zip(names, paths, strict=True))
 
 
-def _rows(source: QuestionTable, gold: GoldQuestions | None) -> tuple[list[MetricRow], dict[str, Any]]:
+@dataclass(frozen=True)
+class _FileRows:
+    """What a file holds: a row for each question, and one for each passage about which it asks nothing."""
+
+    rows: list[MetricRow]
+    empty: list[MetricRow]
+    counts: dict[str, Any]
+
+
+def _rows(source: QuestionTable, gold: GoldQuestions | None) -> _FileRows:
     """Every row of a file, and how many were joined to the questions of `gold` in which way; equal passages are kept
     once.
     """
     contexts: dict[str, str] = {}
     rows: list[MetricRow] = []
+    empty: list[MetricRow] = []
     joined: Counter[str] = Counter()
     unjoined = ""
     for row in ProgressBar(source, desc="read", unit="row", leave=False, delay=2):
-        question, context, references = (source.value(row, name) for name in ("question", "context", "references"))
-        if question is None:
-            raise InputError(
-                f"{row.where}: field {source.columns['question']!r} is missing or no text; the row has "
-                f"{', '.join(map(repr, row.fields))} (columns.question=… names another field)"
-            )
+        context = source.value(row, "context")
         kept = None if context is None else contexts.setdefault(context, context)
-        answer = source.value(row, "answer")
+        references = source.value(row, "references")
+        if is_set(row):
+            found, how = rows_of_set(row, kept, references, gold)
+            none = not row.fields["questions"]
+            (empty if none else rows).extend(found)
+        else:
+            found, how = _single(row, source, kept, references, gold)
+            rows += found
         if gold is not None:
-            references, how = gold.find(row.fields.get("id"), kept, answer)
-            joined[how] += 1
-            unjoined = unjoined or ("" if references else row.where)
-        rows.append(MetricRow(row.where, question, kept, answer, None if references is None else tuple(references)))
+            joined[how] += len(found)
+            unjoined = unjoined or ("" if how else row.where)
     if not rows:
         raise InputError(f"{source}: holds no question; check the file")
     if not any(row.question.strip() for row in rows):
@@ -154,7 +182,24 @@ def _rows(source: QuestionTable, gold: GoldQuestions | None) -> tuple[list[Metri
             f"{unjoined}: no question in {gold} is about its passage and answer ({joined['']:,} of {len(rows):,} rows "
             "have none there); give the file they were made from, or leave references= and what needs it out"
         )
-    return rows, {"references_by": dict(joined)} if joined else {}
+    return _FileRows(rows, empty, {"references_by": dict(joined)} if joined else {})
+
+
+def _single(
+    row: TableRow, source: QuestionTable, context: str | None, references: Any, gold: GoldQuestions | None
+) -> tuple[list[MetricRow], str]:
+    """The row of one question, and how its references were found."""
+    question, answer = source.value(row, "question"), source.value(row, "answer")
+    if question is None:
+        raise InputError(
+            f"{row.where}: field {source.columns['question']!r} is missing or no text; the row has "
+            f"{', '.join(map(repr, row.fields))} (columns.question=… names another field)"
+        )
+    how = ""
+    if gold is not None:
+        references, how = gold.find(row.fields.get("id"), context, answer)
+    found = None if references is None else tuple(references)
+    return [MetricRow(row.where, question, context, answer, found)], how
 
 
 def _scored(
@@ -223,6 +268,9 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
         tables.append(Table(f"Differences ({UNIT})", [_test(row) for row in record["tests"]], note))
     if "sets" in record:
         tables.append(Table(f"Sets of questions ({UNIT})", _by_file(record["sets"], "part"), _set_note(record)))
+        tables.append(
+            Table("Number, types and sentences of the sets", _by_file(record["set_measures"], "part"), MEASURES)
+        )
     several = len(record["counts"]) > 1
     for by, title in (("type", f"By type of question ({UNIT})"), ("length", f"By length of the question ({UNIT})")):
         for name in record["counts"]:

@@ -17,7 +17,7 @@ from rl_qg.data.sources import raw_records
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 
-BY_ID, BY_ANSWER = "id", "passage and answer"
+BY_ID, BY_ANSWER, BY_PASSAGE = "id", "passage and answer", "passage"
 
 
 @dataclass(frozen=True)

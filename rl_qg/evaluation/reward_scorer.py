@@ -55,13 +55,15 @@ def score_or_refuse(reward: Reward, where: str, questions: Sequence[str], *colum
         raise InputError(f"{where}: the reward fails: {failure(error, reward)}") from error
 
 
-def try_reward(reward: Reward, examples: Sequence[QAExample], name: str) -> None:
-    """Score a few human questions, before anything is trained with it.
+def try_reward(
+    reward: Reward, examples: Sequence[QAExample], name: str, kind: "type[RewardScorer] | None" = None
+) -> None:
+    """Score a few human questions by a kind of scorer, before anything is trained with it.
 
     Raises:
         InputError: the reward gives none of them a number, or returns something else than one number for each.
     """
-    scorer = RewardScorer(reward, f"{name} on human questions")
+    scorer = (kind or RewardScorer)(reward, f"{name} on human questions")
     batch = scorer(examples, [example.question for example in examples])
     scorer.reset_cache()
     if examples and all(batch.faults):
@@ -74,12 +76,14 @@ def try_reward(reward: Reward, examples: Sequence[QAExample], name: str) -> None
 @dataclass(frozen=True)
 class ScoredBatch:
     """Scores of n questions: `scores` (n numbers, NaN where there is none), their `parts` by name, and `faults`: for
-    each question an error message, or None.
+    each question an error message, or None. Of n texts of sets of questions also `credits`, a number for each question
+    (`rewards.set_rewards.SetReward.result`); else None.
     """
 
     scores: list[float]
     parts: Mapping[str, list[float]]
     faults: list[str | None]
+    credits: list[list[float]] | None = None
 
 
 class RewardScorer:
@@ -96,10 +100,14 @@ class RewardScorer:
     """
 
     def __init__(self, reward: Reward, name: str = "reward", *, references: bool = True) -> None:
-        check_row_by_row(reward)
+        self.check(reward)
         self.reward, self._with_references = reward, references
         self._retry = OutOfMemoryRetry(name, "lower the reward's batch_size, or set training.reward_placement=cpu")
         self._logged: set[str] = set()  # types of errors
+
+    def check(self, reward: Reward) -> None:
+        """Raise `MetricInputError` for a reward that this scorer cannot call."""
+        check_row_by_row(reward)
 
     def of(self, reward: Reward, name: str) -> "RewardScorer":
         """A scorer of another reward, with the same options."""
@@ -126,6 +134,7 @@ class RewardScorer:
             [scored.scores[row] for row in rows],
             {name: [values[row] for row in rows] for name, values in scored.parts.items()},
             [scored.faults[row] for row in rows],
+            None if scored.credits is None else [scored.credits[row] for row in rows],
         )
 
     def _score_or_split(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
@@ -205,7 +214,15 @@ def _concatenated(batches: Sequence[ScoredBatch]) -> ScoredBatch:
         [score for batch in batches for score in batch.scores],
         parts,
         [fault for batch in batches for fault in batch.faults],
+        None
+        if all(batch.credits is None for batch in batches)
+        else [row for batch in batches for row in _credits(batch)],
     )
+
+
+def _credits(batch: ScoredBatch) -> list[list[float]]:
+    """The credits of a batch; none for texts without."""
+    return [[] for _ in batch.scores] if batch.credits is None else batch.credits
 
 
 @dataclass(frozen=True)
@@ -213,7 +230,8 @@ class ScoredRollout:
     """Texts of a rollout with their rewards (float32, NaN where there is none).
 
     Shapes: `sampled` b · k texts, the k of a context next to each other; `rewards` (b, k); `parts` (b · k,) each;
-    `greedy` (b,) with its texts, None without greedy questions.
+    `greedy` (b,) with its texts, None without greedy questions. `credits` b · k and
+    `greedy_credits` b lists, a number for each question of a set; None for other texts.
     """
 
     sampled: list[str]
@@ -221,6 +239,8 @@ class ScoredRollout:
     rewards: Tensor
     greedy: Tensor | None
     parts: Mapping[str, Tensor]
+    credits: list[list[float]] | None = None
+    greedy_credits: list[list[float]] | None = None
 
     @classmethod
     def of(
@@ -235,18 +255,23 @@ class ScoredRollout:
             scores[:count].view(-1, copies),
             scores[count:] if greedy else None,
             {name: torch.tensor(values[:count]) for name, values in scored.parts.items()},
+            None if scored.credits is None else scored.credits[:count],
+            None if scored.credits is None else scored.credits[count:],
         )
 
     def measures(self, advantage: Tensor) -> dict[str, tuple[Tensor, Tensor | int]]:
-        """Return totals and weights for the log, given the advantages (b, k) before they are shaped."""
+        """Return totals and weights for the log, given the advantages before they are shaped: (b, k), or those of
+        questions (b, k, m), of which the mean is over the ones that are not 0.
+        """
         usable = torch.isfinite(self.rewards)
         if self.greedy is not None:
             usable &= torch.isfinite(self.greedy).unsqueeze(-1)
         count, values = usable.sum(), advantage[usable]
+        compared = count if advantage.dim() == usable.dim() else values.ne(0).sum().clamp(min=1)
         totals: dict[str, tuple[Tensor, Tensor | int]] = {
             "reward_sample": (self.rewards[usable].sum(), count),
-            "advantage": (values.sum(), count),
-            "advantage_abs": (values.abs().sum(), count),
+            "advantage": (values.sum(), compared),
+            "advantage_abs": (values.abs().sum(), compared),
             "rewards_failed": ((~usable).sum(), usable.numel()),
         }
         if self.greedy is not None:
@@ -266,6 +291,8 @@ class ScoredRollout:
             if self.greedy is not None:
                 record |= {"greedy": self.greedy_texts[row], "reward_greedy": _or_none(self.greedy[row])}
             record |= {f"{name}_sample": _or_none(values[row * copies]) for name, values in self.parts.items()}
+            if self.credits is not None and self.credits[row * copies]:
+                record["credits_sample"] = self.credits[row * copies]
             records.append(record)
         return records
 

@@ -1,7 +1,7 @@
 """Sets of questions: all questions of a file about a passage against all human questions about it.
 
 Multi-M for every metric M that compares a question with references, Self-BLEU, and the difference in number
-(`rewards.question_sets`), as means over passages with intervals.
+(`rewards.question_sets`), as means over passages with intervals; and `rl_qg.evaluation.set_measures`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,6 +23,7 @@ from rewards.question_sets import (
 )
 from rl_qg.confidence_intervals import PassageDraws, estimate
 from rl_qg.data.examples import passage_hash
+from rl_qg.evaluation import set_measures
 from rl_qg.evaluation.metric_scores import MetricRow, kept_scores, texts_hash
 from rl_qg.evaluation.references import GoldQuestions
 from rl_qg.evaluation.reward_scorer import Reward
@@ -52,8 +53,11 @@ class PassageSets:
         return {"passages": len(self.contexts), "without_questions": without, "left_out": self.left_out}
 
 
-def passage_sets(files: Mapping[str, Sequence[MetricRow]], gold: GoldQuestions | None) -> PassageSets:
-    """The sets of every passage that some file asks about.
+def passage_sets(
+    files: Mapping[str, Sequence[MetricRow]], gold: GoldQuestions | None, empty: Sequence[MetricRow] = ()
+) -> PassageSets:
+    """The sets of every passage that some file asks about, and of those of `empty`, rows of passages about which some
+    file says that it asks nothing.
 
     With `gold` the references are all its questions about the passage, else those of the rows.
 
@@ -63,15 +67,15 @@ def passage_sets(files: Mapping[str, Sequence[MetricRow]], gold: GoldQuestions |
     first: dict[str, MetricRow] = {}
     questions: dict[str, dict[str, list[str]]] = {name: {} for name in files}
     references: dict[str, dict[str, None]] = {}
-    for name, rows in files.items():
-        for row in rows:
-            if row.context is None:
-                raise InputError(f"{row.where}: no 'context', and sets=true takes questions together by it")
-            passage = passage_hash(row.context)
-            first.setdefault(passage, row)
+    for name, row in [*((name, row) for name, rows in files.items() for row in rows), *((None, row) for row in empty)]:
+        if row.context is None:
+            raise InputError(f"{row.where}: no 'context', and sets=true takes questions together by it")
+        passage = passage_hash(row.context)
+        first.setdefault(passage, row)
+        if name is not None:
             questions[name].setdefault(passage, []).append(row.question)
-            human = row.references or () if gold is None else gold.of_passage(row.context)
-            references.setdefault(passage, {}).update(dict.fromkeys(human))
+        human = row.references or () if gold is None else gold.of_passage(row.context)
+        references.setdefault(passage, {}).update(dict.fromkeys(human))
     for passage, row in first.items():
         if not references[passage]:
             raise InputError(f"{row.where}: no references, and sets=true compares with them; give references=")
@@ -82,23 +86,36 @@ def passage_sets(files: Mapping[str, Sequence[MetricRow]], gold: GoldQuestions |
 
 
 def set_record(
-    sets: PassageSets, metrics: Mapping[str, Reward], folder: Path, *, resamples: int, seed: int
+    sets: PassageSets,
+    metrics: Mapping[str, Reward],
+    folder: Path,
+    *,
+    resamples: int,
+    seed: int,
+    gap: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
     """Means over passages: `sets`, one row for each file, metric and part; `set_counts`; `set_signatures`;
-    `not_in_sets`, why metrics are left out.
+    `not_in_sets`, why metrics are left out; `set_measures` and their signatures (`rl_qg.evaluation.set_measures`),
+    with Multi-M of one half of the human questions against the other, and with `gap`, the names of the files of random
+    and oracle choice, the share of their difference in F1 that every other file has.
 
     The parts of Multi-M are precision, recall, their F1, and the score against all references at once (`averaged`).
     Scores below 0, as embeddings may have them, count as 0, like pairs that are left out. Those of each passage are
     kept in `folder`, so that a command that was killed goes on.
     """
     draws = PassageDraws(range(len(sets.contexts)), resamples=resamples, seed=seed)
+    halves = _halves(sets, seed)
+    draws_of_halves = (
+        PassageDraws(range(len(halves.contexts)), resamples=resamples, seed=seed) if halves.contexts else None
+    )
+    measures = set_measures.measure_rows(sets.predictions, sets.references, sets.contexts, draws)
     rows: Rows = []
     signatures = {SELF_BLEU: self_bleu_signature(), MISSING: cardinality_signature()}
     left_out: dict[str, str] = {}
     for label, metric in metrics.items():
         try:
-            multi = _multi(metric)
-            scores_by_file = {
+            multi = multi_of(metric)
+            columns = {
                 name: _scores(multi, sets, questions, folder / quote(name, safe="") / f"{label}.jsonl")
                 for name, questions in sets.predictions.items()
             }
@@ -106,15 +123,33 @@ def set_record(
             left_out[label] = str(error)
             continue
         signatures[label] = multi.signature
-        for name, scores in scores_by_file.items():
-            rows += _means(name, label, dict(zip(PARTS, zip(*scores, strict=True), strict=True)), draws)
+        for name, scores in columns.items():
+            rows += _means(name, label, scores, draws)
+        if draws_of_halves is not None:
+            ((name, questions),) = halves.predictions.items()
+            scores = _scores(multi, halves, questions, folder.with_name("set_halves") / f"{label}.jsonl")
+            measures += _means(name, label, scores, draws_of_halves)
+        if gap is not None:
+            f1 = {name: np.asarray(scores["f1"]) for name, scores in columns.items()}
+            measures += set_measures.gap_rows(label, f1, gap, draws)
     for name, questions in sets.predictions.items():
         rows += _means(name, SELF_BLEU, {"mean": self_bleu(questions)}, draws)
         rows += _means(name, MISSING, {"mean": cardinality_difference(questions, sets.references)}, draws)
-    return {"sets": rows, "set_counts": sets.counts(), "set_signatures": signatures, "not_in_sets": left_out}
+    return {
+        **{"sets": rows, "set_counts": sets.counts(), "set_signatures": signatures, "not_in_sets": left_out},
+        **{"set_measures": measures, "set_measure_signatures": dict(set_measures.SIGNATURES)},
+    }
 
 
-def _multi(metric: Any) -> Multi:
+def _halves(sets: PassageSets, seed: int) -> PassageSets:
+    """One half of the human questions as predictions, the other as references, of passages with at least two."""
+    drawn = set_measures.halves(sets.references, sets.contexts, seed)
+    contexts = [sets.contexts[number] for number, _, _ in drawn]
+    return PassageSets(contexts, [other for _, _, other in drawn], {set_measures.HALVES: [one for _, one, _ in drawn]})
+
+
+def multi_of(metric: Any) -> Multi:
+    """Multi-M of a metric; `MetricInputError` where it cannot judge sets."""
     if not isinstance(metric, Metric):
         raise MetricInputError(
             "it is no rewards.Metric, which names the columns it needs and the bounds of its scores"
@@ -124,8 +159,8 @@ def _multi(metric: Any) -> Multi:
     return Multi(metric, clip=metric.bounds[0] < 0)
 
 
-def _scores(multi: Multi, sets: PassageSets, questions: Questions, path: Path) -> list[list[float]]:
-    """The parts of each passage."""
+def _scores(multi: Multi, sets: PassageSets, questions: Questions, path: Path) -> dict[str, list[float]]:
+    """Each part, of each passage."""
     texts = texts_hash(zip(questions, sets.references, sets.contexts, strict=True))
     note = {"signature": multi.signature, "passages": len(questions), "texts": texts}
 
@@ -134,7 +169,8 @@ def _scores(multi: Multi, sets: PassageSets, questions: Questions, path: Path) -
         scores = multi.score(questions[start:end], sets.references[start:end], sets.contexts[start:end])
         return [list(parts) for parts in zip(*(getattr(scores, part) for part in PARTS), strict=True)]
 
-    return kept_scores(path, note, len(questions), batch, batch_size=PASSAGES_AT_ONCE, unit="passage")
+    rows = kept_scores(path, note, len(questions), batch, batch_size=PASSAGES_AT_ONCE, unit="passage")
+    return dict(zip(PARTS, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def _means(name: str, label: str, columns: Mapping[str, Sequence[float]], draws: PassageDraws) -> Rows:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from rl_qg.generation.generator import CandidateGenerator, up_to_end
+from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.generation.separated_texts import WrittenPart, text_parts
 from rl_qg.generation.tasks import ANSWER, PAIR, TaskRow, pair_key, pair_parts, pairs_row, row_tasks
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.occurrences import occurrences
@@ -67,38 +67,18 @@ def generate_pairs(
     found, _ = generator.decoder.search(batch, beams, max_new_tokens)
     best = found.view(len(rows), beams, -1)[:, 0]
     logprobs = generator.decoder.token_logprobs(batch, best)
-    separator = generator.tokenizer.convert_tokens_to_ids(PAIR)
     return [
-        _placed(row, _segments(generator, row, ids, values, separator))
+        _placed(row, text_parts(generator, row, ids, values, PAIR))
         for row, ids, values in zip(rows, best, logprobs, strict=True)
     ]
 
 
-def _segments(
-    generator: CandidateGenerator, row: TaskRow, ids: Tensor, logprobs: Tensor, separator: int
-) -> list[tuple[str, float, int]]:
-    """The text of each pair, its log-probability and its number of tokens, from the token `ids` (t,) of a text and
-    their values (t,).
-    """
-    ends = (ids == separator).nonzero().flatten().tolist()
-    complete = bool((ids == generator.decoder.end).any())
-    lengths = up_to_end(ids, generator.decoder.end)
-    segments, start = [], 0
-    for end in (*ends, len(ids)):
-        is_cut = end == len(ids) and not complete
-        text = ANSWER if is_cut else generator.encoder.decoded(ids[None, start:end], [row])[0]
-        place = slice(start, end + 1)
-        segments.append((text, float(logprobs[place].sum()), int(lengths[place].sum())))
-        start = end + 1
-    return segments
-
-
-def _placed(row: TaskRow, segments: Sequence[tuple[str, float, int]]) -> PassagePairs:
+def _placed(row: TaskRow, parts: Sequence[WrittenPart]) -> PassagePairs:
     """The pairs of a passage at their places."""
     pairs, taken = PassagePairs(), set[int]()
     seen: set[tuple[str, str]] = set()
-    for text, logprob, count in segments:
-        for question, answer in pair_parts(text):
+    for part in parts:
+        for question, answer in pair_parts(ANSWER if part.is_cut else part.text):
             if not question or not answer:
                 pairs.drop("incomplete")
                 continue
@@ -113,7 +93,7 @@ def _placed(row: TaskRow, segments: Sequence[tuple[str, float, int]]) -> Passage
                 continue
             seen.add(key)
             taken.add(start)
-            pairs.append(GeneratedPair(question, row.context[start:end], start, logprob, count))
+            pairs.append(GeneratedPair(question, row.context[start:end], start, part.logprob, part.tokens))
     return pairs
 
 

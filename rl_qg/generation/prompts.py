@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,18 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rl_qg.data.examples import QAExample, as_example
-from rl_qg.generation.tasks import PREFIXES, escape, row_tasks, task_of, tokens_of, unescape
+from rl_qg.data.examples import Answer, QAExample, as_example
+from rl_qg.generation.tasks import (
+    PREFIXES,
+    TYPE_TOKENS,
+    TaskRow,
+    escape,
+    row_tasks,
+    separators_of,
+    task_of,
+    tokens_of,
+    unescape,
+)
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import read_json
 
@@ -38,6 +49,8 @@ class Prompt:
         separator: text after every input of a causal model, before its question; never cut.
         task: what the model writes, one of `rl_qg.generation.tasks.TASKS`. The rows of `multitask` have the prefixes
             of their own tasks; `prefix` is then empty.
+        granularity, mode: of `sets`, what its questions are asked about and whether they are written together
+            (`rl_qg.generation.question_units`); else empty.
     """
 
     prefix: str = ""
@@ -45,9 +58,11 @@ class Prompt:
     max_target_length: int = 64
     separator: str = ""
     task: str = "questions"
+    granularity: str = ""
+    mode: str = ""
 
     def prefix_of(self, row: QAExample) -> str:
-        """The prefix of the input of a row.
+        """The prefix of the input of a row; before a passage that is asked for questions of a type, also its token.
 
         Raises:
             InputError: the model was trained for another task.
@@ -55,7 +70,7 @@ class Prompt:
         task = task_of(row)
         if task not in row_tasks(self.task):
             raise InputError(f"the model was trained with model.task={self.task}, and cannot do {task}")
-        return PREFIXES[task] if self.task == "multitask" else self.prefix
+        return PREFIXES[task] if self.task == "multitask" else f"{self.prefix}{type_token(row)}"
 
     @classmethod
     def of(cls, folder: str | Path, model: PreTrainedModel) -> "Prompt":
@@ -113,7 +128,7 @@ def default_separator(model: PreTrainedModel) -> str:
 
 
 def add_highlight(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, task: str = "questions") -> None:
-    """Add `<hl>`, and the separators of the task, as tokens with their own rows in the embedding matrix, unless they
+    """Add `<hl>`, and the tokens of the task, as tokens with their own rows in the embedding matrix, unless they
     exist.
 
     A row starts as the mean of the others; the library would draw it at random, differently in each run.
@@ -132,6 +147,12 @@ def add_highlight(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, ta
                 embeddings.weight[rows:] = embeddings.weight[:rows].mean(0)
 
 
+def type_token(row: QAExample) -> str:
+    """The token of the type of questions that a row asks for; "" for other rows."""
+    unit = row.unit if isinstance(row, TaskRow) else None
+    return TYPE_TOKENS[unit.type] if unit is not None and unit.type is not None else ""
+
+
 def token_ids_of(tokenizer: PreTrainedTokenizerBase, task: str) -> list[int]:
     """The ids of the tokens that `add_highlight` adds."""
     ids: list[int] = tokenizer.convert_tokens_to_ids([HIGHLIGHT, *tokens_of(task)])
@@ -142,9 +163,10 @@ def highlight(example: QAExample, task: str = "questions") -> str:
     """The context with `<hl>` on both sides of the first answer, at its offset (not at other occurrences); without an
     answer as it is. For a model of another task than `questions`, words that it would read as separators are escaped.
     """
-    written = escape if tokens_of(task) else str
+    written = partial(escape, task=task) if tokens_of(task) else str
+    space = " " if type_token(example) else ""  # after the token
     if not example.answers:
-        return written(example.context)
+        return f"{space}{written(example.context)}"
     answer = example.answers[0]
     end = answer.start + len(answer.text)
     if example.context[answer.start : end] != answer.text:
@@ -152,7 +174,7 @@ def highlight(example: QAExample, task: str = "questions") -> str:
             f"example {example.id}: answer {answer.text!r} is not at offset {answer.start} of its context"
         )
     before, after = written(example.context[: answer.start]), written(example.context[end:])
-    return f"{before}{HIGHLIGHT} {written(answer.text)} {HIGHLIGHT}{after}"
+    return f"{space}{before}{HIGHLIGHT} {written(answer.text)} {HIGHLIGHT}{after}"
 
 
 @dataclass(frozen=True)
@@ -177,13 +199,14 @@ class PromptEncoder:
         self.prompt = prompt
         self.multiple = 1  # of tokens, to which batches are padded, but not beyond the longest input
         self._highlight_id = tokenizer.convert_tokens_to_ids(HIGHLIGHT)
-        self._separator_ids = set(tokenizer.convert_tokens_to_ids([*tokens_of(prompt.task)]))
+        self._separator_ids = set(tokenizer.convert_tokens_to_ids([*separators_of(prompt.task)]))
 
     def encode(self, examples: Sequence[QAExample]) -> list[EncodedPrompt]:
         """Token ids of each input; one that is too long is cut to a window around the answer, or at its end if
         nothing is marked.
         """
         prefixes = [self.prompt.prefix_of(example) for example in examples]
+        examples = [self._with_mark(example) for example in examples]
         marked = [highlight(example, self.prompt.task) for example in examples]
         texts = [prefix + text for prefix, text in zip(prefixes, marked, strict=True)]
         encoded = self.tokenizer(texts, return_special_tokens_mask=True, verbose=False)
@@ -192,6 +215,13 @@ class PromptEncoder:
             self._window(ids, special, prefix, bool(example.answers))
             for ids, special, prefix, example in zip(*columns, strict=True)
         ]
+
+    def _with_mark(self, row: QAExample) -> QAExample:
+        """A row of `sets` with the sentence of its unit as what is marked; nothing for models of whole passages."""
+        unit = row.unit if isinstance(row, TaskRow) else None
+        if unit is None or self.prompt.granularity == "paragraph":
+            return row
+        return replace(row, answers=(Answer(unit.context[unit.start : unit.end], unit.start),))
 
     def _window(self, ids: list[int], special: list[int], prefix: str, is_marked: bool) -> EncodedPrompt:
         excess = len(ids) - self.prompt.max_source_length

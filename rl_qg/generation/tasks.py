@@ -1,4 +1,5 @@
-r"""What a generator writes: questions, answers, both, or all pairs of a passage at once; and the texts of each task.
+r"""What a generator writes: questions, answers, both, all pairs of a passage at once, or sets of questions; and the
+texts of each task.
 
 | task | input | text that it writes |
 | --- | --- | --- |
@@ -6,10 +7,12 @@ r"""What a generator writes: questions, answers, both, or all pairs of a passage
 | `answers` | passage with a sentence marked | the answers in that sentence: `a <answer> a …` |
 | `pairs` | passage | all pairs, by the place of the answer: `q <answer> a <pair> q <answer> a …` |
 | `multitask` | `questions` and `answers` by one model, told apart by their prefixes | |
+| `sets` | passage, or one with a sentence marked, no answer (`rl_qg.generation.question_units`) | its questions |
 
-`<pair>` and `<answer>` are tokens of their own. Where a text contains these very words they are written `<\pair>` and
-`<\answer>` (one backslash more for each that is there), so no text can be taken for a separator. The prefixes are
-those of lmqg (Ushio et al. 2023, "An Empirical Comparison of LM-based Question and Answer Generation Methods").
+`<pair>`, `<answer>`, `<question>` and the types of questions are tokens of their own. Where a text contains the words
+of its task's tokens they are written `<\pair>` and so on (one backslash more for each that is there), so no text can
+be taken for a token. The prefixes are those of lmqg (Ushio et al. 2023, "An Empirical Comparison of LM-based Question
+and Answer Generation Methods"); that of `sets` is ours.
 """
 
 import logging
@@ -19,32 +22,36 @@ from dataclasses import dataclass, field
 
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.runtime.errors import InputError
+from rl_qg.text.nine_types import NINE_TYPES
 from rl_qg.text.spans import sentence_spans
 
-TASKS = ("questions", "answers", "multitask", "pairs")
+TASKS = ("questions", "answers", "multitask", "pairs", "sets")
 PREFIXES = {
     "questions": "generate question: ",
     "answers": "extract answers: ",
     "pairs": "generate question and answer: ",
+    "sets": "generate questions: ",
 }
-PAIR, ANSWER = "<pair>", "<answer>"
-SEPARATORS = (PAIR, ANSWER)
-_WRITTEN_OUT = re.compile(r"<(\\*)(pair|answer)>")
-_ESCAPED = re.compile(r"<\\(\\*)(pair|answer)>")
+PAIR, ANSWER, QUESTION = "<pair>", "<answer>", "<question>"
+TYPE_TOKENS = {kind: f"<{kind}>" for kind in NINE_TYPES}  # stand before an input, and are never written
 log = logging.getLogger(__name__)
 
 
 # --- texts
 
 
-def escape(text: str) -> str:
-    """`text` without anything that is read as a separator; `unescape` gives it back."""
-    return _WRITTEN_OUT.sub(r"<\\\1\2>", text)
+def escape(text: str, task: str = "pairs") -> str:
+    """`text` without anything that a model of the task reads as one of its tokens; `unescape` gives it back."""
+    return re.sub(rf"<(\\*)({_words_of(task)})>", r"<\\\1\2>", text)
 
 
-def unescape(text: str) -> str:
+def unescape(text: str, task: str = "pairs") -> str:
     """What `escape` was given."""
-    return _ESCAPED.sub(r"<\1\2>", text)
+    return re.sub(rf"<\\(\\*)({_words_of(task)})>", r"<\1\2>", text)
+
+
+def _words_of(task: str) -> str:
+    return "|".join(token[1:-1] for token in tokens_of(task))
 
 
 def join_pairs(pairs: Iterable[tuple[str, str]]) -> str:
@@ -82,18 +89,34 @@ def parse_answers(text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
+class Unit:
+    """What a set of questions is asked about: characters `start` to `end` of a passage, a sentence or all of it; if
+    `type` is given, by questions of that one of `rl_qg.text.nine_types.NINE_TYPES`.
+    """
+
+    context: str
+    start: int
+    end: int
+    type: str | None = None
+
+
+@dataclass(frozen=True)
 class TaskRow(QAExample):
     """One input of a task other than `questions`, and the text that the model is to write.
 
     Args:
         question: the text to write; empty where it is unknown.
-        answers: the marked part of the passage, a sentence; none if nothing is marked.
-        task: `answers` or `pairs`.
-        sources: the examples that the row was made of, by the place of their answers.
+        answers: the marked part of the passage, a sentence; none if nothing is marked, and of `sets`, of which `unit`
+            says what is marked.
+        task: `answers`, `pairs` or `sets`.
+        sources: the examples that the row was made of, by the place of their answers; of `sets` all those of the unit,
+            in the order in which they are to be written.
+        unit: of `sets`, what the questions are asked about.
     """
 
     task: str = "pairs"
     sources: tuple[QAExample, ...] = field(default=())
+    unit: Unit | None = None
 
 
 def task_of(row: QAExample) -> str:
@@ -107,9 +130,9 @@ def shown(row: QAExample, text: str) -> str:
     """
     if not isinstance(row, TaskRow):
         return text
-    for separator in SEPARATORS:
+    for separator in separators_of(row.task):
         text = text.replace(separator, " ")
-    return " ".join(unescape(text).split())
+    return " ".join(unescape(text, row.task).split())
 
 
 def row_tasks(task: str) -> tuple[str, ...]:
@@ -123,9 +146,14 @@ def row_tasks(task: str) -> tuple[str, ...]:
     return ("questions", "answers") if task == "multitask" else (task,)
 
 
+def separators_of(task: str) -> tuple[str, ...]:
+    """The tokens that stand in texts that a model of this task writes."""
+    return {"questions": (), "sets": (QUESTION,)}.get(task, (PAIR, ANSWER))
+
+
 def tokens_of(task: str) -> tuple[str, ...]:
-    """The separators that a model of this task needs as tokens."""
-    return () if task == "questions" else SEPARATORS
+    """All tokens that a model of this task needs beside `<hl>`."""
+    return (*separators_of(task), *(TYPE_TOKENS.values() if task == "sets" else ()))
 
 
 def task_rows(task: str, examples: Sequence[QAExample]) -> list[QAExample]:
@@ -134,7 +162,7 @@ def task_rows(task: str, examples: Sequence[QAExample]) -> list[QAExample]:
 
     The first answer of an example counts. Examples without a question give rows with nothing to write, and no rows of
     `answers`, since nobody has chosen their answers. Answers that go beyond a sentence are left out of `answers`, and
-    counted in the log.
+    counted in the log. Rows of `sets` are made by `rl_qg.generation.question_units.set_rows`.
     """
     rows: list[QAExample] = []
     for name in row_tasks(task):

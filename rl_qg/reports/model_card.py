@@ -38,8 +38,11 @@ WHAT_IT_DOES = {
     "multitask": "A generator of questions and answers: it writes the question to a marked answer, and the answers in "
     "a marked sentence.",
     "pairs": "A generator of question-answer pairs: it reads a passage and writes all its pairs at once.",
+    "sets": "A generator of questions without given answers: it reads a passage, in which a sentence may be marked, "
+    "and writes questions about it.",
 }
 OF_WHOLE_TEXTS = {  # how models are used that read whole texts or sentences
+    "sets": "`rl-qg ask passages.txt model.path={location} strategy={strategy} number=auto output=sets.jsonl`",
     "answers": "`rl-qg answers passages.txt method=generator generator={location} output=answers.jsonl`",
     "pairs": """\
 ```python
@@ -131,7 +134,8 @@ class ModelCardText:
     @property
     def _task(self) -> str:
         """What the model writes (`rl_qg.generation.tasks.TASKS`); older runs have no such setting."""
-        return str(self.config["model"].get("task", "questions"))
+        is_of_sets = self.config.get("ask", {}).get("granularity")
+        return "sets" if is_of_sets else str(self.config["model"].get("task", "questions"))
 
     def _summary(self) -> str:
         by_reward = f"by {ALGORITHMS[self.config.get('algorithm', 'scst')]} with an evaluation metric as reward"
@@ -174,7 +178,9 @@ class ModelCardText:
     def _usage(self) -> str:
         location = self._repository or str(self.folder)
         if self._task in OF_WHOLE_TEXTS:
-            return OF_WHOLE_TEXTS[self._task].format(location=location)
+            ask = self.config.get("ask", {})
+            strategy = f"{ask.get('granularity')}_{ask.get('mode')}"
+            return OF_WHOLE_TEXTS[self._task].format(location=location, strategy=strategy)
         model, prompt = read_json(self.folder / "config.json"), read_json(self.folder / "prompt.json")
         decoding = self._decoding()
         kind = "Seq2SeqLM" if model.get("is_encoder_decoder") else "CausalLM"

@@ -57,6 +57,16 @@ class EvaluateSettings(Section):
     sets: bool = key(
         False, "also score each passage's questions together against all its references (Multi-M, Self-BLEU)"
     )
+    gap: Any = key(
+        None,
+        "with sets=true: {random: NAME, oracle: NAME}, two names of predictions; the others are placed between them; "
+        "null: none",
+    )
+    page: str = key(
+        "",
+        "with sets=true: a page .html with the questions of a passage side by side, such as sets.html; empty: none",
+    )
+    page_passages: int = key(20, "passages on that page, spread over all", limits=COUNT)
     pairs: bool = key(
         False, "question-answer pairs instead: each passage's against all human ones (QAAligned, one to one)"
     )
@@ -87,6 +97,11 @@ class EvaluateSettings(Section):
         yield from super().faults()
         if self.pairs and self.sets:
             yield "pairs=true and sets=true are two commands; choose one"
+        for name, value in (("gap", self.gap), ("page", self.page)):
+            if value and not self.sets:
+                yield f"{name}={value} is for sets of questions; add sets=true"
+        if self.page and not self.page.endswith(".html"):
+            yield f"page={self.page}: it is a page; give a name that ends in .html"
         if self.lengths != sorted({length for length in self.lengths if length > 0}):
             yield f"lengths={self.lengths} must rise, from 1 on"
         if fault := language_fault(self.language):

@@ -84,7 +84,8 @@ class Section:
         for item in fields(self):
             value, choices = getattr(self, item.name), item.metadata.get("choices")
             if choices and value not in choices:
-                yield f"{item.name}={value} is not one of {', '.join(choices)}"
+                known = ("null" if choice is None else choice for choice in choices)
+                yield f"{item.name}={value} is not one of {', '.join(known)}"
             if (limits := _LIMITS.get(item)) and (fault := limits.fault(item.name, value)):
                 yield fault
             if isinstance(value, Section):

@@ -15,8 +15,9 @@ class ModelSettings(Section):
     path: str = key(MISSING, "Hub name, local folder, miniature:bart, miniature:t5 or miniature:questions")
     task: str = key(
         "questions",
-        "what the model writes: questions, answers, multitask (both), or pairs (all of a passage at once)",
-        choices=("questions", "answers", "multitask", "pairs"),
+        "what the model writes: questions, answers, multitask (both), pairs (all of a passage at once), or sets "
+        "(questions without given answers, see ask.granularity)",
+        choices=("questions", "answers", "multitask", "pairs", "sets"),
     )
     prefix: str | None = key(
         None, 'text before every input; null: that of the task for T5, such as "generate question: ", none for others'

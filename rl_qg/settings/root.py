@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rl_qg.settings.asking import AskSettings
+from rl_qg.settings.asking import AskSettings, TrainSelectorSettings
 from rl_qg.settings.augmentation import AugmentSettings
 from rl_qg.settings.data import DataSettings
 from rl_qg.settings.evaluation import (
@@ -77,7 +77,10 @@ class Settings(Section):
         TrainSentencesSettings(), "classifiers of sentences worth a question, and of the types of questions"
     )
     generate: GenerateSettings = key(GenerateSettings(), "candidate questions")
-    ask: AskSettings = key(AskSettings(), "question-answer pairs of documents")
+    ask: AskSettings = key(AskSettings(), "question-answer pairs of documents, or sets of questions")
+    train_selector: TrainSelectorSettings = key(
+        TrainSelectorSettings(), "what chooses the questions of a set, learned from human ones"
+    )
     augment: AugmentSettings = key(AugmentSettings(), "filters and sample of candidate questions")
     qa: QASettings = key(QASettings(), "the extractive reader")
     score: ScoreSettings = key(ScoreSettings(), "one metric on a file of questions")
@@ -89,8 +92,17 @@ class Settings(Section):
     baselines: BaselinesSettings = key(BaselinesSettings(), "QRelScore of unrelated questions and passages")
     serve: ServeSettings = key(ServeSettings(), "questions over HTTP")
 
+    @property
+    def task(self) -> str:
+        """What the generator writes: `model.task`, or sets where `ask.granularity` says of what."""
+        return "sets" if self.ask.granularity is not None else self.model.task
+
     def faults(self) -> Iterator[str]:
         """Choices and limits, and a run folder."""
         yield from super().faults()
+        if self.model.task == "sets" and self.ask.granularity is None:
+            yield "model.task=sets: ask.granularity has no value; give paragraph, sentence or type"
+        if self.task == "sets" and self.model.task not in ("questions", "sets"):
+            yield f"model.task={self.model.task}: ask.granularity={self.ask.granularity} is one of model.task=sets"
         if not self.output_dir.strip():
             yield "output_dir has no value; name a folder"

@@ -8,6 +8,7 @@ from rl_qg.settings.keys import COUNT, FINITE, FRACTION, NOT_NEGATIVE, POSITIVE,
 
 BASELINES = ("greedy", "leave_one_out", "mean", "none")
 NORMALISATIONS = ("running", "batch", "none")
+CREDITS = ("whole", "marginal", "to_go")
 SCHEDULES = ("linear", "constant", "cosine", "warmup")
 
 
@@ -73,6 +74,12 @@ class SelfCriticalOptions(Section):
         choices=BASELINES,
     )
     num_samples: int | None = key(None, "samples per context; null: 1 for greedy and none, 4 for the others")
+    credit: str = key(
+        "whole",
+        "model.task=sets: what a token of a question answers for, the reward of the whole set (whole), what its "
+        "question adds to the others (marginal), or what the set gains from it on (to_go)",
+        choices=CREDITS,
+    )
     reward_scale: float = key(1.0, "factor on the advantage; has an effect with normalise_advantage=none only")
     normalise_advantage: str = key(
         "running",

@@ -79,8 +79,3 @@ UNITS = _words(
     "year decades centuries °c °f degrees mph hz khz mhz ghz bits bytes kb mb gb tb watts kw mw gw volts dollars",
     "euros yen pence cents square cubic times people students degrees",
 )
-# After these a full stop ends no sentence.
-ABBREVIATIONS = _words(
-    "mr mrs ms dr fr prof rev hon st sr jr gen col lt capt sgt gov sen rep vs v no vol pp p fig al etc e.g i.e c ca",
-    "cf approx inc ltd co corp dept est jan feb mar apr jun jul aug sep sept oct nov dec bros mt ft u.s u.k d.c",
-)

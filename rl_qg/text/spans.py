@@ -8,10 +8,10 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
+from rewards.sentences import sentence_texts as sentence_texts
+from rewards.sentences import sentences as sentences
 from rewards.words import UNSPACED_LETTERS, combining_marks
-from rl_qg.text.english_words import ABBREVIATIONS
 
 MAX_WORDS = 10  # 97 % of the answers of SQuAD are not longer
 MAX_CHARACTERS = 120  # in scripts without spaces
@@ -25,7 +25,6 @@ _TOKEN = re.compile(
     rf"|{_LETTERS}(?:['’](?!s\b)(?!\d){_LETTERS})*(?:-{_LETTERS})*"  # O'Neill, so-called
     r"|['’]s\b|\S"
 )
-_END = re.compile(r"""[.!?…]+["'”’)\]»]*(?=\s)|[。！？।॥؟]+["'”’)\]」』»]*|\n\s*\n""")
 _LEADING = re.compile(r"(?:a|an|the|its|his|her|their|our)\s+", re.IGNORECASE)
 _EDGES = " \t\r\n\u00a0\u3000,;:.!?…、。，；：！？।—–-_/*|~'’‘\"“”„«»「」『』《》〈〉"
 _PAIRS = {")": "(", "]": "[", "}": "{", "）": "（", "】": "【"}
@@ -58,39 +57,10 @@ def tokens(text: str, start: int = 0, end: int | None = None) -> list[Token]:
     return [Token(match.group(), match.start(), match.end()) for match in matches]
 
 
-def sentences(text: str) -> list[tuple[int, int]]:
-    """Return start and end of each sentence; they cover the text. Abbreviations and initials end no sentence."""
-    ends = [match.end() for match in _END.finditer(text) if _ends(text, match)]
-    bounds = sorted({0, *ends, len(text)})
-    return list(pairwise(bounds))
-
-
 def sentence_spans(text: str) -> list[tuple[int, int]]:
     """Start and end of each sentence without the white space around it; blank ones are left out."""
     spans = (stripped(text, start, end) for start, end in sentences(text))
     return [(start, end) for start, end in spans if start < end]
-
-
-def sentence_texts(text: str) -> list[str]:
-    """Return the sentences of a text without white space around them; a blank text is one empty sentence."""
-    return [part for start, end in sentences(text) if (part := text[start:end].strip())] or [""]
-
-
-def _ends(text: str, match: re.Match[str]) -> bool:
-    index = match.end()
-    while index < len(text) and text[index].isspace():  # slicing the rest at each sentence would take quadratic time
-        index += 1
-    after = text[index : index + 1]
-    if match.group()[0] in ".!?…" and (after.islower() or after in tuple(",;")):
-        return False
-    if len(match.group().strip("\"'”’)]»")) > 1 or match.group()[0] != ".":
-        return True
-    index = match.start()
-    while index and (text[index - 1].isalnum() or text[index - 1] in "._"):
-        index -= 1
-    before = text[index : match.start()]
-    single = len(before) == 1 and before.isupper()  # an initial: John F. Kennedy
-    return not single and before.casefold() not in ABBREVIATIONS
 
 
 def stripped(text: str, start: int, end: int) -> tuple[int, int]:

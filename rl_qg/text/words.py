@@ -12,7 +12,7 @@ Every place that splits text into words uses one of these:
 - `rewards.overlap.word_classes`: words between white space, as the metric that it implements defines them.
 - `rl_qg.evaluation.meta.perturbations`: words with their positions and case, to be replaced in place.
 
-Sentences are split by `rl_qg.text.spans.sentences` alone.
+Sentences are split by `rewards.sentences` alone.
 """
 
 import re

@@ -6,6 +6,7 @@ from transformers import Seq2SeqTrainingArguments
 
 from rl_qg.evaluation.text_measures import improves
 from rl_qg.generation.decoding import DecodingRules
+from rl_qg.generation.prompts import Prompt
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import SelfCriticalOptions, Settings
 from rl_qg.settings.keys import key
@@ -28,6 +29,8 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
     ce_warmup: float = key(0.05, "fraction of the cross-entropy stage in which the learning rate rises")
     scst_warmup: float = key(0.05, "fraction of the self-critical stage in which the learning rate rises")
     task: str = key("questions", "what the model writes, see rl_qg.generation.tasks")
+    granularity: str = key("", "of the task sets, see rl_qg.generation.question_units")
+    mode: str = key("", "of the task sets: one2one or one2many")
     prefix: str = key("", "text before every input, see rl_qg.generation.prompts.Prompt")
     max_source_length: int = key(512, "tokens; a longer context is cut to a window around the answer")
     max_target_length: int = key(64, "tokens of a gold question")
@@ -50,6 +53,11 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
     def boundary(self, max_steps: int) -> int:
         """The last step of the cross-entropy stage, of `max_steps` in all."""
         return round(max_steps * self.ce_epochs / (self.ce_epochs + self.scst_epochs))
+
+    def prompt(self) -> Prompt:
+        """How inputs are built."""
+        lengths = (self.max_source_length, self.max_target_length)
+        return Prompt(self.prefix, *lengths, task=self.task, granularity=self.granularity, mode=self.mode)
 
     def decoding_rules(self) -> DecodingRules:
         """The rules of rollouts."""

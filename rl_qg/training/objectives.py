@@ -65,7 +65,15 @@ def advantages(rewards: Tensor, baseline: str, greedy: Tensor | None = None) -> 
     A reward that is not finite is left out of every baseline, and its advantage is 0. Differences are taken in
     float64, so that equal rewards have advantages of exactly 0.
     """
-    kind = rewards.dtype
+    level, usable = baseline_levels(rewards, baseline, greedy)
+    known = rewards.masked_fill(~usable, 0.0).double()
+    return ((known - level) * usable).to(rewards.dtype).detach()
+
+
+def baseline_levels(rewards: Tensor, baseline: str, greedy: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """What `advantages` compares each sample with, and whether sample and baseline are known: (…, k), (…) ->
+    (…, k) or (…, 1) float64, (…, k) bool.
+    """
     usable = torch.isfinite(rewards)
     rewards = rewards.masked_fill(~usable, 0.0).double()
     if baseline == "greedy":
@@ -82,7 +90,7 @@ def advantages(rewards: Tensor, baseline: str, greedy: Tensor | None = None) -> 
         level = torch.zeros_like(rewards)
     else:
         raise ValueError(f"baseline={baseline} is not one of {', '.join(BASELINES)}")
-    return ((rewards - level) * usable).to(kind).detach()
+    return level, usable
 
 
 def shaped(
@@ -110,21 +118,24 @@ def shaped(
 
 
 def policy_gradient(logprobs: Tensor, mask: Tensor, advantage: Tensor) -> Tensor:
-    """L_scst = −advantage · Σ_t log p(sample_t) of each sequence (eq. 11): (…, t), (…, t), (…) -> (…).
+    """L_scst = −advantage · Σ_t log p(sample_t) of each sequence (eq. 11): (…, t), (…, t), (…) -> (…); with an
+    advantage of each token (…, t) −Σ_t advantage_t · log p(sample_t).
 
     Its gradient, averaged over samples, is an estimate of the gradient of the expected negative reward.
     """
+    if advantage.dim() == logprobs.dim():
+        return -(advantage.detach() * logprobs * mask).sum(-1)
     return -advantage.detach() * (logprobs * mask).sum(-1)
 
 
 def clipped_policy_gradient(logprobs: Tensor, old: Tensor, mask: Tensor, advantage: Tensor, clip: float) -> Tensor:
     """−Σ_t min(ρ_t A, clip(ρ_t, 1 − ε, 1 + ε) A) of each sequence, with ρ_t = p(sample_t) / p_old(sample_t) of each
-    token and ε = `clip` (PPO: Schulman et al. 2017, eq. 7): (n, t), (n, t), (n, t), (n,) -> (n,).
+    token and ε = `clip` (PPO: Schulman et al. 2017, eq. 7): (n, t), (n, t), (n, t), (n,) or (n, t) -> (n,).
 
     Where all ratios are 1, its gradient is that of `policy_gradient`.
     """
     ratio = ((logprobs - old.detach()) * mask).exp()
-    advantage = advantage.detach().unsqueeze(-1)
+    advantage = advantage.detach() if advantage.dim() == logprobs.dim() else advantage.detach().unsqueeze(-1)
     return -(torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage) * mask).sum(-1)
 
 

@@ -10,20 +10,25 @@ events. If the command was killed, the same command resumes from the last checkp
 import json
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 from transformers import set_seed
 
+from rewards.contract import is_set_reward
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, take
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
+from rl_qg.evaluation.set_scorer import check_set_reward
 from rl_qg.evaluation.task_rewards import pair_floor
+from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.loading import load_seq2seq
 from rl_qg.generation.lora import add_lora, check_lora
 from rl_qg.generation.prompts import add_highlight, default_prefix, token_ids_of
+from rl_qg.generation.question_order import in_order_of_model
+from rl_qg.generation.question_units import set_rows
 from rl_qg.generation.tasks import task_rows
 from rl_qg.reports.hub import check_repository, finish_publishing, publish
 from rl_qg.runtime.checkpoints import last_checkpoint
@@ -61,8 +66,8 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
         return final
     # 1. Check settings and data, and build the trainer.
     check_training(settings)
-    check_task_reward(settings, reward)
-    splits = in_task(settings.model.task, splits)
+    check_task_reward(settings, reward, held_out)
+    splits = in_task(settings, splits)
     splits = replace(splits, unlabelled=unlabelled_examples(settings, splits, reward))
     if not splits.gold and not (settings.stages == "scst" and splits.unlabelled):
         raise InputError("data.train: no example with a question to learn from")
@@ -89,28 +94,54 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     return final
 
 
-def check_task_reward(settings: Settings, reward: Reward | None) -> None:
-    """Check that the reward can score what the task writes (`rl_qg.evaluation.task_rewards`).
+def check_task_reward(settings: Settings, reward: Reward | None, held_out: Reward | None = None) -> None:
+    """Check that the rewards can score what the task writes (`rl_qg.evaluation.task_rewards`).
 
     Raises:
-        InputError: the reward has no value for pairs that are not valid.
+        InputError: the reward has no value for pairs that are not valid; it scores sets where single questions are
+            written, or the reverse; `scst.credit` is set for another task than sets.
     """
     if reward is None or settings.stages == "ce":
         return
-    if settings.model.task == "pairs":
+    if settings.task == "sets":
+        for name, metric in (("reward", reward), ("held_out", held_out)):
+            if metric is not None:
+                check_set_reward(metric, name)
+    elif is_set_reward(reward):
+        raise InputError(
+            f"reward {signature_of(reward)}: scores sets of questions, and model.task={settings.task} writes none; "
+            "give ask.granularity=paragraph, or choose another reward"
+        )
+    elif settings.scst.credit != "whole":
+        raise InputError(
+            f"scst.credit={settings.scst.credit}: is for sets of questions; give ask.granularity, or leave it at whole"
+        )
+    if settings.task == "pairs":
         pair_floor(reward, settings.scst.pair_floor)
-    if settings.model.task in ("answers", "multitask"):
+    if settings.task in ("answers", "multitask"):
         log.info("the reward of answers is their agreement with the human ones; reward=… scores questions alone")
 
 
-def in_task(task: str, splits: Splits) -> Splits:
-    """The same data as rows of a task (`rl_qg.generation.tasks.task_rows`)."""
-    gold, unlabelled, validation = (
-        task_rows(task, examples) for examples in (splits.gold, splits.unlabelled, splits.validation)
-    )
-    if task != "questions":
-        log.info("model.task=%s: %d rows of %d questions", task, len(gold), len(splits.gold))
+def in_task(settings: Settings, splits: Splits) -> Splits:
+    """The same data as rows of the task (`rl_qg.generation.tasks.task_rows`); for sets of questions those of the
+    strategy (`rl_qg.generation.question_units.set_rows`).
+    """
+    parts = (splits.gold, splits.unlabelled, splits.validation)
+    gold, unlabelled, validation = (_rows(settings, examples) for examples in parts)
+    if settings.task != "questions":
+        log.info("model.task=%s: %d rows of %d questions", settings.task, len(gold), len(splits.gold))
     return replace(splits, gold=gold, unlabelled=unlabelled, validation=validation)
+
+
+def _rows(settings: Settings, examples: Sequence[QAExample]) -> list[QAExample]:
+    ask = settings.ask
+    if ask.granularity is None:
+        return task_rows(settings.task, examples)
+    rows = set_rows(ask.granularity, ask.mode, examples, order=ask.order, seed=settings.seed)
+    if ask.order == "best" and ask.mode == "one2many" and any(row.question for row in rows):
+        generator = CandidateGenerator(settings.model.path, device=processes(settings.training.use_cpu).device)
+        rows = in_order_of_model(rows, generator, ask.granularity)
+    return [*rows]
 
 
 def unlabelled_examples(settings: Settings, splits: Splits, reward: Reward | None) -> list[QAExample]:
@@ -176,7 +207,7 @@ def seq2seq_trainer(
     stage from `splits.unlabelled` too.
     """
     model, tokenizer = load_seq2seq(settings.model.path)
-    task = settings.model.task
+    task = settings.task
     add_highlight(tokenizer, model, task)
     prefix = default_prefix(model, task) if settings.model.prefix is None else settings.model.prefix
     if settings.peft.method != "none":
@@ -215,7 +246,9 @@ def _arguments(settings: Settings) -> SelfCriticalConfig:
             scst_warmup=scst.warmup_fraction,
             label_smoothing_factor=ce.label_smoothing,
             **options,
-            task=settings.model.task,
+            task=settings.task,
+            granularity=settings.ask.granularity or "",
+            mode=settings.ask.mode if settings.ask.granularity else "",
             max_source_length=settings.model.max_source_length,
             max_target_length=settings.model.max_target_length,
             per_device_train_batch_size=common.batch_size,

@@ -25,10 +25,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTraine
 from rewards.slow_precision import warn_if_slower
 from rl_qg.data.examples import QAExample, as_example
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredRollout
-from rl_qg.evaluation.task_rewards import TaskScorer
 from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, concatenate, decode, uniform_draws
 from rl_qg.generation.logprobs import shift_right, token_logprobs
-from rl_qg.generation.prompts import Prompt, PromptEncoder, add_highlight
+from rl_qg.generation.prompts import PromptEncoder, add_highlight
+from rl_qg.generation.tasks import QUESTION
 from rl_qg.runtime.checkpoints import CompleteCheckpoints
 from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 from rl_qg.runtime.sharded_weights import WholeModel
@@ -51,7 +51,9 @@ from rl_qg.training.reference_divergence import ReferenceDivergence
 from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.rollout_reuse import LearnedRollout, RolloutReuse
 from rl_qg.training.row_schedule import exact_share
+from rl_qg.training.set_credit import advantages_of, of_samples, without_cut_question
 from rl_qg.training.step_metrics import StepMetrics, rollout_metrics
+from rl_qg.training.task_scorer import scorer_of
 from rl_qg.training.trainer_files import RunFiles, save_model_folder
 from rl_qg.training.update_schedule import CountPasses, UpdateSchedule
 
@@ -66,7 +68,8 @@ class SelfCriticalTrainer(
     `reward` is a metric of `rewards` or any object with the same `score`; None if there is no self-critical stage.
     `held_out` is a second reward, which evaluations report and nothing optimises. `unlabelled` are examples whose
     questions are unknown, for the self-critical stage (`scst.unlabelled_share`); their questions are not read. For
-    another task than `questions` all of them are rows of `rl_qg.generation.tasks.task_rows`.
+    another task than `questions` all of them are rows of `rl_qg.generation.tasks.task_rows`,
+    or of `rl_qg.generation.question_units.set_rows`.
     """
 
     # The loss below is normalised over all accumulated batches and processes. The library would take the per-batch
@@ -89,8 +92,7 @@ class SelfCriticalTrainer(
         if reward is None and args.scst_epochs > 0:
             raise ValueError("a self-critical stage (scst_epochs > 0) needs a reward")
         add_highlight(processing_class, model, args.task)
-        prompt = Prompt(args.prefix, args.max_source_length, args.max_target_length, task=args.task).fitting(model)
-        self.encoder = PromptEncoder(processing_class, prompt)
+        self.encoder = PromptEncoder(processing_class, args.prompt().fitting(model))
         self.gold_examples = 0 if train_dataset is None else len(train_dataset)
         self.unlabelled = [replace(as_example(row), question="") for row in unlabelled] if args.scst_epochs else []
         share = args.unlabelled_share if args.scst_epochs else 0.0
@@ -117,8 +119,7 @@ class SelfCriticalTrainer(
         self.rollout_retry = OutOfMemoryRetry("rollout", "lower training.batch_size or scst.num_samples")
         self.scorer: RewardScorer | None = None
         if reward is not None:
-            of_task = TaskScorer(reward, floor=args.pair_floor, answer_weight=args.answer_weight)
-            self.scorer = RewardScorer(reward) if args.task == "questions" else of_task
+            self.scorer = scorer_of(reward, args)
         self.held_out_questions = None if self.scorer is None else HeldOutQuestions(self.scorer, held_out)
         self.failed_rewards = FailedRewards(Path(args.output_dir) / "samples.jsonl", args.on_bad_reward)
         self.kl_coefficient = KLCoefficient(args.kl_coefficient, args.kl_target)
@@ -231,7 +232,7 @@ class SelfCriticalTrainer(
             rollout = self._roll_out(inputs, samples=args.num_samples, greedy=args.baseline == "greedy")
         with self.step_metrics.timed("reward"):
             scored = self._score(examples, rollout, step)
-            advantage = objectives.advantages(scored.rewards, args.baseline, scored.greedy)
+            advantage = advantages_of(scored, args.baseline, args.credit)
         self.advantage_scale.add(advantage)
         self.equal_rewards.add(scored.rewards, scored.greedy)
         learned = LearnedRollout(rollout, scored, advantage)
@@ -243,13 +244,14 @@ class SelfCriticalTrainer(
         """L_scst of each of the b · k samples, given their log-probabilities (b · k, t)."""
         args, samples = self.args, learned.rollout.samples
         assert samples is not None
-        advantage = objectives.shaped(
+        shaped = objectives.shaped(
             learned.advantage,
             scale=args.reward_scale,
             normalise=args.normalise_advantage == "batch",
             spread=self.advantage_scale.value if args.normalise_advantage == "running" else None,
             clip=args.clip_advantage,
-        ).flatten()
+        )
+        advantage = of_samples(shaped, samples, self.processing_class.convert_tokens_to_ids(QUESTION))
         if args.updates_per_rollout == 1:
             return objectives.policy_gradient(logprobs, samples.mask, advantage)
         if learned.logprobs is None:
@@ -325,7 +327,8 @@ class SelfCriticalTrainer(
         return ScoredRollout.of(batch, sampled, greedy, copies=copies, device=self.args.device)
 
     def _texts(self, decoded: Decoded, examples: Sequence[QAExample]) -> list[str]:
-        return self.encoder.decoded(decoded.tokens, examples)
+        texts = self.encoder.decoded(decoded.tokens, examples)
+        return without_cut_question(texts, decoded, self.special_tokens.end) if self.args.task == "sets" else texts
 
     # --- evaluation
 

@@ -12,7 +12,7 @@ NUM_SAMPLES = 4
 BASELINES = {"rloo": "leave_one_out", "grpo": "mean"}  # of the algorithms themselves
 NOT_IN_TRL = (
     *("clip_advantage", "schedule", "lambda_max", "lambda_warmup", "ce_weight", "kl_target", "kl_estimator"),
-    *("updates_per_rollout", "clip_ratio"),
+    *("updates_per_rollout", "clip_ratio", "credit"),
 )
 
 

@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from rewards.sentences import ABBREVIATIONS
 from rewards.words import UNSPACED_LETTERS
 from rl_qg.text.english_words import (
-    ABBREVIATIONS,
     AUXILIARIES,
     CLOSED,
     CONJUNCTIONS,

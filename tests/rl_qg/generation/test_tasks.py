@@ -103,7 +103,7 @@ def test_passages_without_questions_teach_pairs_but_no_answers() -> None:
 def test_multitask_is_questions_and_answers_and_questions_are_the_examples() -> None:
     assert task_rows("questions", EXAMPLES) == EXAMPLES
     assert task_rows("multitask", EXAMPLES) == [*EXAMPLES, *task_rows("answers", EXAMPLES)]
-    with pytest.raises(InputError, match=r"model\.task=both is not one of questions, answers, multitask, pairs"):
+    with pytest.raises(InputError, match=r"model\.task=both is not one of questions, answers, multitask, pairs, sets"):
         row_tasks("both")
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rl_qg.asking.exports import FORMATS, format_of
 from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
 from rl_qg.serving import page as module
-from rl_qg.serving.page import text_parts
+from rl_qg.serving.page import marked_parts
 from rl_qg.serving.problems import ProblemError
 from tests.pages.hostile_texts import ENDINGS, IMAGE, SCRIPT
 from tests.rl_qg.serving.page_server import KnownService, page_application
@@ -257,7 +257,7 @@ def test_parts_are_the_text_and_cover_each_answer(text: str, spans: list[tuple[i
     pairs = QAPairs(
         QAPair("?", text[start : start + length], start, 1.0, 0.0) for start, length in spans if start < len(text)
     )
-    parts = text_parts(text, pairs)
+    parts = marked_parts(text, pairs)
     assert "".join(part.text for part in parts) == text
     for number, pair in enumerate(pairs, 1):
         covered = [part for part in parts if number in part.numbers]

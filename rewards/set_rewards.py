@@ -1,0 +1,304 @@
+"""Rewards of sets of questions: one number for all questions that a generator asks about a document.
+
+    reward = load("multi_set")
+    reward.score_sets([["Who wrote it?", "When?"], …], references=[["Who wrote the book?", …], …])   # one for each set
+    reward.marginals([["Who wrote it?", "When?"], …], references=…)      # [(R(Q), [R(Q) − R(Q without q_1), …]), …]
+
+What holds for all of them. R is between 0 and 1, and 0 for a set without a question; the order of the questions does
+not matter. An *empty* question, one without words, counts as a question that was asked and earns nothing. So does one
+that has the same words (after tokenising) as another question of the set, for all such questions but one: to remove
+either of them costs nothing, so none of them has a marginal above 0.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+
+from rewards.contract import check_row_by_row
+from rewards.errors import MetricInputError
+from rewards.loading import load
+from rewards.question_sets import Multi, Sets
+from rewards.signature import format_signature
+from rewards.words import ptb
+
+CREDITS = ("whole", "marginal", "to_go")
+
+Values = Callable[[Sequence[int]], Mapping[str, float]]
+"""The reward of a part of a document's questions, given their places: its factors by name, and `reward`."""
+
+
+@dataclass(frozen=True)
+class SetResult:
+    """What a reward gives for n sets, in the order given."""
+
+    scores: list[float]
+    parts: dict[str, list[float]]
+    """Numbers from which the scores were computed, and two of every reward: `written`, the number of questions, and
+    `valid`, the share of them that are neither empty nor repeated (NaN without questions)."""
+    credits: list[list[float]]
+    """One number for each question of each set, see `SetReward.result`; empty lists with ``credit="whole"``."""
+
+
+@dataclass(frozen=True)
+class SetInputs:
+    """Checked input, one entry for each document; what a reward does not need is left blank."""
+
+    predictions: list[list[str]]
+    contexts: list[str]
+    references: list[list[str]]
+    sentences: list[list[str]]
+    """The sentences that the questions are to cover; without any those of the context."""
+
+
+class SetReward(ABC):
+    """A reward of sets of questions; a subclass sets the class attributes and implements `values` and `choices`."""
+
+    name: ClassVar[str]
+    needs: frozenset[str] = frozenset()
+    """Which of ``contexts`` and ``references`` it is computed from."""
+    part_names: tuple[str, ...] = ()
+    bounds: tuple[float, float] = (0.0, 1.0)
+    higher_is_better: ClassVar[bool] = True
+
+    @abstractmethod
+    def values(self, inputs: SetInputs) -> list[Values]:
+        """Return for each document the function of a part of its questions; models run here, not in the function."""
+
+    @abstractmethod
+    def choices(self) -> Mapping[str, object]:
+        """Return every choice that can change a score, in the order the signature prints them."""
+
+    @property
+    def metrics(self) -> list[Any]:
+        """The metrics of single questions that it uses."""
+        return []
+
+    @property
+    def signature(self) -> str:
+        """One line that identifies the numbers."""
+        return format_signature(self.name, self.choices())
+
+    def score_sets(
+        self,
+        predictions: Sets,
+        contexts: Sequence[str] | None = None,
+        references: Sets | None = None,
+        *,
+        sentences: Sets | None = None,
+    ) -> list[float]:
+        """Return R of each set; arguments and errors as `result`."""
+        return self.result(predictions, contexts, references, sentences=sentences).scores
+
+    def marginals(
+        self,
+        predictions: Sets,
+        contexts: Sequence[str] | None = None,
+        references: Sets | None = None,
+        *,
+        sentences: Sets | None = None,
+    ) -> list[tuple[float, list[float]]]:
+        """Return R(Q) of each set Q, and for each of its questions R(Q) − R(Q without it).
+
+        Source: difference rewards (Wolpert and Tumer, "Optimal Payoff Functions for Members of Collectives", 2001).
+        Arguments and errors as `result`.
+        """
+        result = self.result(predictions, contexts, references, sentences=sentences, credit="marginal")
+        return list(zip(result.scores, result.credits, strict=True))
+
+    def result(
+        self,
+        predictions: Sets,
+        contexts: Sequence[str] | None = None,
+        references: Sets | None = None,
+        *,
+        sentences: Sets | None = None,
+        credit: str = "whole",
+    ) -> SetResult:
+        """Score the questions of each document.
+
+        Args:
+            predictions: the questions of each document, none of them left out: empty ones count.
+            contexts: the documents' texts.
+            references: the gold questions of each document.
+            sentences: the sentences of each document that its questions are to cover; None for all of the context.
+            credit: what to compute for each question q_j of a set Q, one of `CREDITS`: nothing (``whole``), its
+                ``marginal`` R(Q) − R(Q without q_j), or ``to_go``, R(Q) − R(the questions before q_j): what the set
+                gains from q_j on.
+
+        Raises:
+            MetricInputError: a missing list, lists of unequal length, something other than texts in them, or an
+                unknown credit.
+        """
+        if credit not in CREDITS:
+            raise MetricInputError(f"{self.name}: credit {credit!r} is not one of {', '.join(CREDITS)}")
+        inputs = self._checked(predictions, contexts, references, sentences)
+        scores: list[float] = []
+        parts: dict[str, list[float]] = {name: [] for name in (*self.part_names, "written", "valid")}
+        credits: list[list[float]] = []
+        with torch.inference_mode():
+            documents = self.values(inputs) if inputs.predictions else []
+        for questions, values in zip(inputs.predictions, documents, strict=True):
+            every = range(len(questions))
+            whole = values(every)
+            scores.append(whole["reward"])
+            for name in self.part_names:
+                parts[name].append(whole[name])
+            parts["written"].append(float(len(questions)))
+            valid = len(live(questions, every))
+            parts["valid"].append(valid / len(questions) if questions else float("nan"))
+            credits.append([whole["reward"] - values(rest)["reward"] for rest in _compared(len(questions), credit)])
+        return SetResult(scores, parts, credits)
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the models of its metrics to a device and return the reward."""
+        for metric in self.metrics:
+            if hasattr(metric, "to"):
+                metric.to(device)
+        return self
+
+    def reset_cache(self) -> None:
+        """Drop what its metrics have cached from earlier calls."""
+        for metric in self.metrics:
+            if hasattr(metric, "reset_cache"):
+                metric.reset_cache()
+
+    def _checked(
+        self, predictions: Sets, contexts: Sequence[str] | None, references: Sets | None, sentences: Sets | None
+    ) -> SetInputs:
+        count = len(self._groups("predictions", predictions, None))
+        for need, given in (("contexts", contexts), ("references", references)):
+            if need in self.needs and given is None:
+                raise MetricInputError(f"{self.name} needs {need}; pass {need}=[...], one entry for each set")
+        if contexts is not None and (isinstance(contexts, str) or len(contexts) != count):
+            raise MetricInputError(f"{self.name}: {count} sets but contexts are not as many texts")
+        if contexts is not None and (wrong := [text for text in contexts if not isinstance(text, str)]):
+            raise MetricInputError(f"{self.name}: contexts has {wrong[0]!r:.60}, which is no text")
+        gold = [[] for _ in range(count)] if references is None else self._groups("references", references, count)
+        if "references" in self.needs and not all(gold):
+            row = next(row for row, group in enumerate(gold) if not group)
+            raise MetricInputError(f"{self.name}: references[{row}] is empty; give at least one gold question")
+        return SetInputs(
+            [list(group) for group in predictions],
+            [""] * count if contexts is None else list(contexts),
+            gold,
+            [[] for _ in range(count)] if sentences is None else self._groups("sentences", sentences, count),
+        )
+
+    def _groups(self, name: str, groups: Any, count: int | None) -> list[list[str]]:
+        """Lists of texts, one for each of `count` sets."""
+        if isinstance(groups, str) or not isinstance(groups, Sequence):
+            raise MetricInputError(f"{self.name}: {name} is {groups!r:.60}; give one list of texts for each document")
+        if count is not None and len(groups) != count:
+            raise MetricInputError(f"{self.name}: {count} sets but {len(groups)} {name}; give one list for each")
+        for row, group in enumerate(groups):
+            is_list = isinstance(group, Sequence) and not isinstance(group, str)
+            if not is_list or not all(isinstance(text, str) for text in group):
+                raise MetricInputError(f"{self.name}: {name}[{row}] is {group!r:.60}; give a list of texts")
+        return [list(group) for group in groups]
+
+
+def _compared(count: int, credit: str) -> list[list[int]]:
+    """For each of ``count`` questions the places of those with whose reward the whole set is compared."""
+    if credit == "marginal":
+        return [[other for other in range(count) if other != at] for at in range(count)]
+    return [list(range(at)) for at in range(count)] if credit == "to_go" else []
+
+
+def live(questions: Sequence[str], kept: Sequence[int]) -> list[int]:
+    """Return the places of the questions that count, of those in ``kept``: the ones with words, and of those with the
+    same words the first in the order of characters, so that the order of the questions does not matter.
+    """
+    first: dict[object, int] = {}
+    for at in kept:
+        if key := ptb(questions[at]):
+            first[key] = min(first.get(key, at), at, key=lambda place: (questions[place], place))
+    return sorted(first.values())
+
+
+class MultiSetReward(SetReward):
+    """F of Multi-M: how well the questions of a document agree with those that people asked, one to one.
+
+    Source: Ray Chowdhury, Mahata, Caragea, "On the Evaluation of Answer-Agnostic Paragraph-level Multi-Question
+    Generation", 2022 (`rewards.Multi`). With m questions (empty and repeated ones included), n references, and S the
+    largest sum of M over pairs of which no two share a question or a reference,
+
+        R = F = 2 S / (m + n).
+
+    A question that is empty or repeated has 0 with every reference. The marginal of a question is computed by a new
+    assignment of the matrix without its row; nothing is scored again. To add a question that raises S by a changes F
+    by more than 0 exactly if a > F / 2: a question that matches nothing has a marginal below 0.
+
+    Args:
+        metric: M, a metric from 0 to 1 that compares with references: a name, a metric, or a mapping with `metric`
+            and its options.
+        clip: count scores below 0 as 0: for BERTScore that is rescaled, ``{metric: bertscore, rescale: 0.8}``.
+
+    Raises:
+        MetricInputError: a metric of another kind.
+    """
+
+    name = "multi_set"
+    part_names = ("precision", "recall")
+
+    def __init__(self, metric: Any = "rouge_l", *, clip: bool = False) -> None:
+        self.metric = metric_of(self.name, "metric", metric)
+        self.multi = Multi(self.metric, clip=clip)
+        if "answers" in self.metric.needs:
+            raise MetricInputError(f"multi_set: {self.metric.name} needs answers, which sets do not have")
+        if self.metric.bounds[1] > 1:
+            raise MetricInputError(
+                f"multi_set: {self.metric.name} may score above 1; use one from 0 to 1, such as rouge_l or q_bleu1"
+            )
+        self.needs = self.metric.needs
+
+    @property
+    def metrics(self) -> list[Any]:
+        """The metric M."""
+        return [self.metric]
+
+    def choices(self) -> Mapping[str, object]:
+        """Return what can change a score."""
+        return {"repeated": "zero", "clip": "0" if self.multi.clip else "none", "metric": self.metric.signature}
+
+    def values(self, inputs: SetInputs) -> list[Values]:
+        """Return R of each part of each document's questions, from one matrix."""
+        matrices = self.multi.matrices(inputs.predictions, inputs.references, inputs.contexts)
+        return [self._of(group, matrix) for group, matrix in zip(inputs.predictions, matrices, strict=True)]
+
+    def _of(self, questions: list[str], matrix: np.ndarray) -> Values:
+        def values(kept: Sequence[int]) -> dict[str, float]:
+            part = np.zeros((len(kept), matrix.shape[1]))
+            counted = set(live(questions, kept))
+            for row, at in enumerate(kept):
+                if at in counted:
+                    part[row] = matrix[at]
+            precision, recall, f1 = self.multi.assigned(part) if len(kept) else (0.0, 0.0, 0.0)
+            return {"reward": f1, "precision": precision, "recall": recall}
+
+        return values
+
+
+def metric_of(where: str, option: str, given: Any) -> Any:
+    """Return a metric of single questions from its name, from a mapping with `metric` and options, or itself.
+
+    Raises:
+        MetricInputError: there is no such metric, or it cannot be used so; `where` and `option` begin the line.
+    """
+    if isinstance(given, str):
+        given = {"metric": given}
+    if isinstance(given, Mapping):
+        options = dict(given)
+        if not isinstance(name := options.pop("metric", None), str):
+            raise MetricInputError(f"{where}: {option} {given!r:.60} names no metric; give {{metric: rouge_l}}")
+        try:
+            given = load(name, **options)
+        except (MetricInputError, TypeError) as error:
+            raise MetricInputError(f"{where}: {option}: {error}") from error
+    if not callable(getattr(given, "score", None)):
+        raise MetricInputError(f"{where}: {option} is {given!r:.60}; give a name or a metric of single questions")
+    check_row_by_row(given)
+    return given
