@@ -29,7 +29,7 @@ from passages import write_squad_windows, write_world
 
 BATCH = 16
 MAKE_SETS = Path(__file__).with_name("make_sets.py")
-STEPS = ("train-ce", "train-sets", "classifiers", "pools", "select", "evaluate")
+STEPS = ("data", "train-ce", "train-sets", "classifiers", "pools", "select", "evaluate")
 SCST = (
     *("stages=scst", "scst.baseline=leave_one_out", "scst.num_samples=4", "scst.schedule=constant"),
     *("scst.max_new_tokens=96", "reward=multi_set", "scst.kl_coefficient=0.3", "scst.kl_target=0.2"),

@@ -96,5 +96,12 @@ def test_a_metric_without_signature_is_identified_by_its_options() -> None:
     assert signature_of(signed).startswith("words")
 
 
+def test_a_reward_of_sets_is_no_metric_of_a_list() -> None:
+    with pytest.raises(
+        InputError, match=r"generate\.rerank\[0\]: multi_set scores sets of questions, not single ones"
+    ):
+        metric_options(["Multi-Set"], MODELS, key="generate.rerank")
+
+
 def test_every_short_name_makes_an_entry() -> None:
     assert len(metric_options(list(rewards.METRICS), MODELS)) == len(rewards.METRICS)
