@@ -31,7 +31,7 @@ from rl_qg.training.trainer import SelfCriticalTrainer
 from tests.rl_qg.training.set_policy import autoregressive, exact_loss, variance
 
 CREDITS = ("whole", "marginal", "to_go")
-SAMPLES, CONTEXTS, ROLLOUTS = 4, 8, 60
+SAMPLES, CONTEXTS, ROLLOUTS = 4, 8, 40
 COMMON = (
     *("preset=quickstart", "ask.granularity=paragraph", "model.max_target_length=96", "scst.max_new_tokens=96"),
     *("data.labelled_fraction=0.08", "training.eval_samples=24", "training.batch_size=8", "training.eval_steps=24"),
@@ -109,7 +109,8 @@ def trainer(model: Path, contexts: int, seed: int) -> SelfCriticalTrainer:
     weights, tokenizer = load_seq2seq(str(model))
     arguments = SelfCriticalConfig(
         output_dir="/tmp/credit", task="sets", granularity="paragraph", mode="one2many", use_cpu=True,
-        report_to="none", max_new_tokens=96, max_target_length=96, num_samples=SAMPLES, baseline="leave_one_out", seed=5,
+        report_to="none", max_new_tokens=96, max_target_length=96, num_samples=SAMPLES,
+        baseline="leave_one_out", seed=5,
     )  # fmt: skip
     return SelfCriticalTrainer(
         weights, arguments, reward=MultiSetReward(), train_dataset=rows, processing_class=tokenizer
@@ -129,6 +130,7 @@ def model(folder: Path) -> None:
     squares = dict.fromkeys(CREDITS, 0.0)
     crossed = dict.fromkeys(CREDITS, 0.0)
     for number in range(ROLLOUTS):
+        print(f"rollout {number + 1} of {ROLLOUTS}", end="\r", file=sys.stderr)
         gradients = dict(gradients_of(subject, number))
         for credit, own in gradients.items():
             sums[credit] = sums.get(credit, torch.zeros_like(own)) + own
