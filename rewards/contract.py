@@ -79,7 +79,8 @@ def check_row_by_row(reward: Any) -> None:
     if getattr(reward, "whole_set", False):
         raise MetricInputError(
             f"{name_of(reward)}: its scores depend on all rows of a call, so it cannot score them in batches; "
-            "rl-qg evaluate scores a file as a whole, and cider takes documents=, the references of the whole data set"
+            "rl-qg evaluate scores a file as a whole, and cider has the option documents, the references of the whole "
+            "data set (reward.documents=FILE, or {metric: cider, documents: FILE} in a list)"
         )
 
 

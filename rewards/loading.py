@@ -114,17 +114,7 @@ def load(name: str, /, **options: Any) -> Any:
         MetricInputError: there is no metric of that name, the path cannot be imported, what it names cannot be built,
             or is no reward (`rewards.contract`).
     """
-    known = {**METRICS, **_COMBINED, **SET_REWARDS}
-    implied: Mapping[str, Any] = {}
-    if (short := known_name(name)) in known:
-        path, implied = _entry(known[short])
-        module, attribute = path.split(":")
-    elif name.startswith("rewards.") and (attribute := name.rpartition(".")[2]) in EXPORTS:
-        module, attribute = EXPORTS[attribute].split(":")  # also its path in earlier versions
-    else:
-        module, _, attribute = name.rpartition(".")
-        if module:
-            check_allowed(name)
+    module, attribute, implied = _place(name)
     if not module:
         raise MetricInputError(
             f"unknown metric {name!r}; known are {', '.join(METRICS)}, or give a dotted path like my_package.MyReward"
@@ -133,6 +123,26 @@ def load(name: str, /, **options: Any) -> Any:
     if module.split(".")[0] == __package__:
         return target(**{**implied, **options})
     return _built(name, target, options)
+
+
+def has_models(name: str, /) -> bool:
+    """Whether a metric may load models: all but those that count n-grams."""
+    return not _place(name)[0].startswith("rewards.overlap.")
+
+
+def _place(name: str) -> tuple[str, str, Mapping[str, Any]]:
+    """Module, attribute and implied options of a short name or a dotted path; "" as module where it is neither."""
+    known = {**METRICS, **_COMBINED, **SET_REWARDS}
+    if (short := known_name(name)) in known:
+        path, implied = _entry(known[short])
+        module, attribute = path.split(":")
+        return module, attribute, implied
+    module, _, attribute = name.rpartition(".")
+    if name.startswith("rewards.") and attribute in EXPORTS:
+        module, attribute = EXPORTS[attribute].split(":")  # also its path in earlier versions
+    elif module:
+        check_allowed(name)
+    return module, attribute, {}
 
 
 @contextmanager

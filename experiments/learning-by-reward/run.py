@@ -96,6 +96,7 @@ class Experiment:
         if not held_out.exists():
             write_held_out(held_out)
         options = [f"data.train={train}", f"data.validation={held_out}", f"qa.max_steps={READER_UPDATES}"]
+        options += ["qa.batch_size=16", "qa.learning_rate=5e-4", "qa.threads=null"]
         options.append(f"qa.model.path={SHIPPED / 'distilbert'}")  # as if the training data were the whole corpus
         run("qa", *options, f"qa.seeds=[{self.seed}]", "data.max_validation=null", f"output_dir={folder / 'qa'}")
 

@@ -44,7 +44,10 @@ HOW = {  # to go on from the generator that cross-entropy ended with
         *("scst.baseline=leave_one_out", "scst.num_samples=4", "scst.kl_coefficient=0.3", "scst.kl_target=0.2"),
     ),
 }
-READER = ("training.use_cpu=true", "qa.batch_size=16", "qa.max_length=192", "qa.doc_stride=64", "qa.save_steps=200")
+READER = (
+    *("training.use_cpu=true", "qa.batch_size=16", "qa.threads=null", "qa.max_length=192", "qa.doc_stride=64"),
+    "qa.save_steps=200",
+)
 
 
 @dataclass(frozen=True)

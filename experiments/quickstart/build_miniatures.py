@@ -11,12 +11,9 @@ the reader is taught by the questions of 4,000 others, and as many unanswerable 
 
 import argparse
 import json
-import os
 import shutil
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -33,14 +30,15 @@ from rl_qg.commands.compose import compose
 from rl_qg.commands.load_miniatures import pretraining_passages, pretraining_text
 from rl_qg.data.examples import QAExample
 from rl_qg.data.synthetic_corpus import synthetic_examples
-from rl_qg.miniatures.cache import SHIPPED, become_worker, pretrain, shipping_key, text_hash
+from rl_qg.miniatures.cache import SHIPPED, pretrain, shipping_key, text_hash
 from rl_qg.miniatures.pretraining import PretrainingPassage
 from rl_qg.miniatures.recipes import RECIPES
 from rl_qg.readers.stage import train_reader
 from rl_qg.runtime.json_files import write_json
+from rl_qg.runtime.worker_pool import available_cores, worker_pool
 from rl_qg.settings import MiniatureSettings, QAModelSettings
 
-READER = {"passages": 4000, "qa.epochs": 3, "qa.unanswerable": 1.0}
+READER = {"passages": 4000, "qa.epochs": 3, "qa.batch_size": 16, "qa.unanswerable": 1.0}
 STEPS = {"bart": 2400, "gpt2": 3000, "bert": 1500, "distilbert": 800, "roberta": 800}
 CLASSES = {"bart": AutoModelForSeq2SeqLM, "gpt2": AutoModelForCausalLM}
 
@@ -53,7 +51,7 @@ def training_text() -> tuple[list[PretrainingPassage], MiniatureSettings]:
 def build(output: Path) -> None:
     passages, settings = training_text()
     work = Path(tempfile.mkdtemp())
-    with ProcessPoolExecutor(os.cpu_count() or 1, get_context("spawn"), become_worker, (1, os.getpid())) as pool:
+    with worker_pool(available_cores(), threads=1) as pool:
         jobs = [
             pool.submit(
                 pretrain,

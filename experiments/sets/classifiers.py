@@ -3,7 +3,8 @@
     python experiments/sets/classifiers.py --shared ../shared --encoder MINILM --output runs/sets-classifiers
 
 It learns from half of the passages of SQuAD's du_test and is scored on all of dev_part1, which shares no article with
-them; the commands themselves score a part. Each training is one command; what is done is not done again. The result is `classifiers.json` and `classifiers.md` beside this file.
+them; the commands themselves score a part. Each training is one command; what is done is not done again. The result
+is `classifiers.json` beside this file, and the tables of `classifiers.md` on the screen.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from rl_qg.confidence_intervals import PassageDraws
 from rl_qg.data.examples import QAExample
 from rl_qg.data.reading import read_examples
 from rl_qg.readers.sentence_classifier import SentenceClassifier, decisions
-from rl_qg.readers.sentence_data import labelled_sentences
+from rl_qg.readers.sentence_data import LabelledSentences, labelled_sentences
 from rl_qg.readers.sentence_scores import compared_scores, label_scores, paired_f1
 
 HERE = Path(__file__).parent
@@ -42,6 +43,14 @@ def train(kind: str, shared: Path, encoder: Path, output: Path) -> Path:
     return folder
 
 
+def probabilities(classifier: SentenceClassifier, passages: list[LabelledSentences], cached: Path) -> np.ndarray:
+    """Of the labels of all sentences, (sentences, labels)."""
+    if not cached.exists():
+        np.save(cached, np.concatenate(classifier([passage.sentences for passage in passages])))
+    rows: np.ndarray = np.load(cached)
+    return rows
+
+
 def area(values: np.ndarray, actual: np.ndarray) -> float:
     """The probability that a sentence with the label has a higher value than one without it."""
     ranks, positive = rankdata(values), actual.sum()
@@ -55,7 +64,7 @@ def compare(folders: dict[str, Path], examples: list[QAExample]) -> dict[str, An
     for kind, folder in folders.items():
         classifier = SentenceClassifier.from_pretrained(folder)
         passages, counts = labelled_sentences(examples, kind)
-        rows = np.concatenate(classifier([passage.sentences for passage in passages]))
+        rows = probabilities(classifier, passages, folder / "probabilities.npy")
         actual = np.concatenate([passage.labels for passage in passages])
         draws = PassageDraws([passage.context for passage in passages for _ in passage.sentences])
         baselines = {"every": np.ones_like(actual)}

@@ -17,7 +17,6 @@ from rl_qg.asking.learned_selector import train_selector
 from rl_qg.asking.passage_pool import PassagePool
 from rl_qg.asking.question_sets import SetGenerator, choose
 from rl_qg.asking.set_oracle import oracle, reference_scores
-
 from rl_qg.data.reading import read_examples
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.json_files import atomic_writer, write_json

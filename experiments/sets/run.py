@@ -29,7 +29,7 @@ from passages import write_squad_windows, write_world
 
 BATCH = 16
 MAKE_SETS = Path(__file__).with_name("make_sets.py")
-STEPS = ("train-ce", "train-sets", "classifiers", "pools", "select", "evaluate")
+STEPS = ("data", "train-ce", "train-sets", "classifiers", "pools", "select", "evaluate")
 SCST = (
     *("stages=scst", "scst.baseline=leave_one_out", "scst.num_samples=4", "scst.schedule=constant"),
     *("scst.max_new_tokens=96", "reward=multi_set", "scst.kl_coefficient=0.3", "scst.kl_target=0.2"),
@@ -38,6 +38,7 @@ CONTINUED = {  # how a generator of sets goes on after cross-entropy, by the sam
     "ce-continued": ("stages=ce", "reward=form"),
     "scst-whole": (*SCST, "scst.credit=whole"),
     "scst-marginal": (*SCST, "scst.credit=marginal"),
+    "scst-to-go": (*SCST, "scst.credit=to_go"),
 }
 SELECTIONS = ("rand", "top1", "rank", "harmonic", "mmr", "dpp", "coverage", "auto", "learned", "oracle")
 CLASSIFIERS = {"worthiness": "hierarchical", "types": "types"}
@@ -237,6 +238,7 @@ def main() -> None:
     parser.add_argument("--models", type=Path, help="MODELS")
     parser.add_argument("--only", nargs="+", choices=STEPS, default=list(STEPS), help="steps; the default is all")
     parser.add_argument("--bases", nargs="+", choices=GRANULARITIES, default=["paragraph"], help="of train-sets")
+    parser.add_argument("--ways", nargs="+", choices=list(CONTINUED), default=list(CONTINUED), help="of train-sets")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0, help="of passages and updates; below 1 for a trial")
     parser.add_argument("--preset", default="quickstart")
@@ -253,13 +255,13 @@ def main() -> None:
 
         # one2many first: what goes on needs it
         do("train-ce", one.train_ce, [(level, mode) for mode in reversed(MODES) for level in GRANULARITIES])
-        do("train-sets", one.train_set, [(base, way) for base in given.bases for way in CONTINUED])
+        do("train-sets", one.train_set, [(base, way) for base in given.bases for way in given.ways])
         do("classifiers", one.train_classifier, [(name,) for name in CLASSIFIERS])
         models = {f"{level}-{mode}": one.ce(f"{level}-{mode}") for level in GRANULARITIES for mode in MODES}
         models |= {
             f"{base}-one2many-{way}": one.continued(f"{base}-one2many", way)
             for base in given.bases
-            for way in CONTINUED
+            for way in given.ways
         }
         models = {name: folder for name, folder in models.items() if (folder / "config.json").exists()}
         passages = [(name, models[name], "held-out") for name in models]

@@ -29,6 +29,7 @@ OURS = {
     "one2many, CE continued": "one2many-ce-continued-all",
     "one2many, SCST whole": "one2many-scst-whole-all",
     "one2many, SCST marginal": "one2many-scst-marginal-all",
+    "one2many, SCST to go": "one2many-scst-to-go-all",
 }
 METRICS = {"coco_bleu4": "BLEU4", "meteor": "METEOR", "rouge_l": "R-L", "q_bleu1": "qB1"}
 TESTED = (  # first, second, and the metric whose difference is tested
@@ -39,7 +40,9 @@ TESTED = (  # first, second, and the metric whose difference is tested
     ("one2one-coverage", "one2one-rank"),
     ("one2many-scst-whole-all", "one2many-ce-continued-all"),
     ("one2many-scst-marginal-all", "one2many-ce-continued-all"),
+    ("one2many-scst-to-go-all", "one2many-ce-continued-all"),
     ("one2many-scst-marginal-all", "one2many-scst-whole-all"),
+    ("one2many-scst-to-go-all", "one2many-scst-whole-all"),
 )
 NOT_RUN = "not run"
 RESAMPLES = 1000

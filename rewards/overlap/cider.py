@@ -123,7 +123,7 @@ class Cider(OverlapMetric):
             self._frequencies = self._count([row[3] for row in rows])
             if self._frequencies.documents == 1 and not self._warned:
                 self._warned = True
-                logger.warning("cider: one row has no document frequencies, so it scores 0; give documents=")
+                logger.warning("cider: one row has no document frequencies, so it scores 0; give the option documents")
         return super().score(questions, contexts, answers=answers, references=references)
 
     def compute(self, inputs: Inputs) -> MetricResult:
@@ -212,7 +212,7 @@ def _read(path: Path) -> list[list[str]]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise MetricInputError(f"cider: documents={str(path)!r} cannot be read ({error}); {form}") from None
+        raise MetricInputError(f"cider: documents {str(path)!r} cannot be read ({error}); {form}") from None
     groups = []
     for at, line in enumerate(text.split("\n"), 1):  # splitlines cuts inside texts: U+2028, form feeds
         if not line.strip():
@@ -220,7 +220,7 @@ def _read(path: Path) -> list[list[str]]:
         try:
             groups.append(_group(json.loads(line) if path.suffix == ".jsonl" else line))
         except (ValueError, MetricInputError):
-            raise MetricInputError(f"cider: documents={str(path)!r}, line {at}: no list of texts; {form}") from None
+            raise MetricInputError(f"cider: documents {str(path)!r}, line {at}: no list of texts; {form}") from None
     return groups
 
 

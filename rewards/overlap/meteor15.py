@@ -23,6 +23,9 @@ OPTIONS = ("-", "-", "-stdio", "-l", "en", "-norm")
 ROWS_AT_ONCE = 256
 """Rows whose counts are evaluated by one line."""
 
+_GIVE = (
+    "give the path of meteor-1.5.jar as the option jar (reward.jar=FILE, or {metric: meteor15, jar: FILE} in a list)"
+)
 _PACKAGE = "pip install --no-deps pycocoevalcap, about 100 MB, brings it"
 
 
@@ -144,15 +147,12 @@ def _jar(given: str | Path | None) -> Path:
         package = find_spec("pycocoevalcap")
         places = list(package.submodule_search_locations or ()) if package else []
         if not places:
-            raise MetricInputError(f"meteor15: no jar; give jar=, the path of meteor-1.5.jar ({_PACKAGE})")
+            raise MetricInputError(f"meteor15: no jar; {_GIVE} ({_PACKAGE})")
         given = Path(places[0], "meteor", "meteor-1.5.jar")
     jar = path_of("meteor15", "jar", given).absolute()
     for needed in (jar, jar.parent / "data" / "paraphrase-en.gz"):
         if not needed.is_file():
-            raise MetricInputError(
-                f"meteor15: {needed} is no file; give jar=, the path of meteor-1.5.jar with data/ beside it "
-                f"({_PACKAGE})"
-            )
+            raise MetricInputError(f"meteor15: {needed} is no file; {_GIVE}, with data/ beside it ({_PACKAGE})")
     return jar
 
 

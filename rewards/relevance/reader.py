@@ -165,6 +165,28 @@ class ReaderScore(Metric):
         }
         return MetricResult(list(parts[self.measure]), parts)
 
+    @torch.inference_mode()
+    def impossible(self, questions: Sequence[str], contexts: Sequence[str]) -> list[float]:
+        """Return for each question how sure the reader is that its passage does not answer it: p(start) p(end) of the
+        class token, each a softmax over this token and the passage's tokens. 1 for an empty passage.
+
+        1 minus this is the answerability by which Ray Chowdhury et al., 2022, section 5 (arXiv 2203.04464), rank
+        questions; they drop those that are impossible from 0.5 on.
+
+        Raises:
+            MetricInputError: the reader must not abstain (``abstain``).
+        """
+        if not self.abstain:
+            raise MetricInputError(
+                f"reader: {self.model.name!r} has not learned to abstain, and does not know what is impossible; "
+                "train a reader with rl-qg qa qa.unanswerable=0.5, or give abstain=true for one of SQuAD 2"
+            )
+        distinct = dict.fromkeys(contexts)
+        known = dict(zip(distinct, tokenized_passages(self.model, list(distinct)), strict=True))
+        passages = [known[text] for text in contexts]
+        values = self._spans(self._questions(questions), passages).no_answer.exp().tolist()
+        return [value if passage.ids else 1.0 for value, passage in zip(values, passages, strict=True)]
+
     def _questions(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each question, cut at the limit."""
         questions = self.model.ids(texts)
@@ -180,7 +202,7 @@ class ReaderScore(Metric):
 
     def _spans(self, questions: Sequence[list[int]], passages: Sequence[TokenizedPassage]) -> SpanLogprobs:
         """Read every pair and return the probabilities of the tokens of all passages, one after another."""
-        sizes = torch.tensor([len(passage.ids) for passage in passages])
+        sizes = torch.tensor([len(passage.ids) for passage in passages], dtype=torch.long)
         starts = [
             window_starts(len(passage.ids), self._room - len(question), self.stride) if passage.ids else ()
             for question, passage in zip(questions, passages, strict=True)

@@ -55,7 +55,7 @@ class Draft:
                 self.spans = proposals(self.request.text, self.passages, "pipeline", self._proposed)
         self.dropped[NOT_IN_TEXT] += proposals.left_out - before
         for span in dict.fromkeys(self.spans):
-            passage = self._passage_of(span)
+            passage = self.passage_of(span)
             request = self.request
             row = QuestionRow(
                 self.number, passage.text, span.text, span.start - passage.start, request.language, request.seed
@@ -98,7 +98,7 @@ class Draft:
         """Let the reader answer the questions, each about its passage."""
         if reader is None or not self.pairs:
             return
-        contexts = [self._passage_of(pair.span).text for pair in self.pairs]
+        contexts = [self.passage_of(pair.span).text for pair in self.pairs]
         answers = reader([pair.question for pair in self.pairs], contexts)
         self.pairs = [pair.answered(f1(text, pair.span.text)) for pair, text in zip(self.pairs, answers, strict=True)]
 
@@ -108,15 +108,14 @@ class Draft:
             return
         examples = []
         for pair in self.pairs:
-            passage = self._passage_of(pair.span)
+            passage = self.passage_of(pair.span)
             answer = Answer(pair.span.text, pair.span.start - passage.start)
             examples.append(QAExample(str(self.number), "", passage.text, "", (answer,)))
         reranker.reset()
         values = reranker.scores(examples, [pair.question for pair in self.pairs])
-        name = reranker.signature.partition("|")[0]
         self.dropped[NO_REWARD] += sum(not math.isfinite(value) for value in values)
         self.pairs = [
-            pair.rewarded(name, value, reranker.sign) for pair, value in zip(self.pairs, values, strict=True)
+            pair.rewarded(reranker.name, value, reranker.sign) for pair, value in zip(self.pairs, values, strict=True)
         ]
 
     def selected(self) -> QAPairs:
@@ -142,7 +141,7 @@ class Draft:
         stands = answer.text.strip() and answer.start >= 0 and text[answer.start : answer.end] == answer.text
         return answer if stands else None
 
-    def _passage_of(self, span: AnswerSpan) -> TextPassage:
+    def passage_of(self, span: AnswerSpan) -> TextPassage:
         """The passage that holds a span; all of those that it touches, with what is between them, as one."""
         touched = [part for part in self.passages if part.start < span.end and span.start < part.end]
         start, end = min(touched[0].start, span.start), max(touched[-1].end, span.end)

@@ -25,6 +25,7 @@ ENDINGS = {
 }
 AUTO = "auto"  # the format is that of the ending
 COLUMNS = ("question", "answer", "answer_start", "score", "title", "context", "reason")  # of CSV
+SET_COLUMNS = ("question", "type", "start", "end", "score", "title", "context", "reason")
 _GIFT = str.maketrans({sign: f"\\{sign}" for sign in "\\~=#{}:"} | {"\n": "\\n"})
 
 
@@ -64,6 +65,12 @@ def _as_json(rows: Sequence[Row]) -> str:
 
 def _as_csv(rows: Sequence[Row]) -> str:
     return as_csv([{column: row.get(column, "") for column in COLUMNS} for row in rows])
+
+
+def sets_as_csv(rows: Sequence[Row]) -> str:
+    """Questions of sets, one a row with its passage: `start` and `end` are those of its unit in the passage."""
+    questions = [{**row, **question} for row in rows for question in row["questions"]]
+    return as_csv([{column: question[column] for column in SET_COLUMNS} for question in questions])
 
 
 def _as_squad(rows: Sequence[Row]) -> str:

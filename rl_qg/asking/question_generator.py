@@ -5,6 +5,7 @@ generator = QuestionGenerator.from_pretrained("RUN/scst")
 generator.ask(text, number=5)
 """
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,13 @@ from typing import Any, overload
 
 import torch
 
+from rewards.errors import MetricInputError
+from rewards.relevance.explanation import Explanation
 from rl_qg.asking.answer_proposals import AnswerProposals
 from rl_qg.asking.drafts import Draft
+from rl_qg.asking.explanations import WeighedSpan, matched_spans
 from rl_qg.asking.models import generator_path, reader_path, ways_of
-from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
+from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
 from rl_qg.asking.passages import TextPassage
 from rl_qg.asking.question_rows import QuestionRows
 from rl_qg.evaluation.reward_ranking import reranker_of
@@ -60,7 +64,7 @@ class QuestionGenerator:
         self._ways = ways_of(generator.encoder.prompt, name)
         self._rows = QuestionRows(generator, batch_size)
         self._proposals = proposals or AnswerProposals(generator)
-        self._reranker = None if reward is None else reranker_of(reward)
+        self._reward, self._reranker = reward, None if reward is None else reranker_of(reward)
         if self._reranker and self._reranker.needs_references:
             raise InputError(
                 f"reward {self._reranker.signature}: compares with human questions, and there are none; choose a "
@@ -115,6 +119,19 @@ class QuestionGenerator:
     def ways(self) -> tuple[str, ...]:
         """The ways in which the model makes pairs, the usual one first: of "pipeline", "multitask", "end2end"."""
         return self._ways
+
+    @property
+    def explains(self) -> str | None:
+        """The name of the reward, where it has an explanation of its own (`explain`)."""
+        known = self._reranker is not None and hasattr(self._reward, "explain")
+        return self._reranker.name if known and self._reranker else None
+
+    def rank(self, pair: QAPair) -> float:
+        """What orders pairs, higher is better: the reward (-inf where it failed), else the score."""
+        if self._reranker is None:
+            return pair.score
+        value = pair.scores.get(self._reranker.name)
+        return -math.inf if value is None else self._reranker.sign * value
 
     @property
     def reward_signature(self) -> str | None:
@@ -299,6 +316,23 @@ class QuestionGenerator:
             draft.rank(self._reranker)
             scores.append(next(({"score": p.score, "logprob": p.logprob, **p.scores} for p in draft.pairs), {}))
         return scores
+
+    def explain(self, question: str, context: str, answer: AnswerSpan) -> list[WeighedSpan] | None:
+        """What in a context counts for a question by the reward, in the passage that has the answer.
+
+        None where the reward has no explanation of its own, the answer is not where it says, or there is nothing to
+        compare.
+        """
+        passages = self.passages(context)
+        if self.explains is None or not passages or not context.startswith(answer.text, answer.start):
+            return None
+        passage = Draft(0, AskRequest(context, (answer,)), passages, self._ways[0]).passage_of(answer)
+        reward: Any = self._reward
+        try:
+            explanation = reward.explain(question, passage.text)
+        except MetricInputError:
+            return None
+        return matched_spans(explanation, passage.start) if isinstance(explanation, Explanation) else None
 
 
 def _listed(texts: Any) -> list[str]:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
@@ -24,6 +24,7 @@ from rl_qg.asking.documents import Document
 from rl_qg.asking.exports import AUTO, Row, export, format_of, row_of
 from rl_qg.asking.models import generator_path, reader_path
 from rl_qg.asking.pairs import AskRequest
+from rl_qg.asking.passages import TextPassage
 from rl_qg.asking.question_generator import QuestionGenerator
 from rl_qg.generation.loading import weights_hash
 from rl_qg.runtime.errors import InputError
@@ -34,10 +35,20 @@ from rl_qg.runtime.parallel_writer import cannot_write
 from rl_qg.runtime.processes import from_main
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, begins_with, json_line
 from rl_qg.settings import AskSettings
+from rl_qg.settings.asking import FOR_SETS
 from rl_qg.text.words import counted
 
 PASSAGES = 8  # that are asked about together
-NOT_MADE_BY = ("input", "output", "format")  # settings that do not change a pair
+# Settings that do not change a pair.
+NOT_MADE_BY = ("input", "output", "format", "strategy", "granularity", "mode", "order", *FOR_SETS)
+
+
+class ReadsTexts(Protocol):
+    """A generator that cuts texts into passages which it can read."""
+
+    def passages(self, text: str) -> list[TextPassage]:
+        """The parts in which a text is read."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -94,7 +105,7 @@ def ask_documents(
     return report
 
 
-def passages_of(generator: QuestionGenerator, documents: Sequence[Document]) -> list[DocumentPassage]:
+def passages_of(generator: ReadsTexts, documents: Sequence[Document]) -> list[DocumentPassage]:
     """The passages of documents."""
     passages = []
     for name, document in zip(unique_names(documents), documents, strict=True):

@@ -70,9 +70,9 @@ COMMANDS = {
         "generation_commands",
     ),
     "ask": Command(
-        "write question-answer pairs of documents: text, Markdown, HTML, PDF",
+        "write question-answer pairs, or sets of questions, of documents: text, Markdown, HTML, PDF",
         "rl-qg ask text.txt output=pairs.jsonl model.path=RUN/scst",
-        ("ask", "accept_changed_data", "training.use_cpu"),
+        ("ask", "accept_changed_data", "reward_models", "training.use_cpu"),
         "asking_commands",
     ),
     "train-answers": Command(
@@ -101,6 +101,15 @@ COMMANDS = {
             *("training.use_cpu", "training.precision"),
         ),
         "training_commands",
+    ),
+    "train-selector": Command(
+        "learn which of the generated questions make a set like those that people ask",
+        "rl-qg train-selector data.train=dev.json model.path=RUN/ce output=selector.json",
+        (
+            *("train_selector", "accept_changed_data", "training.use_cpu"),
+            *("data.train", "data.max_train", "data.seed", "data.world"),
+        ),
+        "asking_commands",
     ),
     "generate": Command(
         "write candidate questions for every answer of the training data",
@@ -171,7 +180,7 @@ COMMANDS = {
     "serve": Command(
         "answer over HTTP: questions, answers and scores for any text, with a page to make them on",
         "rl-qg serve model.path=RUN/scst port=8000",
-        ("serve", "training.use_cpu"),
+        ("serve", "reward_models", "training.use_cpu"),
         "serving_commands",
     ),
     "study": Command(

@@ -13,7 +13,16 @@ from typing import Any
 
 import yaml
 
-from rl_qg.commands.catalogue import CONFIGS, GROUPS, choices, metrics_without_file, offered, section_of, suggestion
+from rl_qg.commands.catalogue import (
+    COMMANDS,
+    CONFIGS,
+    GROUPS,
+    choices,
+    metrics_without_file,
+    offered,
+    section_of,
+    suggestion,
+)
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings, all_keys
 from rl_qg.settings.keys import MISSING
@@ -268,9 +277,17 @@ def _one_line(error: Exception, command: str) -> str:
 
 
 def _similar(key: str, command: str) -> str:
-    """The key that was meant: one with the same last part, else one that is spelt alike."""
+    """The key that was meant: of those that the command reads one with the same last part, or one that is spelt alike
+    in the same section; then the same of all keys.
+    """
     short = [name.removeprefix(own) for name in all_keys() if name.startswith(own := f"{section_of(command)}.")]
-    known = [*short, *all_keys(), *GROUPS]
-    last = key.rpartition(".")[2]
-    same = [name for name in known if name.rpartition(".")[2] == last]
-    return f"; did you mean {same[0]!r}?" if same else suggestion(key, known)
+    read = [
+        name for name in all_keys() if f"{name}.".startswith(tuple(f"{part}." for part in COMMANDS[command].sections))
+    ]
+    section, _, last = key.rpartition(".")
+    for known in ([*short, *read], [*all_keys(), *GROUPS]):
+        if same := [name for name in known if name.rpartition(".")[2] == last]:
+            return f"; did you mean {same[0]!r}?"
+        if near := section and suggestion(key, [name for name in read if name.startswith(f"{section}.")]):
+            return near
+    return suggestion(key, [*short, *all_keys(), *GROUPS])

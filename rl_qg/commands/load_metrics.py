@@ -18,8 +18,9 @@ from accelerate import PartialState
 
 import rewards
 from rewards.base import MetricResult
+from rewards.contract import check_row_by_row
 from rewards.errors import UnreachableModel
-from rewards.loading import SET_REWARDS
+from rewards.loading import SET_REWARDS, has_models
 from rewards.pair_sets import PUBLISHED_OPTIONS
 from rl_qg.commands.catalogue import choices
 from rl_qg.commands.compose import file_options
@@ -27,7 +28,7 @@ from rl_qg.commands.load_miniatures import reward_with_miniatures
 from rl_qg.evaluation.reward_placement import loading_where, place_reward
 from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.processes import load_unsharded
+from rl_qg.runtime.processes import load_unsharded, processes
 from rl_qg.settings import Settings
 
 _LABEL = re.compile(r"[\w.+-]+")
@@ -56,6 +57,20 @@ def load_reward(options: Mapping[str, Any], state: PartialState, placement: str 
         ) from None
     place_reward(metric, placement, state.device)
     return metric
+
+
+def check_reward_options(settings: Settings) -> None:
+    """Refuse, before data are read, what cannot be a reward: a metric that scores only whole sets, or wrong options.
+
+    Metrics that count n-grams are built for it; others have models, which come later.
+
+    Raises:
+        InputError: as of `load_reward`.
+        MetricInputError: scores depend on the other rows, or an option has a wrong value.
+    """
+    for options in (settings.reward, settings.held_out):
+        if options and settings.stages != "ce" and not has_models(str(options.get("_target_", ""))):
+            check_row_by_row(load_reward(options, processes(settings.training.use_cpu)))
 
 
 def load_metrics(entries: Any, settings: Settings, state: PartialState) -> dict[str, Reward]:

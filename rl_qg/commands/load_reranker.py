@@ -1,4 +1,4 @@
-"""The metric of `generate.rerank`, which orders the candidates of an answer, and that of `ask.rerank`."""
+"""The metric of `generate.rerank`, which orders the candidates of an answer; `ask.rerank` and `serve.rerank`."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -40,16 +40,22 @@ def load_reranker(settings: Settings, examples: Iterable[QAExample], state: Part
     return reranker_of(load_reward(complete, state, settings.training.reward_placement))
 
 
-def load_pair_reward(settings: Settings, state: PartialState) -> Reward | None:
-    """The metric of `ask.rerank`; None without one.
+def check_pair_reward(entry: object, settings: Settings, key: str) -> None:
+    """Raise `InputError` for an entry of `key` that `load_pair_reward` would refuse, before anything is loaded."""
+    if entry is not None:
+        _options(entry, settings, key)
+
+
+def load_pair_reward(entry: object, settings: Settings, state: PartialState, key: str) -> Reward | None:
+    """The metric of an entry of `key`, which orders pairs; None without one.
 
     Raises:
         InputError: as for `load_reranker`.
     """
-    if settings.ask.rerank is None:
+    if entry is None:
         return None
-    _options(settings.ask.rerank, settings, "ask.rerank")
-    (reward,) = load_metrics(settings.ask.rerank, settings, state).values()
+    check_pair_reward(entry, settings, key)
+    (reward,) = load_metrics(entry, settings, state).values()
     return reward
 
 

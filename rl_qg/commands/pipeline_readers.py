@@ -23,7 +23,7 @@ from rl_qg.data.reading import read_examples
 from rl_qg.data.splits import answer_spans, take
 from rl_qg.generation.stage import generate
 from rl_qg.readers.reader_comparison import compare_readers, count_updates, count_windows
-from rl_qg.readers.stage import train_reader
+from rl_qg.readers.stage import train_readers as train_all
 from rl_qg.runtime.json_files import read_json
 from rl_qg.runtime.processes import from_main
 from rl_qg.settings import AugmentSettings, QASettings
@@ -158,7 +158,7 @@ def train_readers(run: OpenRun, arms: Sequence[Arm], candidates: int) -> dict[st
     folders = {name: run.folder / "qa" / name for name in data}
     for name, examples in data.items():
         log.info("reader %s: %d questions", name, len(examples))
-        _train_reader(run, examples, settings, folders[name])
+    _train(run, {folders[name]: examples for name, examples in data.items()}, settings)
     if run.state.is_main_process and len(folders) > 1:
         compare_readers(folders, run.folder / "qa" / "comparison.json")
     return folders
@@ -172,7 +172,7 @@ def train_reader_of_filters(run: OpenRun, candidates: int) -> None:
     settings = run.settings.qa
     if settings.equal_updates:
         settings = replace(settings, max_steps=_planned_updates(run, candidates))
-    _train_reader(run, run.splits.gold, settings, run.folder / "qa" / GOLD)
+    _train(run, {run.folder / "qa" / GOLD: run.splits.gold}, settings)
 
 
 def filters_use_reader(run: OpenRun) -> bool:
@@ -209,12 +209,11 @@ def _planned_updates(run: OpenRun, candidates: int) -> int:
     return count_updates(round(windows * (1 + added / len(gold))), settings, run.state.num_processes)
 
 
-def _train_reader(run: OpenRun, examples: Sequence[QAExample], settings: QASettings, folder: Path) -> None:
-    train_reader(
-        examples,
+def _train(run: OpenRun, train: Mapping[Path, Sequence[QAExample]], settings: QASettings) -> None:
+    train_all(
+        train,
         run.splits.validation,
         settings=settings,
-        output_dir=folder,
         use_cpu=run.settings.training.use_cpu,
         precision=run.settings.training.precision,
         accept_changed_data=run.settings.accept_changed_data,

@@ -18,6 +18,7 @@ def serve(settings: Settings) -> None:
 
     from rl_qg.asking.models import default_generator
     from rl_qg.asking.question_generator import QuestionGenerator
+    from rl_qg.commands.load_reranker import check_pair_reward, load_pair_reward
     from rl_qg.runtime.processes import processes
     from rl_qg.serving.application import create_app
     from rl_qg.serving.gate import LOOPBACK, hosts_of
@@ -30,16 +31,18 @@ def serve(settings: Settings) -> None:
     keys = read_keys(options.api_keys)
     if options.host not in LOOPBACK and not keys:
         log.warning("host=%s: others can reach this server, and it asks for no key; set api_keys=FILE", options.host)
+    check_pair_reward(options.rerank, settings, "serve.rerank")
     path = options.model.path or default_generator()
-    device = processes(settings.training.use_cpu).device
+    state = processes(settings.training.use_cpu)
     torch.set_num_threads(options.threads)  # rows of several texts share batches only with one thread
     bound = listen(options.host, options.port)
     service = AskingService(
         lambda: QuestionGenerator.from_pretrained(
             path,
-            device=device,
+            device=state.device,
             reader=options.reader or None,
             extractor=options.extractor or None,
+            reward=load_pair_reward(options.rerank, settings, state, "serve.rerank"),
             batch_size=options.batch_size,
         ),
         options,

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
+from rl_qg.commands.load_metrics import check_reward_options
 from rl_qg.commands.load_miniatures import one_miniature
 from rl_qg.commands.open_run import OpenRun, claim_run, open_run
 from rl_qg.commands.unlabelled_passages import check_unlabelled
@@ -43,6 +44,7 @@ def check_generator(settings: Settings) -> None:
         )
     checks = {"scst": check_training, "best_of_n": check_best_of_n}
     checks.get(settings.algorithm, check_algorithm)(settings)
+    check_reward_options(settings)
     if not is_miniature(settings.model.path) and not (Path(settings.output_dir) / TRAINED).exists():
         check_model(settings.model.path)  # before miniatures of the reward are pretrained
 

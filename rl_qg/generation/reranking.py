@@ -41,6 +41,11 @@ class Reranker:
     sign: int = 1
     needs_references: bool = False
 
+    @property
+    def name(self) -> str:
+        """Of the reward: the first part of its signature."""
+        return self.signature.partition("|")[0]
+
     def ranked(
         self, examples: Sequence[QAExample], groups: Sequence[Sequence[Candidate]]
     ) -> list[list[RankedCandidate]]:

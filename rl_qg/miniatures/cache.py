@@ -8,34 +8,25 @@ are trained on demand and cached.
 import hashlib
 import json
 import logging
-import os
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
-from multiprocessing import active_children, get_context
 from pathlib import Path
-from threading import Thread
 
 import torch
 from transformers import Trainer, TrainingArguments
-from transformers.utils.logging import disable_progress_bar
 
 from rl_qg.miniatures.pretraining import PretrainingPassage
 from rl_qg.miniatures.recipes import FORMAT, RECIPES
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.progress import show_progress
+from rl_qg.runtime.worker_pool import available_cores, worker_pool
 from rl_qg.settings import MiniatureSettings
 
 PREFIX = "miniature:"
 QUESTIONS = "miniature:questions"  # part of the package: a generator (`rl_qg.miniatures.packaged_generator`)
 READER = "miniature:reader"  # part of the package: a reader of the embedded corpus, taught by other passages
 SHIPPED = Path(__file__).parent / "pretrained"  # the miniatures of the embedded corpus, in half precision
-LAUNCHER_VARIABLES = frozenset(
-    "RANK LOCAL_RANK GROUP_RANK ROLE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE "
-    "MASTER_ADDR MASTER_PORT".split()
-)
 log = logging.getLogger(__name__)
 
 
@@ -64,20 +55,14 @@ def ensure_miniatures(
     missing = [kind for kind in kinds if not folders[kind].exists()]
     if missing:
         log.info("pretraining %s on %d passages, kept in %s", ", ".join(missing), len(passages), settings.cache_dir)
-        workers = max(1, min(len(missing), os.cpu_count() or 1)) if not torch.cuda.is_available() else 1
-        threads = max(1, (os.cpu_count() or 1) // workers)
-        others = set(active_children())
-        with ProcessPoolExecutor(workers, get_context("spawn"), become_worker, (threads, os.getpid())) as pool:
+        cores = available_cores()
+        workers = min(len(missing), cores) if not torch.cuda.is_available() else 1
+        with worker_pool(workers, max(1, cores // workers)) as pool:
             jobs = [
                 pool.submit(pretrain, kind, passages, settings, folders[kind], row) for row, kind in enumerate(missing)
             ]
-            try:
-                for job in jobs:
-                    job.result()
-            except BaseException:  # a signal, among others: the pool would wait until all models are trained
-                for worker in set(active_children()) - others:
-                    worker.terminate()
-                raise
+            for job in jobs:
+                job.result()
     return {PREFIX + kind: folder for kind, folder in folders.items()}
 
 
@@ -117,31 +102,11 @@ def text_hash(passages: Sequence[PretrainingPassage]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def become_worker(threads: int, parent: int) -> None:
-    """Make this process one that pretrains: a single one, whose parent may be a rank of a launcher, which it inherits;
-    and one that ends with its parent.
-    """
-    for name in [*os.environ]:
-        if name in LAUNCHER_VARIABLES or name.startswith(("ACCELERATE_", "TORCHELASTIC_")):
-            del os.environ[name]
-    torch.set_num_threads(threads)
-    Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: int) -> None:
-    """End this process soon after its parent, which a SIGKILL gives no time to end its workers."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
-
-
 def pretrain(
     kind: str, passages: Sequence[PretrainingPassage], settings: MiniatureSettings, folder: Path, row: int = 0
 ) -> None:
     """Train tokenizer and model of one kind from random weights into `folder`; `row` is the progress bar's line."""
     recipe = RECIPES[kind]
-    logging.getLogger("transformers").setLevel(logging.ERROR)
-    disable_progress_bar()
     torch.manual_seed(0)
     tokenizer = recipe.tokenizer(_texts(passages), settings)
     model = recipe.model(tokenizer, settings)

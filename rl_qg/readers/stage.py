@@ -6,9 +6,12 @@ trained on gold data alone (QRelScore paper, data augmentation for QA), see `rl_
 
 import dataclasses
 import logging
+import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +30,12 @@ from rl_qg.readers.model import HEADS, QATrainer, load_model, load_tokenizer
 from rl_qg.readers.squad_scores import score_predictions
 from rl_qg.readers.unanswerable import with_unanswerable
 from rl_qg.runtime.checkpoints import last_checkpoint
-from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.errors import InputError, Terminated
 from rl_qg.runtime.json_files import read_json, write_json
 from rl_qg.runtime.preemption import train_until_preempted
 from rl_qg.runtime.processes import from_main
 from rl_qg.runtime.progress import show_progress
+from rl_qg.runtime.worker_pool import available_cores, worker_pool
 from rl_qg.settings import QASettings
 
 log = logging.getLogger(__name__)
@@ -58,6 +62,10 @@ class _Job:
 
     def folder(self, seed: int) -> Path:
         return self.output_dir / f"seed-{seed}"
+
+    def unfinished(self) -> list[int]:
+        """The seeds whose reader is not trained and scored; all processes must ask before one of them goes on."""
+        return [seed for seed in self.settings.seeds if not (self.folder(seed) / "qa_metrics.json").exists()]
 
     def check(self) -> None:
         """Raise `InputError` for what can be checked before anything is loaded."""
@@ -120,30 +128,97 @@ def train_reader(
     this; the main one writes. Raises `InputError` for unusable examples, settings or models, and when `output_dir`
     holds readers trained with other settings, or with other data that the caller has not accepted.
     """
-    _Job(train, validation, settings, output_dir, use_cpu, precision).check()
-    if settings.unanswerable:
-        train = with_unanswerable(train, settings.unanswerable, settings.seeds[0])
-    job = _Job(train, validation, settings, output_dir, use_cpu, precision)
-    data = {"train": examples_hash(train), "validation": examples_hash(validation)}
-    inputs = {seed: _inputs(job, seed, data) for seed in settings.seeds}
-    for seed in settings.seeds:
-        _refuse_other_run(job.folder(seed), inputs[seed], accept_changed_data)
-    features = None
-    for number, seed in enumerate(settings.seeds, 1):
-        folder = job.folder(seed)
-        if not (folder / "qa_metrics.json").exists():
-            features = features or _features(job)
-            log.info("reader with seed %d (%d of %d)", seed, number, len(settings.seeds))
-            if job.processes.is_main_process:
-                write_json(folder / "inputs.json", inputs[seed])
-            _run_seed(job, seed, features)
-        if job.processes.is_main_process:
-            for checkpoint in folder.glob("checkpoint-*"):
-                shutil.rmtree(checkpoint)
-    if job.processes.is_main_process:
-        _summarise(job, data)
-    job.processes.wait_for_everyone()
+    train_readers(
+        {output_dir: train},
+        validation,
+        settings=settings,
+        use_cpu=use_cpu,
+        precision=precision,
+        accept_changed_data=accept_changed_data,
+    )
     return read_json(output_dir / "qa_metrics.json")
+
+
+def train_readers(
+    train: Mapping[Path, Sequence[QAExample]],
+    validation: Sequence[QAExample],
+    *,
+    settings: QASettings,
+    use_cpu: bool = False,
+    precision: str = "no",
+    accept_changed_data: bool = False,
+) -> None:
+    """Train readers on several data sets, each as `train_reader` does in the folder that `train` names.
+
+    With `settings.threads`, on a CPU and in a single process, the readers train in worker processes of so many
+    threads, as many at once as the cores allow; a result does not depend on how many that are.
+    """
+    jobs = []
+    for output_dir, examples in train.items():
+        job = _Job(examples, validation, settings, output_dir, use_cpu, precision)
+        job.check()
+        if settings.unanswerable:
+            job = replace(job, train=with_unanswerable(examples, settings.unanswerable, settings.seeds[0]))
+        jobs.append(job)
+    data = [{"train": examples_hash(job.train), "validation": examples_hash(validation)} for job in jobs]
+    for job, hashes in zip(jobs, data, strict=True):
+        for seed in settings.seeds:
+            _refuse_other_run(job.folder(seed), _inputs(job, seed, hashes), accept_changed_data)
+    for job, hashes in zip(jobs, data, strict=True):
+        if job.processes.is_main_process:
+            for seed in job.unfinished():
+                write_json(job.folder(seed) / "inputs.json", _inputs(job, seed, hashes))
+    state = jobs[0].processes
+    side_by_side = settings.threads and state.num_processes == 1 and state.device.type == "cpu"
+    (_train_side_by_side if side_by_side else _train_in_turn)(jobs)
+    for job, hashes in zip(jobs, data, strict=True):
+        if job.processes.is_main_process:
+            for seed in settings.seeds:
+                _delete_checkpoints(job.folder(seed))  # of a reader that was killed when it was done
+            _summarise(job, hashes)
+        job.processes.wait_for_everyone()
+
+
+def _train_in_turn(jobs: Sequence[_Job]) -> None:
+    for job in jobs:
+        if unfinished := job.unfinished():
+            features = _features(job)
+            for seed in unfinished:
+                log.info("reader on %s data, seed %d: %d questions", job.output_dir.name, seed, len(job.train))
+                _run_seed(job, seed, features)
+
+
+def _train_side_by_side(jobs: Sequence[_Job]) -> None:
+    """Train what is not finished in worker processes. Raises the first error of any of them."""
+    unfinished = [(job, seed) for job in jobs for seed in job.unfinished()]
+    if not unfinished:
+        return
+    threads = jobs[0].settings.threads or 1
+    workers = min(len(unfinished), max(1, available_cores() // threads))
+    log.info("%d readers with %d CPU threads each, %d at a time", len(unfinished), threads, workers)
+    with worker_pool(workers, threads) as pool:
+        running = [pool.submit(_run_in_worker, job, seed, row) for row, (job, seed) in enumerate(unfinished)]
+        try:
+            for done in as_completed(running):
+                done.result()
+        except BrokenProcessPool:
+            raise InputError(
+                f"{jobs[0].output_dir.parent}: a process that trained a reader was killed, perhaps for lack of "
+                "memory; the same command goes on, and with a larger qa.threads fewer readers train at a time"
+            ) from None
+
+
+_features_of: dict[Path, _Features] = {}  # of the worker's latest job: its seeds share them
+
+
+def _run_in_worker(job: _Job, seed: int, row: int) -> None:
+    if job.output_dir not in _features_of:
+        _features_of.clear()
+        _features_of[job.output_dir] = _features(job, progress=False)
+    try:
+        _run_seed(job, seed, _features_of[job.output_dir], row)
+    except Terminated:
+        os._exit(1)  # else the process would take the next reader
 
 
 def _inputs(job: _Job, seed: int, data: Mapping[str, str]) -> dict[str, Any]:
@@ -184,7 +259,7 @@ def _refuse_other_run(folder: Path, inputs: Mapping[str, Any], accept_changed_da
         )
 
 
-def _features(job: _Job) -> _Features:
+def _features(job: _Job, *, progress: bool = True) -> _Features:
     settings = job.settings
     tokenizer, token_types = load_tokenizer(settings.model.path, max_length=settings.max_length)
     train, validation = (
@@ -194,17 +269,20 @@ def _features(job: _Job) -> _Features:
             max_length=settings.max_length,
             doc_stride=settings.doc_stride,
             token_types=token_types,
-            progress=job.processes.is_main_process,
+            progress=progress and job.processes.is_main_process,
         )
         for examples in (job.train, job.validation)
     )
     return _Features(tokenizer, train, validation)
 
 
-def _run_seed(job: _Job, seed: int, features: _Features) -> None:
-    """Train, predict and score; `qa_metrics.json` is written last and marks the seed as finished."""
+def _run_seed(job: _Job, seed: int, features: _Features, row: int = 0) -> None:
+    """Train, predict and score; `qa_metrics.json` is written last and marks the seed as finished.
+
+    `row` is the line of the progress bar on the screen.
+    """
     folder, settings = job.folder(seed), job.settings
-    trainer = _trained(job, seed, features)
+    trainer = _trained(job, seed, features, row)
     logits = trainer.predict_logits(features.validation)
     starts, ends = (span_scores(torch.from_numpy(part), trainer.model.config).numpy() for part in logits)
     if seed == settings.seeds[0]:
@@ -231,10 +309,16 @@ def _run_seed(job: _Job, seed: int, features: _Features) -> None:
             "features": {"train": features.train.counts(), "validation": features.validation.counts()},
         }
         write_json(folder / "qa_metrics.json", metrics)
+        _delete_checkpoints(folder)
     trainer.accelerator.wait_for_everyone()
 
 
-def _trained(job: _Job, seed: int, features: _Features) -> QATrainer:
+def _delete_checkpoints(folder: Path) -> None:
+    for checkpoint in folder.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+
+
+def _trained(job: _Job, seed: int, features: _Features, row: int) -> QATrainer:
     transformers.set_seed(seed)  # initialises the span head
     model = load_model(job.settings.model.path, features.tokenizer)
     if job.settings.head != getattr(model.config, SPAN_HEAD, HEADS[0]):
@@ -247,7 +331,7 @@ def _trained(job: _Job, seed: int, features: _Features) -> QATrainer:
         processing_class=features.tokenizer,
         train_dataset=features.train,
     )
-    show_progress(trainer, f"reader on {job.output_dir.name} data, seed {seed}")
+    show_progress(trainer, f"reader on {job.output_dir.name} data, seed {seed}", position=row)
     train_until_preempted(trainer, from_main(job.processes, lambda: last_checkpoint(job.folder(seed))))
     return trainer
 

@@ -53,6 +53,22 @@ class Preemption(TrainerCallback):
         signal.signal(signal.SIGTERM, self._earlier_handler)
 
 
+class _EndedWithinEpoch(TrainerCallback):
+    """Where SIGTERM has ended an epoch early, the library would evaluate and save as at its end: a loss that no other
+    run has could become the best. The last of the callbacks, after the library's own.
+    """
+
+    def __init__(self, preemption: Preemption) -> None:
+        self._preemption = preemption
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Leave out what belongs to the end of an epoch."""
+        if self._preemption.stopping and state.epoch != int(state.epoch or 0):
+            control.should_evaluate = control.should_save = control.should_log = False
+
+
 def train_until_preempted(trainer: Any, checkpoint: str | None) -> None:
     """Train from `checkpoint` (None: from the start) to the end.
 
@@ -61,8 +77,10 @@ def train_until_preempted(trainer: Any, checkpoint: str | None) -> None:
     """
     preemption = Preemption()
     trainer.callback_handler.callbacks.insert(0, preemption)  # before the others, which must see `should_save`
+    trainer.add_callback(ended := _EndedWithinEpoch(preemption))
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.remove_callback(preemption)
+    trainer.remove_callback(ended)
     if preemption.signalled or preemption.stopping:  # the signal may have come after the last update
         log.info(
             "stopped at step %d of %d; the same command continues", trainer.state.global_step, trainer.state.max_steps

@@ -55,7 +55,7 @@ def create_app(
     application.include_router(asking_routes(service, settings))
     application.include_router(lmqg_routes(service, settings))
     application.include_router(operation_routes(service))
-    application.include_router(page_routes(service, settings))
+    application.include_router(page_routes(service, settings, asks_key=bool(keys)))
     # The last one added is the outermost.
     application.add_middleware(Gate, settings=settings, keys=keys or APIKeys([]), hosts=hosts)
     if settings.origins:

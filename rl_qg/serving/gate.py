@@ -5,6 +5,9 @@ import math
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rl_qg.serving.keys import LONGEST, APIKeys, TokenBuckets
@@ -13,6 +16,9 @@ from rl_qg.settings.serving import ServeSettings
 
 OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json", "/favicon.ico"})
 OPEN_FOLDER = "/page/"
+FORMS = frozenset({"/", "/page/export"})  # a browser without JavaScript sends its key as a field of these forms
+KEY_FIELD = "key"
+MOST_FIELDS = 1020  # of a form: 1,000 pairs of an export, and what else it has
 UNLIMITED = frozenset({"/healthz", "/readyz", "/metrics"})
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -40,9 +46,11 @@ class Gate:
             return
         try:
             self._check_host(Headers(scope=scope).get("host", ""))
-            client = self._client(scope)
-            self._check_rate(scope, client)
-            whole = await self._body(scope, receive)
+            if self._keys and is_form(scope):
+                whole = await self._form(scope, receive)
+            else:
+                self._check_rate(scope, self._client(scope))
+                whole = await self._body(scope, receive)
         except ProblemError as problem:
             await problem.response()(scope, receive, send)
             return
@@ -61,20 +69,38 @@ class Gate:
         Raises:
             ProblemError: 401 for no key, or an unknown one.
         """
-        address = scope["client"][0] if scope.get("client") else "unknown"
         path = scope["path"]
         is_open = scope["method"] in ("GET", "HEAD") and (path in OPEN or path.startswith(OPEN_FOLDER))
         if not self._keys or is_open:
-            return f"address {address}"
+            return _address(scope)
         number = self._keys.number_of(given_key(Headers(scope=scope)))
         if number is None:
-            raise ProblemError(
-                401,
-                "this server asks for a key; send it as Authorization: Bearer KEY",
-                headers={"WWW-Authenticate": 'Bearer realm="rl-qg"'},
-            )
+            raise no_key()
         scope.setdefault("state", {})["key"] = number
         return f"key {number}"
+
+    async def _form(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The body of a form, once its key is known: that of the headers, else that of its field `key`.
+
+        A form without a known key is handed on without `state["key"]`: the page says so beside what was typed, and
+        makes nothing (`rl_qg.serving.page`). Its rate is that of its address.
+
+        Raises:
+            ProblemError: as for `_body`; 401 for a wrong key in the headers; 429.
+        """
+        state = scope.setdefault("state", {})
+        state["has_key_field"] = True  # the log must not show the body
+        if given_key(Headers(scope=scope)):
+            self._check_rate(scope, self._client(scope))
+            return await self._body(scope, receive)
+        whole = await self._body(scope, receive)
+        if whole is None:
+            return None
+        number = self._keys.number_of(await _key_field(scope, whole, receive))
+        if number is not None:
+            state["key"] = number
+        self._check_rate(scope, _address(scope) if number is None else f"key {number}")
+        return whole
 
     def _check_rate(self, scope: Scope, client: str) -> None:
         path = scope["path"]
@@ -124,6 +150,36 @@ def hosts_of(settings: ServeSettings) -> frozenset[str] | None:
     """
     is_local = settings.host in LOOPBACK and not settings.origins and not settings.trusted_proxies
     return LOOPBACK if is_local else None
+
+
+def is_form(scope: Scope) -> bool:
+    """Whether a request is a form of the page."""
+    return scope["method"] == "POST" and scope["path"] in FORMS
+
+
+def no_key() -> ProblemError:
+    """The problem of a request without a known key."""
+    return ProblemError(
+        401,
+        "this server asks for a key; send it as Authorization: Bearer KEY",
+        headers={"WWW-Authenticate": 'Bearer realm="rl-qg"'},
+    )
+
+
+def _address(scope: Scope) -> str:
+    return f"address {scope['client'][0] if scope.get('client') else 'unknown'}"
+
+
+async def _key_field(scope: Scope, body: bytes, receive: Receive) -> str:
+    """The key that a form has as a field; "" where it has none, or is no form that can be read."""
+    try:
+        async with Request(scope, _once(body, receive)).form(
+            max_files=1, max_fields=MOST_FIELDS, max_part_size=len(body) + 1
+        ) as form:
+            given = form.get(KEY_FIELD)
+    except (HTTPException, MultiPartException):
+        return ""
+    return given.strip()[: LONGEST + 1] if isinstance(given, str) else ""
 
 
 def _name_of(host: str) -> str:

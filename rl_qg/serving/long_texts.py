@@ -1,7 +1,7 @@
 """A request about a long text as requests about its passages, and their pairs as those of the text."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from rl_qg.asking.drafts import NOT_IN_TEXT
@@ -91,10 +91,11 @@ class WholeText:
 
     Args:
         request: what was asked about the text. Where it gives answers, each keeps its question.
+        rank: what orders the pairs, higher is better; by default their score.
     """
 
-    def __init__(self, request: AskRequest) -> None:
-        self._request, self._keeps_all = request, request.answers is not None
+    def __init__(self, request: AskRequest, rank: Callable[[QAPair], float] = lambda pair: pair.score) -> None:
+        self._request, self._keeps_all, self._rank = request, request.answers is not None, rank
         self.pairs: list[QAPair] = []
         self._passages: list[QAPairs] = []
         answers = request.answers or ()
@@ -128,7 +129,7 @@ class WholeText:
 
     def result(self) -> QAPairs:
         """The best pairs, best first: of several passages those that the whole text would have given."""
-        ordered = sorted(self.pairs, key=lambda pair: (-pair.score, pair.answer_start, pair.question))
+        ordered = sorted(self.pairs, key=lambda pair: (-self._rank(pair), pair.answer_start, pair.question))
         if self._keeps_all or len(self._passages) < 2:
             return QAPairs(ordered, reason=self.reason, dropped=self.dropped)
         return choose(self._request.text, ordered, self._request.number, dropped=Counter(self.dropped))

@@ -178,7 +178,7 @@ class ExplainRequest(Message):
 
 
 class WeighedToken(BaseModel):
-    """A part of the text, and from 0 to 1 what it has to do with the question."""
+    """A part of the text, and what it has to do with the question: from -1 (against it) to 1."""
 
     start: int
     end: int
@@ -186,10 +186,10 @@ class WeighedToken(BaseModel):
 
 
 class ExplainResponse(BaseModel):
-    """The words of the text that speak for the question."""
+    """What in the text counts for the question."""
 
     tokens: list[WeighedToken]
-    metric: str
+    metric: str = Field(description="the one that orders the pairs, if it has an explanation; else shared words")
 
 
 class ModelOut(BaseModel):

@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from rl_qg.asking.exports import ENDINGS, Row, export, line_feeds, row_of
 from rl_qg.asking.pairs import AskRequest, QAPair, QAPairs
 from rl_qg.runtime.errors import InputError
+from rl_qg.serving.gate import MOST_FIELDS
 from rl_qg.serving.messages import PairOut, PairsRequest
 from rl_qg.serving.problems import ProblemError
 from rl_qg.serving.request_log import described
@@ -45,7 +46,6 @@ FORMAT_NAMES = {
     "gift": "Moodle GIFT",
 }
 TEXT_ENDINGS = (".txt", ".text", ".md", ".markdown")
-MOST_PAIRS = 1000  # of one export
 MOST_EXPORTED = 50_000_000  # characters of a text, times its pairs: every row has the text
 
 
@@ -78,12 +78,13 @@ class MarkedPart:
     first_of: tuple[int, ...]
 
 
-def page_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
+def page_routes(service: AskingService, settings: ServeSettings, *, asks_key: bool = False) -> APIRouter:
     """The routes of the page: `GET /`, `POST /` (the form without script), `/page/…` (assets and exports).
 
-    API keys are asked for by who serves them (`rl_qg.serving.gate`); the script sends the key that the page asks for.
+    API keys are checked by `rl_qg.serving.gate`: with `asks_key`, a form whose request has no `state.key` is answered
+    with 401. The script sends the key that the page asks for in a header, and the form without script as a field.
     """
-    page = _Page(service, settings)
+    page = _Page(service, settings, asks_key)
     router = APIRouter(include_in_schema=False)
     router.add_api_route("/", page.show, methods=["GET", "HEAD"])
     router.add_api_route("/", page.answer_form, methods=["POST"])
@@ -110,8 +111,8 @@ class SentPair(PairOut):
 
 
 class _Page:
-    def __init__(self, service: AskingService, settings: ServeSettings) -> None:
-        self._service, self._settings = service, settings
+    def __init__(self, service: AskingService, settings: ServeSettings, asks_key: bool) -> None:
+        self._service, self._settings, self._asks_key = service, settings, asks_key
         environment = page_environment("rl_qg.serving", "page_files/page.html", "page_files/question.html")
         self._template = environment.get_template("page_files/page.html")
         self._assets = _assets()
@@ -121,6 +122,7 @@ class _Page:
             "way": "This model has no such way: choose one of the list.",
             "language": "Language: choose one of the list.",
             "min_score": "Minimum score: a number from 0 to 1.",
+            "key": "This server asks for a key: type a key that it knows.",
             "about": "These words do not stand in the text like this: copy them from it.",
         }
 
@@ -140,11 +142,13 @@ class _Page:
         try:
             form = await self._form(request)
             values = _typed(form)
+            self._check_key(request)
             values = await self._with_file(form, values)
             asked = self._asked(values)
             found = await until_client_leaves(request, self._service.pairs(asked), self._service)
         except FormFault as fault:
-            return self._rendered(values, 422, fault=str(fault), fault_field=fault.field)
+            status = 401 if fault.field == "key" else 422
+            return self._rendered(values, status, fault=str(fault), fault_field=fault.field)
         except InputError as error:
             return self._rendered(values, 422, fault=_sentence(str(error)))
         except ProblemError as problem:
@@ -161,6 +165,10 @@ class _Page:
     async def export(self, request: Request) -> Response:
         """The pairs of the form as a file to save."""
         check_origin(request)
+        try:
+            self._check_key(request)
+        except FormFault as fault:
+            raise ProblemError(401, str(fault)) from None
         form = await self._form(request)
         text, file_format = line_feeds(str(form.get("text", ""))), str(form.get("format", ""))
         check_text(text, self._settings)
@@ -172,11 +180,13 @@ class _Page:
             raise ProblemError(413, f"{len(sent)} questions about so long a text; export at most {most} at a time")
         return await run_in_threadpool(_exported, text, sent, file_format)
 
+    def _check_key(self, request: Request) -> None:
+        if self._asks_key and not getattr(request.state, "key", None):
+            raise FormFault("key", self._faults["key"])
+
     async def _form(self, request: Request) -> FormData:
         try:
-            return await request.form(
-                max_files=1, max_fields=MOST_PAIRS + 20, max_part_size=self._settings.max_body_bytes
-            )
+            return await request.form(max_files=1, max_fields=MOST_FIELDS, max_part_size=self._settings.max_body_bytes)
         except HTTPException as error:
             raise ProblemError(error.status_code, f"the form cannot be read: {error.detail}") from None
 
@@ -244,6 +254,7 @@ class _Page:
             "most_characters": self._settings.max_characters,
             "most_questions": self._settings.max_questions,
             "explains": self._settings.explain,
+            "asks_key": self._asks_key,
             "faults": self._faults,
             **{"typed": values, "fault": fault, "fault_field": fault_field, "status": status, "result": result},
         }

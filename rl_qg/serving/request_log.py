@@ -38,7 +38,7 @@ class RequestLog:
     Args:
         app: answers the requests.
         service: has the metrics.
-        log_texts: write the bodies of requests too, and messages of errors.
+        log_texts: write the bodies of requests too, but not of forms with a field for the key, and messages of errors.
     """
 
     def __init__(self, app: ASGIApp, service: AskingService, *, log_texts: bool = False) -> None:
@@ -95,7 +95,8 @@ class RequestLog:
         if key := scope.get("state", {}).get("key"):
             entry["key"] = key
         if self._log_texts:
-            entry["body"] = body.decode(errors="replace")
+            hidden = scope.get("state", {}).get("has_key_field")
+            entry["body"] = "a form that may have a key" if hidden else body.decode(errors="replace")
         level = logging.ERROR if "error" in entry else logging.INFO
         if scope["path"] in PROBES and entry["status"] == 200:
             level = logging.DEBUG

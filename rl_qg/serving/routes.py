@@ -28,6 +28,7 @@ from rl_qg.serving.messages import (
     QuestionsRequest,
     ScoreRequestBody,
     ScoreResponse,
+    WeighedToken,
 )
 from rl_qg.serving.problems import ProblemError, problem_responses
 from rl_qg.serving.request_log import described
@@ -77,7 +78,7 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
             await found.aclose()
             raise
         return StreamingResponse(
-            _events(first, found, WholeText(asked), service),
+            _events(first, found, WholeText(asked, service.rank), service),
             media_type="text/event-stream",
             headers={"X-Accel-Buffering": "no"},
         )
@@ -100,12 +101,16 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
 
     if settings.explain:
 
-        @router.post("/explain", summary="The words of a text that speak for a question")
-        async def explain(body: ExplainRequest) -> ExplainResponse:
+        @router.post("/explain", summary="What in a text counts for a question")
+        async def explain(body: ExplainRequest, request: Request) -> ExplainResponse:
             check_text(body.text, settings)
             given = [GivenAnswer(text=body.answer, start=body.answer_start)]
             [answer] = given_answers(body.text, given, settings, field="answer")
-            return ExplainResponse(tokens=shared_words(body.text, body.question, answer), metric=METRIC)
+            work = service.explain(body.question, body.text, answer)
+            if (found := await until_client_leaves(request, work, service)) is None:
+                return ExplainResponse(tokens=shared_words(body.text, body.question, answer), metric=METRIC)
+            tokens = [WeighedToken(start=one.start, end=one.end, weight=one.weight) for one in found]
+            return ExplainResponse(tokens=tokens, metric=service.explains or METRIC)
 
     @router.get("/models", summary="The model of this server")
     async def models() -> ModelsResponse:

@@ -5,11 +5,12 @@ import logging
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event, Thread
 from typing import Any, Protocol
 
-from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
+from rl_qg.asking.explanations import WeighedSpan
+from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
 from rl_qg.runtime.errors import InputError, LocalError
 from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 from rl_qg.serving.long_texts import WholeText, passage_requests
@@ -31,6 +32,12 @@ class AskingModel(Protocol):
     def name(self) -> str: ...  # noqa: D102
     @property
     def ways(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def explains(self) -> str | None: ...  # noqa: D102
+    def rank(self, pair: QAPair) -> float: ...  # noqa: D102
+    def explain(  # noqa: D102
+        self, question: str, context: str, answer: AnswerSpan
+    ) -> Sequence[WeighedSpan] | None: ...
     def check(self, request: AskRequest) -> None: ...  # noqa: D102
     def ask_many(self, requests: Sequence[AskRequest]) -> list[QAPairs]: ...  # noqa: D102
     def answers(  # noqa: D102
@@ -137,6 +144,15 @@ class AskingService:
         """How the model can make pairs; empty before it is loaded."""
         return tuple(self._model.ways) if self._model else ()
 
+    @property
+    def explains(self) -> str | None:
+        """The metric that orders the pairs, where it has an explanation of its own."""
+        return self._model.explains if self._model else None
+
+    def rank(self, pair: QAPair) -> float:
+        """What orders pairs, higher is better: the metric `rerank`, else their score."""
+        return self._model.rank(pair) if self._model else pair.score
+
     async def pairs(self, request: AskRequest, *, by_sentence: bool = False) -> QAPairs:
         """The pairs of a text of any length, best first, with offsets into it.
 
@@ -147,7 +163,7 @@ class AskingService:
         Raises:
             ProblemError: 503 where the request cannot be taken or takes too long, 422 where the model refuses it.
         """
-        whole = WholeText(request)
+        whole = WholeText(request, self.rank)
         try:
             async with asyncio.timeout(self.settings.timeout_seconds):
                 async for start, found in self.passages(request, by_sentence=by_sentence, more=MORE):
@@ -210,6 +226,24 @@ class AskingService:
             QueuedRequest(("score", language), list(requests), len(requests), longest)
         )
         return scores
+
+    async def explain(self, question: str, text: str, answer: AnswerSpan) -> list[WeighedSpan] | None:
+        """What in a text counts for a question, by the metric that orders the pairs, in the passage with the answer.
+
+        None where that metric has no explanation of its own.
+
+        Raises:
+            ProblemError: as for `pairs`.
+        """
+        if self.settings.rerank is None or (self._model is not None and self._model.explains is None):
+            return None
+        [part] = passage_requests(AskRequest(text, (answer,), 1), self.settings.passage_characters)
+        [place] = [span for span in part.ask.answers or () if isinstance(span, AnswerSpan)]
+        job = QueuedRequest(("explain",), (question, part.ask.text, place), 1, len(part.ask.text))
+        found: Sequence[WeighedSpan] | None = await self._only_result(job)
+        if found is None:
+            return None
+        return [replace(one, start=one.start + part.start, end=one.end + part.start) for one in found]
 
     async def _only_result(self, job: QueuedRequest) -> Any:
         [future] = self._put([job])
@@ -291,6 +325,7 @@ class AskingService:
         calls: dict[str, Callable[[Sequence[Any]], Sequence[Any]]] = {
             "pairs": model.ask_many,
             "answers": lambda texts: model.answers(texts, number=kind[1], language=kind[2]),
+            "explain": lambda items: [model.explain(*item) for item in items],
             "score": lambda lists: _scores(model, lists, kind[1]),
         }
         limit = self._retry.limit

@@ -1,9 +1,20 @@
-"""Questions and answers for documents."""
+"""Questions and answers, or sets of questions, for documents."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import Any
 
 from rl_qg.settings.keys import COUNT, FRACTION, SEED, Section, key
+
+AUTO = "auto"
+STRATEGIES = (
+    *("paragraph_one2one", "paragraph_one2many", "sentence_one2one", "sentence_one2many"),
+    *("type_one2one", "type_one2many"),
+)
+SELECTORS = ("auto", "all", "rand", "top1", "rank", "harmonic", "mmr", "dpp", "coverage", "learned")
+FOR_PAIRS = ("way", "min_score", "language", "rerank", "extractor")
+FOR_SETS = ("select", "worthiness", "types", "selector", "similarity", "candidates")
+WITHOUT_ANSWERS = ("auto", "jsonl", "json", "csv")  # formats that sets can have
 
 
 @dataclass
@@ -17,17 +28,21 @@ class AskModelSettings(Section):
 
 @dataclass
 class AskSettings(Section):
-    """Question-answer pairs of documents (`rl_qg.asking.stage`)."""
+    """Question-answer pairs of documents (`rl_qg.asking.stage`), or sets of questions (`rl_qg.asking.set_stage`)."""
 
     input: Any = key("", "document(s): .txt, .md, .html, .pdf, or - for standard input")
-    output: str = key("", "the file to write, such as pairs.jsonl")
+    output: str = key("", "the file to write, such as pairs.jsonl or sets.jsonl")
     format: str = key(
         "auto",
         "jsonl, json, csv, squad, anki or gift; auto: by the ending of output",
         choices=("auto", "jsonl", "json", "csv", "squad", "anki", "gift"),
     )
     model: AskModelSettings = key(AskModelSettings(), "the generator that asks")
-    number: int | None = key(5, "pairs of a passage; null: all that are good enough", limits=COUNT)
+    number: Any = key(
+        5,
+        "pairs, or questions of a set, of a passage; null: all that are good enough; auto, with strategy: as many as "
+        "select finds worth it",
+    )
     way: str = key(
         "auto",
         "pipeline (answers, then questions), multitask or end2end; auto: what the model was trained for",
@@ -36,10 +51,14 @@ class AskSettings(Section):
     min_score: float = key(0.0, "pairs with a lower score are left out", limits=FRACTION)
     language: str = key("en", "of the documents, an ISO 639-1 code")
     seed: int | None = key(None, "null: the most probable questions; a number draws other ones", limits=SEED)
-    reader: str = key("", "an extractive reader that has to find each answer; empty: not checked")
+    reader: str = key(
+        "",
+        "an extractive reader that has to find each answer, or that says which questions of a set are answerable; "
+        "empty: not checked",
+    )
     rerank: Any = key(None, "the metric, as an entry of metrics=[…], that orders the pairs; null: their score")
     extractor: str = key("", "the output folder of train-answers, which proposes answers; empty: rules")
-    batch_size: int = key(16, "answers that are decoded together", limits=COUNT)
+    batch_size: int = key(16, "answers, or units of a set, that are decoded together", limits=COUNT)
     granularity: str | None = key(
         None,
         "train: what questions are asked about, paragraph, sentence or type (a sentence and a type of questions); "
@@ -57,3 +76,60 @@ class AskSettings(Section):
         "the questions which model.path writes)",
         choices=("position", "shuffle", "best"),
     )
+    strategy: str | None = key(
+        None,
+        "sets of questions without answers by a model of model.task=sets: paragraph_one2one, paragraph_one2many, "
+        "sentence_one2one, sentence_one2many, type_one2one or type_one2many, as it was trained; null: pairs",
+        choices=(None, *STRATEGIES),
+    )
+    select: str = key(
+        "auto",
+        "which questions are a set: all, rand, top1 (the greedy one of each unit), rank (by answerability), harmonic, "
+        "mmr, dpp, coverage or learned; auto: coverage, but with number=null all of one2many and top1 of one2one",
+        choices=SELECTORS,
+    )
+    worthiness: str = key(
+        "",
+        "the output folder of train-sentences kind=hierarchical or worthiness; empty: every sentence is asked about",
+    )
+    types: str = key("", "the same of kind=types, for strategy=type_…; empty: all nine types of each sentence")
+    selector: str = key("", "the output of train-selector, for select=learned")
+    similarity: str = key(
+        "words", "of questions, for select: words (Jaccard), or folder or Hub name of an encoder (cosine of its means)"
+    )
+    candidates: int | None = key(
+        None,
+        "texts that are decoded for each paragraph, sentence or type; null: of one2one 20, 10 or 5, of one2many 1",
+        limits=COUNT,
+    )
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits, and keys that mean nothing without or with a strategy."""
+        yield from super().faults()
+        whole = isinstance(self.number, int) and not isinstance(self.number, bool)
+        if not (self.number is None or self.number == AUTO or (whole and self.number >= 1)):
+            yield f"number={self.number} is neither a whole number from 1, auto nor null"
+        others = FOR_PAIRS if self.strategy else FOR_SETS
+        defaults = {item.name: item.default for item in fields(self)}
+        given = [f"{name}={getattr(self, name)}" for name in others if getattr(self, name) != defaults[name]]
+        if self.number == AUTO and not self.strategy:
+            given.append("number=auto")
+        if given:
+            kind = "pairs; leave it out, or leave out strategy=" if self.strategy else "sets; give strategy= too"
+            yield f"{', '.join(given)}: is for {kind}"
+        if self.strategy and self.format not in WITHOUT_ANSWERS:
+            yield f"format={self.format}: needs answers, and sets have none; use {', '.join(WITHOUT_ANSWERS[1:])}"
+
+
+@dataclass
+class TrainSelectorSettings(Section):
+    """A selector of questions for sets (`rl_qg.asking.selector_stage`)."""
+
+    output: str = key("", "the file to write, such as selector.json")
+    model: AskModelSettings = key(AskModelSettings(), "the generator of the sets")
+    worthiness: str = key("", "as in ask")
+    types: str = key("", "as in ask")
+    reader: str = key("", "as in ask; what it says is then known to the selector, and needed by it")
+    candidates: int | None = key(None, "as in ask", limits=COUNT)
+    seed: int = key(0, "of the samples", limits=SEED)
+    max_passages: int | None = key(500, "the first passages of data.train; null: all", limits=COUNT)

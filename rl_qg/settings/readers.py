@@ -28,6 +28,12 @@ class QASettings(Section):
     max_answer_length: int = key(30, "tokens", limits=COUNT)
     n_best: int = key(20, "answer starts and ends considered", limits=COUNT)
     seeds: list[int] = key([0, 1, 2], "one reader each")
+    threads: int | None = key(
+        None,
+        "CPU threads of each reader; readers then train side by side, as many as the cores allow; null: one after the "
+        "other, each with all cores",
+        limits=COUNT,
+    )
     unanswerable: float = key(
         0.0,
         "share of training questions beside which an unanswerable one is made, so that the reader learns to abstain",

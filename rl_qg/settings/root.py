@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rl_qg.settings.asking import AskSettings
+from rl_qg.settings.asking import AskSettings, TrainSelectorSettings
 from rl_qg.settings.augmentation import AugmentSettings
 from rl_qg.settings.data import DataSettings
 from rl_qg.settings.evaluation import (
@@ -77,7 +77,10 @@ class Settings(Section):
         TrainSentencesSettings(), "classifiers of sentences worth a question, and of the types of questions"
     )
     generate: GenerateSettings = key(GenerateSettings(), "candidate questions")
-    ask: AskSettings = key(AskSettings(), "question-answer pairs of documents")
+    ask: AskSettings = key(AskSettings(), "question-answer pairs of documents, or sets of questions")
+    train_selector: TrainSelectorSettings = key(
+        TrainSelectorSettings(), "what chooses the questions of a set, learned from human ones"
+    )
     augment: AugmentSettings = key(AugmentSettings(), "filters and sample of candidate questions")
     qa: QASettings = key(QASettings(), "the extractive reader")
     score: ScoreSettings = key(ScoreSettings(), "one metric on a file of questions")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from rl_qg.settings.asking import AskModelSettings
 from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, Limits, Section, key
@@ -16,7 +17,10 @@ class ServeSettings(Section):
     model: AskModelSettings = key(AskModelSettings(), "the generator that asks")
     reader: str = key("", "an extractive reader that has to find each answer; empty: not checked")
     extractor: str = key("", "the output folder of train-answers, which proposes answers; empty: rules")
-    explain: bool = key(True, "answer /v1/explain: the words of the text that a question shares")
+    rerank: Any = key(None, "the metric, as an entry of metrics=[…], that orders the pairs; null: their score")
+    explain: bool = key(
+        True, "answer /v1/explain: by the metric of rerank if it can explain, else the words that a question shares"
+    )
     api_keys: str = key("", "a file with one key a line; the variable RL_QG_API_KEYS adds more; neither: no key asked")
     origins: list[str] | None = key(None, "web pages of these origins may call the server, as [https://example.org]")
     trusted_proxies: str = key("", "addresses whose X-Forwarded-For is believed, separated by commas; *: all")

@@ -31,11 +31,13 @@ from tests.rl_qg.data.test_published_layouts import HOTPOT, MARCO, as_columns
 from tests.tiny_models import byte_tokenizer, save, tiny_t5
 
 PAGES = sorted(page for part in ("how-to", "explanation", "reference") for page in (ROOT / "docs" / part).glob("*.md"))
+PAGES.append(ROOT / "docs" / "sets.md")
 ADDED = "preset=smoke"  # to a command that names no preset
 REPLACED = {
     "preset=quickstart": ADDED,
     "model.path=gpt2": f"model.path={SHIPPED / 'gpt2'}",
     "model=gpt2": "model=miniature-gpt2",
+    "model.path=runs/sets": "model.path=SETS",  # one that has learned to end its questions
     "model=bart-large": "model=miniature",
     "model.path=distilbert-base-uncased": "model.path=miniature:distilbert",
     "preset=kpqa-paper": f"{ADDED} model.path=miniature:bert head=tanh keep=best repetitions=2",
@@ -55,6 +57,7 @@ COMPLETED = {
     "generate": {"model.path": "RUN/ce", "data.train": "train.json", "output": "generated-{}.jsonl"},
     "baselines": {"pairs": "20", "reward_models.bert": "bert", "reward_models.gpt2": "gpt2"},
     "score": {"reward_models.bert": "bert", "reward_models.gpt2": "gpt2", "reward_models.bart": "BART"},
+    "train-selector": {"candidates": "8"},  # texts: those of an untrained model rarely end
     "augment": {"questions": "questions.jsonl", "gold": "train.json", "output": "augmented-{}.json"},
 }
 MY_REWARD = """
@@ -77,6 +80,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         _write_models()
         Path("my_package.py").write_text(MY_REWARD)
         run_command("pipeline", [ADDED, "output_dir=RUN"])
+        learned = [f"model.path={SHIPPED / 'bart'}", "ask.granularity=sentence", "stages=ce", "ce.epochs=3"]
+        run_command("train", [ADDED, *learned, "output_dir=SETS"])
         shutil.rmtree("RUN/qa/gold")
         shutil.copytree(SHIPPED / "reader", "RUN/qa/gold")  # one that finds answers
         for run in ("runs/a", "runs/b"):
@@ -109,6 +114,7 @@ def _write_data() -> None:
     for name in ("questions", "ce", "scst", "candidates"):
         _lines(f"{name}.jsonl", [_row(example) for example in generated])
     _write_pairs(dev)
+    _write_sets(dev)
     _lines(
         "judgements.jsonl", [{**row, "human": {"fluency": n % 5}, "system": "ab"[n % 2]} for n, row in enumerate(rows)]
     )
@@ -127,6 +133,16 @@ def _write_pairs(examples: list[QAExample]) -> None:
         pairs.setdefault(example.context, []).append((example.question, example.answers[0].text))
     Path("passages.txt").write_text("".join(f"{context}\n" for context in pairs))
     Path("lmqg.txt").write_text("".join(f"{join_pairs_as_lmqg(group)}\n" for group in pairs.values()))
+
+
+def _write_sets(examples: list[QAExample]) -> None:
+    """Sets of three systems about the passages of dev.json."""
+    human: dict[str, list[str]] = {}
+    for example in examples:
+        human.setdefault(example.context, []).append(example.question)
+    for name, take in {"one2many": slice(2), "rand": slice(1), "oracle": slice(None)}.items():
+        rows = [{"context": context, "questions": questions[take]} for context, questions in human.items()]
+        _lines(f"{name}.jsonl", rows)
 
 
 def _write_published_layouts() -> None:
@@ -243,5 +259,7 @@ def completed(words: list[str], number: int) -> list[str]:
     keys = COMPLETED.get(name, {})
     if re.search(r"reward=(reader|gated)|\{reader:", " ".join(words)):
         keys = {**keys, "reward_models.reader": "READER"}
+    if "strategy" in given:
+        keys = {**keys, "candidates": "8"}  # as for train-selector
     more = [f"{key}={value.format(number)}" for key, value in keys.items() if key not in given]
     return [*(word for word in words if word != "…"), *more, *([] if ADDED in given or ADDED in words else [ADDED])]

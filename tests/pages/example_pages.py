@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rewards import RougeL
 from rewards.relevance.explanation_page import page as explanation_page
 from rewards.relevance.qrelscore import QRelScore
 from rl_qg.evaluation import evaluate as evaluate_module
@@ -21,6 +22,7 @@ from rl_qg.evaluation.wrong_questions import KINDS
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.reports.judgement_plots import judgement_plots
 from rl_qg.reports.page import write_report
+from rl_qg.reports.set_view import write_set_page
 from rl_qg.runtime.json_files import write_json
 from rl_qg.settings import CorrelateSettings, EvaluateSettings, RobustnessSettings
 from rl_qg.text.pages import Plot
@@ -51,6 +53,7 @@ def write_pages(folder: Path) -> dict[str, Path]:
         "compare": lambda at: _report([_run(at, 1), _run(at, 2), _study(at)], at),
         "study": lambda at: _report([_study(at)], at),
         "evaluate": _evaluate,
+        "sets": _sets,
         "correlate": lambda at: _correlate(at, correlate_module, "write_results"),
         "disagreements": lambda at: _correlate(at, correlate_module, "write_page"),
         "robustness": _robustness,
@@ -229,6 +232,31 @@ def _evaluate(at: Path) -> str:
     settings = EvaluateSettings(predictions=paths, resamples=40)
     command = partial(evaluate_module.evaluate, _metrics(), settings, at / "out")
     return _page_of(evaluate_module, command)
+
+
+def _sets(at: Path) -> str:
+    """Sets of several sizes, one empty and one with repetitions, of three files."""
+    passages = [f"{PASSAGE}{number}" for number in range(4)]
+    human = [[TEXT, "Who wrote it?", f"Where {number}?"][: number + 1] for number in range(4)]
+    questions = {"first": human, PLACEHOLDER: [[TEXT, TEXT, MARKUP], [], [LONG_WORD], [RIGHT_TO_LEFT, ""]]}
+    questions["second"] = [["Who?"]] * 4
+    paths = {}
+    for name, sets in questions.items():
+        rows = [
+            {"context": context, "questions": asked, "references": gold}
+            for context, asked, gold in zip(passages, sets, human, strict=True)
+        ]
+        paths[name] = str(write_lines(at / f"{name}.jsonl", rows))
+    gap = {"random": "second", "oracle": "first"}
+    settings = EvaluateSettings(predictions=paths, sets=True, gap=gap, page="p.html", resamples=40)
+    evaluate_module.evaluate({PLACEHOLDER: RougeL()}, settings, at)
+    for name in ("evaluate.json", "set_pairs.json"):
+        path = at / name
+        path.write_text(
+            path.read_text(encoding="utf-8").replace(PLACEHOLDER, json.dumps(NAME)[1:-1]), encoding="utf-8"
+        )
+    write_set_page(at, at / "sets.html")
+    return (at / "sets.html").read_text(encoding="utf-8")
 
 
 def _correlate(at: Path, module: ModuleType, writer: str) -> str:

@@ -22,7 +22,18 @@ pytestmark = [
     pytest.mark.skipif(BROWSER is None, reason=f"needs a browser, one of {', '.join(BROWSERS)}, on the search path"),
 ]
 
-KINDS = ("report", "compare", "study", "evaluate", "correlate", "disagreements", "robustness", "separate", "explain")
+KINDS = (
+    "report",
+    "compare",
+    "study",
+    "evaluate",
+    "sets",
+    "correlate",
+    "disagreements",
+    "robustness",
+    "separate",
+    "explain",
+)
 PHONE, WIDE = 390, 1400
 SCRIPTS_OF_THE_PAGE = {"explain": 2}
 LAYOUT = Path(__file__).with_name("layout_check.js").read_text(encoding="utf-8")
@@ -43,6 +54,19 @@ RUN_AXE = """() => {
   document.querySelectorAll("svg > *").forEach(part => part.remove());
   return axe.run(document, { resultTypes: ["violations"] });
 }"""
+# Of each line in the page of sets, in the order of the questions that say whom they are paired with: the height of its
+# first end and of that question's row, of its second end and of its partner's row.
+LINES = """() => [...document.querySelectorAll(".matching")].map(group => {
+  const box = group.querySelector("svg").getBoundingClientRect();
+  const rows = group.querySelector("svg").viewBox.baseVal.height, lines = [...group.querySelectorAll("line")];
+  const place = y => box.top + y / rows * box.height;
+  const around = part => { const of = part.getBoundingClientRect(); return [of.top, of.bottom]; };
+  return [...group.querySelectorAll(".left")].filter(one => one.innerText.includes("→")).map((question, number) => {
+    const partner = group.querySelectorAll(".right")[question.innerText.split("→").pop().trim() - 1];
+    const line = lines[number];
+    return [place(line.y1.baseVal.value), ...around(question), place(line.y2.baseVal.value), ...around(partner)];
+  });
+})"""
 OPEN_ALL = "() => document.querySelectorAll('details').forEach(one => { one.open = true; })"
 
 
@@ -130,6 +154,16 @@ def test_hostile_text_is_only_text(show: Any, addresses: dict[str, str], kind: s
     assert count("script").count() == SCRIPTS_OF_THE_PAGE.get(kind, 0)
     assert count("img, iframe, object, embed, link, base, form, [autofocus], [onerror], [onfocus]").count() == 0
     assert "window.attacked = 1" in shown.page.inner_text("body"), "the page shows the hostile text"
+
+
+@pytest.mark.parametrize("width", [PHONE, WIDE])
+def test_lines_join_the_questions_that_are_paired(show: Any, width: int) -> None:
+    """The ends of each line are in the rows of its question and of its partner, as the text beside it says."""
+    groups = show("sets", width).page.evaluate(LINES)
+    assert sum(map(len, groups)) > 8
+    for lines in groups:
+        for y1, top1, bottom1, y2, top2, bottom2 in lines:
+            assert top1 <= y1 <= bottom1 and top2 <= y2 <= bottom2
 
 
 def test_samples_show_their_questions_on_a_phone(show: Any) -> None:

@@ -269,3 +269,23 @@ def test_signatures_of_self_bleu_and_cardinality():
     assert cardinality_signature() == f"cardinality_difference|same:ptb|empty:zero|version:{__version__}"
     assert "|empty:placeholder|" in cardinality_signature(placeholder="odd")
     assert f"|same:13a|sacrebleu:{version('sacrebleu')}|" in cardinality_signature(tokenize="13a")
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_pairs_have_the_largest_sum_of_all_assignments(data):
+    questions = data.draw(st.lists(st.sampled_from("abcde"), max_size=4))
+    references = data.draw(st.lists(st.sampled_from("vwxyz"), max_size=4, unique=True))
+    table = {(a, b): data.draw(st.integers(0, 9)) / 10 for a in dict.fromkeys(questions) for b in references}
+    (pairs,) = Multi(Looked(table)).pairs([questions], [references])
+    assert all(score == table[questions[row], references[column]] for row, column, score in pairs)
+    assert len({row for row, _, _ in pairs}) == len({column for _, column, _ in pairs}) == len(pairs)
+    assert all(questions.index(questions[row]) == row for row, _, _ in pairs), "of equal ones the first"
+    distinct_ones = list(dict.fromkeys(questions))
+    size = min(len(distinct_ones), len(references))
+    sums = [
+        sum(table[pair] for pair in zip(chosen, order, strict=True))
+        for chosen in itertools.permutations(distinct_ones, size)
+        for order in itertools.combinations(references, size)
+    ]
+    assert sum(score for _, _, score in pairs) == pytest.approx(max(sums, default=0))

@@ -108,7 +108,8 @@ def test_what_scores_batches_needs_documents():
         lambda: call(completions=["Who?"], references=[["Who?"]]),
     ):
         with pytest.raises(
-            MetricInputError, match=r"its scores depend on all rows of a call.* cider takes documents="
+            MetricInputError,
+            match=r"its scores depend on all rows of a call.* cider has the option documents.*reward\.documents=FILE",
         ):
             refused()
     documents = load("weighted", parts={"cider": {"documents": REFERENCES}})

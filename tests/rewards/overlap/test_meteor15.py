@@ -113,11 +113,14 @@ def test_what_is_missing_is_one_line(make, tmp_path, monkeypatch):
     jar = tmp_path / "meteor-1.5.jar"
     monkeypatch.setattr(meteor15, "find_spec", lambda name: None)
     missing = [
-        ({"jar": tmp_path / "no.jar"}, r"no\.jar is no file; give jar=, the path of meteor-1\.5\.jar with data/"),
+        (
+            {"jar": tmp_path / "no.jar"},
+            r"no\.jar is no file; .* the option jar \(reward\.jar=FILE, .*with data/",
+        ),
         ({"jar": 3}, "jar 3 is no path of a file"),
         ({"jar": jar, "java": 8}, "there is no program 8; install Java"),
         ({"jar": jar, "java": "no-java"}, "there is no program 'no-java'; install Java 8 or later"),
-        ({}, r"meteor15: no jar; give jar=, .*pip install --no-deps pycocoevalcap"),
+        ({}, r"meteor15: no jar; give the path .* as the option jar .*pip install --no-deps pycocoevalcap"),
         ({"jar": jar, "tokenize": "x"}, "x"),
     ]
     for options, message in missing:

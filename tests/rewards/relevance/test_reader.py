@@ -143,6 +143,17 @@ def test_abstaining_by_hand(scripted):
     assert abstaining.parts["exact_match"] == [1.0, 0.0]
 
 
+def test_what_is_impossible_by_hand(scripted):
+    """The class token's share of both softmaxes over itself and the passage, question and separators left out."""
+    begin, end = (sum(math.exp(SCRIPT[token][side]) for token in ("a", "b", "c", "<s>")) for side in (0, 1))
+    alone = math.exp(1.5 + 2.5) / ((math.exp(1) + math.exp(1.5)) * (math.exp(0.5) + math.exp(2.5)))
+    got = scripted(abstain=True).impossible(["q", "q q", "q", ""], ["a b c", "a", " ", "a"])
+    assert got == pytest.approx([math.exp(1.5 + 2.5) / (begin * end), alone, 1.0, alone], rel=1e-6)
+    assert scripted(abstain=True).impossible([], []) == []
+    with pytest.raises(MetricInputError, match="has not learned to abstain"):
+        scripted(abstain=False).impossible(["q"], ["a"])
+
+
 def test_the_window_that_abstains_least_counts_once(scripted):
     """Windows of three tokens that share one, "a b c" and "c b a": only the second one thinks it has the answer."""
     nulls = {5: (4.0, 4.0), 7: (-1.0, -2.0)}

@@ -23,10 +23,10 @@ def passages(count: int, seed: int, *, first_only: bool = False) -> list[QAExamp
     for number in range(count):
         text, found = "", []
         for place in range(4):
-            pieces = rng.choices(FILLER, k=4)
             kinds = ["animal"] if first_only else [kind for kind in ASKED if rng.random() < 0.4]
+            pieces = rng.choices(FILLER, k=5 - len(kinds))  # the length says nothing
             for kind in kinds:
-                pieces.insert(rng.randrange(len(pieces) + 1), rng.choice(KINDS[kind][:4]))
+                pieces.insert(rng.randrange(len(pieces) + 1), rng.choice(KINDS[kind][:2]))
             for kind in kinds if place == 0 or not first_only else ():
                 phrase = next(piece for piece in pieces if piece in KINDS[kind])
                 before = " ".join(pieces[: pieces.index(phrase)])

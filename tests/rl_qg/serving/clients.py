@@ -10,7 +10,7 @@ import httpx
 
 from rl_qg.serving.application import create_app
 from rl_qg.serving.keys import APIKeys
-from rl_qg.serving.service import AskingService
+from rl_qg.serving.service import AskingModel, AskingService
 from rl_qg.settings import ServeSettings
 from tests.rl_qg.serving.fake_model import FakeModel
 
@@ -19,7 +19,7 @@ TEXT = "Ada Lovelace wrote the first program in London in 1843."
 
 @asynccontextmanager
 async def serving(
-    model: FakeModel | None = None, *, keys: list[str] | None = None, **settings: Any
+    model: AskingModel | None = None, *, keys: list[str] | None = None, **settings: Any
 ) -> AsyncIterator[tuple[httpx.AsyncClient, AskingService]]:
     """A client of a ready service, which is closed at the end."""
     used = model or FakeModel()
@@ -32,7 +32,8 @@ async def serving(
         async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
             yield client, service
     finally:
-        used.go.set()
+        if isinstance(used, FakeModel):
+            used.go.set()
         await asyncio.to_thread(service.close, 30)
 
 

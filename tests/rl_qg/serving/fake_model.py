@@ -6,6 +6,7 @@ from hashlib import sha256
 from threading import Event, Lock
 from typing import Any
 
+from rl_qg.asking.explanations import WeighedSpan
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.spans import tokens
@@ -41,6 +42,7 @@ class FakeModel:
     """
 
     name = "fake"
+    explains: str | None = None
 
     def __init__(
         self, seconds: float = 0.0, *, largest: int | None = None, ways: tuple[str, ...] = ("pipeline",)
@@ -56,6 +58,12 @@ class FakeModel:
     def check(self, request: AskRequest) -> None:
         if request.language == "xx":
             raise InputError("language=xx: this model does not know it; use en")
+
+    def rank(self, pair: QAPair) -> float:
+        return pair.score
+
+    def explain(self, question: str, context: str, answer: AnswerSpan) -> list[WeighedSpan] | None:
+        return [WeighedSpan(answer.start, answer.end, 1.0)] if self.explains else None
 
     def ask_many(self, requests: Sequence[AskRequest]) -> list[QAPairs]:
         assert self._lock.acquire(blocking=False), "two threads run the model"

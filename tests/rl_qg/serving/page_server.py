@@ -35,6 +35,7 @@ class KnownService:
 
     name = "known questions"
     ways = ("pipeline", "end2end")
+    explains = None
 
     def __init__(self) -> None:
         self.metrics = ServerMetrics()
@@ -45,6 +46,12 @@ class KnownService:
         self.held = threading.Event()
         self.held.set()
         self.asked: list[AskRequest] = []
+
+    def rank(self, pair: QAPair) -> float:
+        return pair.score
+
+    async def explain(self, question: str, text: str, answer: AnswerSpan) -> None:
+        return None
 
     async def passages(self, request: AskRequest) -> AsyncIterator[tuple[int, QAPairs]]:
         self.asked.append(request)
