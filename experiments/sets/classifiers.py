@@ -9,7 +9,6 @@ is `classifiers.json` beside this file, and the tables of `classifiers.md` on th
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -163,8 +162,6 @@ def main() -> None:
     folders = {kind: train(kind, arguments.shared, arguments.encoder, arguments.output) for kind in BATCHES}
     examples = read_examples(arguments.shared / VALIDATION, role="validation").examples
     results = compare(folders, examples)
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    results["cpu_seconds_of_training"] = round(usage.ru_utime + usage.ru_stime)
     (HERE / "classifiers.json").write_text(json.dumps(results, indent=1) + "\n")
     print(page(results))
 
