@@ -94,6 +94,7 @@ def train(folder: Path) -> None:
         runs[credit] = ("stages=scst", "scst.epochs=4", f"scst.num_samples={SAMPLES}", f"scst.credit={credit}")
     print("| run | updates | held-out multi_set | held-out question_set | written | self-BLEU (1 − distinct) |")
     print("| --- | --- | --- | --- | --- | --- |")
+    print("| start | 0 | " + " | ".join(f"{value:.4f}" for value in measured(start / "ce")) + " |", flush=True)
     for name, options in runs.items():
         output = folder / f"more-{name}"
         command(*options, f"model.path={start / 'ce'}", f"output_dir={output}")
@@ -107,7 +108,7 @@ def command(*options: str) -> None:
 
 
 def row_of(name: str, folder: Path) -> str:
-    """The last evaluation of a run, and the first one where it began with the self-critical stage."""
+    """A run: its updates, and its greedy sets of new passages."""
     lines = [line for _, line in read_json_lines(folder / "metrics.jsonl") if "eval_loss" in line]
     model = folder / ("ce" if name == "ce" else "scst")
     last = measured(model)
