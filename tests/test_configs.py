@@ -172,6 +172,17 @@ def test_the_keys_of_a_commands_section_need_no_section_name() -> None:
     assert full_overrides("train", ["reward._target_=a.B", "+reward.c=1"])[0] == "reward=custom"
 
 
+def test_the_metric_of_a_reward_of_sets_has_the_defaults_of_its_file() -> None:
+    sets = ["ask.granularity=paragraph", "reward=question_set"]
+    quality = compose("train", [*sets, "reward.quality=qrelscore", "reward_models.bert=a"]).reward["quality"]
+    assert (quality["metric"], quality["encoder"]) == ("rewards.QRelScore", "a")
+    assert compose("train", sets).reward["quality"] is None
+    rescaled = "reward.metric={metric:bertscore,rescale:0.8}"
+    metric = compose("train", ["ask.granularity=paragraph", "reward=multi_set", rescaled]).reward["metric"]
+    assert (metric["metric"], metric["rescale"], metric["part"]) == ("rewards.BERTScore", 0.8, "f")
+    assert compose("train", ["ask.granularity=paragraph", "reward=multi_set"]).reward["metric"] == "rouge_l"
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -28,10 +28,10 @@ from rl_qg.training.config import SelfCriticalConfig
 from rl_qg.training.objectives import policy_gradient
 from rl_qg.training.set_credit import advantages_of, of_samples
 from rl_qg.training.trainer import SelfCriticalTrainer
-from tests.rl_qg.training.set_policy import autoregressive, exact_loss, variance
+from tests.rl_qg.training.set_policy import SETS, autoregressive, exact_loss, expected_loss, logprobs, variance
 
 CREDITS = ("whole", "marginal", "to_go")
-SAMPLES, CONTEXTS, ROLLOUTS = 4, 8, 60
+SAMPLES, CONTEXTS, ROLLOUTS = 4, 8, 40
 COMMON = (
     *("preset=quickstart", "ask.granularity=paragraph", "model.max_target_length=96", "scst.max_new_tokens=96"),
     *("data.labelled_fraction=0.08", "training.eval_samples=24", "training.batch_size=8", "training.eval_steps=24"),
@@ -59,6 +59,30 @@ def toy() -> None:
         for credit, values in rows.items():
             columns = torch.tensor(values).mean(0).tolist()
             print(f"| logits of size {size} | {credit} | " + " | ".join(f"{value:.3f}" for value in columns) + " |")
+
+
+def toy_numbers() -> None:
+    """Where the bias of marginal credit is: cosines of gradients, means over 20 policies of the toy."""
+    number = torch.tensor([len(group) for group in SETS], dtype=torch.float64)
+    rows = []
+    for seed in range(20):
+        logits = autoregressive(seed)
+        expected_number = (logprobs(logits).sum(-1).exp() * number).sum()
+        losses = (-expected_number, exact_loss(logits), expected_loss(logits, "marginal", "none", 1))
+        more, true, marginal = (torch.autograd.grad(loss, logits)[0] for loss in losses)
+        parts = [(true, more), (marginal, more)]
+        for columns in (slice(0, 2), slice(2, 4)):  # end and separator, words; what changes the choice among them
+            parts.append(tuple(g[:, columns] - g[:, columns].mean(-1, keepdim=True) for g in (true, marginal)))
+        rows.append([float(torch.cosine_similarity(a.flatten(), b.flatten(), dim=0)) for a, b in parts])
+    names = (
+        "E[R] and E[number]",
+        "marginal and E[number]",
+        "marginal and E[R]: end or separator",
+        "the same: which word",
+    )
+    print("\n| gradients of | cosine |\n| --- | --- |")
+    for name, value in zip(names, torch.tensor(rows).mean(0).tolist(), strict=True):
+        print(f"| {name} | {value:.2f} |")
 
 
 def train(folder: Path) -> None:
@@ -109,7 +133,8 @@ def trainer(model: Path, contexts: int, seed: int) -> SelfCriticalTrainer:
     weights, tokenizer = load_seq2seq(str(model))
     arguments = SelfCriticalConfig(
         output_dir="/tmp/credit", task="sets", granularity="paragraph", mode="one2many", use_cpu=True,
-        report_to="none", max_new_tokens=96, max_target_length=96, num_samples=SAMPLES, baseline="leave_one_out", seed=5,
+        report_to="none", max_new_tokens=96, max_target_length=96, num_samples=SAMPLES,
+        baseline="leave_one_out", seed=5,
     )  # fmt: skip
     return SelfCriticalTrainer(
         weights, arguments, reward=MultiSetReward(), train_dataset=rows, processing_class=tokenizer
@@ -129,6 +154,7 @@ def model(folder: Path) -> None:
     squares = dict.fromkeys(CREDITS, 0.0)
     crossed = dict.fromkeys(CREDITS, 0.0)
     for number in range(ROLLOUTS):
+        print(f"rollout {number + 1} of {ROLLOUTS}", end="\r", file=sys.stderr)
         gradients = dict(gradients_of(subject, number))
         for credit, own in gradients.items():
             sums[credit] = sums.get(credit, torch.zeros_like(own)) + own
@@ -179,6 +205,7 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["toy"]:
             toy()
+            toy_numbers()
         case ["train", folder]:
             train(Path(folder))
         case ["model", folder]:

@@ -43,6 +43,10 @@ def main() -> None:
     generator = SetGenerator.from_pretrained(arguments.model, device="cpu", candidates=20)
     pools: list[PassagePool] = []
     generating = seconds(lambda: pools.extend(generator.pools(contexts)))
+    distinct = sum(len(pool.questions) for pool in pools) / len(pools)
+    # Samples repeat; a pool is filled up to 20 questions with those of other passages.
+    written = [question for pool in pools for question in pool.questions]
+    pools = [PassagePool.of(pool.context, [[*pool.questions, *written]]).kept(range(20)) for pool in pools]
     reader = ReaderScore(reader_path(arguments.reader), abstain=True, device="cpu")
     read: list[PassagePool] = []
     reading = seconds(lambda: read.extend(with_answerability(pools, reader)))
@@ -55,7 +59,7 @@ def main() -> None:
     per_thousand = 1000 / len(contexts)
     record = {
         "passages": len(contexts),
-        "questions of a pool": sum(len(pool.questions) for pool in pools) / len(pools),
+        "distinct questions of 20": distinct,
         "threads": torch.get_num_threads(),
         "seconds for 1,000 passages": {
             "generating 20": generating * per_thousand,

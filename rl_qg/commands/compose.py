@@ -28,6 +28,10 @@ from rl_qg.settings import Settings, all_keys
 from rl_qg.settings.keys import MISSING
 
 COMBINED = ("rewards.Weighted", "rewards.Product")
+OF_SETS = {
+    "rewards.MultiSetReward": "metric",
+    "rewards.CoverageSetReward": "quality",
+}  # the option that names a metric
 PART = {"metric": None, "weight": 1.0, "clip": None, "scale": 1.0}  # keys of every part of a combined reward
 # What OmegaConf says of a wrong value -> what is said instead.
 _PLAIN_TERMS = {
@@ -127,8 +131,8 @@ def file_options(name: str, models: Mapping[str, str]) -> dict[str, Any]:
 
 
 def complete_parts(reward: Any, models: Mapping[str, str]) -> Any:
-    """Add to each part of a combined reward the defaults of its metric's file in `configs/reward/`; the part's
-    options win.
+    """Add to each part of a combined reward, and to the metric of a reward of sets, the defaults of the metric's file
+    in `configs/reward/`; the given options win.
 
     Raises:
         InputError: a part has a key that neither every part nor its metric's file has.
@@ -146,10 +150,22 @@ def complete_parts(reward: Any, models: Mapping[str, str]) -> Any:
             raise InputError(f"settings: part {label!r} has no key {unknown[0]!r}; it has {', '.join(defaults)}")
         return complete_parts({**defaults, **part, "metric": target}, models)
 
+    if option := OF_SETS.get(reward.get("_target_")):
+        return {**reward, option: _complete_metric(reward.get(option), models)}
     parts = reward.get("parts")
     if reward.get("_target_", reward.get("metric")) not in COMBINED or not isinstance(parts, Mapping):
         return reward
     return {**reward, "parts": {label: complete_part(label, part) for label, part in parts.items()}}
+
+
+def _complete_metric(given: Any, models: Mapping[str, str]) -> Any:
+    """A metric, named or with options, with the defaults of its file; what has no file, as it is."""
+    options = {"metric": given} if isinstance(given, str) else given
+    if not isinstance(options, Mapping) or options.get("metric") not in choices("reward"):
+        return given
+    defaults = file_options(str(options["metric"]), models)
+    target = defaults.pop("_target_")
+    return {**defaults, **options, "metric": target}
 
 
 def _hydra_config(command: str, overrides: Sequence[str]) -> Any:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rewards.combine import Combined
 from rewards.frozen import FrozenModel, loading_on
+from rewards.set_rewards import SetReward
 
 log = logging.getLogger(__name__)
 
@@ -72,12 +73,16 @@ def frozen_models(metric: Any) -> list[FrozenModel]:
 
 
 def _parts(reward: Any) -> Iterator[Any]:
-    """The metrics of a combined reward, or the reward itself."""
-    if not isinstance(reward, Combined):
+    """The metrics of a combined reward or of one of sets, or the reward itself."""
+    if isinstance(reward, Combined):
+        inner = [part.metric for part in reward.parts.values()]
+    elif isinstance(reward, SetReward):
+        inner = reward.metrics
+    else:
         yield reward
         return
-    for part in reward.parts.values():
-        yield from _parts(part.metric)
+    for metric in inner:
+        yield from _parts(metric)
 
 
 def _offload(model: FrozenModel, device: torch.device, budget: int) -> None:

@@ -197,7 +197,7 @@ def _train_side_by_side(jobs: Sequence[_Job]) -> None:
     workers = min(len(unfinished), max(1, available_cores() // threads))
     log.info("%d readers with %d CPU threads each, %d at a time", len(unfinished), threads, workers)
     with worker_pool(workers, threads) as pool:
-        running = [pool.submit(_run_in_worker, job, seed, row) for row, (job, seed) in enumerate(unfinished)]
+        running = [pool.submit(_run_in_worker, job, seed, n % workers) for n, (job, seed) in enumerate(unfinished)]
         try:
             for done in as_completed(running):
                 done.result()

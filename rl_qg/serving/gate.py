@@ -17,6 +17,7 @@ from rl_qg.settings.serving import ServeSettings
 OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json", "/favicon.ico"})
 OPEN_FOLDER = "/page/"
 FORMS = frozenset({"/", "/page/export"})  # a browser without JavaScript sends its key as a field of these forms
+FORM_TYPES = frozenset({"multipart/form-data", "application/x-www-form-urlencoded"})
 KEY_FIELD = "key"
 MOST_FIELDS = 1020  # of a form: 1,000 pairs of an export, and what else it has
 UNLIMITED = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -154,7 +155,8 @@ def hosts_of(settings: ServeSettings) -> frozenset[str] | None:
 
 def is_form(scope: Scope) -> bool:
     """Whether a request is a form of the page."""
-    return scope["method"] == "POST" and scope["path"] in FORMS
+    kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
+    return scope["method"] == "POST" and scope["path"] in FORMS and kind in FORM_TYPES
 
 
 def no_key() -> ProblemError:

@@ -77,7 +77,7 @@ class SelfCriticalOptions(Section):
     credit: str = key(
         "whole",
         "model.task=sets: what a token of a question answers for, the reward of the whole set (whole), what its "
-        "question adds to the others (marginal), or what the set gains from it on (to_go)",
+        "question adds to the others (marginal, biased), or what the set gains from it on (to_go, not biased)",
         choices=CREDITS,
     )
     reward_scale: float = key(1.0, "factor on the advantage; has an effect with normalise_advantage=none only")

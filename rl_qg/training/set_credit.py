@@ -12,7 +12,9 @@ baseline is. Below b is one; the n samples of a context are compared as `scst.ba
   their number is fixed. A model that writes one question after the other does look back. What is dropped is then the
   effect of q_j on later questions and on their number, in so far as it changes R(Q \ q_j): the direction is biased.
   Most of all nobody answers for the number of questions: an end token belongs to the last question, as a separator
-  does to the one before it, and both get the d_j of a question that was complete before them.
+  does to the one before it, and both get the d_j of a question that was complete before them. R(∅) = 0, so a question
+  alone has all of R, and one among others that say the like has little: sets become small, whatever more questions
+  would add (measured in experiments/sets/credit.md, where the gradient points away from that of E[R]).
   b is a mean of *mean marginals* (1/m) Σ_j d_j of the other samples. It has the size of a d_j (their sum has m times
   that), and has no token of the sample in it.
 - **to_go**: A_t = R(Q) − R(q_1 … q_{j−1}) − b_j, what the set gains from question j on. R(q_1 … q_{j−1}) is known

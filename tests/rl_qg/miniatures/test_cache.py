@@ -138,7 +138,7 @@ def test_the_cache_key_depends_on_text_and_settings_but_not_on_the_folder(
             return type("Job", (), {"result": staticmethod(lambda: None)})
 
     monkeypatch.setattr("rl_qg.miniatures.cache.pretrain", pretrain)
-    monkeypatch.setattr("rl_qg.miniatures.cache.ProcessPoolExecutor", Inline)
+    monkeypatch.setattr("rl_qg.runtime.worker_pool.ProcessPoolExecutor", Inline)
     first = ensure_miniatures(["miniature:bart"], passages(3), cached)
     assert ensure_miniatures(["miniature:bart"], passages(3), cached) == first
     ensure_miniatures(["miniature:bart"], passages(4), cached)

@@ -44,9 +44,9 @@ def _as_in(context: str, answer: Answer) -> Answer:
     return Answer(context[answer.start : answer.start + len(answer.text)], answer.start)
 
 
-def save_encoder(folder: Path, **options) -> Path:
+def save_encoder(folder: Path, spread: float = 0.1) -> Path:
     tokenizer = toy_tokenizer(lowercase=True)
-    return Path(save(folder, tokenizer, tiny(BertModel, len(tokenizer), hidden=32, spread=0.1, **options)))
+    return Path(save(folder, tokenizer, tiny(BertModel, len(tokenizer), hidden=32, spread=spread)))
 
 
 def toy_settings(encoder: Path, **changes) -> TrainSentencesSettings:
