@@ -1,4 +1,4 @@
-"""The tables of `run.py`: `SETTING.json` with every number, and `SETTING.md` for people. What was not run is said so.
+"""The tables of `run.py`: `SETTING.json` with every number, and `SETTING.md` for people. What was not run is named.
 
 python experiments/sets/tables.py --runs runs/sets --setting world --output experiments/sets
 """
@@ -32,7 +32,7 @@ OURS = {
     "one2many, SCST to go": "one2many-scst-to-go-all",
 }
 METRICS = {"coco_bleu4": "BLEU4", "meteor": "METEOR", "rouge_l": "R-L", "q_bleu1": "qB1"}
-TESTED = (  # first, second, and the metric whose difference is tested
+TESTED = (  # first minus second
     ("one2many-all", "one2one-rank"),
     ("one2many-all", "one2one-rand"),
     ("one2one-learned", "one2one-rand"),
@@ -44,7 +44,7 @@ TESTED = (  # first, second, and the metric whose difference is tested
     ("one2many-scst-marginal-all", "one2many-scst-whole-all"),
     ("one2many-scst-to-go-all", "one2many-scst-whole-all"),
 )
-NOT_RUN = "not run"
+TESTED_METRICS = ("meteor", "rouge_l")
 RESAMPLES = 1000
 
 
@@ -52,6 +52,17 @@ def values_of(record: Mapping[str, Any]) -> dict[tuple[str, str, str], Mapping[s
     """Every number of an evaluation by file, metric and part."""
     rows = [*record["sets"], *record["set_measures"]]
     return {(row["predictions"], row["metric"], row["part"]): row for row in rows}
+
+
+def compact(known: Mapping[tuple[str, str, str], Mapping[str, Any]]) -> dict[str, dict[str, list[float | None]]]:
+    """For each file and measure the value and the ends of its interval."""
+    files: dict[str, dict[str, list[float | None]]] = {}
+    for (file, metric, part), row in known.items():
+        numbers = [row.get(key) for key in ("value", "low", "high")]
+        files.setdefault(file, {})[f"{metric}, {part}"] = [
+            None if number is None else round(number, 5) for number in numbers
+        ]
+    return files
 
 
 def of_passages(folder: Path, file: str, metric: str, part: str) -> np.ndarray | None:
@@ -67,7 +78,7 @@ def score_row(level: str, name: str, file: str, known: Mapping[tuple[str, str, s
     def cell(metric: str, part: str, digits: int = 2, percent: float = 100.0) -> str:
         row = known.get((f"{level}-{file}", metric, part))
         if row is None:
-            return NOT_RUN
+            return ""
         scaled = {key: row[key] * percent for key in ("value", "low", "high") if row.get(key) is not None}
         return estimate_text({"value": None, "low": None, **scaled}, digits)
 
@@ -90,7 +101,7 @@ def score_row(level: str, name: str, file: str, known: Mapping[tuple[str, str, s
 def tests(folder: Path, level: str) -> Iterator[dict[str, Any]]:
     """Paired differences of Multi-M (F1) over passages."""
     for first, second in TESTED:
-        for metric in METRICS:
+        for metric in TESTED_METRICS:
             values = [of_passages(folder, f"{level}-{name}", metric, "f1") for name in (first, second)]
             if any(one is None for one in values):
                 continue
@@ -154,28 +165,38 @@ def main() -> None:
                 record = read_json(path)
                 known |= values_of(record)
                 everything[f"{folder.name} {level}"] = {
-                    key: record[key] for key in ("sets", "set_measures", "set_counts", "set_signatures")
-                }
+                    key: record[key] for key in ("set_counts", "set_signatures", "set_measure_signatures")
+                } | {"scores": compact(values_of(record))}
                 differences += tests(path.parent, level)
         if differences:
             for row, corrected in zip(differences, holm([row["p"] or 1.0 for row in differences]), strict=True):
                 row["p_holm"] = corrected
         everything[f"{folder.name} tests"] = differences
-        rows = [score_row(level, *way, known) for level in LEVELS for way in PAPER.items()]
-        ours = [score_row(level, *way, known) for level in LEVELS for way in OURS.items()]
-        parts += [f"## {folder.name}: the strategies of the paper", text_table(rows)]
-        parts += ["Our selections, the oracle, and generators trained for sets:", text_table(ours)]
+        ways = [(level, *way) for level in LEVELS for way in (PAPER | OURS).items()]
+        run = [way for way in ways if (f"{way[0]}-{way[2]}", "rouge_l", "f1") in known]
+        parts += [
+            f"## {folder.name}",
+            "Percent; differences and r as they are. Brackets: 95 % intervals over passages.",
+        ]
+        for title, names in (("The strategies of the paper:", PAPER), ("Ours, and the oracle:", OURS)):
+            parts += [title, text_table([score_row(*way, known) for way in run if way[1] in names])]
+        missing = [f"{level} {name}" for level, name, _ in set(ways) - set(run)]
+        parts += [f"Not run: {', '.join(sorted(missing))}."] if missing else []
         halves = [
             {"metric": metric} | {part: estimate_text(row) for part in PARTS if (row := _halves(known, metric, part))}
             for metric in METRICS
         ]
-        parts += ["Half of the human questions against the other half:", text_table(halves)]
+        parts += ["Half of the human questions against the other half (0 to 1):", text_table(halves)]
         shown = [
             {"unit": row["unit"], "ways": row["ways"], "metric": row["metric"]}
             | {"difference": estimate_text(row, signed=True), "p (Holm)": p_text(row["p_holm"])}
             for row in differences
         ]
-        parts += ["Differences of Multi-M:", text_table(shown)] if shown else ["Differences: not run."]
+        parts += (
+            ["Differences of Multi-M, F1 (0 to 1), on the same passages:", text_table(shown)]
+            if shown
+            else ["Differences: not run."]
+        )
         parts += [
             "Types of questions, percent:",
             text_table(type_table(known)),
