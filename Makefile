@@ -13,7 +13,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 4 
 
 help:
 	@echo "make demo       the quickstart: a whole run on the embedded corpus, in $(OUTPUT)"
-	@echo "make test       make check and every test: at most 10 minutes on two cores"
+	@echo "make test       make check and every test: 20 to 25 minutes on two cores"
 	@echo "make test-fast  the tests that are not slow, without make check: at most 2 minutes on two cores"
 	@echo "make check      format, lint and types (ruff, mypy)"
 	@echo "make docs       the documentation as a site, in site/"
