@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from accelerate import PartialState
 
-from rl_qg.asking import stage
+from rl_qg.asking import document_output, stage
+from rl_qg.asking.document_output import unique_names
 from rl_qg.asking.documents import Document
 from rl_qg.asking.question_generator import QuestionGenerator
-from rl_qg.asking.stage import ask_documents, report_line, unique_names
+from rl_qg.asking.stage import ask_documents, report_line
 from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import full_overrides
 from rl_qg.data.synthetic_corpus import synthetic_examples
@@ -54,7 +55,7 @@ def test_pairs_stand_in_their_passage_and_in_the_document(generator: QuestionGen
 def test_a_file_that_was_cut_off_is_continued_to_the_same_bytes(
     generator: QuestionGenerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage, "PASSAGES", 2)
+    monkeypatch.setattr(document_output, "PASSAGES", 2)
     output, document = tmp_path / "p.jsonl", Document("long", LONG)
     assert ask(generator, output, document)["passages"] > 3
     whole = output.read_bytes()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from accelerate import PartialState
 
-from rl_qg.asking import set_stage
+from rl_qg.asking import document_output
 from rl_qg.asking.documents import Document
 from rl_qg.asking.question_sets import SetGenerator
 from rl_qg.asking.set_stage import ask_sets, set_report_line
@@ -73,7 +73,7 @@ def test_a_set_for_each_passage(generator: SetGenerator, tmp_path: Path) -> None
 def test_a_file_that_was_cut_off_is_continued_to_the_same_bytes(
     generator: SetGenerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(set_stage, "PASSAGES", 2)
+    monkeypatch.setattr(document_output, "PASSAGES", 2)
     output = tmp_path / "s.jsonl"
     assert ask(generator, output, LONG, select="rand")["passages"] >= 4
     whole = output.read_bytes()
