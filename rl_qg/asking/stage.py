@@ -3,7 +3,8 @@
     rl-qg ask text.txt output=pairs.jsonl model.path=RUN/scst
 
 A document is cut into passages that the model can read, and `number` pairs are made of each. Pairs are added as JSON
-lines, which the same command continues after a kill (`rl_qg.asking.document_output`). Each process works on its own batches of passages; the file is the same as that of one process.
+lines, which the same command continues after a kill (`rl_qg.asking.document_output`). Each process works on its own
+batches of passages; the file is the same as that of one process.
 """
 
 from collections import Counter
