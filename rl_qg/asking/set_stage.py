@@ -38,7 +38,7 @@ from rl_qg.settings.asking import FOR_PAIRS, WITHOUT_ANSWERS
 from rl_qg.text.words import counted
 
 PASSAGES = 8  # that are asked about together
-NOT_MADE_BY = ("input", "output", "format", "granularity", "mode", "order", "batch_size", *FOR_PAIRS)
+NOT_MADE_BY = ("input", "output", "format", "granularity", "mode", "order", *FOR_PAIRS)
 
 
 def ask_sets(
