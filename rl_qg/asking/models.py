@@ -70,7 +70,9 @@ def ways_of(prompt: Prompt, name: str) -> tuple[str, ...]:
     """
     ways = WAYS_OF_TASK[prompt.task]
     if not ways:
-        does = "extracts answers and asks no questions" if prompt.task == "answers" else "asks without giving answers"
+        does = "extracts answers and asks no questions"
+        if prompt.task == "sets":
+            does = f"writes sets without answers (give strategy={prompt.granularity}_{prompt.mode} for these)"
         raise InputError(
             f"model.path={name}: this model {does}; give one that was trained with model.task=questions, multitask or "
             "pairs"

@@ -31,7 +31,7 @@ from rl_qg.settings import AskSettings
 from rl_qg.settings.asking import FOR_PAIRS, WITHOUT_ANSWERS
 from rl_qg.text.words import counted
 
-NOT_MADE_BY = ("input", "output", "format", "granularity", "mode", "order", "batch_size", *FOR_PAIRS)
+NOT_MADE_BY = ("input", "output", "format", "granularity", "mode", "order", *FOR_PAIRS)
 
 
 def ask_sets(

@@ -21,7 +21,7 @@ from rl_qg.data.examples import QAExample, passage_hash, seeded_rank
 from rl_qg.generation.tasks import QUESTION, TaskRow, Unit, escape, unescape
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.nine_types import NINE_TYPES, nine_type
-from rl_qg.text.spans import sentence_spans
+from rl_qg.text.spans import sentence_at, sentence_spans
 
 __all__ = [
     *("GRANULARITIES", "MODES", "ORDERS", "Unit"),
@@ -58,7 +58,8 @@ def units_of(
     worthy: Sequence[bool] | None = None,
     types: Sequence[Sequence[str]] | None = None,
 ) -> list[Unit]:
-    """The units of a passage, by their places; those of one sentence in the order of `NINE_TYPES`.
+    """The units of a passage, by their places; those of one sentence in the order of `NINE_TYPES`. A sentence without
+    a letter or digit, such as `* * *`, is none.
 
     Args:
         context: the passage.
@@ -77,7 +78,11 @@ def units_of(
     for name, values in (("worthy", worthy), ("types", types)):
         if values is not None and len(values) != len(spans):
             raise InputError(f"{name}: {len(values)} for {len(spans)} sentences; give one for each")
-    chosen = [number for number in range(len(spans)) if worthy is None or worthy[number]]
+    chosen = [
+        number
+        for number, (start, end) in enumerate(spans)
+        if (worthy is None or worthy[number]) and any(map(str.isalnum, context[start:end]))
+    ]
     if granularity == "sentence":
         return [Unit(context, *spans[number]) for number in chosen]
     kinds = [NINE_TYPES if types is None else tuple(types[number]) for number in range(len(spans))]
@@ -159,10 +164,9 @@ def _unit_of(example: QAExample, granularity: str, spans: Sequence[tuple[int, in
     """The unit of a question: that of the sentence in which its answer begins."""
     if granularity == "paragraph":
         return Unit(example.context, 0, len(example.context))
-    # An answer that begins with white space between two sentences belongs to the second.
-    place, whole = _place(example), (0, len(example.context))
-    start, end = next((span for span in spans if place < span[1]), spans[-1] if spans else whole)
-    kind = nine_type(example.question, example.answers[0].text) if granularity == "type" else None
+    start, end = spans[sentence_at(spans, _place(example))] if spans else (0, len(example.context))
+    answer = example.answers[0].text if example.answers else ""
+    kind = nine_type(example.question, answer) if granularity == "type" else None
     return Unit(example.context, start, end, kind)
 
 

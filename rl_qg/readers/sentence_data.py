@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from rl_qg.data.examples import QAExample, passage_hash, seeded_rank
 from rl_qg.readers.token_classifier import IGNORED
 from rl_qg.text.nine_types import NINE_TYPES, nine_type
-from rl_qg.text.spans import sentence_spans
+from rl_qg.text.spans import sentence_at, sentence_spans
 
 WORTHY = "worthy"
 LABELS = {"worthiness": (WORTHY,), "hierarchical": (WORTHY,), "types": NINE_TYPES}
@@ -41,8 +41,9 @@ class LabelledSentences:
 
 @dataclass(frozen=True)
 class SentenceCounts:
-    """What was read: examples with a question and without one, which are left out; passages, sentences and how many
-    of these are worthy; and answers that go beyond the end of their sentence, which count where they begin.
+    """What was read: examples with a question and an answer; those without either, which are left out; passages,
+    sentences and how many of these are worthy; and answers that go beyond the end of their sentence, which count where
+    they begin.
     """
 
     questions: int
@@ -60,7 +61,7 @@ def labelled_sentences(examples: Sequence[QAExample], kind: str) -> tuple[list[L
     """
     passages: dict[str, list[QAExample]] = {}
     for example in examples:
-        if example.question.strip():
+        if example.question.strip() and example.answers:
             passages.setdefault(example.context, []).append(example)
     labelled: list[LabelledSentences] = []
     count = worthy = beyond = 0
@@ -69,8 +70,7 @@ def labelled_sentences(examples: Sequence[QAExample], kind: str) -> tuple[list[L
         types: list[set[str]] = [set() for _ in spans]
         for example in asked:
             answer = example.answers[0]
-            # an answer that begins with white space begins in the next sentence
-            index = next((n for n, (_, end) in enumerate(spans) if answer.start < end), len(spans) - 1)
+            index = sentence_at(spans, answer.start)
             beyond += answer.start + len(answer.text) > spans[index][1]
             types[index].add(nine_type(example.question, answer.text))
         labelled.append(_with_labels(context, [context[start:end] for start, end in spans], types, kind))

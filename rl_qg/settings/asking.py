@@ -12,7 +12,7 @@ STRATEGIES = (
     *("type_one2one", "type_one2many"),
 )
 SELECTORS = ("auto", "all", "rand", "top1", "rank", "harmonic", "mmr", "dpp", "coverage", "learned")
-FOR_PAIRS = ("way", "min_score", "language", "rerank", "extractor")
+FOR_PAIRS = ("way", "min_score", "language", "rerank", "extractor", "batch_size")
 FOR_SETS = ("select", "worthiness", "types", "selector", "similarity", "candidates")
 WITHOUT_ANSWERS = ("auto", "jsonl", "json", "csv")  # formats that sets can have
 
@@ -58,7 +58,7 @@ class AskSettings(Section):
     )
     rerank: Any = key(None, "the metric, as an entry of metrics=[…], that orders the pairs; null: their score")
     extractor: str = key("", "the output folder of train-answers, which proposes answers; empty: rules")
-    batch_size: int = key(16, "answers, or units of a set, that are decoded together", limits=COUNT)
+    batch_size: int = key(16, "answers that are decoded together", limits=COUNT)
     granularity: str | None = key(
         None,
         "train: what questions are asked about, paragraph, sentence or type (a sentence and a type of questions); "
@@ -117,6 +117,12 @@ class AskSettings(Section):
         if given:
             kind = "pairs; leave it out, or leave out strategy=" if self.strategy else "sets; give strategy= too"
             yield f"{', '.join(given)}: is for {kind}"
+        if self.strategy and self.types and not self.strategy.startswith("type"):
+            yield f"types={self.types}: is for strategy=type_one2one and type_one2many; leave it out"
+        if self.strategy and self.selector and self.select != "learned":
+            yield f"selector={self.selector}: is for select=learned; give that, or leave it out"
+        if self.select == "learned" and self.similarity != "words":
+            yield f"similarity={self.similarity}: select=learned was trained with similarity=words; leave it out"
         if self.strategy and self.format not in WITHOUT_ANSWERS:
             yield f"format={self.format}: needs answers, and sets have none; use {', '.join(WITHOUT_ANSWERS[1:])}"
 

@@ -63,6 +63,13 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     return [(start, end) for start, end in spans if start < end]
 
 
+def sentence_at(spans: Sequence[tuple[int, int]], place: int) -> int:
+    """The number of the sentence of `sentence_spans` that holds a character; of white space between two sentences it
+    is that of the second, of all after the last sentence that of the last.
+    """
+    return next((number for number, (_, end) in enumerate(spans) if place < end), len(spans) - 1)
+
+
 def stripped(text: str, start: int, end: int) -> tuple[int, int]:
     """Start and end of a part without the white space around it; equal ones of a blank part."""
     part = text[start:end]

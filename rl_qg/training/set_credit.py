@@ -74,7 +74,8 @@ def question_advantages(
     greedy_credits: Credits = (),
 ) -> Tensor:
     """The advantage of each question over its baseline: (b, k) and n lists, a number for each question -> (b, k, m),
-    0 where a sample has no such question.
+    0 where a sample has no such question. A text without any question answers for R(∅) = 0 with all its tokens: it is
+    compared with the others like a question that earned nothing.
 
     Args:
         credit: `marginal` or `to_go`.
@@ -85,14 +86,14 @@ def question_advantages(
         greedy_credits: of its questions, b lists.
     """
     copies = rewards.shape[-1]
-    places = max((len(row) for row in (*credits, *greedy_credits)), default=0)
+    places = max((1, *(len(row) for row in (*credits, *greedy_credits))))
     values, numbers = (part.unflatten(0, (-1, copies)) for part in _padded(credits, rewards.flatten(), places))
     fixed, fixed_numbers = (None, None) if greedy is None else _padded(greedy_credits, greedy, places)
     position = torch.arange(places, device=rewards.device)
     if credit == "marginal":
-        means = values.sum(-1) / numbers.clamp(min=1)
+        means = values.sum(-1) / numbers
         if fixed is not None and fixed_numbers is not None:
-            fixed = fixed.sum(-1) / fixed_numbers.clamp(min=1)
+            fixed = fixed.sum(-1) / fixed_numbers
         level, usable = (part.unsqueeze(-1) for part in baseline_levels(means, baseline, fixed))
     else:
         levels = baseline_levels(values.transpose(1, 2), baseline, fixed)
@@ -116,10 +117,10 @@ def token_advantages(advantage: Tensor, place: Tensor) -> Tensor:
 
 
 def _padded(credits: Credits, rewards: Tensor, places: int) -> tuple[Tensor, Tensor]:
-    """Lists of at most `places` numbers as (lists, places) in float64, filled up with 0, and their lengths (lists,);
-    NaN where the reward (lists,) is not finite.
+    """Lists of at most `places` numbers as (lists, places) in float64, filled up with 0, and their lengths (lists,),
+    at least 1; NaN where the reward (lists,) is not finite.
     """
     rows = [[*row, *[0.0] * (places - len(row))] for row in credits]
     values = torch.tensor(rows, dtype=torch.float64, device=rewards.device).view(len(rows), places)
-    numbers = torch.tensor([len(row) for row in credits], device=rewards.device)
+    numbers = torch.tensor([max(1, len(row)) for row in credits], device=rewards.device)
     return values.masked_fill(~torch.isfinite(rewards).unsqueeze(-1), torch.nan), numbers

@@ -164,6 +164,13 @@ def test_a_model_of_another_strategy_is_refused(generator: SetGenerator, tmp_pat
             "format=gift: needs answers, and sets have none; use",
         ),
         ({"strategy": "words"}, f"strategy=words is not one of null, {', '.join(STRATEGIES)}"),
+        ({"strategy": STRATEGY, "batch_size": 2}, "batch_size=2: is for pairs; leave it out"),
+        ({"strategy": STRATEGY, "types": "RUN"}, "types=RUN: is for strategy=type_one2one and type_one2many"),
+        ({"strategy": STRATEGY, "selector": "s.json"}, "selector=s.json: is for select=learned; give that"),
+        (
+            {"strategy": STRATEGY, "select": "learned", "selector": "s.json", "similarity": "bert"},
+            "similarity=bert: select=learned was trained with similarity=words",
+        ),
         ({"number": 0}, "number=0 is neither a whole number from 1, auto nor null"),
         ({"number": True}, "number=True is neither a whole number from 1, auto nor null"),
         ({"number": 2.5}, "number=2.5 is neither a whole number from 1, auto nor null"),

@@ -187,6 +187,17 @@ def test_units_follow_the_classifiers() -> None:
         units_of(CONTEXT, "word")
 
 
+def test_a_sentence_without_a_word_is_no_unit() -> None:
+    context = "Er kam. ... \n\n* * *\n\n他来了。"
+    assert [context[unit.start : unit.end] for unit in units_of(context, "sentence")] == ["Er kam.", "他来了。"]
+    assert units_of("?!", "type") == []
+
+
+def test_questions_without_an_answer_belong_to_the_first_sentence() -> None:
+    row = QAExample("u", "t", "Ada came. Ben sang.", "Who came?", ())
+    assert [row.unit for row in set_rows("type", "one2many", [row])] == [Unit(row.context, 0, 9, "who")]
+
+
 def test_a_question_that_is_asked_twice_counts_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     again = asked("who  MET Ben?", "Ben", 8, "again")

@@ -51,6 +51,13 @@ def test_an_answer_after_the_end_of_a_sentence_is_in_the_next() -> None:
     assert passage.labels[:, 0].tolist() == [False, True]
 
 
+def test_a_question_without_an_answer_says_nothing_about_sentences() -> None:
+    known = example("It is. So it goes.", "goes", "What?", start=13)
+    [passage], counts = labelled_sentences([known, replace(known, question="Why?", answers=())], "worthiness")
+    assert passage.labels[:, 0].tolist() == [False, True]
+    assert (counts.questions, counts.without_question) == (1, 1)
+
+
 def test_weights_by_hand() -> None:
     """Negatives over positives; a label that all have or none has weighs 1."""
     rows = np.array([[1, 1, 0], [0, 1, 0], [0, 1, 0], [0, 1, 0]], dtype=bool)

@@ -23,7 +23,9 @@ BEFORE = torch.tensor([[PREFIXES.index(text[:at]) if at < len(text) else 0 for a
 
 
 def questions(text: Sequence[int]) -> list[str]:
-    """Its questions; the last one of a text that does not end is cut, and counts as empty."""
+    """Its questions; the last one of a text that does not end is cut, and counts as empty. A text without anything
+    has none, as in `rl_qg.generation.question_units.question_parts`.
+    """
     parts: list[list[str]] = [[]]
     for token in text:
         if token == SEPARATOR:
@@ -32,7 +34,7 @@ def questions(text: Sequence[int]) -> list[str]:
             parts[-1].append(f"w{token}")
     if text[-1] != END:
         parts[-1] = []
-    return [" ".join(part) for part in parts]
+    return [" ".join(part) for part in parts] if len(parts) > 1 or parts[0] else []
 
 
 SETS = [questions(text) for text in TEXTS]

@@ -104,13 +104,13 @@ REWARDS = torch.tensor([[0.6, 0.3], [0.9, 0.0]], dtype=torch.float64)
 
 def test_marginals_are_compared_with_the_mean_marginal_of_the_other_sample() -> None:
     got = question_advantages("marginal", REWARDS, CREDITS, "leave_one_out")
-    want = [[[0.5 - 0.3, 0.1 - 0.3, 0], [0.3 - 0.3, 0, 0]], [[0.2, 0.2, 0.8], [0, 0, 0]]]
+    want = [[[0.5 - 0.3, 0.1 - 0.3, 0], [0.3 - 0.3, 0, 0]], [[0.2, 0.2, 0.8], [-0.4, 0, 0]]]
     torch.testing.assert_close(got, torch.tensor(want, dtype=torch.float64))
 
 
 def test_values_to_go_are_compared_at_the_same_place() -> None:
     got = question_advantages("to_go", REWARDS, CREDITS, "leave_one_out")
-    want = [[[0.5 - 0.3, 0.1, 0], [0.3 - 0.5, 0, 0]], [[0.2, 0.2, 0.8], [0, 0, 0]]]
+    want = [[[0.5 - 0.3, 0.1, 0], [0.3 - 0.5, 0, 0]], [[0.2, 0.2, 0.8], [-0.2, 0, 0]]]
     torch.testing.assert_close(got, torch.tensor(want, dtype=torch.float64))
 
 
