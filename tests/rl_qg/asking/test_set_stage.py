@@ -10,9 +10,11 @@ from accelerate import PartialState
 
 from rl_qg.asking import document_output
 from rl_qg.asking.documents import Document
+from rl_qg.asking.models import ways_of
 from rl_qg.asking.question_sets import SetGenerator
 from rl_qg.asking.set_stage import ask_sets, set_report_line
 from rl_qg.commands.cli import run_command
+from rl_qg.generation.prompts import Prompt
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AskSettings
 from rl_qg.settings.asking import STRATEGIES
@@ -178,6 +180,12 @@ def test_a_model_of_another_strategy_is_refused(generator: SetGenerator, tmp_pat
 )
 def test_settings_that_mean_nothing_are_named(options: dict[str, Any], message: str) -> None:
     assert next(AskSettings(**options).faults()).startswith(message)
+
+
+def test_a_model_of_sets_says_how_to_use_it() -> None:
+    prompt = Prompt(task="sets", granularity="type", mode="one2one")
+    with pytest.raises(InputError, match=r"RUN: this model writes sets .* strategy=type_one2one"):
+        ways_of(prompt, "RUN")
 
 
 @pytest.mark.parametrize("options", [{}, {"number": None}, {"strategy": STRATEGY, "number": "auto", "select": "mmr"}])
