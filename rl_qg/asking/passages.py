@@ -8,6 +8,7 @@ from itertools import pairwise
 from rl_qg.text.spans import sentences, stripped
 
 _PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*")
+_SENTENCE_ENDS = ".!?…。！？।؟\"'”’»)]」』"
 _WORD_END = re.compile(r"\s+")
 
 
@@ -22,6 +23,19 @@ class TextPassage:
     def end(self) -> int:
         """One past the last character."""
         return self.start + len(self.text)
+
+
+def paragraphs(text: str) -> list[TextPassage]:
+    """The paragraphs of a text, which end with blank lines; one that ends as no sentence does, such as a heading, is
+    part of the next.
+    """
+    found, begin = [], 0
+    for _, end in _between(_PARAGRAPH_END, text):
+        first, last = stripped(text, begin, end)
+        if first < last and (text[last - 1] in _SENTENCE_ENDS or end == len(text)):
+            found.append(TextPassage(text[first:last], first))
+            begin = end
+    return found
 
 
 def cut_text(text: str, size_of: Callable[[Sequence[str]], list[int]], limit: int) -> list[TextPassage]:

@@ -21,7 +21,7 @@ from rewards import ReaderScore
 from rl_qg.asking.learned_selector import LearnedSelector
 from rl_qg.asking.models import generator_path, reader_path
 from rl_qg.asking.passage_pool import AnswerabilityReader, PassagePool, with_answerability
-from rl_qg.asking.passages import TextPassage
+from rl_qg.asking.passages import TextPassage, paragraphs
 from rl_qg.asking.question_rows import QuestionRows
 from rl_qg.asking.question_similarity import WORDS, SentenceVectors, Similarity, word_similarity
 from rl_qg.asking.selection import DIGITS, NOT_NEEDED
@@ -213,8 +213,14 @@ class SetGenerator:
         return "coverage" if number is not None else "all" if self.mode == "one2many" else "top1"
 
     def passages(self, text: str) -> list[TextPassage]:
-        """The parts in which a text is read, as for `QuestionGenerator`."""
-        return self._rows.passages(text)
+        """The passages of a text: its paragraphs (`rl_qg.asking.passages.paragraphs`), and parts of one that is longer
+        than the model can read.
+        """
+        return [
+            TextPassage(part.text, paragraph.start + part.start)
+            for paragraph in paragraphs(text)
+            for part in self._rows.passages(paragraph.text)
+        ]
 
     def sets(
         self, contexts: Sequence[str], *, number: Number = 5, select: str = AUTO, seed: int | None = None

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.asking.passages import cut_text
+from rl_qg.asking.passages import cut_text, paragraphs
 
 
 def words(texts: list[str]) -> list[int]:
@@ -41,3 +41,16 @@ def test_passages_hold_everything_but_white_space_in_its_place(text: str, limit:
     assert "".join("".join(passage.text.split()) for passage in passages) == "".join(text.split())
     assert all(words([passage.text])[0] <= limit for passage in passages)
     assert all(one.end <= other.start for one, other in pairwise(passages))
+
+
+def test_paragraphs_end_with_blank_lines_and_a_heading_goes_with_the_next() -> None:
+    text = "Ada\n\nShe wrote notes. They\nare read.\n\n\n  “Why?”\n\nThe end"
+    found = [(part.text, part.start) for part in paragraphs(text)]
+    assert found == [("Ada\n\nShe wrote notes. They\nare read.", 0), ("“Why?”", 40), ("The end", 48)]
+    assert all(text[start : start + len(part)] == part for part, start in found)
+    assert paragraphs(" \n\n ") == []
+
+
+@given(st.text(alphabet="ab.\n ", max_size=60))
+def test_paragraphs_hold_everything_but_white_space(text: str) -> None:
+    assert "".join("".join(part.text for part in paragraphs(text)).split()) == "".join(text.split())
