@@ -46,7 +46,7 @@ def test_passages_hold_everything_but_white_space_in_its_place(text: str, limit:
 def test_paragraphs_end_with_blank_lines_and_a_heading_goes_with_the_next() -> None:
     text = "Ada\n\nShe wrote notes. They\nare read.\n\n\n  “Why?”\n\nThe end"
     found = [(part.text, part.start) for part in paragraphs(text)]
-    assert found == [("Ada\n\nShe wrote notes. They\nare read.", 0), ("“Why?”", 40), ("The end", 48)]
+    assert found == [("Ada\n\nShe wrote notes. They\nare read.", 0), ("“Why?”", 41), ("The end", 49)]
     assert all(text[start : start + len(part)] == part for part, start in found)
     assert paragraphs(" \n\n ") == []
 
