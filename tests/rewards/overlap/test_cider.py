@@ -86,7 +86,7 @@ def test_one_row_alone_is_reported_once(caplog):
     for _ in range(2):
         assert metric.score(["Who?"], references=[["Who?"]]).scores == [0.0]
     assert [record.getMessage() for record in caplog.records] == [
-        "cider: one row has no document frequencies, so it scores 0; give documents="
+        "cider: one row has no document frequencies, so it scores 0; give the option documents"
     ]
     assert metric.score([], references=[]).scores == []
 
@@ -128,7 +128,7 @@ def test_what_scores_batches_needs_documents():
         ({"documents": ["Who?"]}, r"documents has 1 row\(s\), so that every n-gram weighs 0"),
         ({"documents": [["Who?"], []]}, r"documents has \[\]; give for each row a text or a list of texts"),
         ({"documents": [["Who?"], [3]]}, r"documents has \[3\]; give for each row"),
-        ({"documents": "/no/file"}, "documents='/no/file' cannot be read"),
+        ({"documents": "/no/file"}, "documents '/no/file' cannot be read"),
         ({"documents": ""}, "documents '' is no path of a file"),
         ({"documents": 3}, "documents 3 is neither a file nor a list"),
         ({"documents": {"Who?": "a", "Why?": "b"}}, "documents {.*} is neither a file nor a list"),
