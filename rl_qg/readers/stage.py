@@ -68,7 +68,7 @@ class _Job:
         return [seed for seed in self.settings.seeds if not (self.folder(seed) / "qa_metrics.json").exists()]
 
     def check(self) -> None:
-        """Raise `InputError` for what can be checked before anything is loaded."""
+        """Raise `InputError` for what can be checked before the model is loaded."""
         settings = self.settings
         for name, examples in (("train", self.train), ("validation", self.validation)):
             if not examples:
@@ -87,6 +87,7 @@ class _Job:
             raise InputError("precision 'fp16' needs a GPU: use bf16 or no")
         if Path(settings.model.path).expanduser().resolve() == self.output_dir.resolve():
             raise InputError(f"{self.output_dir}: is the model to start from; write the reader to another folder")
+        load_tokenizer(settings.model.path, max_length=settings.max_length)  # refuses a window that is too long
 
     def arguments(self, seed: int) -> TrainingArguments:
         return fine_tuning_arguments(

@@ -62,7 +62,7 @@ class AskSettings(Section):
     granularity: str | None = key(
         None,
         "train: what questions are asked about, paragraph, sentence or type (a sentence and a type of questions); "
-        "means model.task=sets",
+        "means model.task=sets. null: of model.task",
         choices=(None, "paragraph", "sentence", "type"),
     )
     mode: str = key(

@@ -50,10 +50,8 @@ def advantages_of(scored: ScoredRollout, baseline: str, credit: str = "whole") -
     )
 
 
-def of_samples(advantage: Tensor, samples: Decoded, separator: int) -> Tensor:
-    """The advantages by which the log-probabilities of n samples are weighed: (b, k) -> (n,), (b, k, m) -> (n, t)."""
-    if advantage.dim() == 2:
-        return advantage.flatten()
+def of_questions(advantage: Tensor, samples: Decoded, separator: int) -> Tensor:
+    """The advantages by which the log-probabilities of the tokens of n samples are weighed: (b, k, m) -> (n, t)."""
     return token_advantages(advantage, question_of_token(samples.tokens, samples.mask, separator))
 
 

@@ -51,7 +51,7 @@ from rl_qg.training.reference_divergence import ReferenceDivergence
 from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.rollout_reuse import LearnedRollout, RolloutReuse
 from rl_qg.training.row_schedule import exact_share
-from rl_qg.training.set_credit import advantages_of, of_samples, without_cut_question
+from rl_qg.training.set_credit import advantages_of, of_questions, without_cut_question
 from rl_qg.training.step_metrics import StepMetrics, rollout_metrics
 from rl_qg.training.task_scorer import scorer_of
 from rl_qg.training.trainer_files import RunFiles, save_model_folder
@@ -251,7 +251,8 @@ class SelfCriticalTrainer(
             spread=self.advantage_scale.value if args.normalise_advantage == "running" else None,
             clip=args.clip_advantage,
         )
-        advantage = of_samples(shaped, samples, self.processing_class.convert_tokens_to_ids(QUESTION))
+        separator = self.processing_class.convert_tokens_to_ids(QUESTION)
+        advantage = shaped.flatten() if shaped.dim() == 2 else of_questions(shaped, samples, separator)
         if args.updates_per_rollout == 1:
             return objectives.policy_gradient(logprobs, samples.mask, advantage)
         if learned.logprobs is None:

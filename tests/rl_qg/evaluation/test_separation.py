@@ -196,7 +196,12 @@ def test_training_tests_the_reward_first(trained: bool, tmp_path: Path, monkeypa
         "rl_qg.evaluation.separation.check_reward", lambda *_, **options: order.append(options["count"])
     )
     settings = SimpleNamespace(
-        stages="both", algorithm="scst", evaluation=SimpleNamespace(check_reward=7), data=SimpleNamespace(seed=1)
+        stages="both",
+        algorithm="scst",
+        task="questions",
+        scst=SimpleNamespace(credit="whole"),
+        evaluation=SimpleNamespace(check_reward=7),
+        data=SimpleNamespace(seed=1),
     )
     state = SimpleNamespace(is_main_process=True, num_processes=1, wait_for_everyone=lambda: None)
     splits = SimpleNamespace(gold=[], validation=EXAMPLES)

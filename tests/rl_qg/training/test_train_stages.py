@@ -59,7 +59,7 @@ def test_every_setting_of_the_stage_reaches_the_trainer(tmp_path: Path, start: s
         updates_per_rollout=2, clip_ratio=0.3, kl_coefficient=0.1, kl_target=0.02, kl_estimator="exact",
         watch_kl=False, on_bad_reward="stop", stop_on="bleu4", patience=5, max_new_tokens=9, min_new_tokens=2,
         temperature=0.9, top_k=7, top_p=0.8, no_repeat_ngram=3,
-        pair_floor=-5.0, answer_weight=0.5,
+        pair_floor=-5.0, answer_weight=0.5, credit="to_go",
     )  # fmt: skip
     assert all(getattr(chosen, field.name) != field.default for field in fields(SCSTSettings))
     whole = replace(settings(tmp_path, start), scst=chosen)
