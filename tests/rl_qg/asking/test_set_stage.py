@@ -125,7 +125,7 @@ def test_the_command(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text(LONG.text)
     command = ["a.txt", f"strategy={STRATEGY}", "training.use_cpu=true"]
-    run_command("ask", [*command, "number=auto", "output=s.jsonl", f"model.path={model}"])
+    run_command("ask", [*command, "number=auto", "candidates=4", "output=s.jsonl", f"model.path={model}"])
     assert len({len(row["questions"]) for row in rows(Path("s.jsonl"))}) > 1
     for given, message in (
         ([], r"model\.path has no value, and strategy=sentence_one2one needs a model"),
@@ -133,7 +133,7 @@ def test_the_command(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             ["model.path=miniature:bart"],
             r"was trained with model\.task=questions and writes no sets",
         ),
-        ([f"model.path={model}", "worthiness=nowhere"], "worthiness=nowhere"),
+        ([f"model.path={model}", "worthiness=./nowhere"], r"worthiness=\./nowhere"),
         ([f"model.path={model}", "selector=nowhere", "select=learned"], "selector=nowhere: no such file"),
     ):
         with pytest.raises(InputError, match=message):
