@@ -26,7 +26,7 @@ from rl_qg.generation.tasks import QUESTION
 from rl_qg.runtime.json_files import read_json_lines
 from rl_qg.training.config import SelfCriticalConfig
 from rl_qg.training.objectives import policy_gradient
-from rl_qg.training.set_credit import advantages_of, of_samples
+from rl_qg.training.set_credit import advantages_of, of_questions
 from rl_qg.training.trainer import SelfCriticalTrainer
 from tests.rl_qg.training.set_policy import SETS, autoregressive, exact_loss, expected_loss, logprobs, variance
 
@@ -196,7 +196,8 @@ def gradients_of(subject: SelfCriticalTrainer, number: int) -> Iterator[tuple[st
         scored = SetScorer(subject.scorer.reward, credit=credit)(rows, texts)
         outcome = ScoredRollout.of(scored, texts, [], copies=SAMPLES, device=subject.args.device)
         separator = subject.processing_class.convert_tokens_to_ids(QUESTION)
-        advantage = of_samples(advantages_of(outcome, "leave_one_out", credit), samples, separator)
+        given = advantages_of(outcome, "leave_one_out", credit)
+        advantage = given.flatten() if given.dim() == 2 else of_questions(given, samples, separator)
         loss = policy_gradient(logprobs, samples.mask, advantage).mean()
         grads = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
         yield credit, torch.cat([grad.flatten() for grad in grads if grad is not None])
