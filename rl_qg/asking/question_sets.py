@@ -225,7 +225,7 @@ class SetGenerator:
     def sets(
         self, contexts: Sequence[str], *, number: Number = 5, select: str = AUTO, seed: int | None = None
     ) -> list[QuestionSet]:
-        """The set of each passage. It does not depend on the other passages.
+        """The set of each passage. The other passages change it at most where the rounding of padded batches does.
 
         Args:
             contexts: passages that the model can read; of a longer one it reads a part (see `passages`).

@@ -87,7 +87,8 @@ class _Job:
             raise InputError("precision 'fp16' needs a GPU: use bf16 or no")
         if Path(settings.model.path).expanduser().resolve() == self.output_dir.resolve():
             raise InputError(f"{self.output_dir}: is the model to start from; write the reader to another folder")
-        load_tokenizer(settings.model.path, max_length=settings.max_length)  # refuses a window that is too long
+        if self.unfinished():  # a finished reader needs its model no more
+            load_tokenizer(settings.model.path, max_length=settings.max_length)  # refuses a window that is too long
 
     def arguments(self, seed: int) -> TrainingArguments:
         return fine_tuning_arguments(
