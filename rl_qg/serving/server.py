@@ -11,6 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from rl_qg.runtime.errors import InputError
+from rl_qg.serving.closing import begin_no_connections
 from rl_qg.serving.service import AskingService
 from rl_qg.settings.serving import ServeSettings
 
@@ -21,8 +22,9 @@ class DrainingServer(uvicorn.Server):
     """Uvicorn that does not close its port at SIGTERM at once.
 
     First new requests get 503, for `drain_seconds` at least, while those under way are answered, for at most
-    `shutdown_seconds`; answers close their connections, so that clients turn to another process. Then the port closes
-    and the process ends. A second signal ends it without waiting.
+    `shutdown_seconds`; answers close their connections, so that clients turn to another process. Then the port begins
+    no new connections, those that have begun get their answer, the port closes and the process ends. A second signal
+    ends it without waiting.
     """
 
     def __init__(self, config: uvicorn.Config, service: AskingService, settings: ServeSettings) -> None:
@@ -53,6 +55,9 @@ class DrainingServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the port; what is under way has the time that is left of `shutdown_seconds`, and at least a second."""
+        for listening in sockets or []:
+            begin_no_connections(listening)
+        await self._answer_begun_connections()
         self.config.timeout_graceful_shutdown = max(1, round(self._service.seconds_left))
         closing = asyncio.ensure_future(super().shutdown(sockets))
         while not closing.done() and not self.force_exit:
@@ -60,6 +65,15 @@ class DrainingServer(uvicorn.Server):
         if not closing.done():
             closing.cancel()  # uvicorn would wait for open connections, and for the lifespan
             await asyncio.wait([closing])
+
+    async def _answer_begun_connections(self) -> None:
+        """Wait until no connection is open; for a second at most, since idle ones do not end by themselves."""
+        closed = 0
+        for _ in range(10):
+            await asyncio.sleep(0.1)
+            closed = 0 if self.server_state.connections else closed + 1
+            if closed == 2 or self.force_exit:  # once is not enough: a connection may be between accepted and counted
+                return
 
     def _is_idle(self) -> bool:
         return not self.server_state.tasks

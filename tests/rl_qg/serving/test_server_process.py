@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import httpx
@@ -16,6 +17,7 @@ import pytest
 from rl_qg.asking.pairs import AskRequest
 from rl_qg.runtime.errors import InputError
 from rl_qg.serving.application import create_app
+from rl_qg.serving.closing import begin_no_connections
 from rl_qg.serving.server import listen, run_server
 from rl_qg.serving.service import AskingService
 from rl_qg.settings import ServeSettings
@@ -100,6 +102,29 @@ def test_sigterm_under_load_loses_no_request() -> None:
         run(test)
         assert process.wait(60) == 0
     assert outcomes["refused"] == 16 and outcomes["unavailable"] >= 16
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can filter the packets of a listening socket")
+def test_a_port_that_begins_no_connections_keeps_those_that_have_begun() -> None:
+    with listen("127.0.0.1", 0) as bound:
+        bound.listen()
+        address = bound.getsockname()
+        with socket.create_connection(address) as begun:
+            assert begin_no_connections(bound)
+            with pytest.raises(TimeoutError):
+                socket.create_connection(address, timeout=0.3)
+            begun.sendall(b"question")
+            accepted, _ = bound.accept()
+            with accepted:
+                assert accepted.recv(100) == b"question"
+                accepted.sendall(b"answer")
+            assert begun.recv(100) == b"answer"
+        with ThreadPoolExecutor() as threads:  # the first packet is sent again, and then refused
+            waiting = threads.submit(socket.create_connection, address, timeout=60)
+            time.sleep(0.2)
+            bound.close()
+            with pytest.raises(ConnectionRefusedError):
+                waiting.result()
 
 
 def test_a_second_signal_does_not_wait() -> None:
