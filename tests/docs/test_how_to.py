@@ -113,6 +113,12 @@ def _write_data() -> None:
     _lines("answers.jsonl", [row | {"answers": [_answer(row)]} for row in rows])
     for name in ("questions", "ce", "scst", "candidates"):
         _lines(f"{name}.jsonl", [_row(example) for example in generated])
+    table = ["GENQ\tREFQ\tPASSAGE\tFLUENCY\tSIMILAR\tFIRST\tSECOND"]
+    table += [
+        f"{row['question']}\t{row['question']}\t{row['context']}\t{n % 5}\t{n % 3}\t{n % 2}\t"
+        for n, row in enumerate(rows)
+    ]
+    Path("ratings.tsv").write_text("\n".join(table) + "\n")
     _write_pairs(dev)
     _write_sets(dev)
     _lines(
