@@ -57,11 +57,11 @@ def check_stop(settings: Settings) -> None:
     planned = (stages != "scst") * settings.ce.epochs + (stages != "ce") * settings.scst.epochs
     if stop > planned:
         raise InputError(
-            f"training.stop_after={stop:g}: {planned:g} passes are planned (ce.epochs, scst.epochs); plan more, or stop "
-            "earlier"
+            f"training.stop_after={stop:g}: {planned:g} passes are planned (ce.epochs, scst.epochs); plan more, or "
+            "stop earlier"
         )
-    early = {"ce.early_stopping_patience": stages == "ce" and settings.ce.early_stopping_patience}
-    early |= {"scst.stop_on": stages != "ce" and settings.scst.stop_on}
+    early: dict[str, Any] = {"ce.early_stopping_patience": stages == "ce" and settings.ce.early_stopping_patience}
+    early["scst.stop_on"] = settings.scst.stop_on if stages != "ce" else None
     for key, value in early.items():
         if value:
             raise InputError(f"training.stop_after={stop:g}: {key}={value} may end the stage before; give one of both")
