@@ -25,6 +25,7 @@ from accelerate import PartialState
 from rewards.contract import COLUMN, check_row_by_row
 from rl_qg.data.formats import is_unicode
 from rl_qg.data.question_tables import QuestionTable, TableRow
+from rl_qg.data.reading import REPORTED_IDS
 from rl_qg.evaluation.reward_scorer import Reward, score_or_refuse, signature_of
 from rl_qg.evaluation.score_summary import summarise_scores, summary_text
 from rl_qg.runtime.bars import ProgressBar
@@ -110,7 +111,9 @@ def _begin(
         lines_per_row=1,
         row_name=f"row of {source}",
     )
-    note = {**made_by, "input": sources}
+    malformed = source.malformed[:REPORTED_IDS]
+    faults = {"malformed": {"count": len(source.malformed), "records": malformed}} if malformed else {}
+    note = {**made_by, "input": sources, **faults}
     lines.write_note({"complete": False, **note})
     return _Begun(total, columns, position, note)
 
