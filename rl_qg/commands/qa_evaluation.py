@@ -53,9 +53,7 @@ def qa_evaluate(settings: Settings) -> None:
     named = named_files(options.questions)
     metrics = metric_values(_paths(options.evaluations), list(named))
     gold = _gold(options)
-    files = {
-        name: {path: _synthetic(path, options, gold.examples) for path in paths} for name, paths in named.items()
-    }
+    files = {name: {path: _synthetic(path, options, gold.examples) for path in paths} for name, paths in named.items()}
     folder = output.with_suffix("")
     systems = [System(name, _readers(name, data, gold, settings, folder)) for name, data in files.items()]
     if not processes(settings.training.use_cpu).is_main_process:
@@ -162,12 +160,11 @@ def _signatures(settings: Settings, gold: QAData) -> dict[str, str]:
     """What two results must share to be compared: the human questions, and how a reader is trained."""
     qa, trials = settings.qa, settings.qa_evaluate.trials
     search = {"trials": f"{trials.count}/{trials.train}/{trials.validation}/{trials.seed}"} if trials.count else {}
-    own = {} if trials.count else {"lr": f"{qa.learning_rate:g}", "epochs": f"{qa.epochs:g}", "batch": qa.batch_size}
+    own: dict[str, object] = {"lr": f"{qa.learning_rate:g}", "batch": qa.batch_size}
+    own |= {"steps": qa.max_steps} if qa.max_steps > 0 else {"epochs": f"{qa.epochs:g}"}
     choices = {
         "reader": qa.model.path,
-        **search,
-        **own,
-        "steps": qa.max_steps,
+        **(search or own),
         "lengths": f"{qa.max_length}/{qa.doc_stride}/{qa.max_answer_length}",
         "questions": settings.qa_evaluate.max_questions or "all",
     }

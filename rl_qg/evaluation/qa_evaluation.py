@@ -185,7 +185,9 @@ def few_systems(count: int) -> str:
         return f"{count} of the generators have metrics: a correlation over systems needs {SYSTEMS}."
     text = f"{count} systems"
     if count < 10:
-        text += f", which is few: where nothing is related, one order of {math.factorial(count):,} is that of the metric"
+        text += (
+            f", which is few: where nothing is related, one order of {math.factorial(count):,} is that of the metric"
+        )
     return f"{text}. Intervals draw passages and seeds of the readers; they hold these systems fixed."
 
 
