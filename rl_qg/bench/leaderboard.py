@@ -24,8 +24,8 @@ BEST, ALIKE, WORSE, UNTESTED, ALONE = "best", "not different from the best", "wo
 MARKS = {BEST: " *", ALIKE: " *", UNTESTED: " ?", WORSE: "", ALONE: ""}
 Rows = list[dict[str, Any]]
 NOTE = (
-    "*: the best value of a column, and those that do not differ from it significantly: paired bootstrap over the same "
-    f"passages, p ≥ {LEVEL:g} after Holm's correction over the tests against the best of the column. ?: not tested "
+    "*: the best value of a column, and those that do not differ from it significantly: paired bootstrap over the "
+    f"same passages, p ≥ {LEVEL:g} after Holm's correction over the tests against the best of the column. ?: not tested "
     "against the best, as it has other rows, another seed of the draws, rows without a score, or no draws. Without a "
     "single test a column has no mark."
 )
@@ -148,8 +148,8 @@ def _page(results: Sequence[Result], rows: Rows, tests: Rows, labels: Mapping[tu
     if shown:
         note = "The best minus another, on the same rows and draws; Holm's correction over a column's tests."
         tables.append(Table("Tests against the best", [_test(row) for row in shown], note))
-    data = len({result.data for result in results})
-    facts = [f"{len(models)} models, {data} data sets, {len(labels)} metrics. Brackets: 95 % intervals."]
+    data_sets = len({result.data for result in results})
+    facts = [f"{len(models)} models, {data_sets} data sets, {len(labels)} metrics. Brackets: 95 % intervals."]
     facts.append("↓: better when lower. Where a metric has several signatures its columns are numbered.")
     signatures = {label: signature for (_, signature, _), label in labels.items()}
     return Page("bench report", "Leaderboard", facts, tables, signatures)

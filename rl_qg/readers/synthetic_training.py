@@ -109,8 +109,8 @@ def train_on_synthetic(
         score: np.array([[100.0 * table[example.id][score] for example in gold] for table in tables])
         for score in SCORES
     }
-    options = {key: getattr(chosen, key) for key in ("learning_rate", "epochs", "batch_size", "max_steps")}
-    return TrainedReader(scores, len(synthetic), options, rows)
+    used = {key: getattr(chosen, key) for key in ("learning_rate", "epochs", "batch_size", "max_steps")}
+    return TrainedReader(scores, len(synthetic), used, rows)
 
 
 def trial_questions(
@@ -126,8 +126,8 @@ def trial_questions(
     rest = [example for example in synthetic if passage_hash(example.context) not in asked]
     if not rest:
         raise InputError(
-            f"{name}: the {len(synthetic)} questions are about too few passages to set {trials.validation} questions of "
-            "other passages aside for the trials; give more questions, a smaller trials.validation, or trials.count=0"
+            f"{name}: the {len(synthetic)} questions are about too few passages to set {trials.validation} questions "
+            "of other passages aside for the trials; give more questions, a smaller trials.validation, or trials.count=0"
         )
     return take_passages(rest, trials.train, trials.seed), validation
 

@@ -1,4 +1,4 @@
-"""QA-based evaluation: readers trained on synthetic questions alone, and scored on human ones (`rl-qg qa-evaluate`)."""
+"""QA-based evaluation (`rl-qg qa-evaluate`): readers trained on synthetic questions alone, scored on human ones."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
