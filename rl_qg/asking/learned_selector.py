@@ -12,7 +12,7 @@ prediction to no-regret online learning", AISTATS 2011), since these are the set
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +138,9 @@ class LearnedSelector:
         record: Any = read_json(path)
         try:
             known = (record["features"], record["size_features"]) == (list(FEATURES), list(SIZE_FEATURES))
-            parts = {name: Regression(**record[name]) for name in ("gain", "size")}
-            selector = cls(**parts, with_reader=record["with_reader"], passages=record["passages"])
-            selector = replace(selector, strategy=record["strategy"], model=record["model"])
+            gain, size = (Regression(**record[name]) for name in ("gain", "size"))
+            fields = {name: record[name] for name in ("with_reader", "passages", "strategy", "model")}
+            selector = cls(gain, size, **fields)
         except (KeyError, TypeError):
             known = False
         if not known:
