@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_qg.bench.leaderboard_results import Result, read_results
+from rl_qg.bench.leaderboard_results import ModelScore, read_results
 from rl_qg.confidence_intervals import holm
 from rl_qg.evaluation.prediction_analysis import CORPUS, MEAN
 from rl_qg.evaluation.result_pages import Page, Table, as_text, estimate_text, p_text, write_results
@@ -55,13 +55,13 @@ def write_leaderboard(sources: Sequence[tuple[str | None, Path]], folder: Path) 
     return record
 
 
-def compared(results: Sequence[Result]) -> tuple[Rows, Rows]:
+def compared(results: Sequence[ModelScore]) -> tuple[Rows, Rows]:
     """A row for each result with its place against the best of its column (`mark`), and one for each test.
 
     A column has the results with the same data, metric, form and signature. The best is tested against every other one
     with paired draws; Holm's correction is over these tests, of which the number does not grow with other columns.
     """
-    columns: defaultdict[tuple[str, ...], list[Result]] = defaultdict(list)
+    columns: defaultdict[tuple[str, ...], list[ModelScore]] = defaultdict(list)
     for result in results:
         columns[result.column].append(result)
     rows: Rows = []
@@ -76,7 +76,7 @@ def compared(results: Sequence[Result]) -> tuple[Rows, Rows]:
     return rows, tests
 
 
-def _tests(best: Result, column: Sequence[Result]) -> Rows:
+def _tests(best: ModelScore, column: Sequence[ModelScore]) -> Rows:
     rows: Rows = []
     for other in column:
         if other is best or best.draws is None or other.draws is None or not best.draws.is_paired_with(other.draws):
@@ -90,7 +90,7 @@ def _tests(best: Result, column: Sequence[Result]) -> Rows:
     return rows
 
 
-def _row(result: Result, best: Result, tests: Mapping[str, Mapping[str, Any]], *, alone: bool) -> dict[str, Any]:
+def _row(result: ModelScore, best: ModelScore, tests: Mapping[str, Mapping[str, Any]], *, alone: bool) -> dict[str, Any]:
     test = tests.get(result.model)
     if alone:
         mark = ALONE
@@ -112,7 +112,7 @@ def _row(result: Result, best: Result, tests: Mapping[str, Mapping[str, Any]], *
 # --- For people ---
 
 
-def column_labels(results: Sequence[Result]) -> dict[tuple[str, str, str], str]:
+def column_labels(results: Sequence[ModelScore]) -> dict[tuple[str, str, str], str]:
     """The name of each metric, signature and form on the page: with a number where one metric has several signatures.
 
     Of a metric with a corpus score the page has that one alone, as published tables do; the CSV has both.
@@ -133,7 +133,7 @@ def column_labels(results: Sequence[Result]) -> dict[tuple[str, str, str], str]:
     return labels
 
 
-def _page(results: Sequence[Result], rows: Rows, tests: Rows, labels: Mapping[tuple[str, str, str], str]) -> Page:
+def _page(results: Sequence[ModelScore], rows: Rows, tests: Rows, labels: Mapping[tuple[str, str, str], str]) -> Page:
     models = dict.fromkeys(result.model for result in results)
     tables: list[Table] = []
     for data in dict.fromkeys(result.data for result in results):

@@ -24,7 +24,7 @@ MEASURES = {  # of a run's evaluation.json: the field of the signature
 
 
 @dataclass(frozen=True)
-class Result:
+class ModelScore:
     """One score of one model on some data; `draws` are those behind it, where the file of its result has them.
 
     `data_hashes` are those of the files of human questions, where they are known.
@@ -50,7 +50,7 @@ class Result:
         return self.data, self.metric, self.form, self.signature
 
 
-def read_results(sources: Sequence[tuple[str | None, Path]]) -> list[Result]:
+def read_results(sources: Sequence[tuple[str | None, Path]]) -> list[ModelScore]:
     """The results of files, or of folders that hold one; each with the name of its data, or None: that of the file of
     human questions, with its folder's where it is called train, validation, dev or test.
 
@@ -58,8 +58,8 @@ def read_results(sources: Sequence[tuple[str | None, Path]]) -> list[Result]:
         InputError: a file is missing or no result, one score stands in two files with other values, or two files of
             human questions have one name.
     """
-    found: dict[tuple[str, ...], Result] = {}
-    hashes: dict[tuple[str, str], Result] = {}
+    found: dict[tuple[str, ...], ModelScore] = {}
+    hashes: dict[tuple[str, str], ModelScore] = {}
     for name, source in sources:
         for result in _of_file(name, source):
             key = (*result.column, result.model)
@@ -81,7 +81,7 @@ def read_results(sources: Sequence[tuple[str | None, Path]]) -> list[Result]:
     return list(found.values())
 
 
-def _of_file(name: str | None, source: Path) -> Iterator[Result]:
+def _of_file(name: str | None, source: Path) -> Iterator[ModelScore]:
     path = _file(source)
     record = read_json(path)
     if not isinstance(record, dict):
@@ -108,7 +108,7 @@ def _file(source: Path) -> Path:
     return present[0]
 
 
-def _scores(name: str | None, path: Path, record: Mapping[str, Any]) -> Iterator[Result]:
+def _scores(name: str | None, path: Path, record: Mapping[str, Any]) -> Iterator[ModelScore]:
     """Of `rl-qg evaluate` and `rl-qg qa-evaluate`: the rows about all questions."""
     human: Mapping[str, str] = record.get("references") or record.get("data") or {}
     data = name or _data_name(human) or path.parent.name
@@ -121,7 +121,7 @@ def _scores(name: str | None, path: Path, record: Mapping[str, Any]) -> Iterator
         of_row = draws.get((row["predictions"], metric, form))
         if of_row is not None and of_row.values[0] != row["value"]:
             of_row = None  # of an earlier or a later result
-        yield Result(
+        yield ModelScore(
             *(data, row["predictions"], metric, form, row["value"], row.get("low"), row.get("high"), row.get("n")),
             lower_is_better=metric in record.get("lower_is_better", ()),
             signature=record["signatures"].get(metric, ""),
@@ -131,7 +131,7 @@ def _scores(name: str | None, path: Path, record: Mapping[str, Any]) -> Iterator
         )
 
 
-def _of_run(name: str | None, path: Path, record: Mapping[str, Any]) -> Iterator[Result]:
+def _of_run(name: str | None, path: Path, record: Mapping[str, Any]) -> Iterator[ModelScore]:
     """Of a training run: its generators, on the passages that it held out. It keeps no draws."""
     config = path.parent / CONFIG
     settings = yaml.safe_load(config.read_text(encoding="utf-8")) if config.is_file() else {}
@@ -145,7 +145,7 @@ def _of_run(name: str | None, path: Path, record: Mapping[str, Any]) -> Iterator
                 continue
             cell = given if isinstance(given, Mapping) else {"mean": given}
             signature = record.get(field) or measures.get(field) or ""
-            yield Result(
+            yield ModelScore(
                 *(data, f"{path.parent.name}/{model}", metric, "held out"),
                 *(cell["mean"], cell.get("low"), cell.get("high"), cell.get("n", record.get("examples"))),
                 lower_is_better=False,

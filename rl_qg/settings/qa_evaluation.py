@@ -9,8 +9,8 @@ from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, SEED, Section, ke
 
 @dataclass
 class ReaderTrials(Section):
-    """Random trials of a reader's training on a part of the synthetic questions; the best is that of the highest F1
-    on other synthetic questions. The defaults are those of lmqg (Ushio et al., ACL Findings 2023), but for `count`.
+    """Random trials of a reader's training on a part of the synthetic questions; the best has the highest sum of exact
+    match and F1 on other ones. The defaults are those of lmqg (Ushio et al., ACL Findings 2023), but for `count`.
     """
 
     count: int = key(0, "trials before each training (10 in lmqg); 0: none, the keys of qa count", limits=NOT_NEGATIVE)

@@ -24,6 +24,7 @@ from rl_qg.data.examples import QAExample, write_squad
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
 from tests.bad_input.workspace import candidate
+from tests.docs.benchmark_files import write_benchmark_files
 from tests.docs.markdown import ROOT, blocks, commands
 from tests.docs.serving_commands import serve_until_ready
 from tests.lmqg_outputs import join_pairs_as_lmqg
@@ -58,6 +59,7 @@ COMPLETED = {
     "baselines": {"pairs": "20", "reward_models.bert": "bert", "reward_models.gpt2": "gpt2"},
     "score": {"reward_models.bert": "bert", "reward_models.gpt2": "gpt2", "reward_models.bart": "BART"},
     "train-selector": {"candidates": "8"},  # texts: those of an untrained model rarely end
+    "qa-evaluate": {"qa.model.path": "miniature:distilbert"},
     "augment": {"questions": "questions.jsonl", "gold": "train.json", "output": "augmented-{}.json"},
 }
 MY_REWARD = """
@@ -121,6 +123,7 @@ def _write_data() -> None:
     Path("ratings.tsv").write_text("\n".join(table) + "\n")
     _write_pairs(dev)
     _write_sets(dev)
+    write_benchmark_files()
     _lines(
         "judgements.jsonl", [{**row, "human": {"fluency": n % 5}, "system": "ab"[n % 2]} for n, row in enumerate(rows)]
     )

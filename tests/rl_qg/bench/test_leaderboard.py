@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rl_qg.bench.leaderboard import column_labels, compared, write_leaderboard
-from rl_qg.bench.leaderboard_results import Result, read_results
+from rl_qg.bench.leaderboard_results import ModelScore, read_results
 from rl_qg.commands.bench_commands import bench
 from rl_qg.confidence_intervals import PassageDraws, difference_p, holm
 from rl_qg.evaluation.evaluate import evaluate
@@ -65,15 +65,15 @@ def test_results_of_several_runs_are_tested_as_those_of_one(tmp_path: Path, mode
     assert "<title>Leaderboard" in (tmp_path / "board" / "leaderboard.html").read_text(encoding="utf-8")
 
 
-def result(model: str, value: float, draws: Sequence[float] | None = None, **changes: Any) -> Result:
+def result(model: str, value: float, draws: Sequence[float] | None = None, **changes: Any) -> ModelScore:
     kept = None
     if draws is not None:
         kept = ScoreDraws(model, "m", MEAN, "items", 30, 0, True, np.array([value, *draws]))
-    base = Result("d", model, "m", MEAN, value, None, None, 60, False, "s", Path(f"{model}.json"), (), kept)
+    base = ModelScore("d", model, "m", MEAN, value, None, None, 60, False, "s", Path(f"{model}.json"), (), kept)
     return replace(base, **changes)
 
 
-def marks(results: Sequence[Result]) -> dict[str, str]:
+def marks(results: Sequence[ModelScore]) -> dict[str, str]:
     return {row["model"]: row["mark"] for row in compared(results)[0]}
 
 
