@@ -29,7 +29,7 @@ def bench(arguments: Sequence[str]) -> None:
     SUBCOMMANDS[name](rest)
 
 
-def bench_data(arguments: Sequence[str]) -> None:
+def data(arguments: Sequence[str]) -> None:
     """Read, divide and write data (`rl_qg.bench.data_stage`)."""
     from rl_qg.bench.data_stage import write_bench_data
 
@@ -41,4 +41,11 @@ def bench_data(arguments: Sequence[str]) -> None:
         write_bench_data(settings.bench, folder)
 
 
-SUBCOMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"data": bench_data}
+def transfer(arguments: Sequence[str]) -> None:
+    """Generators trained on some data and tested on others (`rl_qg.commands.transfer_stage`)."""
+    from rl_qg.commands.transfer_stage import bench_transfer
+
+    bench_transfer(arguments)
+
+
+SUBCOMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"data": data, "transfer": transfer}
