@@ -106,7 +106,7 @@ class _Planner:
         arguments += ["output={out}/questions.jsonl"]
         questions = self._add("generate", label, seed, "generate", arguments, [jobs[-1]], [test])
         language = OTHER if language_fault(domains[target].language) else domains[target].language
-        arguments = [*self._settings("evaluate", self.transfer.evaluate), f"language={language}"]
+        arguments = [*self._settings("evaluate", [f"language={language}"], self.transfer.evaluate)]
         arguments += [f"predictions={questions.results / 'questions.jsonl'}", f"references={test}"]
         arguments += [f"metrics=[{','.join(self.transfer.metrics)}]", "output={out}"]
         scores = self._add("evaluate", label, seed, "evaluate", arguments, [questions], [test])
