@@ -64,10 +64,13 @@ def run_transfer(
 
 
 def _check(plan: Plan) -> None:
-    """Compose the settings of each job, so that a wrong override ends the command before it begins."""
+    """Compose the settings of each job, of one seed, so that a wrong override ends the command before it begins."""
+    checked = set()
     for job in plan.jobs:
-        if not is_done(job):
+        name = job.name.rpartition("-s")[0]
+        if name not in checked and not is_done(job):
             compose(job.command, job.arguments)
+            checked.add(name)
     if not plan.jobs:
         raise InputError("no cell can be made: " + "; ".join(f"{cell.name}: {cell.why}" for cell in plan.cells))
 
