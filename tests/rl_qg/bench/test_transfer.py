@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             examples = synthetic_examples(3, seed=10 * number + seed, prefix=f"{name}-{split}")
             write_squad(tmp_path / "bench" / name / f"{split}.json", examples)
     target = tmp_path / "bench" / "tests" / "test.json"
-    train = synthetic_examples(3, seed=0, prefix="news-train")
+    train = list(synthetic_examples(3, seed=0, prefix="news-train"))
     seen = [example for example in train if example.context == train[0].context]
     write_squad(target, [*synthetic_examples(2, seed=50, prefix="t"), *seen])
     (tmp_path / "transfer.yaml").write_text(TRANSFER)
