@@ -50,14 +50,14 @@ class TransferCell:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TransferPlan:
     """All cells, and the jobs that make them, each once and after those it needs."""
 
     cells: tuple[TransferCell, ...]
     jobs: tuple[Job, ...]
 
 
-def make_plan(transfer: Transfer) -> Plan:
+def make_plan(transfer: Transfer) -> TransferPlan:
     """Lay out all cells, seed by seed; writes the passages to adapt to, and nothing else.
 
     Raises:
@@ -72,7 +72,7 @@ def make_plan(transfer: Transfer) -> Plan:
                     planner.cell(cell, source, target, seed)
                     for source in ([target] if cell == "in_domain" else others)
                 ]
-    return Plan(tuple(cells), tuple(planner.jobs.values()))
+    return TransferPlan(tuple(cells), tuple(planner.jobs.values()))
 
 
 @dataclass

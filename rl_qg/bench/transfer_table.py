@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from rl_qg.bench.transfer_file import Transfer
-from rl_qg.bench.transfer_jobs import Plan, TransferCell
+from rl_qg.bench.transfer_jobs import TransferPlan, TransferCell
 from rl_qg.runtime.json_files import atomic_writer, read_json, write_json
 from rl_qg.runtime.run_record import git_state, hardware, package_versions
 from rl_qg.studies.grid import is_done, job_record
@@ -17,7 +17,7 @@ FILE = "transfer.json"
 DONE, FAILED, LEFT_OUT, TO_DO = "done", "failed", "left out", "to do"
 
 
-def write_transfer(transfer: Transfer, plan: Plan, outcomes: JobOutcomes) -> str:
+def write_transfer(transfer: Transfer, plan: TransferPlan, outcomes: JobOutcomes) -> str:
     """Write `transfer.json`, `transfer.csv` and `transfer.md` of what is done so far; return the Markdown table.
 
     A row is a cell with one seed. In Markdown a cell has one row for all seeds: the mean of each measure with its
@@ -78,7 +78,7 @@ def _measures(path: Path) -> dict[str, dict[str, Any]]:
     return measures
 
 
-def _signatures(plan: Plan) -> dict[str, str]:
+def _signatures(plan: TransferPlan) -> dict[str, str]:
     """The signature of each metric, from the first evaluation that is done."""
     for cell in plan.cells:
         if cell.jobs and is_done(cell.jobs[-1]):

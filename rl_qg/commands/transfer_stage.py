@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rewards.loading import own_code_only
 from rl_qg.bench.transfer_file import Transfer, read_transfer
-from rl_qg.bench.transfer_jobs import KINDS, Plan, make_plan
+from rl_qg.bench.transfer_jobs import KINDS, TransferPlan, make_plan
 from rl_qg.bench.transfer_table import write_transfer
 from rl_qg.commands.compose import compose
 from rl_qg.runtime.errors import InputError
@@ -63,7 +63,7 @@ def run_transfer(
     log.info("done: see %s", transfer.output_dir / "transfer.md")
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: TransferPlan) -> None:
     """Compose the settings of each job, of one seed, so that a wrong override ends the command before it begins."""
     checked = set()
     for job in plan.jobs:
@@ -75,7 +75,7 @@ def _check(plan: Plan) -> None:
         raise InputError("no cell can be made: " + "; ".join(f"{cell.name}: {cell.why}" for cell in plan.cells))
 
 
-def _log_plan(plan: Plan) -> None:
+def _log_plan(plan: TransferPlan) -> None:
     counts = {kind: sum(job.kind == kind for job in plan.jobs) for kind in KINDS}
     parts = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     done = sum(map(is_done, plan.jobs))
@@ -92,7 +92,7 @@ def _delete_checkpoints(job: Job) -> None:
         shutil.rmtree(checkpoint)
 
 
-def _raise_failed(transfer: Transfer, plan: Plan, unfinished: set[str]) -> None:
+def _raise_failed(transfer: Transfer, plan: TransferPlan, unfinished: set[str]) -> None:
     cells = [cell.name for cell in plan.cells if unfinished & {job.name for job in cell.jobs}]
     raise InputError(
         f"{len(cells)} of {len(plan.cells)} cells failed ({'; '.join(cells[:3])}{'; …' if len(cells) > 3 else ''}); "

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rl_qg.bench.transfer_file import read_transfer
-from rl_qg.bench.transfer_jobs import Plan, make_plan
+from rl_qg.bench.transfer_jobs import TransferPlan, make_plan
 from rl_qg.bench.transfer_table import FILE
 from rl_qg.commands.transfer_stage import run_transfer
 from rl_qg.data.examples import write_squad
@@ -47,7 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def plan(*overrides: str) -> Plan:
+def plan(*overrides: str) -> TransferPlan:
     return make_plan(read_transfer(Path("transfer.yaml"), overrides))
 
 

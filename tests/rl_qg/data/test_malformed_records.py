@@ -92,9 +92,7 @@ def test_passages_without_text_are_counted(tmp_path: Path, caplog: pytest.LogCap
     with caplog.at_level(logging.WARNING):
         assert [passage.context for passage in passages] == ["Ada met Max. Ada wrote in 1843."]
     assert (passages.counts.read, passages.counts.malformed) == (3, 2)
-    assert (
-        "malformed records left out: 2" in caplog.text and "data[0].paragraphs[0]: field 'context'" in caplog.text
-    )
+    assert "malformed records left out: 2" in caplog.text and "data[0].paragraphs[0]: field 'context'" in caplog.text
     (tmp_path / "b.json").write_text(json.dumps({"data": ["article"]}))
     with pytest.raises(InputError, match=r"data\[0\]: expected a list 'paragraphs'"):
         list(Passages([str(tmp_path / "b.json")]))
