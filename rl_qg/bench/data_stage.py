@@ -120,7 +120,7 @@ def _clean(examples: Iterable[QAExample], how: str) -> tuple[list[QAExample], Co
 def _drop_shared(parts: dict[str, list[QAExample]]) -> dict[str, int]:
     """Leave out of each split what is about a paragraph of a later one (the test data keep all); return how many."""
     later: set[str] = set()
-    dropped = {}
+    dropped: dict[str, int] = {}
     for name in reversed(ROLES):
         part = parts.get(name, [])
         keys = [passage_hash(example.context) for example in part]

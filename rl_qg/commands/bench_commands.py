@@ -30,7 +30,7 @@ def bench(arguments: Sequence[str]) -> None:
     SUBCOMMANDS[name](rest)
 
 
-def bench_data(arguments: Sequence[str]) -> None:
+def data(arguments: Sequence[str]) -> None:
     """Read, divide and write data (`rl_qg.bench.data_stage`)."""
     from rl_qg.bench.data_stage import write_bench_data
 
@@ -42,7 +42,7 @@ def bench_data(arguments: Sequence[str]) -> None:
         write_bench_data(settings.bench, folder)
 
 
-def bench_report(arguments: Sequence[str]) -> None:
+def report(arguments: Sequence[str]) -> None:
     """One page of results of several models on several data (`rl_qg.bench.leaderboard`)."""
     from rl_qg.bench.leaderboard import write_leaderboard
     from rl_qg.evaluation.result_pages import check_folder
@@ -67,4 +67,11 @@ def _named_result(text: str) -> tuple[str | None, Path]:
     return name, Path(path).expanduser()
 
 
-SUBCOMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"data": bench_data, "report": bench_report}
+def transfer(arguments: Sequence[str]) -> None:
+    """Generators trained on some data and tested on others (`rl_qg.commands.transfer_stage`)."""
+    from rl_qg.commands.transfer_stage import bench_transfer
+
+    bench_transfer(arguments)
+
+
+SUBCOMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"data": data, "transfer": transfer, "report": report}

@@ -264,7 +264,8 @@ def command_help(name: str) -> str:
     lines = [f"rl-qg {name}: {command.purpose}", "", "Example:", f"  {command.example}", ""]
     if name in RAW:
         lines += [f"Arguments: {RAW[name]}."]
-        return "\n".join([*lines, "", *describe(*command.sections).splitlines()] if command.sections else lines)
+        keys = describe(*command.sections).splitlines() if command.sections else []
+        return "\n".join([*lines, *([""] if keys else []), *(f"  {line}" for line in keys)])
     groups = (f"  {group:<8} {offered(group)}" for group in groups_of(name))
     lines += ["Groups (choose with group=name):", *groups, ""]
     lines += ["Keys and defaults (set with key=value; nested ones with dots, as ce.epochs=3):", ""]

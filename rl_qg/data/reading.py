@@ -94,7 +94,7 @@ def report_line(report: Mapping[str, Any]) -> str:
 
 def malformed_line(source: Any, faults: Sequence[str]) -> str:
     """How many records of a source are malformed and left out, and what is wrong with the first, for the log."""
-    return "; ".join([f"{source}: {len(faults):,} malformed records are left out", *_first_faults(faults)])
+    return "; ".join([f"{source}: malformed records left out: {len(faults):,}", *_first_faults(faults)])
 
 
 def _first_faults(faults: Sequence[str]) -> list[str]:

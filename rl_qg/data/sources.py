@@ -123,7 +123,8 @@ def _hub_rows(name: str, split: str) -> Iterator[tuple[str, int, Any]]:
 
     match = HUB_NAME.fullmatch(name)
     assert match is not None  # as `is_hub_name` says
-    load = partial(datasets.load_dataset, match["name"], match["configuration"], split=split)
+    configuration = [match["configuration"]] if match["configuration"] else []
+    load = partial(datasets.load_dataset, match["name"], *configuration, split=split)
     try:
         try:
             data = load()

@@ -101,6 +101,7 @@ def _begin(
 ) -> _Begun:
     """Check input and output, and write into the summary what the scores are of."""
     total, columns = _check(source, reward)
+    faults = source.malformed  # of this reading, which was complete
     made_by = {"signature": signature_of(reward), "columns": source.columns}
     sources = source.hashes()
     lines.check(made_by, sources=sources, sources_key="input", accept=accept_changed_data)
@@ -111,9 +112,8 @@ def _begin(
         lines_per_row=1,
         row_name=f"row of {source}",
     )
-    malformed = source.malformed[:REPORTED_IDS]
-    faults = {"malformed": {"count": len(source.malformed), "records": malformed}} if malformed else {}
-    note = {**made_by, "input": sources, **faults}
+    malformed = {"malformed": {"count": len(faults), "records": faults[:REPORTED_IDS]}} if faults else {}
+    note = {**made_by, "input": sources, **malformed}
     lines.write_note({"complete": False, **note})
     return _Begun(total, columns, position, note)
 
