@@ -111,6 +111,7 @@ class Halving:
     Args:
         plan: its rungs and seeds.
         run: runs trials and returns the result of each by its key. Those of one run are given with epochs rising.
+        after_rung: called when a rung has ended.
 
     Attributes:
         configurations: by number.
@@ -124,6 +125,7 @@ class Halving:
 
     plan: Plan
     run: Run
+    after_rung: Callable[["Halving"], None] = lambda halving: None
     configurations: dict[int, Configuration] = field(default_factory=dict)
     values: dict[int, dict[int, list[float]]] = field(default_factory=dict)
     weights: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -146,6 +148,7 @@ class Halving:
                 step = self.plan.every or epochs - before
                 self._train(numbers, [*range(before + step, epochs, step), epochs])
             numbers = self._end_rung(epochs, numbers, keep)
+            self.after_rung(self)
             before = epochs
         if numbers:
             self.winner = numbers[0]
