@@ -15,11 +15,11 @@ from typing import Any
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 from rl_qg.runtime.json_files import read_json, write_json
+from rl_qg.runtime.run_folder import MEASURES, stop_folder
 from rl_qg.studies.grid import Job, command_hash, is_done
 from rl_qg.studies.halving import Configuration, Halving, Trial, TrialResult
 from rl_qg.studies.job_pool import JobOutcomes
 from rl_qg.studies.search_file import SearchFile
-from rl_qg.training.stopping import MEASURES, read_measures, stop_folder
 
 WEIGHTS = "weights.json"  # in the folder of a training's job: the hash of the model at its stop
 RunJobs = Callable[..., JobOutcomes]  # of jobs, and `on_done`
@@ -113,8 +113,9 @@ class SearchRuns:
 
     def measures(self, trial: Trial) -> dict[str, float]:
         """Everything that training's own evaluation measured."""
-        path = self.model(trial)
-        return read_measures(path) if (path / MEASURES).exists() else {}
+        path = self.model(trial) / MEASURES
+        measures: dict[str, float] = read_json(path)["measures"] if path.exists() else {}
+        return measures
 
     def weights(self, trial: Trial) -> str | None:
         """The hash of the model that was measured."""
