@@ -14,7 +14,7 @@ PROGRAM = "tests.search_work"
 
 
 def value(rate: float, smoothing: float, seed: int, epochs: float) -> float:
-    best = 3 if rate < 1e-3 else 5
+    best = 2 if rate < 1e-3 else 3
     return 1000 * rate + smoothing + seed / 1000 + min(epochs, best) - max(0.0, epochs - best)
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits
 from rl_qg.evaluation.text_measures import held_out_measures
 from rl_qg.generation.generator import CandidateGenerator
@@ -59,6 +60,10 @@ def differ(first: Path, second: Path) -> bool:
     return (first / "model.safetensors").read_bytes() != (second / "model.safetensors").read_bytes()
 
 
+def greedy(folder: Path, examples: list[QAExample]) -> list[str]:
+    return CandidateGenerator(folder, device=torch.device("cpu")).greedy(examples, max_new_tokens=6)
+
+
 def without_times(path: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if "second" not in key and "runtime" not in key}
             for line in lines(path)]  # fmt: skip
@@ -87,7 +92,7 @@ def test_a_stop_is_measured_once_and_a_kill_before_that_costs_no_update(tmp_path
     record = json.loads((folder / "measures.json").read_text())
     assert (record["epochs"], record["planned"], record["step"], record["examples"]) == (1, 3, 2, 4)
     examples = data(4)
-    questions = CandidateGenerator(folder).greedy(examples, max_new_tokens=64)
+    questions = greedy(folder, examples)
     expected = held_out_measures(questions, [row.question for row in examples], [row.context for row in examples])
     assert {name: record["measures"][name] for name in expected} == pytest.approx(expected)
     assert record["measures"]["loss"] > 0 and "reward_greedy" not in record["measures"]
@@ -127,7 +132,7 @@ def test_a_held_out_reward_is_measured_after_cross_entropy(tmp_path: Path, start
     folder = train(settings(tmp_path, start, 1), splits(), None, WordReward())
     record = json.loads((folder / "measures.json").read_text())
     examples = data(4)
-    questions = CandidateGenerator(folder).greedy(examples, max_new_tokens=64)
+    questions = greedy(folder, examples)
     expected = sum(question.split()[:2].count("w3") for question in questions) / len(questions)
     assert record["measures"]["held_out"] == expected and record["held_out"] == "word-reward"
 
