@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from rl_qg.studies.halving import Configuration, Halving, NoEffect, Trial
 from rl_qg.studies.job_pool import run_jobs
 from rl_qg.studies.search_file import SearchFile, read_search
 from rl_qg.studies.search_jobs import RunJobs, RunPlan, SearchRuns
-from rl_qg.studies.search_output import PAGE, write_best, write_search
+from rl_qg.studies.search_output import PAGE, origin_of, write_best, write_search
 from rl_qg.studies.search_space import OptunaProposals, Proposals, grid, randomly
 
 SEARCHES = CONFIGS / "search"
@@ -51,7 +50,7 @@ def search(arguments: Sequence[str]) -> None:
 
 def shipped_searches() -> Mapping[str, Path]:
     """The search files that come with the package, by name."""
-    return {path.stem: path for path in sorted(SEARCHES.glob("*.yaml"))}
+    return {path.stem: path for path in sorted(SEARCHES.glob("*.yaml"), key=lambda path: path.stem)}
 
 
 def run_search(search: SearchFile, *, dry_run: bool = False, run: RunJobs | None = None) -> None:
@@ -70,10 +69,10 @@ def run_search(search: SearchFile, *, dry_run: bool = False, run: RunJobs | None
     proposals = _proposals(search)
     if dry_run:
         return _print_first_rung(search, runs, proposals)
-    versions = _versions(search)
+    origin = origin_of(search)
 
     def after_rung(halving: Halving) -> None:
-        write_search(search, runs, halving, versions)
+        write_search(search, runs, halving, origin)
         kept = halving.rungs[-1].kept
         if not search.keep_models:
             runs.tidy(halving, [number for number in halving.configurations if number not in kept])
@@ -81,11 +80,11 @@ def run_search(search: SearchFile, *, dry_run: bool = False, run: RunJobs | None
     halving = Halving(search.plan, runs, after_rung)
     _first_rung(search, halving, proposals)
     if (equal := halving.without_effect()) and not search.allow_equal:
-        write_search(search, runs, halving, versions)
+        write_search(search, runs, halving, origin)
         raise InputError(_without_effect(search, equal))
     halving.finish()
     if halving.winner is not None:
-        write_search(search, runs, halving, versions)
+        write_search(search, runs, halving, origin)
         if not search.keep_models:
             runs.tidy(halving, [number for number in halving.configurations if number != halving.winner])
         _log_winner(search, halving, write_best(search, runs, halving))
@@ -137,13 +136,6 @@ def _sources(search: SearchFile) -> dict[str, str]:
     """SHA-256 of the data files; a data set of the Hub or the embedded corpus is named by itself."""
     paths = {"train": Path(search.data.train), "validation": Path(search.data.validation)}
     return {name: file_hash(path) for name, path in paths.items() if path.is_file()}
-
-
-def _versions(search: SearchFile) -> dict[str, str]:
-    try:
-        return {"optuna": version("optuna")} if search.method == "optuna" else {}
-    except PackageNotFoundError:
-        return {}
 
 
 # --- How a configuration is trained ---

@@ -1,10 +1,10 @@
 """What a search writes: `search.json` with everything, `leaderboard.csv` and `.html`, and the winner in `best/`."""
 
 import logging
-import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,19 @@ OF_RUN = ("config.yaml", "run.json", "metrics.jsonl")  # copied beside the winne
 log = logging.getLogger(__name__)
 
 
-def write_search(
-    search: SearchFile, runs: SearchRuns, halving: Halving, versions: Mapping[str, str]
-) -> dict[str, Any]:
-    """Write record and leaderboard of what is done so far; return the record."""
+def origin_of(search: SearchFile) -> dict[str, Any]:
+    """With what the search is made: code, versions, hardware."""
+    optuna = {"optuna": metadata.version("optuna")} if search.method == "optuna" else {}
+    return {"code": git_state(Path(__file__)), "versions": {**package_versions(), **optuna}, "hardware": hardware()}
+
+
+def write_search(search: SearchFile, runs: SearchRuns, halving: Halving, origin: Mapping[str, Any]) -> dict[str, Any]:
+    """Write record and leaderboard of what is done so far; return the record. `origin` is that of `origin_of`."""
     rows = [*_configurations(search, runs, halving)]
     plan = asdict(halving.plan) | {"planned_epochs": search.planned_epochs}
     record: dict[str, Any] = {
         "search": {"file": search.file, **asdict(search), "output_dir": str(search.output_dir)},
-        "code": git_state(Path(__file__)),
-        "versions": {**package_versions(), **versions},
-        "hardware": hardware(),
+        **origin,
         "data": {**asdict(search.data), "sha256": dict(runs.sources)},
         "measure": {
             "name": search.measure.name,
@@ -222,5 +224,5 @@ def _shown_runs(record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
                 "epochs": str(run["epochs"]),
                 **measured,
                 **{record["measure"]["name"]: f"{run['value']:.4f}"},
-                "command": run["commands"][0] if run["commands"] else shlex.join([]),
+                "command": run["commands"][0],
             }
