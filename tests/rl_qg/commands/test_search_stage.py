@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from rl_qg.commands.cli import run_command
@@ -23,6 +24,8 @@ SEARCH = {
         "model.path": str(SHIPPED / "bart"),
         "reward": "rouge_l",  # not read, and needs no model
         "training.rate_schedule": "constant",
+        "training.report_to": "none",
+        "training.eval_steps": 100,
         "ce.warmup_fraction": 0,
     },
     "data": {"train": "train.json", "validation": "dev.json"},
@@ -54,7 +57,7 @@ def in_this_process(jobs: Sequence[Job], on_done: Callable[[Job], None], **rest:
 def test_a_search_finds_a_generator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rl_qg.commands.search_stage.run_jobs", in_this_process)
     run_command("search", ["search.yaml"])
-    record = read_json("found/search.json")
+    record = read_json(Path("found/search.json"))
     first, second = record["configurations"]
     runs = [run for row in (first, second) for run in row["runs"] if run["epochs"] == 1]
     assert runs[0]["weights"] != runs[1]["weights"]  # label smoothing has an effect in the first rung
@@ -62,7 +65,7 @@ def test_a_search_finds_a_generator(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert first["trained"] == 2 and second["trained"] == 1
     examples = list(synthetic_examples(1, seed=3))
     for model in ("found/best", record["winner"]["model"]):
-        assert CandidateGenerator(Path(model), device="cpu").greedy(examples, max_new_tokens=8)
+        assert CandidateGenerator(Path(model), device=torch.device("cpu")).greedy(examples, max_new_tokens=8)
     assert record["winner"]["value"] == first["value"] >= second["value"]
 
 
