@@ -260,8 +260,9 @@ def without_launcher(words: list[str]) -> list[str]:
 def completed(words: list[str], number: int) -> list[str]:
     """A command with the keys that `…` stands for, and with small models and few updates."""
     name = words[1]
-    if name == "study" or words[1:3] == ["bench", "transfer"]:
-        return [*words, "--dry-run"]  # the page's grid takes days; tests/rl_qg/studies run small ones
+    is_small = any(Path(word).name.startswith("small") for word in words)
+    if (name in ("search", "study") or words[1:3] == ["bench", "transfer"]) and not is_small:
+        return [*dict.fromkeys([*words, "--dry-run"])]  # the pages' take days; tests/rl_qg/studies run small ones
     if name in RAW:
         return words
     given = {word.partition("=")[0] for word in words}
