@@ -20,7 +20,11 @@ GROUPS = {  # folders of `configs/` and the file of each that is used by default
     "filters": "paper",
     "preset": "paper",
 }
-RAW = {  # commands without settings, and their arguments
+RAW = {  # commands that read their arguments themselves, and what these are
+    "bench": (
+        "data and key=value of the section below; or transfer, a transfer file (YAML) and key=value of that file; "
+        "--dry-run lists its jobs"
+    ),
     "report": "run folders, then --output FILE (report.html by default)",
     "study": (
         "a study file (YAML), then key=value of that file; --dry-run lists the jobs, --allow-imports lets the file "
@@ -189,6 +193,12 @@ COMMANDS = {
         (),
         "study_stage",
     ),
+    "bench": Command(
+        "data of a benchmark, and tables of transfer between domains and languages",
+        "rl-qg bench data data=squad.json output_dir=bench/squad",
+        ("output_dir", "bench"),
+        "bench_commands",
+    ),
     "report": Command(
         "make one HTML page of one run or several",
         "rl-qg report runs/a runs/b --output report.html",
@@ -247,7 +257,9 @@ def command_help(name: str) -> str:
     command, section = COMMANDS[name], section_of(name)
     lines = [f"rl-qg {name}: {command.purpose}", "", "Example:", f"  {command.example}", ""]
     if name in RAW:
-        return "\n".join([*lines, f"Arguments: {RAW[name]}."])
+        lines += [f"Arguments: {RAW[name]}."]
+        keys = describe(*command.sections).splitlines() if command.sections else []
+        return "\n".join([*lines, *([""] if keys else []), *(f"  {line}" for line in keys)])
     groups = (f"  {group:<8} {offered(group)}" for group in groups_of(name))
     lines += ["Groups (choose with group=name):", *groups, ""]
     lines += ["Keys and defaults (set with key=value; nested ones with dots, as ce.epochs=3):", ""]

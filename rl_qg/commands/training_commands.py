@@ -67,7 +67,8 @@ def train_generator(run: OpenRun) -> Path:
     trainers = {"scst": train_seq2seq, "best_of_n": best_of_n}
     trainer = trainers.get(run.settings.algorithm, train_causal)
     reward = None if run.settings.stages == "ce" else run.reward()
-    held_out = None if reward is None else run.held_out()
+    stops = run.settings.training.stop_after is not None  # it is measured there, whatever the stage
+    held_out = run.held_out() if reward is not None or stops else None
     if reward is not None and not from_main(run.state, (run.folder / TRAINED).exists):
         check_task_reward(run.settings, reward, held_out)
         scorer = SetScorer if run.settings.task == "sets" else RewardScorer

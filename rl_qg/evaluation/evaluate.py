@@ -99,6 +99,9 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         "tests": tests,
         "not_paired": why,
     }
+    malformed = {str(source): source.malformed for source in sources.values() if source.malformed}
+    malformed |= {str(gold): gold.malformed} if gold is not None and gold.malformed else {}
+    record |= {"malformed": malformed} if malformed else {}
     record |= (
         {}
         if sets is None

@@ -6,6 +6,7 @@ typed values. The defaults are those of the research preset.
 
 from rl_qg.settings.asking import AskModelSettings, AskSettings
 from rl_qg.settings.augmentation import AugmentSettings
+from rl_qg.settings.bench import BenchSettings
 from rl_qg.settings.data import DataSettings, WorldSettings
 from rl_qg.settings.evaluation import (
     BaselinesSettings,
@@ -33,6 +34,7 @@ __all__ = [
     "AskSettings",
     "AugmentSettings",
     "BaselinesSettings",
+    "BenchSettings",
     "CESettings",
     "ClassifierSettings",
     "CorrelateSettings",

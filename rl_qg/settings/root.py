@@ -6,6 +6,7 @@ from typing import Any
 
 from rl_qg.settings.asking import AskSettings, TrainSelectorSettings
 from rl_qg.settings.augmentation import AugmentSettings
+from rl_qg.settings.bench import BenchSettings
 from rl_qg.settings.data import DataSettings
 from rl_qg.settings.evaluation import (
     BaselinesSettings,
@@ -90,6 +91,7 @@ class Settings(Section):
     separate: SeparateSettings = key(SeparateSettings(), "a reward on right and wrong questions")
     explain: ExplainSettings = key(ExplainSettings(), "one score, token by token")
     baselines: BaselinesSettings = key(BaselinesSettings(), "QRelScore of unrelated questions and passages")
+    bench: BenchSettings = key(BenchSettings(), "data of a benchmark, divided for training and testing")
     serve: ServeSettings = key(ServeSettings(), "questions over HTTP")
 
     @property

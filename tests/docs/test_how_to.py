@@ -251,8 +251,8 @@ def without_launcher(words: list[str]) -> list[str]:
 def completed(words: list[str], number: int) -> list[str]:
     """A command with the keys that `…` stands for, and with small models and few updates."""
     name = words[1]
-    if name == "study":
-        return [*words, "--dry-run"]  # the page's study takes days; tests/rl_qg/studies run small ones
+    if name == "study" or words[1:3] == ["bench", "transfer"]:
+        return [*words, "--dry-run"]  # the page's grid takes days; tests/rl_qg/studies run small ones
     if name in RAW:
         return words
     given = {word.partition("=")[0] for word in words}
