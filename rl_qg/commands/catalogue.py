@@ -115,7 +115,7 @@ COMMANDS = {
         "write candidate questions for every answer of the training data",
         "rl-qg generate model.path=RUN/scst data.train=train.json output=questions.jsonl num_beams=8",
         (
-            *("generate", "seed", "accept_changed_data", "model.path"),
+            *("generate", "seed", "accept_changed_data", "model.path", "model.language"),
             *("data.train", "data.max_train", "data.seed", "data.world", *SCORING),
         ),
         "generation_commands",

@@ -58,6 +58,7 @@ def generate(settings: Settings) -> None:
         sources=stream.hashes,
         accept_changed_data=settings.accept_changed_data,
         reranker=load_reranker(settings, examples, state),
+        language=settings.model.language,
     )
     log.info("done: %d questions for %d answers in %s", lines, len(examples), output)
 

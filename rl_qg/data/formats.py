@@ -43,6 +43,7 @@ class RawRecord:
         answers: (text, offset) pairs; an unknown offset is -1.
         unusable: why it cannot become an example although a table of questions may hold it, or "".
         multi_hop: the answer needs all sentences of the context.
+        language: of the question, as the record names it, or "".
         extra: further fields that a table of questions shows.
     """
 
@@ -53,6 +54,7 @@ class RawRecord:
     answers: tuple[tuple[str, int], ...]
     unusable: str = ""
     multi_hop: bool = False
+    language: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
@@ -136,6 +138,7 @@ def squad_records(root: Any, path: Path, stem: str, unlabelled: bool) -> Iterato
                     question=text_field(qa, "question", where, optional=unlabelled),
                     answers=() if impossible or _lacks(qa, "answers", unlabelled) else _answers(qa, where),
                     unusable=IMPOSSIBLE if impossible else "",
+                    language=_language(qa),
                 )
 
 
@@ -151,6 +154,7 @@ def row_records(rows: Rows, stem: str, unlabelled: bool) -> Iterator[RawRecord]:
             context=context,
             question=text_field(row, "question", where, optional=unlabelled),
             answers=() if no_answer else _qg_bench_answer(row, where) if qg_bench else _answers(row, where),
+            language=_language(row),
         )
 
 
@@ -308,6 +312,12 @@ def id_field(record: Any, where: str, name: str = "id") -> str:
     """Read an id, a text or a whole number; "" if there is none."""
     value = record.get(name) if isinstance(record, dict) else None
     return str(value) if type(value) is int else text_field(record, name, where, optional=True)
+
+
+def _language(record: Any) -> str:
+    """The field `language` if it is text; other data sets have a field of this name for other things."""
+    value = record.get("language") if isinstance(record, dict) else None
+    return value if isinstance(value, str) else ""
 
 
 def _answers(record: Any, where: str) -> tuple[tuple[str, int], ...]:

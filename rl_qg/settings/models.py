@@ -19,6 +19,17 @@ class ModelSettings(Section):
         "(questions without given answers, see ask.granularity)",
         choices=("questions", "answers", "multitask", "pairs", "sets"),
     )
+    input: str = key(
+        "paragraph_answer",
+        "what it reads: paragraph_answer (the passage, its answer marked), sentence_answer (the sentence of the "
+        "answer alone), paragraph_sentence (the passage, that sentence marked) or paragraph (nothing marked)",
+        choices=("paragraph_answer", "sentence_answer", "paragraph_sentence", "paragraph"),
+    )
+    language: str | None = key(
+        None,
+        "of models with language codes (mBART, NLLB), such as de or de_DE; null: the model's own. A language field of "
+        "the data comes first",
+    )
     prefix: str | None = key(
         None, 'text before every input; null: that of the task for T5, such as "generate question: ", none for others'
     )

@@ -104,5 +104,7 @@ class Settings(Section):
             yield "model.task=sets: ask.granularity has no value; give paragraph, sentence or type"
         if self.task == "sets" and self.model.task not in ("questions", "sets"):
             yield f"model.task={self.model.task}: ask.granularity={self.ask.granularity} is one of model.task=sets"
+        if self.model.input != "paragraph_answer" and self.task not in ("questions", "multitask"):
+            yield f"model.input={self.model.input}: is for model.task=questions or multitask, not {self.task}"
         if not self.output_dir.strip():
             yield "output_dir has no value; name a folder"

@@ -41,7 +41,7 @@ from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.runtime.trackers import PROJECT, check_tracker
 from rl_qg.settings import SelfCriticalOptions, Settings
 from rl_qg.training.callbacks import HeldOutStopping, best_of, lines_with
-from rl_qg.training.config import SelfCriticalConfig, check_stop_on
+from rl_qg.training.config import SelfCriticalConfig, check_input, check_stop_on, language_of
 from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.trainer import SelfCriticalTrainer
 from rl_qg.training.trainer_files import replace_folder, save_model_folder
@@ -194,6 +194,7 @@ def check_training(settings: Settings) -> None:
     check_lora(settings.peft)  # after the arguments, which activate DeepSpeed in the library
     check_repository(settings.training.hub_model)
     check_stop_on(settings)
+    check_input(settings)
 
 
 def seq2seq_trainer(
@@ -249,6 +250,8 @@ def _arguments(settings: Settings) -> SelfCriticalConfig:
             task=settings.task,
             granularity=settings.ask.granularity or "",
             mode=settings.ask.mode if settings.ask.granularity else "",
+            input=settings.model.input,
+            language=language_of(settings),
             max_source_length=settings.model.max_source_length,
             max_target_length=settings.model.max_target_length,
             per_device_train_batch_size=common.batch_size,
