@@ -216,7 +216,7 @@ def seq2seq_trainer(
         model = add_lora(model, settings.peft, token_ids_of(tokenizer, task))
     arguments = _arguments(settings)  # after the model: with ZeRO-3 it would be loaded in shards otherwise
     arguments.prefix = prefix
-    return trainer_class(
+    trainer = trainer_class(
         model=model,
         args=arguments,
         reward=reward,
@@ -227,6 +227,9 @@ def seq2seq_trainer(
         processing_class=tokenizer,
         callbacks=_callbacks(settings),
     )
+    if languages := trainer.encoder.languages:
+        log.info("language codes: %s for examples without a language (model.language)", languages.default)
+    return trainer
 
 
 def _arguments(settings: Settings) -> SelfCriticalConfig:
