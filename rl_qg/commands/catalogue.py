@@ -63,6 +63,12 @@ COMMANDS = {
         ),
         "training_commands",
     ),
+    "trim": Command(
+        "leave a generator the pieces of its vocabulary that a corpus uses, so that it is smaller",
+        "rl-qg trim model.path=google/mt5-small corpus=train.json output_dir=mt5-small-de",
+        ("output_dir", "trim", "model.path"),
+        "generation_commands",
+    ),
     "answers": Command(
         "propose answers in passages without questions, so that questions can be generated for them",
         "rl-qg answers contexts.txt output=answers.jsonl",

@@ -233,10 +233,11 @@ class EncoderDecoder:
         states, mask, starts = self._encoded(batch)
         return self._token_logprobs(states, mask, tokens, starts)
 
-    def logprobs(self, states: Tensor, mask: Tensor, tokens: Tensor, starts: Tensor) -> Tensor:
+    def logprobs(self, states: Tensor, mask: Tensor, tokens: Tensor, starts: Tensor | None = None) -> Tensor:
         """Log-probability of each row of `tokens` (b · n, t) under the model, n rows for each of b contexts with the
-        encoder's `states` (b, s, h) and `mask` (b, s), and with what the decoder reads first, `starts` (b, p).
+        encoder's `states` (b, s, h) and `mask` (b, s), after `starts` (b, p), by default the start token.
         """
+        starts = SpecialTokens.of(self.model).starts(starts, states)
         return self._token_logprobs(states, mask, tokens, starts).sum(-1)
 
     def _token_logprobs(self, states: Tensor, mask: Tensor, tokens: Tensor, starts: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from rl_qg.settings.evaluation import (
 )
 from rl_qg.settings.generation import AnswersSettings, GenerateSettings
 from rl_qg.settings.keys import SEED, Section, key
-from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings
+from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings, TrimSettings
 from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 from rl_qg.settings.serving import ServeSettings
 from rl_qg.settings.training import CESettings, SCSTSettings, TrainingSettings
@@ -56,6 +56,7 @@ class Settings(Section):
     data: DataSettings = key(DataSettings(), "the QA data (group data)")
     model: ModelSettings = key(ModelSettings(), "the question generator (group model)")
     peft: PeftSettings = key(PeftSettings(), "adapters instead of full fine-tuning (group peft)")
+    trim: TrimSettings = key(TrimSettings(), "the vocabulary of a generator without unused pieces")
     miniature: MiniatureSettings = key(
         MiniatureSettings(), "small models pretrained on the training text, for work without a hub"
     )
