@@ -5,6 +5,7 @@ Rows of other tasks (`rl_qg.generation.tasks`) have a sentence marked, or nothin
 
 import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -98,7 +99,7 @@ class Prompt:
             InputError: as `of`.
         """
         path = Path(folder) / PROMPT_FILE
-        return cls._read(path) if path.exists() else None
+        return cls._read(path) if os.path.exists(path) else None  # unlike pathlib, no error for a name too long
 
     def fitting(self, model: PreTrainedModel) -> "Prompt":
         """The same with inputs that are not longer than the model can read; `InputError` where that is too short."""

@@ -20,7 +20,7 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from rl_qg.data.examples import QAExample
-from rl_qg.data.formats import is_hub_name
+from rl_qg.data.formats import existing_file, is_hub_name
 from rl_qg.data.passages import Passages, has_answers
 from rl_qg.data.streaming import stream_examples
 from rl_qg.generation.inputs import INPUTS, as_input
@@ -98,12 +98,15 @@ def corpus_sources(corpus: Any) -> list[str]:
     """The sources that the setting names.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or no such file.
     """
-    sources = [corpus] if isinstance(corpus, str) else list(corpus or [])
+    sources = [corpus] if isinstance(corpus, str) else [str(source) for source in corpus or []]
     if not sources or not all(sources):
         raise InputError("corpus has no value; give texts or QA data, such as corpus=train.json")
-    return [str(source) for source in sources]
+    for source in sources:
+        if not is_hub_name(source):
+            existing_file(source)
+    return sources
 
 
 def corpus_texts(sources: Sequence[str], prompt: Prompt) -> Iterator[str]:
