@@ -16,6 +16,7 @@ from rl_qg.data.reading import read_examples
 from rl_qg.data.sources import raw_records
 from rl_qg.data.splits import load_splits
 from rl_qg.data.streaming import stream_examples
+from rl_qg.generation.question_units import join_questions, set_rows
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings
 
@@ -284,6 +285,31 @@ def test_the_files_of_du_et_al_have_no_answers(tmp_path: Path) -> None:
         assert (row.fields["question"], row.fields["context"]) == ("what burned ?", context)
     with pytest.raises(InputError, match=r"1 read; 1 dropped \(no answer\)"):
         read_examples(tmp_path / "src-dev.txt", role="train")
+    (tmp_path / "src-dev.txt").unlink()
+    with pytest.raises(InputError, match=r"1 read; 1 dropped \(no answer\)"):
+        read_examples(tmp_path / "para-dev.txt", role="train")
+
+
+def test_in_the_paragraphs_of_du_et_al_the_sentence_stands_for_the_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One2many rows of sentences, as the multi-question paper makes them of these files."""
+    paragraph = "it stood on the esk . the mill burned in 1204 . koll fled ."
+    burned = "the mill burned in 1204 ."
+    lines(
+        tmp_path,
+        para_dev__txt=[paragraph] * 4,
+        src_dev__txt=[burned, "it stood on the esk .", burned, "nobody knows ."],
+        tgt_dev__txt=["what burned ?", "where did it stand ?", "when did it burn ?", "who knows ?"],
+    )
+    data = read_examples(tmp_path / "para-dev.txt", role="train")
+    assert data.report["dropped"]["answer not in context"]["ids"] == ["dev-4"]
+    assert "the sentences of src-dev.txt stand for them" in caplog.text
+    rows = set_rows("sentence", "one2many", data.examples)
+    assert [(row.unit and paragraph[row.unit.start : row.unit.end], row.question) for row in rows] == [
+        ("it stood on the esk .", join_questions(["where did it stand ?"])),
+        (burned, join_questions(["what burned ?", "when did it burn ?"])),
+    ]
 
 
 def test_files_with_answers_as_text(tmp_path: Path) -> None:
