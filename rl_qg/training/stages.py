@@ -37,13 +37,13 @@ from rl_qg.runtime.json_files import write_json
 from rl_qg.runtime.preemption import train_until_preempted
 from rl_qg.runtime.processes import from_main, processes
 from rl_qg.runtime.progress import show_progress
-from rl_qg.runtime.run_folder import TRAINED
+from rl_qg.runtime.run_folder import TRAINED, is_measured, stop_folder
 from rl_qg.runtime.trackers import PROJECT, check_tracker
 from rl_qg.settings import SelfCriticalOptions, Settings
 from rl_qg.training.callbacks import HeldOutStopping, best_of, lines_with
 from rl_qg.training.config import SelfCriticalConfig, check_input, check_stop_on, language_of
 from rl_qg.training.row_schedule import exact_share
-from rl_qg.training.stopping import StopAfter, check_stop, is_measured, save_stop, stop_folder
+from rl_qg.training.stopping import StopAfter, check_stop, save_stop
 from rl_qg.training.trainer import SelfCriticalTrainer
 from rl_qg.training.trainer_files import replace_folder, save_model_folder
 from rl_qg.training.trl_config import rate_factor

@@ -38,6 +38,7 @@ REPLACED = {
     "preset=quickstart": ADDED,
     "model.path=gpt2": f"model.path={SHIPPED / 'gpt2'}",
     "model=gpt2": "model=miniature-gpt2",
+    "model.path=runs/search/best": "model.path=RUN/ce",
     "model.path=runs/sets": "model.path=SETS",  # one that has learned to end its questions
     "model=bart-large": "model=miniature",
     "model=mbart-large-50": "model.path=my-mbart50",
@@ -100,6 +101,7 @@ def _write_data() -> None:
     for name, examples in (
         ("train", train),
         ("dev", dev),
+        ("test", dev),
         ("other", train),
         ("more", new),
         ("augmented", train),
@@ -230,7 +232,8 @@ def run_line(line: str, number: int, written: set[Path]) -> None:
         serve_until_ready(words[1:])
         return
     words = completed(words, number)
-    outputs = [Path(word.partition("=")[2]) for word in words if re.match(r"output(_dir)?=", word)]
+    named = [Path(word.partition("=")[2]) for word in words if re.match(r"output(_dir)?=", word)]
+    outputs = named if words[1] != "search" else []  # which is not run
     for output in {*outputs} - written:  # ours is for pages that only read it
         shutil.rmtree(output) if output.is_dir() else output.unlink(missing_ok=True)
     run_command(words[1], words[2:])
@@ -257,8 +260,8 @@ def without_launcher(words: list[str]) -> list[str]:
 def completed(words: list[str], number: int) -> list[str]:
     """A command with the keys that `…` stands for, and with small models and few updates."""
     name = words[1]
-    if name == "study" or words[1:3] == ["bench", "transfer"]:
-        return [*words, "--dry-run"]  # the page's grid takes days; tests/rl_qg/studies run small ones
+    if name in ("search", "study") or words[1:3] == ["bench", "transfer"]:
+        return [*dict.fromkeys([*words, "--dry-run"])]  # the pages' take days; tests/rl_qg/studies run small ones
     if name in RAW:
         return words
     given = {word.partition("=")[0] for word in words}
