@@ -60,6 +60,25 @@ def cached_by_text(function: Callable[..., Result]) -> Callable[..., Result]:
     return call
 
 
+TURKIC = frozenset({"tr", "az"})
+"""Languages with a dotted and a dotless i: their capital I is not that of i."""
+
+_TURKIC_CASE = str.maketrans({"I": "ı", "İ": "i"})
+
+
+def lower(text: str, language: str = "") -> str:
+    """Return a text in lower case by the rules of a language: I becomes ı and İ i in Turkish and Azerbaijani.
+
+    In others İ becomes i without the second dot that Python leaves over it.
+
+    >>> lower("ISPARTA, İzmir", "tr"), lower("ISPARTA, İzmir")
+    ('ısparta, izmir', 'isparta, izmir')
+    """
+    if language in TURKIC:
+        text = text.translate(_TURKIC_CASE)
+    return text.lower() if text.isascii() else text.lower().replace("i\u0307", "i")
+
+
 def tokenizer(name: str) -> Callable[[str], Words]:
     """Return a function that splits a text into words, by name.
 

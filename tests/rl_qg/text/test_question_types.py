@@ -4,7 +4,7 @@ import pytest
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import CorrelateSettings, EvaluateSettings, Settings
-from rl_qg.text.question_types import LANGUAGES, TYPES, asks, language_fault, question_type
+from rl_qg.text.question_types import TYPE_TABLES, TYPES, asks, language_fault, question_type
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_types_in_other_languages(language: str, question: str, kind: str) -> No
 
 
 def test_tables_name_types_that_there_are() -> None:
-    for language in LANGUAGES.values():
+    for language in TYPE_TABLES.values():
         assert set(language.phrases.values()) <= set(TYPES) - {"other", "yes/no"}
         assert all(text == text.casefold() for text in (*language.phrases, *language.verbs))
 
