@@ -120,6 +120,29 @@ QUESTION_ENDINGS: Mapping[str, str] = {
     "ja": "か は の",
     "ko": "까 가 나 요 니 지 은 는 냐",
 }
+"""With which questions end, the sign left out."""
+
+ENDINGS: Mapping[str, str] = {
+    "ko": "은 는 이 가 을 를 의 에 와 과 도 로 만 께 으로 에서 에게 까지 부터 처럼 보다 이다 이며 이고 이나 이라 라는 라고 이라는 이라고 에는 에도 에서는 에서도 에게서 으로는 으로서 으로써 로서 로써 로는 와는 과의 와의 에서의 으로의 로의 까지의 부터의 이었다 였다 이자 이란 란 들은 들이 들을 들의 들에게 들과 마다 조차 밖에",
+}
+"""Written at the end of a word without a space, and no part of a name or an answer."""
+
+MONTHS: Mapping[str, str] = {
+    "de": "Januar Februar März April Mai Juni Juli August September Oktober November Dezember",
+    "fr": "janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
+    "es": "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
+    "it": "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
+    "pt": "janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro",
+    "ro": "ianuarie februarie martie aprilie mai iunie iulie august septembrie octombrie noiembrie decembrie",
+    "nl": "januari februari maart april mei juni juli augustus september oktober november december",
+    "tr": "Ocak Şubat Mart Nisan Mayıs Haziran Temmuz Ağustos Eylül Ekim Kasım Aralık",
+    "el": "Ιανουαρίου Φεβρουαρίου Μαρτίου Απριλίου Μαΐου Ιουνίου Ιουλίου Αυγούστου Σεπτεμβρίου Οκτωβρίου "
+    "Νοεμβρίου Δεκεμβρίου",
+    "ru": "января февраля марта апреля мая июня июля августа сентября октября ноября декабря",
+    "ar": "يناير فبراير مارس أبريل مايو يونيو يوليو أغسطس سبتمبر أكتوبر نوفمبر ديسمبر",
+    "hi": "जनवरी फ़रवरी फरवरी मार्च अप्रैल मई जून जुलाई अगस्त सितंबर सितम्बर अक्टूबर अक्तूबर नवंबर नवम्बर दिसंबर दिसम्बर",
+    "th": "มกราคม กุมภาพันธ์ มีนาคม เมษายน พฤษภาคม มิถุนายน กรกฎาคม สิงหาคม กันยายน ตุลาคม พฤศจิกายน ธันวาคม",
+}
 """As dates have them, after the day."""
 
 NUMBERS: Mapping[str, str] = {
