@@ -58,6 +58,8 @@ def language_parts(text: str, sentences: Sequence[Sequence[Token]], language: st
             yield from _chunks_without_spaces(text, language)
         return
     for sentence in sentences:
+        if language == "vi":
+            yield from _vietnamese_names(sentence)
         if language == "ko":
             yield from _korean_chunks(sentence)
         else:
@@ -97,6 +99,10 @@ def _numbers(language: str) -> re.Pattern[str]:
     words, units = (
         "|".join(sorted(table.get(language, "\0").split(), key=len, reverse=True)) for table in (NUMBERS, UNITS)
     )
+    if language == "vi":
+        return re.compile(
+            rf"(?<![\w.,])(?:{_FIGURE}|(?:{words})(?: (?:{words}))*)(?: (?:{units})(?!\w)){{1,2}}", re.IGNORECASE
+        )
     if language == "th":
         return re.compile(rf"{_FIGURE}\s?(?:{units})+|(?:{words}|หนึ่ง|เอ็ด|ยี่)+(?:{units})")
     end = rf"(?![^\W_]|[{marks}])"
@@ -123,6 +129,23 @@ def _chunks(sentence: Sequence[Token], language: str) -> Iterator[Part]:
         run = list(group)
         if opened and len(run) <= LONGEST_CHUNK:
             yield "chunk" if len(run) > 1 else "word", run[0].start, run[-1].end, len(run)
+
+
+def _vietnamese_names(sentence: Sequence[Token]) -> Iterator[Part]:
+    """Words with capitals and at most three without between them: a name begins with its kind, Đại lộ Kearney."""
+    closed = closed_words("vi")
+    capitals = [index for index, token in enumerate(sentence) if token.text[0].isupper()]
+    begin = 0
+    for number, index in enumerate(capitals):
+        following = capitals[number + 1] if number + 1 < len(capitals) else None
+        between = sentence[index + 1 : following] if following is not None else ()
+        joined = following is not None and len(between) <= 3
+        if not joined or any(not word.text.isalpha() or lower(word.text, "vi") in closed for word in between):
+            first, last = sentence[capitals[begin]], sentence[index]
+            size = index - capitals[begin] + 1
+            if 1 < size <= 2 * LONGEST_CHUNK:
+                yield "name", first.start, last.end, size
+            begin = number + 1
 
 
 _PREDICATE = re.compile(r"(?:다|며|고|하는|하여|해서|했던|되는|된|한|할|하게|적인|있는|없는|으로써|면서|지만|자|던)$")
@@ -165,15 +188,14 @@ def _between(language: str) -> re.Pattern[str]:
 
 
 def _chunks_without_spaces(text: str, language: str) -> Iterator[Part]:
-    longest = LONGEST_RUN * (2 if language == "th" else 1)
-    for run in re.finditer(
-        rf"[{UNSPACED_LETTERS}]+(?:[·・ ][{UNSPACED_LETTERS}]+)*" if language == "th" else rf"[\u4e00-\u9fff·•]+", text
-    ):
+    thai = language == "th"
+    for run in re.finditer(rf"[{UNSPACED_LETTERS}]+" if thai else "[\u4e00-\u9fff·•]+", text):
         at = run.start()
-        for cut in [*_between(language).finditer(run.group()), None]:
+        cuts = [*_between(language).finditer(run.group()), None]
+        for cut in cuts:
             end = run.end() if cut is None else run.start() + cut.start()
-            if 1 < end - at <= longest:
-                yield "chunk", at, end, 2
+            if 1 < end - at <= LONGEST_RUN * (1 + thai):
+                yield "chunk" if len(cuts) == 1 or not thai else "word", at, end, 2
             at = run.end() if cut is None else run.start() + cut.end()
     for match in _LATIN.finditer(text):
         if match.group()[0].isupper():

@@ -200,9 +200,10 @@ def _names(
         elif len(part) == 1 and re.fullmatch(r"[A-Z][A-Z0-9]{1,5}", part[0].text):
             yield _span("acronym", part[0].start, part[0].end)
         else:
+            syllable = language == "vi" and len(part) == 1 and len(part[0].text) < 5  # of a longer name
             cut = re.search("['’]", part[-1].text) if language == "tr" else None  # Ankara'da
             end_at = part[-1].end if cut is None else part[-1].start + cut.start()
-            yield _span("name", part[0].start, end_at, len(part))
+            yield _span("word" if syllable else "name", part[0].start, end_at, len(part))
         index = end
 
 
