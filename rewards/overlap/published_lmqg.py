@@ -18,6 +18,7 @@ from rewards.overlap.base import OverlapMetric
 from rewards.overlap.bleu import Bleu
 from rewards.overlap.meteor15 import Meteor15
 from rewards.overlap.rouge import RougeL
+from rewards.pair_sets import PUBLISHED_OPTIONS
 
 _BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"}
 
@@ -49,7 +50,8 @@ class _NormalisedQuestions(OverlapMetric):
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
-        return {**super().choices(), "normalise": "lmqg", "sides": "questions"}
+        options = super().choices()  # type: ignore[safe-super]  # that of the metric that it is mixed into
+        return {**options, "normalise": "lmqg", "sides": "questions"}
 
 
 class LmqgBleu(_NormalisedQuestions, Bleu):
@@ -92,7 +94,6 @@ PUBLISHED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     **{f"{prefix}bleu{order}": (f"lmqg_bleu{order}", {}) for prefix in ("", "coco_") for order in range(1, 5)},
     **{name: ("lmqg_rouge_l", {}) for name in ("rouge_l", "rougeL", "coco_rouge_l")},
     **{name: ("lmqg_meteor", {}) for name in ("meteor", "meteor15")},
-    "bertscore": ("bertscore", {"part": "precision"}),
-    "moverscore": ("moverscore", {"variant": "v2"}),
+    **{name: (name, options) for name, options in PUBLISHED_OPTIONS.items()},
 }
 """For each metric of the papers of lmqg the name and the options under which its published numbers were computed."""

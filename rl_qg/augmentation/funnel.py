@@ -2,8 +2,8 @@
 
 A filter decides either about each candidate by itself (`RowFilter`) or after it has seen all candidates that reach it
 (`SetFilter`). It may define a measure that a model computes (`rl_qg.augmentation.measures`). Options are the fields of
-its dataclass. Filters that compare whole questions do so by their words between spaces; what depends on the language of a
-passage is in `rl_qg.augmentation.row_filters.LanguageFilter`.
+its dataclass. Filters that compare whole questions do so by their words between spaces; what depends on the language
+of a passage is in `rl_qg.augmentation.row_filters.LanguageFilter`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -21,7 +21,7 @@ from rl_qg.text.languages import (
     length_in_words,
 )
 from rl_qg.text.question_types import asks
-from rl_qg.text.scripts import script_runs, scripts
+from rl_qg.text.scripts import scripts, share_in
 from rl_qg.text.words import counted, normalised_words
 
 OPENING, CLOSING = "([{（［｛「『《", ")]}）］｝」』》"
@@ -266,12 +266,6 @@ class PassageScript(RowFilter):
         return [Rule("other script than the passage", self._has_other_script)]
 
     def _has_other_script(self, record: Record) -> bool:
-        passage, question = scripts(record["context"]), scripts(record["question"])
-        if not passage or not question:
-            return False
+        passage = scripts(record["context"])
         allowed = {name for name, count in passage.items() if count >= self.passage_share * passage.total()}
-        others = [run for run in script_runs(record["question"]) if run[0] not in allowed]
-        if others:
-            known = set(script_runs(record["context"]))
-            others = [run for run in others if run not in known]
-        return question.total() - sum(len(letters) for _, letters in others) < self.min_share * question.total()
+        return bool(passage) and share_in(record["question"], allowed, record["context"]) < self.min_share
