@@ -35,6 +35,10 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     **{
         f"q_bleu{order}": ("rewards.overlap.answerability:QMetric", {"ngram": f"bleu{order}"}) for order in range(1, 5)
     },
+    **{
+        f"q_bleu{order}_truecased": ("rewards.overlap.truecased:TruecasedQBleu", {"order": order})
+        for order in range(1, 5)
+    },
     **{name: ("rewards.overlap.answerability:QMetric", {"ngram": "rouge_l"}) for name in ("q_rouge_l", "q_rouge")},
     "q_meteor": ("rewards.overlap.answerability:QMetric", {"ngram": "meteor"}),
     **{

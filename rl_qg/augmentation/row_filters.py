@@ -56,7 +56,7 @@ class LanguageFilter(RowFilter):
     def language_of(self, record: Record) -> str:
         """The code of a record's language; "" where it is not known."""
         if self.language != AUTO:
-            return self.language
+            return self.language.casefold()
         given = record.get("language")
         return given if isinstance(given, str) and given else language_of(record["context"])
 

@@ -14,7 +14,7 @@ that a command that was killed goes on.
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -71,8 +71,8 @@ def language_of_files(settings: EvaluateSettings) -> str:
     Raises:
         InputError: the file cannot be read.
     """
-    if settings.language != AUTO:
-        return settings.language
+    if settings.language.casefold() != AUTO:
+        return settings.language.casefold()
     columns = asdict(settings.columns)
     source = QuestionTable(
         next(iter(named_inputs(settings.predictions, {*columns, *columns.values()}).values())), columns
@@ -95,6 +95,7 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     Raises:
         InputError: a file that cannot be read or is empty, a row without what a metric needs.
     """
+    settings = replace(settings, language=language_of_files(settings))
     columns = asdict(settings.columns)
     named = named_inputs(settings.predictions, {*columns, *columns.values()})
     sources = {name: QuestionTable(path, columns) for name, path in named.items()}

@@ -7,8 +7,9 @@ cases. The lists are short on purpose: the commonest words of running text, and 
 from collections.abc import Mapping
 
 FUNCTION_WORDS: Mapping[str, str] = {
-    "en": "the of and to in is was for that with as by on are which what who when how did does were from at it an "
-    "this be has had not or but their its his her",
+    "en": "a were they he she into than during between after before also when the of and to in is was for that "
+    "with as by on are which what who when how did does were from at it an this be has had not or but their "
+    "its his her",
     "de": "der die das und ist in den von zu mit dem des im ein eine einer eines einem einen auf für als auch sich "
     "nicht wurde wurden war waren wie was wer welche welcher welches wo wann warum bei nach aus zum zur dass "
     "oder sind hat durch über es sie er werden kann",

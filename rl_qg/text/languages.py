@@ -96,7 +96,7 @@ def code_fault(code: str) -> str:
     >>> code_fault("english")
     'english is no code of a language: give one such as de, auto (found in the texts) or other'
     """
-    if re.fullmatch("[a-z]{2,3}", code) or code in (AUTO, OTHER):
+    if re.fullmatch("[a-z]{2,3}", code.casefold()) or code.casefold() in (AUTO, OTHER):
         return ""
     return f"{code} is no code of a language: give one such as de, {AUTO} (found in the texts) or {OTHER}"
 

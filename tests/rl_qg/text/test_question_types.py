@@ -101,10 +101,16 @@ def test_languages_whose_questions_can_be_sorted(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", ["english", "xx", "ja", ""])
-@pytest.mark.parametrize("section", ["evaluate", "correlate"])
-def test_a_language_without_a_table_is_one_line(section: str, language: str) -> None:
-    settings = Settings()
-    getattr(settings, section).language = language
-    with pytest.raises(InputError, match=rf"{section}\.language={language} .* en, de, fr, es, or other") as error:
-        settings.check()
+def test_a_language_without_a_table_is_one_line(language: str) -> None:
+    """`correlate` only has tables by type; `evaluate` takes any code, and leaves these tables out."""
+    with pytest.raises(InputError, match=rf"correlate\.language={language} .* en, de, fr, es, or other") as error:
+        Settings(correlate=CorrelateSettings(language=language)).check()
     assert "\n" not in str(error.value) and str(error.value).count("language=") == 1
+
+
+@pytest.mark.parametrize("language", ["english", "", "d"])
+def test_what_is_no_code_is_one_line(language: str) -> None:
+    with pytest.raises(InputError, match=rf"evaluate\.language={language} is no code .* such as de, auto") as error:
+        Settings(evaluate=EvaluateSettings(language=language)).check()
+    assert "\n" not in str(error.value)
+    Settings(evaluate=EvaluateSettings(language="xx")).check()
