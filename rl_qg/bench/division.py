@@ -25,7 +25,7 @@ def divide(examples: Sequence[QAExample], sizes: Mapping[str, int], seed: int) -
 
     Paragraphs are taken in a random order that depends on their text and on `seed` alone. One that has more questions
     than the part still needs is left to the next part, so a part has its size unless every paragraph left has too
-    many.
+    many. A part that would be empty for that reason takes a paragraph with the fewest questions, and is larger.
     """
     keys = [passage_hash(example.context) for example in examples]
     counts: dict[str, int] = {}
@@ -34,14 +34,16 @@ def divide(examples: Sequence[QAExample], sizes: Mapping[str, int], seed: int) -
     left = sorted(counts, key=lambda key: seeded_rank(seed, key))
     role: dict[str, str] = {}
     for name, size in sizes.items():
-        rest = []
+        taken = list[str]()
+        needed = size
         for key in left:
-            if counts[key] <= size:
-                role[key] = name
-                size -= counts[key]
-            else:
-                rest.append(key)
-        left = rest
+            if counts[key] <= needed:
+                taken.append(key)
+                needed -= counts[key]
+        if size and not taken and len(left) > 1:
+            taken = [min(left, key=lambda key: counts[key])]
+        role |= dict.fromkeys(taken, name)
+        left = [key for key in left if key not in role]
     parts: dict[str, list[QAExample]] = {"train": [], **{name: [] for name in sizes}}
     for example, key in zip(examples, keys, strict=True):
         parts[role.get(key, "train")].append(example)

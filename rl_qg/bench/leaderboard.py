@@ -90,7 +90,9 @@ def _tests(best: ModelScore, column: Sequence[ModelScore]) -> Rows:
     return rows
 
 
-def _row(result: ModelScore, best: ModelScore, tests: Mapping[str, Mapping[str, Any]], *, alone: bool) -> dict[str, Any]:
+def _row(
+    result: ModelScore, best: ModelScore, tests: Mapping[str, Mapping[str, Any]], *, alone: bool
+) -> dict[str, Any]:
     test = tests.get(result.model)
     if alone:
         mark = ALONE

@@ -71,6 +71,12 @@ COMMANDS = {
         ),
         "training_commands",
     ),
+    "trim": Command(
+        "leave a generator the pieces of its vocabulary that a corpus uses, so that it is smaller",
+        "rl-qg trim model.path=google/mt5-small corpus=train.json output_dir=mt5-small-de",
+        ("output_dir", "trim", "model.path"),
+        "generation_commands",
+    ),
     "answers": Command(
         "propose answers in passages without questions, so that questions can be generated for them",
         "rl-qg answers contexts.txt output=answers.jsonl",
@@ -123,7 +129,7 @@ COMMANDS = {
         "write candidate questions for every answer of the training data",
         "rl-qg generate model.path=RUN/scst data.train=train.json output=questions.jsonl num_beams=8",
         (
-            *("generate", "seed", "accept_changed_data", "model.path"),
+            *("generate", "seed", "accept_changed_data", "model.path", "model.language"),
             *("data.train", "data.max_train", "data.seed", "data.world", *SCORING),
         ),
         "generation_commands",

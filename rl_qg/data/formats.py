@@ -47,6 +47,7 @@ class RawRecord:
         unusable: why it cannot become an example although a table of questions may hold it, or "".
         fault: of a malformed record, what is wrong: file, position, field.
         multi_hop: the answer needs all sentences of the context.
+        language: of the question, as the record names it, or "".
         extra: further fields that a table of questions shows.
     """
 
@@ -58,6 +59,7 @@ class RawRecord:
     unusable: str = ""
     fault: str = ""
     multi_hop: bool = False
+    language: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 

@@ -84,6 +84,7 @@ def _squad_record(part: _SquadQuestion, key: str, unlabelled: bool) -> RawRecord
         question=text_field(qa, "question", where, optional=unlabelled),
         answers=() if impossible or _lacks(qa, "answers", unlabelled) else _answers(qa, where),
         unusable=IMPOSSIBLE if impossible else "",
+        language=_language(qa),
     )
 
 
@@ -103,9 +104,16 @@ def row_records(rows: Rows, stem: str, unlabelled: bool) -> Iterator[RawRecord]:
             else _one_answer(row, where)
             if one
             else _answers(row, where),
+            language=_language(row),
         )
 
     return records_of_rows(rows, stem, parse)
+
+
+def _language(record: Any) -> str:
+    """The field `language` if it is text; other data sets have a field of this name for other things."""
+    value = record.get("language") if isinstance(record, dict) else None
+    return value if isinstance(value, str) else ""
 
 
 def _lacks(record: Any, name: str, unlabelled: bool) -> bool:

@@ -21,7 +21,7 @@ from rl_qg.settings.evaluation import (
     SeparateSettings,
 )
 from rl_qg.settings.generation import AnswersSettings, GenerateSettings
-from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings, QAModelSettings
+from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings, QAModelSettings, TrimSettings
 from rl_qg.settings.qa_evaluation import QAEvaluateSettings, ReaderTrials
 from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 from rl_qg.settings.reference import all_keys, describe
@@ -63,6 +63,7 @@ __all__ = [
     "TrainKPQASettings",
     "TrainSentencesSettings",
     "TrainingSettings",
+    "TrimSettings",
     "WorldSettings",
     "all_keys",
     "describe",

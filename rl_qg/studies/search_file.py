@@ -144,7 +144,10 @@ def _with_base(name: str, shipped: Mapping[str, Path], allow_imports: bool, dept
         return content
     if depth or base not in shipped:
         raise InputError(f"{name}: base: {base!r} is not one of {', '.join(shipped)}")
-    return {**_with_base(base, shipped, allow_imports, depth + 1), **content}
+    below = _with_base(base, shipped, allow_imports, depth + 1)
+    if isinstance(settings := content.get("settings"), dict):
+        content["settings"] = {**below.get("settings", {}), **settings}
+    return {**below, **content}
 
 
 def _written_out(content: Mapping[str, Any], file: str) -> dict[str, Any]:

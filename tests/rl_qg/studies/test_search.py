@@ -204,6 +204,7 @@ def test_an_algorithm_that_does_not_stop_needs_one_rung_and_commands(tmp_path: P
 def test_every_search_that_comes_with_the_package_composes(name: str) -> None:
     mine = ["data.train=train.json", "data.validation=dev.json", "output_dir=out"]
     read = read_search(name, mine, shipped_searches())
+    assert {"training.batch_size=64", "training.eval_samples=100000"} <= {*read.settings}
     first, *others = grid(read.dimensions(), name).next({})
     assert len(others) >= 11
     settings = compose("train", [f"preset={read.preset}", *read.settings, *first.overrides])
