@@ -33,7 +33,7 @@ complete -F _rl_qg rl-qg
 """
 _ZSH = "autoload -Uz +X compinit bashcompinit && compinit && bashcompinit\n"
 _RAW_WORDS = {
-    "bench": ["data", "transfer", "--dry-run"],
+    "bench": ["data", "transfer", "report", "--dry-run"],
     "report": ["--output"],
     "study": ["--dry-run", "--tables", "--allow-imports"],
 }
