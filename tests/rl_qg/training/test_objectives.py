@@ -161,8 +161,10 @@ def test_cross_entropy_sums_real_tokens_and_smooths_labels() -> None:
 
 
 def test_shift_right_puts_the_start_token_first_and_never_feeds_the_ignore_index() -> None:
-    shifted = shift_right(torch.tensor([[5, 6, -100], [7, -100, -100]]), start_token=2, pad_token=1)
-    assert shifted.tolist() == [[2, 5, 6], [2, 7, 1]]
+    labels = torch.tensor([[5, 6, -100], [7, -100, -100]])
+    assert shift_right(labels, torch.tensor([[2], [2]]), pad_token=1).tolist() == [[2, 5, 6], [2, 7, 1]]
+    two = shift_right(labels, torch.tensor([[2, 8], [2, 9]]), pad_token=1)  # the start token and a language code
+    assert two.tolist() == [[2, 8, 5, 6], [2, 9, 7, 1]]
 
 
 def test_lambda_over_all_steps() -> None:
