@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from rl_qg.bench.transfer_file import Transfer
-from rl_qg.bench.transfer_jobs import TransferPlan, TransferCell
+from rl_qg.bench.transfer_jobs import TransferCell, TransferPlan
 from rl_qg.runtime.json_files import atomic_writer, read_json, write_json
 from rl_qg.runtime.run_record import git_state, hardware, package_versions
 from rl_qg.studies.grid import is_done, job_record

@@ -1,4 +1,4 @@
-"""`rl-qg bench transfer`: which jobs a file leads to, and the table; `tests/transfer_work.py` stands in for `rl_qg`."""
+"""`rl-qg bench transfer`: the jobs of a file, and the table; `tests/transfer_work.py` stands in for `rl_qg`."""
 
 import csv
 import json
