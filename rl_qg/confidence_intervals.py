@@ -204,6 +204,20 @@ def seed_interval(means: Floats, values: ArrayLike, draws: PassageDraws, *, leve
     return Interval(float(table.mean()), low, high, table.shape[-1], draws.passages)
 
 
+def mean_of_seeds(values: Sequence[float], level: float = 0.95) -> tuple[float, float | None, float | None]:
+    """The mean of one number for each training seed, and Student's interval for the mean of all seeds; a single seed
+    has none.
+    """
+    from scipy.stats import t
+
+    numbers = np.asarray(values, dtype=np.float64)
+    mean = float(numbers.mean())
+    if numbers.size < 2:
+        return mean, None, None
+    half = float(t.ppf((1 + level) / 2, numbers.size - 1) * numbers.std(ddof=1) / np.sqrt(numbers.size))
+    return mean, mean - half, mean + half
+
+
 def percentiles(values: Floats, level: float = 0.95) -> tuple[float, float]:
     """The ends of the middle `level` of the resampled values that are defined."""
     low, high = np.quantile(values[np.isfinite(values)], [(1 - level) / 2, (1 + level) / 2])

@@ -26,6 +26,10 @@ RAW = {  # commands that read their arguments themselves, and what these are
         "--dry-run lists its jobs"
     ),
     "report": "run folders, then --output FILE (report.html by default)",
+    "search": (
+        "a search file (YAML) or the name of one that comes with the package, then key=value of that file; --dry-run "
+        "lists the first runs, --allow-imports lets the file name code of other packages"
+    ),
     "study": (
         "a study file (YAML), then key=value of that file; --dry-run lists the jobs, --allow-imports lets the file "
         "name code of other packages"
@@ -66,6 +70,12 @@ COMMANDS = {
             *("ask.granularity", "ask.mode", "ask.order"),
         ),
         "training_commands",
+    ),
+    "trim": Command(
+        "leave a generator the pieces of its vocabulary that a corpus uses, so that it is smaller",
+        "rl-qg trim model.path=google/mt5-small corpus=train.json output_dir=mt5-small-de",
+        ("output_dir", "trim", "model.path"),
+        "generation_commands",
     ),
     "answers": Command(
         "propose answers in passages without questions, so that questions can be generated for them",
@@ -119,7 +129,7 @@ COMMANDS = {
         "write candidate questions for every answer of the training data",
         "rl-qg generate model.path=RUN/scst data.train=train.json output=questions.jsonl num_beams=8",
         (
-            *("generate", "seed", "accept_changed_data", "model.path"),
+            *("generate", "seed", "accept_changed_data", "model.path", "model.language"),
             *("data.train", "data.max_train", "data.seed", "data.world", *SCORING),
         ),
         "generation_commands",
@@ -187,6 +197,12 @@ COMMANDS = {
         ("serve", "reward_models", "training.use_cpu"),
         "serving_commands",
     ),
+    "search": Command(
+        "find the best settings of a training: many configurations a little, the best of them longer",
+        "rl-qg search qg-bench data.train=train.json data.validation=dev.json output_dir=runs/search",
+        (),
+        "search_stage",
+    ),
     "study": Command(
         "run a grid of generators, filters, amounts and seeds, and compare the readers they teach",
         "rl-qg study experiments/augmentation/study.yaml",
@@ -214,8 +230,9 @@ def section_of(command: str) -> str:
 
 
 def choices(group: str) -> list[str]:
-    """The files of a config group."""
-    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+    """The files of a config group; those in a folder of it with the folder's name, as `qg-bench/bart-base`."""
+    folder = CONFIGS / group
+    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
 
 
 def metrics_without_file() -> list[str]:

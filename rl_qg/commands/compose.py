@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from itertools import takewhile
 from typing import Any
 
@@ -64,7 +65,7 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
         missing = sorted(OmegaConf.missing_keys(config))
         if missing:
             raise InputError(f"{missing[0]} has no value; give one, such as {missing[0]}=…")
-        settings = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Settings), OmegaConf.to_container(config)))
+        settings = OmegaConf.to_object(config)
     except OmegaConfBaseException as error:
         raise InputError(_one_line(error, command)) from None
     assert isinstance(settings, Settings)
@@ -175,20 +176,27 @@ def _hydra_config(command: str, overrides: Sequence[str]) -> Any:
     """The typed configuration: the dataclasses, then the group files, then the overrides."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
-    from hydra.core.config_store import ConfigStore
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
+
+    _store_schema()
+    with initialize_config_dir(version_base=None, config_dir=str(CONFIGS)):
+        try:
+            return hydra_compose("command", overrides=full_overrides(command, overrides))
+        except (HydraException, OmegaConfBaseException) as error:
+            raise InputError(_one_line(error, command)) from None
+
+
+@cache
+def _store_schema() -> None:
+    """Give Hydra the dataclasses and the metrics that have no file; once, since it keeps them."""
+    from hydra.core.config_store import ConfigStore
 
     store = ConfigStore.instance()
     store.store("settings", Settings)
     store.store("command", {"defaults": ["settings", *({group: choice} for group, choice in GROUPS.items())]})
     for name in metrics_without_file():
         store.store(name, {"_target_": name}, group="reward")
-    with initialize_config_dir(version_base=None, config_dir=str(CONFIGS)):
-        try:
-            return hydra_compose("command", overrides=full_overrides(command, overrides))
-        except (HydraException, OmegaConfBaseException) as error:
-            raise InputError(_one_line(error, command)) from None
 
 
 def _free_texts(command: str, overrides: Sequence[str]) -> tuple[dict[str, str], list[str]]:

@@ -48,6 +48,7 @@ class RawRecord:
         unusable: why it cannot become an example although a table of questions may hold it, or "".
         fault: of a malformed record, what is wrong: file, position, field.
         multi_hop: the answer needs all sentences of the context.
+        language: of the question, as the record names it, or "".
         extra: further fields that a table of questions shows.
     """
 
@@ -59,6 +60,7 @@ class RawRecord:
     unusable: str = ""
     fault: str = ""
     multi_hop: bool = False
+    language: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
@@ -209,6 +211,7 @@ def _squad_record(part: _SquadQuestion, key: str, unlabelled: bool) -> RawRecord
         question=text_field(qa, "question", where, optional=unlabelled),
         answers=() if impossible or _lacks(qa, "answers", unlabelled) else _answers(qa, where),
         unusable=IMPOSSIBLE if impossible else "",
+        language=_language(qa),
     )
 
 
@@ -217,20 +220,24 @@ def row_records(rows: Rows, stem: str, unlabelled: bool) -> Iterator[RawRecord]:
 
     def parse(row: Any, where: str, key: str) -> Iterator[RawRecord]:
         names = row if isinstance(row, dict) else ()
-        one = "answers" not in names and ("answer" in names or "paragraph" in names)  # in a field of its own
+        one = "answers" not in names and ("answer" in names or "paragraph" in names)
+        read = _one_answer if one else _answers
         yield RawRecord(
             id=id_field(row, where) or key,
             title=text_field(row, "title", where, optional=True),
             context=text_field(row, "paragraph" if "paragraph" in names else "context", where),
             question=text_field(row, "question", where, optional=unlabelled),
-            answers=()
-            if _lacks(row, "answer" if one else "answers", unlabelled)
-            else _one_answer(row, where)
-            if one
-            else _answers(row, where),
+            answers=() if _lacks(row, "answer" if one else "answers", unlabelled) else read(row, where),
+            language=_language(row),
         )
 
     return records_of_rows(rows, stem, parse)
+
+
+def _language(record: Any) -> str:
+    """The field `language` if it is text; other data sets have a field of this name for other things."""
+    value = record.get("language") if isinstance(record, dict) else None
+    return value if isinstance(value, str) else ""
 
 
 def _lacks(record: Any, name: str, unlabelled: bool) -> bool:

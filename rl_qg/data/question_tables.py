@@ -47,7 +47,7 @@ class QuestionTable:
 
     Args:
         source: a path; or for each column a text file with one item a line, such as `{"question": "q.txt", …}`.
-        columns: for any of question, context, answer and references, the name of the field that holds it.
+        columns: for any of question, context, answer, references and sentence, the name of the field that holds it.
         hotpotqa_context: what the passage of a HotpotQA question is (`rl_qg.data.hotpotqa.CONTEXTS`).
 
     Malformed records of QA data are left out; `malformed` has their faults (file, position, field), as the last
@@ -138,7 +138,7 @@ def _references(value: Any) -> list[str] | None:
     return texts if texts and all(_text(text) is not None for text in texts) else None
 
 
-_READ = {"question": _text, "context": _text, "answer": _answer, "references": _references}
+_READ = {"question": _text, "context": _text, "answer": _answer, "references": _references, "sentence": _text}
 
 
 def _record_rows(path: Path, hotpotqa_context: str, faults: list[str]) -> Iterator[TableRow]:

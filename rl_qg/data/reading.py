@@ -185,6 +185,7 @@ class RecordChecker:
             answers,
             source=source,
             multi_hop=record.multi_hop,
+            language=record.language,
         )
 
     def _unique_id(self, key: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from rl_qg.confidence_intervals import Floats, PassageDraws, difference, difference_p, estimate, holm
 from rl_qg.data.examples import passage_hash
 from rl_qg.evaluation.metric_scores import MetricRow
-from rl_qg.text.question_types import LANGUAGES, TYPES, question_type
+from rl_qg.text.question_types import TYPE_TABLES, TYPES, question_type
 from rl_qg.text.words import word_count
 
 ALL, MEAN, CORPUS = "all", "mean of questions", "corpus"
@@ -35,7 +35,7 @@ class Predictions:
         types = np.array([question_type(row.question, language) for row in self.rows])
         sizes = np.array([word_count(row.question) for row in self.rows])
         masks = {(ALL, ""): np.ones(len(self.rows), dtype=bool)}
-        if language.casefold() in LANGUAGES:
+        if language.casefold() in TYPE_TABLES:
             masks |= {("type", kind): types == kind for kind in TYPES}
         bounds = [0, *lengths]
         for low, high in zip(bounds, [*lengths, None], strict=True):

@@ -21,7 +21,7 @@ from rl_qg.settings.evaluation import (
     SeparateSettings,
 )
 from rl_qg.settings.generation import AnswersSettings, GenerateSettings
-from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings, QAModelSettings
+from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings, QAModelSettings, TrimSettings
 from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 from rl_qg.settings.reference import all_keys, describe
 from rl_qg.settings.root import Settings
@@ -60,6 +60,7 @@ __all__ = [
     "TrainKPQASettings",
     "TrainSentencesSettings",
     "TrainingSettings",
+    "TrimSettings",
     "WorldSettings",
     "all_keys",
     "describe",

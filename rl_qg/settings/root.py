@@ -20,7 +20,7 @@ from rl_qg.settings.evaluation import (
 )
 from rl_qg.settings.generation import AnswersSettings, GenerateSettings
 from rl_qg.settings.keys import SEED, Section, key
-from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings
+from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings, TrimSettings
 from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 from rl_qg.settings.serving import ServeSettings
 from rl_qg.settings.training import CESettings, SCSTSettings, TrainingSettings
@@ -57,6 +57,7 @@ class Settings(Section):
     data: DataSettings = key(DataSettings(), "the QA data (group data)")
     model: ModelSettings = key(ModelSettings(), "the question generator (group model)")
     peft: PeftSettings = key(PeftSettings(), "adapters instead of full fine-tuning (group peft)")
+    trim: TrimSettings = key(TrimSettings(), "the vocabulary of a generator without unused pieces")
     miniature: MiniatureSettings = key(
         MiniatureSettings(), "small models pretrained on the training text, for work without a hub"
     )
@@ -106,5 +107,7 @@ class Settings(Section):
             yield "model.task=sets: ask.granularity has no value; give paragraph, sentence or type"
         if self.task == "sets" and self.model.task not in ("questions", "sets"):
             yield f"model.task={self.model.task}: ask.granularity={self.ask.granularity} is one of model.task=sets"
+        if self.model.input != "paragraph_answer" and self.task not in ("questions", "multitask"):
+            yield f"model.input={self.model.input}: is for model.task=questions or multitask, not {self.task}"
         if not self.output_dir.strip():
             yield "output_dir has no value; name a folder"

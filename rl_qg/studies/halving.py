@@ -1,9 +1,9 @@
 """Synchronous successive halving: all configurations are trained a little, the best are kept and trained on.
 
-A rung is a number of epochs and the number of configurations that are kept there (Jamieson and Talwalkar, "Non-stochastic
-best arm identification and hyperparameter optimization", 2016; with rungs at 2 and 8 epochs the search of QG-Bench,
-Ushio et al. 2022, appendix B). Nothing here depends on the order in which trials end, so the ranking is the same for any
-number of workers and after any interruption. What a trial is, and how it is run, is up to the caller.
+A rung is a number of epochs and the number of configurations that are kept there (Jamieson and Talwalkar,
+"Non-stochastic best arm identification and hyperparameter optimization", 2016; the search of QG-Bench, Ushio et al.
+2022, has rungs at 2 and 8 epochs). Nothing here depends on the order in which trials end, so the ranking is the same
+for any number of workers and after any interruption. What a trial is, and how it is run, is up to the caller.
 """
 
 import math
@@ -111,24 +111,28 @@ class Halving:
     Args:
         plan: its rungs and seeds.
         run: runs trials and returns the result of each by its key. Those of one run are given with epochs rising.
+        after_rung: called when a rung has ended.
 
     Attributes:
         configurations: by number.
-        values: of each configuration that has not failed, by epochs, one value for each seed.
+        values: of each configuration by epochs, one value for each seed.
         weights: hashes of the models at the first rung, by configuration and seed.
         failed: by configuration.
         rungs: those that ended, the first ones first.
-        ties: at rungs, and for the first place.
+        ties: at rungs.
+        winner: the configuration that the last rung kept first; None before, and where all have failed.
     """
 
     plan: Plan
     run: Run
+    after_rung: Callable[["Halving"], None] = lambda halving: None
     configurations: dict[int, Configuration] = field(default_factory=dict)
     values: dict[int, dict[int, list[float]]] = field(default_factory=dict)
     weights: dict[tuple[int, int], str] = field(default_factory=dict)
     failed: dict[int, FailedTrial] = field(default_factory=dict)
     rungs: list[Rung] = field(default_factory=list)
     ties: list[Tie] = field(default_factory=list)
+    winner: int | None = None
 
     def start(self, configurations: Iterable[Configuration]) -> None:
         """Train new configurations to the first rung."""
@@ -136,19 +140,19 @@ class Halving:
         self.configurations |= {item.number: item for item in new}
         self._train([item.number for item in new], [self.plan.rungs[0][0]])
 
-    def finish(self) -> int | None:
-        """Climb the rungs, then let the winner go on; return its number, None where all have failed."""
+    def finish(self) -> None:
+        """Climb the rungs, then let the winner go on."""
         numbers, before = [*self.configurations], 0
         for epochs, keep in self.plan.rungs:
             if before:
                 step = self.plan.every or epochs - before
                 self._train(numbers, [*range(before + step, epochs, step), epochs])
             numbers = self._end_rung(epochs, numbers, keep)
+            self.after_rung(self)
             before = epochs
-        if not numbers:
-            return None
-        self._go_on(numbers[0])
-        return numbers[0] if numbers[0] not in self.failed else next(iter(self.leaders()), None)
+        if numbers:
+            self.winner = numbers[0]
+            self._go_on(self.winner)
 
     def without_effect(self) -> list[NoEffect]:
         """Pairs of different configurations with equal models at the first rung: what they differ in did nothing."""
@@ -156,8 +160,8 @@ class Halving:
         for (number, seed), weights in sorted(self.weights.items()):
             first = seen.setdefault((seed, weights), number)
             if first != number:
-                values = self.configurations[first].values, self.configurations[number].values
-                keys = tuple(key for key in values[0] | values[1] if values[0].get(key) != values[1].get(key))
+                one, other = self.configurations[first].values, self.configurations[number].values
+                keys = tuple(key for key in {**one, **other} if one.get(key) != other.get(key))
                 found.append(NoEffect(first, number, keys, seed))
         return found
 
@@ -171,8 +175,8 @@ class Halving:
         return means[best], best
 
     def leaders(self) -> list[int]:
-        """All configurations that have not failed: those of the highest rung first, the best first."""
-        order: list[int] = []
+        """The winner, then all configurations that have not failed: those of the highest rung first, by rank."""
+        order: list[int] = [] if self.winner is None else [self.winner]
         for rung in reversed(self.rungs):
             order += [number for number in rung.ranking if number not in order and number not in self.failed]
         return order
@@ -192,12 +196,18 @@ class Halving:
                 continue
             if fault := _fault(result):
                 self.failed[number] = FailedTrial(trial.seed, trial.epochs, fault)
-                self.values.pop(number, None)
                 continue
             assert result.value is not None
             self.values.setdefault(number, {}).setdefault(trial.epochs, []).append(result.value)
             if trial.epochs == self.plan.rungs[0][0] and result.weights is not None:
                 self.weights[number, trial.seed] = result.weights
+        for number in numbers:  # of a configuration that failed with one of its seeds
+            complete = {
+                epochs: values
+                for epochs, values in self.values.get(number, {}).items()
+                if len(values) == len(self.plan.seeds)
+            }
+            self.values[number] = complete
 
     def _end_rung(self, epochs: int, numbers: Sequence[int], keep: int) -> list[int]:
         """Rank what has not failed by its score so far, note ties, and return those that are kept."""

@@ -37,13 +37,13 @@ from rl_qg.runtime.json_files import write_json
 from rl_qg.runtime.preemption import train_until_preempted
 from rl_qg.runtime.processes import from_main, processes
 from rl_qg.runtime.progress import show_progress
-from rl_qg.runtime.run_folder import TRAINED
+from rl_qg.runtime.run_folder import TRAINED, is_measured, stop_folder
 from rl_qg.runtime.trackers import PROJECT, check_tracker
 from rl_qg.settings import SelfCriticalOptions, Settings
 from rl_qg.training.callbacks import HeldOutStopping, best_of, lines_with
-from rl_qg.training.config import SelfCriticalConfig, check_stop_on
+from rl_qg.training.config import SelfCriticalConfig, check_input, check_stop_on, language_of
 from rl_qg.training.row_schedule import exact_share
-from rl_qg.training.stopping import StopAfter, check_stop, is_measured, save_stop, stop_folder
+from rl_qg.training.stopping import StopAfter, check_stop, save_stop
 from rl_qg.training.trainer import SelfCriticalTrainer
 from rl_qg.training.trainer_files import replace_folder, save_model_folder
 from rl_qg.training.trl_config import rate_factor
@@ -207,6 +207,7 @@ def check_training(settings: Settings) -> None:
     check_repository(settings.training.hub_model)
     check_stop_on(settings)
     check_stop(settings)
+    check_input(settings)
 
 
 def seq2seq_trainer(
@@ -228,7 +229,7 @@ def seq2seq_trainer(
         model = add_lora(model, settings.peft, token_ids_of(tokenizer, task))
     arguments = _arguments(settings)  # after the model: with ZeRO-3 it would be loaded in shards otherwise
     arguments.prefix = prefix
-    return trainer_class(
+    trainer = trainer_class(
         model=model,
         args=arguments,
         reward=reward,
@@ -239,6 +240,9 @@ def seq2seq_trainer(
         processing_class=tokenizer,
         callbacks=_callbacks(settings),
     )
+    if languages := trainer.encoder.languages:
+        log.info("language codes: %s for examples without a language (model.language)", languages.default)
+    return trainer
 
 
 def _arguments(settings: Settings) -> SelfCriticalConfig:
@@ -264,6 +268,8 @@ def _arguments(settings: Settings) -> SelfCriticalConfig:
             task=settings.task,
             granularity=settings.ask.granularity or "",
             mode=settings.ask.mode if settings.ask.granularity else "",
+            input=settings.model.input,
+            language=language_of(settings),
             max_source_length=settings.model.max_source_length,
             max_target_length=settings.model.max_target_length,
             per_device_train_batch_size=common.batch_size,

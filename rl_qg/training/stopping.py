@@ -12,13 +12,13 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import read_json, write_json
+from rl_qg.runtime.json_files import write_json
+from rl_qg.runtime.run_folder import MEASURES, stop_folder
 from rl_qg.settings import Settings
 from rl_qg.training.eval_metrics import HeldOutQuestions
 from rl_qg.training.task_scorer import scorer_of
 from rl_qg.training.trainer_files import save_model_folder
 
-MEASURES = "measures.json"  # in the folder of a stop, written last
 log = logging.getLogger(__name__)
 
 
@@ -67,16 +67,6 @@ def check_stop(settings: Settings) -> None:
             raise InputError(f"training.stop_after={stop:g}: {key}={value} may end the stage before; give one of both")
 
 
-def stop_folder(run: Path, passes: float) -> Path:
-    """The folder of the model after so many passes, such as `epoch-2`."""
-    return run / f"epoch-{passes:g}"
-
-
-def is_measured(run: Path, passes: float | None) -> bool:
-    """Whether a run has stopped there and was measured."""
-    return passes is not None and (stop_folder(run, passes) / MEASURES).exists()
-
-
 def save_stop(trainer: Any, held_out: Reward | None) -> Path:
     """Save the model of the stop, and in `measures.json` everything that an evaluation measures on it: the loss, and
     on the greedy questions the rewards and `rl_qg.evaluation.text_measures`. Every process calls it.
@@ -106,9 +96,3 @@ def save_stop(trainer: Any, held_out: Reward | None) -> Path:
         log.info("stopped after %g passes (step %d of %d): see %s", args.stop_after, *steps, folder)
     trainer.accelerator.wait_for_everyone()
     return folder
-
-
-def read_measures(folder: Path) -> dict[str, float]:
-    """What was measured at a stop, by name."""
-    measures: dict[str, float] = read_json(folder / MEASURES)["measures"]
-    return measures

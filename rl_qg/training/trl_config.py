@@ -6,7 +6,7 @@ from typing import Any
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.trackers import PROJECT
 from rl_qg.settings import SCSTSettings, Settings
-from rl_qg.training.config import check_stop_on
+from rl_qg.training.config import check_input, check_stop_on
 
 NUM_SAMPLES = 4
 BASELINES = {"rloo": "leave_one_out", "grpo": "mean"}  # of the algorithms themselves
@@ -41,6 +41,7 @@ def check_algorithm(settings: Settings) -> None:
         raise InputError(f"algorithm={name}: compares samples, so scst.num_samples must be at least 2")
     settings.check()
     check_stop_on(settings)
+    check_input(settings)
 
 
 def samples_of(settings: Settings) -> int:

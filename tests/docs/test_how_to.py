@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import MBart50Tokenizer, MBartForConditionalGeneration
 
 from rl_qg.commands.catalogue import RAW
 from rl_qg.commands.cli import run_command
@@ -28,7 +29,7 @@ from tests.docs.markdown import ROOT, blocks, commands
 from tests.docs.serving_commands import serve_until_ready
 from tests.lmqg_outputs import join_pairs_as_lmqg
 from tests.rl_qg.data.test_published_layouts import HOTPOT, MARCO, as_columns
-from tests.tiny_models import byte_tokenizer, save, tiny_t5
+from tests.tiny_models import byte_tokenizer, coded_tokenizer, save, tiny, tiny_t5
 
 PAGES = sorted(page for part in ("how-to", "explanation", "reference") for page in (ROOT / "docs" / part).glob("*.md"))
 PAGES.append(ROOT / "docs" / "sets.md")
@@ -37,8 +38,11 @@ REPLACED = {
     "preset=quickstart": ADDED,
     "model.path=gpt2": f"model.path={SHIPPED / 'gpt2'}",
     "model=gpt2": "model=miniature-gpt2",
+    "model.path=runs/search/best": "model.path=RUN/ce",
     "model.path=runs/sets": "model.path=SETS",  # one that has learned to end its questions
     "model=bart-large": "model=miniature",
+    "model=mbart-large-50": "model.path=my-mbart50",
+    "model.path=google/mt5-small": "model.path=my-t5",
     "model.path=distilbert-base-uncased": "model.path=miniature:distilbert",
     "preset=kpqa-paper": f"{ADDED} model.path=miniature:bert head=tanh keep=best repetitions=2",
     # Without WordNet and without ten models for five languages.
@@ -97,6 +101,7 @@ def _write_data() -> None:
     for name, examples in (
         ("train", train),
         ("dev", dev),
+        ("test", dev),
         ("other", train),
         ("more", new),
         ("augmented", train),
@@ -183,6 +188,9 @@ def _write_models() -> None:
     roles = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     tokenizer = byte_tokenizer([Path("contexts.txt").read_text()], roles)
     save("my-t5", tokenizer, tiny_t5(len(tokenizer)))
+    tokenizer = coded_tokenizer(MBart50Tokenizer, Path("contexts.txt").read_text())
+    special = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": None}
+    save("my-mbart50", tokenizer, tiny(MBartForConditionalGeneration, len(tokenizer), positions=256, **special))
 
 
 def lines_of(page: Path) -> list[str]:
@@ -224,7 +232,8 @@ def run_line(line: str, number: int, written: set[Path]) -> None:
         serve_until_ready(words[1:])
         return
     words = completed(words, number)
-    outputs = [Path(word.partition("=")[2]) for word in words if re.match(r"output(_dir)?=", word)]
+    named = [Path(word.partition("=")[2]) for word in words if re.match(r"output(_dir)?=", word)]
+    outputs = named if words[1] != "search" else []  # which is not run
     for output in {*outputs} - written:  # ours is for pages that only read it
         shutil.rmtree(output) if output.is_dir() else output.unlink(missing_ok=True)
     run_command(words[1], words[2:])
@@ -251,8 +260,8 @@ def without_launcher(words: list[str]) -> list[str]:
 def completed(words: list[str], number: int) -> list[str]:
     """A command with the keys that `…` stands for, and with small models and few updates."""
     name = words[1]
-    if name == "study" or words[1:3] == ["bench", "transfer"]:
-        return [*words, "--dry-run"]  # the page's grid takes days; tests/rl_qg/studies run small ones
+    if name in ("search", "study") or words[1:3] == ["bench", "transfer"]:
+        return [*dict.fromkeys([*words, "--dry-run"])]  # the pages' take days; tests/rl_qg/studies run small ones
     if name in RAW:
         return words
     given = {word.partition("=")[0] for word in words}

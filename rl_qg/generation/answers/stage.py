@@ -105,7 +105,10 @@ def method(settings: AnswersSettings, state: PartialState) -> tuple[Propose, dic
     limit = settings.max_per_context
     made_by: dict[str, Any] = {"method": settings.method, "max_per_context": limit, "batch_size": settings.batch_size}
     if settings.method == "rules":
-        return lambda contexts: [rule_spans(context, limit) for context in contexts], made_by | {"rules": VERSION}
+        made_by |= {"rules": VERSION, "language": settings.language}
+        return lambda contexts: [
+            rule_spans(context, limit, settings.language.casefold()) for context in contexts
+        ], made_by
     if settings.method == "spacy":
         from rl_qg.generation.answers.spacy_parser import SpacyAnswers
 

@@ -271,7 +271,7 @@ def test_a_resumed_run_proposes_only_for_the_remaining_batches(
     report_path(output).unlink()
     contexts: list[str] = []
     original = answers.rule_spans
-    monkeypatch.setattr(answers, "rule_spans", lambda text, limit: contexts.append(text) or original(text, limit))
+    monkeypatch.setattr(answers, "rule_spans", lambda text, *rest: contexts.append(text) or original(text, *rest))
     run(source, output)
     assert contexts == TEXTS[4:]  # the batch of the last lines and the batches after it
 
