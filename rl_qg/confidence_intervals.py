@@ -45,6 +45,7 @@ class PassageDraws:
     Attributes:
         passages: how many different passages there are.
         passage_index: the index of each question's passage, (questions,).
+        seed: as given; with the same passages and number of draws it gives the same draws.
     """
 
     def __init__(self, groups: Sequence[Hashable], *, seeds: int = 1, resamples: int = 10_000, seed: int = 0) -> None:
@@ -53,7 +54,7 @@ class PassageDraws:
         index = {group: number for number, group in enumerate(dict.fromkeys(groups))}
         self.passage_index = np.array([index[group] for group in groups])
         self.passages, self.resamples = len(index), resamples
-        self._seed = seed
+        self.seed = seed
         rng = np.random.default_rng(seed)
         keep = (resamples + 1) * self.passages <= _NUMBERS_KEPT
         self._kept = list(self._drawn(rng)) if keep else None
@@ -63,7 +64,7 @@ class PassageDraws:
 
     def blocks(self) -> Iterator[Floats]:
         """The weights, some draws at a time."""
-        for block in self._kept if self._kept is not None else self._drawn(np.random.default_rng(self._seed)):
+        for block in self._kept if self._kept is not None else self._drawn(np.random.default_rng(self.seed)):
             yield block.astype(np.float64)
 
     def sums(self, table: ArrayLike) -> Floats:

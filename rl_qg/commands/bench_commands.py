@@ -1,7 +1,8 @@
-"""`rl-qg bench`: data of a benchmark, and tables of transfer.
+"""`rl-qg bench`: data of a benchmark, tables of transfer, and the leaderboard.
 
     rl-qg bench data data=squad.json output_dir=bench/squad
     rl-qg bench transfer transfer.yaml output_dir=runs/transfer
+    rl-qg bench report runs/eval-en german=runs/eval-de output=leaderboard
 
 Each subcommand reads its own arguments. `docs/reference/bench.md` explains them.
 """
@@ -41,6 +42,31 @@ def data(arguments: Sequence[str]) -> None:
         write_bench_data(settings.bench, folder)
 
 
+def report(arguments: Sequence[str]) -> None:
+    """One page of results of several models on several data (`rl_qg.bench.leaderboard`)."""
+    from rl_qg.bench.leaderboard import write_leaderboard
+    from rl_qg.evaluation.result_pages import check_folder
+
+    outputs = [text.partition("=")[2] for text in arguments if text.startswith("output=")]
+    results = [_named_result(text) for text in arguments if not text.startswith("output=")]
+    if len(outputs) > 1 or not results or any(name == "" or str(path).startswith("-") for name, path in results):
+        raise InputError(
+            "give results and one output=FOLDER, such as rl-qg bench report runs/eval-en german=runs/eval-de "
+            "output=leaderboard"
+        )
+    folder = check_folder(outputs[0] if outputs else "", "leaderboard", name="leaderboard")
+    with locked([("output", folder)]):
+        write_leaderboard(results, folder)
+
+
+def _named_result(text: str) -> tuple[str | None, Path]:
+    """A result, and the name of its data where it has the form NAME=RESULT."""
+    name, equals, path = text.partition("=")
+    if not equals or Path(text).expanduser().exists():
+        return None, Path(text).expanduser()
+    return name, Path(path).expanduser()
+
+
 def transfer(arguments: Sequence[str]) -> None:
     """Generators trained on some data and tested on others (`rl_qg.commands.transfer_stage`)."""
     from rl_qg.commands.transfer_stage import bench_transfer
@@ -48,4 +74,4 @@ def transfer(arguments: Sequence[str]) -> None:
     bench_transfer(arguments)
 
 
-SUBCOMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"data": data, "transfer": transfer}
+SUBCOMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"data": data, "transfer": transfer, "report": report}

@@ -149,6 +149,12 @@ COMMANDS = {
         ),
         "training_commands",
     ),
+    "qa-evaluate": Command(
+        "evaluate generators by the readers that their questions teach, on human questions",
+        "rl-qg qa-evaluate data=dev.json 'questions={ce: ce.jsonl, scst: scst.jsonl}' output=qa.json",
+        ("qa_evaluate", "qa", "accept_changed_data", "miniature", "training.use_cpu", "training.precision"),
+        "qa_evaluation",
+    ),
     "score": Command(
         "score questions with one metric",
         "rl-qg score reward=qrelscore input=questions.jsonl output=scored.jsonl",

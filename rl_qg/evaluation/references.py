@@ -58,7 +58,7 @@ class GoldQuestions:
         self.malformed: list[str] = []
         self._by_id: defaultdict[str, set[_HumanQuestion]] = defaultdict(set)
         self._by_answer: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-        self._by_passage: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self._by_passage: defaultdict[str, list[str]] = defaultdict(list)
         for source in self.sources:
             self._add(without_malformed(source, raw_records(source, split), self.malformed))
         if self.malformed:
@@ -75,8 +75,10 @@ class GoldQuestions:
             if not question or record.unusable == IMPOSSIBLE:
                 continue
             passage, answers = passage_hash(record.context), frozenset(text.strip() for text, _ in record.answers)
-            self._by_id[record.id].add(_HumanQuestion(question, passage, answers))
-            self._by_passage[passage][question] = None
+            human = _HumanQuestion(question, passage, answers)
+            if human not in self._by_id[record.id]:  # a record that two sources share is one
+                self._by_passage[passage].append(question)
+            self._by_id[record.id].add(human)
             for answer in answers:
                 self._by_answer[passage, answer][question] = None
 
@@ -91,7 +93,7 @@ class GoldQuestions:
         return {source: file_hash(Path(source).expanduser()) for source in files}
 
     def of_passage(self, context: str) -> tuple[str, ...]:
-        """All human questions about a passage."""
+        """All human questions about a passage; one that people asked of several answers is there as often."""
         return tuple(self._by_passage.get(passage_hash(context), ()))
 
     def find(self, example_id: object, context: str | None, answer: str | None) -> tuple[tuple[str, ...], str]:

@@ -22,6 +22,7 @@ from rl_qg.settings.evaluation import (
 )
 from rl_qg.settings.generation import AnswersSettings, GenerateSettings
 from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings, QAModelSettings, TrimSettings
+from rl_qg.settings.qa_evaluation import QAEvaluateSettings, ReaderTrials
 from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 from rl_qg.settings.reference import all_keys, describe
 from rl_qg.settings.root import Settings
@@ -46,8 +47,10 @@ __all__ = [
     "MiniatureSettings",
     "ModelSettings",
     "PeftSettings",
+    "QAEvaluateSettings",
     "QAModelSettings",
     "QASettings",
+    "ReaderTrials",
     "RobustnessSettings",
     "SCSTSettings",
     "ScoreColumns",

@@ -21,6 +21,7 @@ from rl_qg.settings.evaluation import (
 from rl_qg.settings.generation import AnswersSettings, GenerateSettings
 from rl_qg.settings.keys import SEED, Section, key
 from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings, TrimSettings
+from rl_qg.settings.qa_evaluation import QAEvaluateSettings
 from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 from rl_qg.settings.serving import ServeSettings
 from rl_qg.settings.training import CESettings, SCSTSettings, TrainingSettings
@@ -85,6 +86,9 @@ class Settings(Section):
     )
     augment: AugmentSettings = key(AugmentSettings(), "filters and sample of candidate questions")
     qa: QASettings = key(QASettings(), "the extractive reader")
+    qa_evaluate: QAEvaluateSettings = key(
+        QAEvaluateSettings(), "readers taught by generated questions alone, scored on human ones"
+    )
     score: ScoreSettings = key(ScoreSettings(), "one metric on a file of questions")
     evaluate: EvaluateSettings = key(EvaluateSettings(), "generated questions under several metrics")
     correlate: CorrelateSettings = key(CorrelateSettings(), "metrics compared with human ratings")

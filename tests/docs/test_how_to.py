@@ -25,6 +25,7 @@ from rl_qg.data.examples import QAExample, write_squad
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
 from tests.bad_input.workspace import candidate
+from tests.docs.benchmark_files import write_benchmark_files
 from tests.docs.markdown import ROOT, blocks, commands
 from tests.docs.serving_commands import serve_until_ready
 from tests.lmqg_outputs import join_pairs_as_lmqg
@@ -62,6 +63,7 @@ COMPLETED = {
     "baselines": {"pairs": "20", "reward_models.bert": "bert", "reward_models.gpt2": "gpt2"},
     "score": {"reward_models.bert": "bert", "reward_models.gpt2": "gpt2", "reward_models.bart": "BART"},
     "train-selector": {"candidates": "8"},  # texts: those of an untrained model rarely end
+    "qa-evaluate": {"qa.model.path": "miniature:distilbert"},
     "augment": {"questions": "questions.jsonl", "gold": "train.json", "output": "augmented-{}.json"},
 }
 MY_REWARD = """
@@ -118,8 +120,15 @@ def _write_data() -> None:
     _lines("answers.jsonl", [row | {"answers": [_answer(row)]} for row in rows])
     for name in ("questions", "ce", "scst", "candidates"):
         _lines(f"{name}.jsonl", [_row(example) for example in generated])
+    table = ["GENQ\tREFQ\tPASSAGE\tFLUENCY\tSIMILAR\tFIRST\tSECOND"]
+    table += [
+        f"{row['question']}\t{row['question']}\t{row['context']}\t{n % 5}\t{n % 3}\t{n % 2}\t"
+        for n, row in enumerate(rows)
+    ]
+    Path("ratings.tsv").write_text("\n".join(table) + "\n")
     _write_pairs(dev)
     _write_sets(dev)
+    write_benchmark_files()
     _lines(
         "judgements.jsonl", [{**row, "human": {"fluency": n % 5}, "system": "ab"[n % 2]} for n, row in enumerate(rows)]
     )
@@ -261,7 +270,8 @@ def without_launcher(words: list[str]) -> list[str]:
 def completed(words: list[str], number: int) -> list[str]:
     """A command with the keys that `…` stands for, and with small models and few updates."""
     name = words[1]
-    if name in ("search", "study") or words[1:3] == ["bench", "transfer"]:
+    is_small = any(Path(word).name.startswith("small") for word in words)
+    if (name in ("search", "study") or words[1:3] == ["bench", "transfer"]) and not is_small:
         return [*dict.fromkeys([*words, "--dry-run"])]  # the pages' take days; tests/rl_qg/studies run small ones
     if name in RAW:
         return words
