@@ -13,6 +13,11 @@ ABBREVIATIONS = frozenset(
 
 _END = re.compile(r"""[.!?…]+["'”’)\]»]*(?=\s)|[。！？।॥؟]+["'”’)\]」』»]*|\n\s*\n""")
 
+_GERMAN_DATE = re.compile(
+    r"\.\s+(?:Jan|Febr|März|April|Mai|Jun|Jul|August|Sept|Okto|Novem|Dezem)(?:uar|i|ember|ber)?\b"
+)
+"""The full stop after a day, and the month: no sentence ends there."""
+
 
 def sentences(text: str) -> list[tuple[int, int]]:
     """Return start and end of each sentence; they cover the text. Abbreviations and initials end no sentence."""
@@ -40,4 +45,6 @@ def _ends(text: str, match: re.Match[str]) -> bool:
         index -= 1
     before = text[index : match.start()]
     single = len(before) == 1 and before.isupper()  # an initial: John F. Kennedy
+    if before.isdigit() and len(before) <= 2 and _GERMAN_DATE.match(text, match.start()):
+        return False
     return not single and before.casefold() not in ABBREVIATIONS

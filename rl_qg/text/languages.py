@@ -108,7 +108,8 @@ def language_of(texts: str | Iterable[str]) -> str:
     """Return the code of the language in which most of the texts are; "" where they do not tell.
 
     By the script, where one language of `LANGUAGES` is written in it. Among languages of one script that language
-    whose common words (`FUNCTION_WORDS`) and letters (`LETTERS`) occur most often, if no other has as many. A text in
+    that has most of the text's different words among its common ones (`FUNCTION_WORDS`) or with its own letters
+    (`LETTERS`), if no other has as many. Latin names in text of another script do not count. A text in
     a language that is not in `LANGUAGES` can be taken for a related one.
 
     >>> language_of("Wer hat das Buch geschrieben?"), language_of("誰が書いたか"), language_of("1984")
@@ -128,7 +129,8 @@ def _language_of_text(text: str) -> str:
     counts = scripts(text)
     if not counts:
         return ""
-    script, letters = max(counts.items(), key=lambda item: (item[1], item[0]))
+    others = {name: count for name, count in counts.items() if name != "LATIN" and 4 * count >= counts.total()}
+    script, letters = max((others or counts).items(), key=lambda item: (item[1], item[0]))
     if script == "CJK" and 10 * counts["KANA"] >= letters:
         script = "KANA"
     elif script == "CJK" and counts["HANGUL"] > letters / 2:
@@ -136,7 +138,7 @@ def _language_of_text(text: str) -> str:
     candidates = [code for code, language in LANGUAGES.items() if _first_script(language) == script]
     if len(candidates) < 2:
         return next(iter(candidates), "")
-    found = words_of(text)
+    found = set(words_of(text))  # a name may repeat an article: Los Angeles
     points = Counter[str]()
     for code in candidates:
         common, letters_of_it = _common_words(code), LETTERS.get(code, "")

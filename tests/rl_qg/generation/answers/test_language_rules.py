@@ -27,7 +27,7 @@ def proposed(text: str, language: str = "auto") -> list[str]:
             "Die alte Brücke wurde am 12. Mai 1902 von drei Millionen Menschen bezahlt.",
             ["12. Mai 1902", "alte Brücke"],
         ),
-        ("بني الجسر القديم في 12 يناير 1902 من خمسة ملايين.", ["12 يناير 1902", "الجسر القديم"]),
+        ("في 12 يناير 1902 كان الجسر القديم من الخشب.", ["12 يناير 1902", "الجسر القديم"]),
     ],
 )
 def test_answers_in_each_language(text: str, answers: list[str]) -> None:
