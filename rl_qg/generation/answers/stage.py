@@ -51,9 +51,9 @@ def propose_answers(
     Every process calls this and works on its own batches; the file is the same as that of a single process.
 
     Raises:
-        InputError: the method is not available; no answer is found; `output` holds answers proposed with other settings or was not made
-            by this command; a source has changed since it was begun, unless `accept_changed_data`; there is no usable
-            passage; the disk is full.
+        InputError: the method is not available; no answer is found; `output` holds answers proposed with other
+            settings or was not made by this command; a source has changed since it was begun, unless
+            `accept_changed_data`; there is no usable passage; the disk is full.
     """
     propose, made_by = method(settings, state)
     made_by |= {"input": list(passages.sources), "passages": passages.form, "excluded": _digest(passages.excluded)}
