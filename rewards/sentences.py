@@ -20,8 +20,14 @@ _GERMAN_DATE = re.compile(
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Return start and end of each sentence; they cover the text. Abbreviations and initials end no sentence."""
-    ends = [match.end() for match in _END.finditer(text) if _ends(text, match)]
+    """Return start and end of each sentence; they cover the text. Abbreviations and initials end no sentence.
+
+    A full stop before a small letter ends none, unless the text has no capital, as that of Du et al.'s files. There
+    words are tokens, so that only a full stop which stands alone ends a sentence.
+    """
+    lower_cased = text.lower() == text
+    tokens = lower_cased and (" . " in text or text.endswith(" ."))
+    ends = [match.end() for match in _END.finditer(text) if _ends(text, match, lower_cased, tokens)]
     bounds = sorted({0, *ends, len(text)})
     return list(pairwise(bounds))
 
@@ -31,12 +37,14 @@ def sentence_texts(text: str) -> list[str]:
     return [part for start, end in sentences(text) if (part := text[start:end].strip())] or [""]
 
 
-def _ends(text: str, match: re.Match[str]) -> bool:
+def _ends(text: str, match: re.Match[str], lower_cased: bool, tokens: bool) -> bool:
     index = match.end()
     while index < len(text) and text[index].isspace():  # slicing the rest at each sentence would take quadratic time
         index += 1
     after = text[index : index + 1]
-    if match.group()[0] in ".!?…" and (after.islower() or after in tuple(",;")):
+    if match.group()[0] in ".!?…" and ((after.islower() and not lower_cased) or after in tuple(",;")):
+        return False
+    if tokens and match.group()[0] == "." and not text[match.start() - 1].isspace():
         return False
     if len(match.group().strip("\"'”’)]»")) > 1 or match.group()[0] != ".":
         return True
@@ -44,7 +52,7 @@ def _ends(text: str, match: re.Match[str]) -> bool:
     while index and (text[index - 1].isalnum() or text[index - 1] in "._"):
         index -= 1
     before = text[index : match.start()]
-    single = len(before) == 1 and before.isupper()  # an initial: John F. Kennedy
     if before.isdigit() and len(before) <= 2 and _GERMAN_DATE.match(text, match.start()):
         return False
+    single = len(before) == 1 and (before.isupper() or (lower_cased and before.isalpha()))  # as in John F. Kennedy
     return not single and before.casefold() not in ABBREVIATIONS

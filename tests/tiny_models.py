@@ -11,6 +11,8 @@ from transformers import (
     BertLMHeadModel,
     BertModel,
     EncoderDecoderModel,
+    MBart50Tokenizer,
+    NllbTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     T5ForConditionalGeneration,
@@ -171,6 +173,19 @@ def word_tokenizer(words: str, template: str = "<s> $A </s>") -> PreTrainedToken
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"], **WORD_ROLES
     )
+
+
+def coded_tokenizer(kind: type[PreTrainedTokenizerFast], words: str) -> Any:
+    """A tokenizer with language codes, of the class of mBART-cc25, mBART-50 or NLLB; `words` are tokens, and so are
+    their letters.
+    """
+    letters = sorted({*words, "▁"} - {" "})
+    pieces = dict.fromkeys([*(f"▁{word}" for word in words.split()), *letters])
+    roles = ("<s>", "<pad>", "</s>", "<unk>")
+    if kind is NllbTokenizer:  # pairs of letters and no merges: words are written letter by letter
+        return kind(vocab={token: number for number, token in enumerate([*roles, *letters])}, merges=[])
+    first = ("<unk>", "<s>", "</s>") if kind is MBart50Tokenizer else roles  # the order in which each reads them
+    return kind(vocab=[*((token, 0.0) for token in first), *((piece, -2.0) for piece in pieces)])
 
 
 def piece_tokenizer(

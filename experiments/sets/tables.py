@@ -98,6 +98,18 @@ def score_row(level: str, name: str, file: str, known: Mapping[tuple[str, str, s
     }
 
 
+def front(level: str, known: Mapping[tuple[str, str, str], Mapping[str, Any]]) -> str:
+    """The ways that no other beats in both Multi-ROUGE-L and Self-BLEU2, but for the oracle; most diverse first."""
+    points = []
+    for name, file in (PAPER | OURS).items():
+        rows = [known.get((f"{level}-{file}", *key)) for key in (("rouge_l", "f1"), ("self-BLEU2", "mean"))]
+        if "oracle" not in file and all(rows):
+            points.append((rows[1]["value"], rows[0]["value"], name))
+    best = [one for one in points if not any(o[0] <= one[0] and o[1] >= one[1] and o[:2] != one[:2] for o in points)]
+    ways = ", ".join(f"{name} ({100 * alike:.1f}; {100 * quality:.1f})" for alike, quality, name in sorted(best))
+    return f"Front of quality and diversity, {level} (Self-BLEU2; M-R-L): {ways}."
+
+
 def tests(folder: Path, level: str) -> Iterator[dict[str, Any]]:
     """Paired differences of Multi-M (F1) over passages."""
     for first, second in TESTED:
@@ -180,6 +192,7 @@ def main() -> None:
         ]
         for title, names in (("The strategies of the paper:", PAPER), ("Ours, and the oracle:", OURS)):
             parts += [title, text_table([score_row(*way, known) for way in run if way[1] in names])]
+        parts += [front(level, known) for level in LEVELS]
         missing = [f"{level} {name}" for level, name, _ in set(ways) - set(run)]
         parts += [f"Not run: {', '.join(sorted(missing))}."] if missing else []
         halves = [

@@ -10,6 +10,7 @@ from those that it builds itself (Ross, Gordon and Bagnell, "A reduction of imit
 prediction to no-regret online learning", AISTATS 2011), since these are the sets it will meet.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ SIZE_FEATURES = ("sentences", "words")
 RIDGE = 1.0
 ROUNDS = 2
 BEYOND = 2  # steps after as many questions as people asked, so that it learns what adds nothing
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -76,12 +78,16 @@ class LearnedSelector:
         size: from `SIZE_FEATURES` to the predicted number of human questions.
         with_reader: whether answerability was known in training; then it must be known in use.
         passages: number of pools that it was trained on.
+        strategy: of the generator of these pools; "" if not known.
+        model: that generator, as it was named; "" if not known.
     """
 
     gain: Regression
     size: Regression
     with_reader: bool
     passages: int
+    strategy: str = ""
+    model: str = ""
 
     def choose(self, pool: PassagePool, number: int | None) -> list[int]:
         """The set of a pool, at most `number` questions; None: it decides how many.
@@ -106,6 +112,15 @@ class LearnedSelector:
             total += max(0.0, float(value[best]))
         return chosen
 
+    def warn_unless_of(self, strategy: str) -> None:
+        """Say so in the log if it has learned from questions of another strategy."""
+        if self.strategy not in ("", strategy):
+            log.warning(
+                "the selector has learned from questions of %s by %s, and these are of %s; train one on them with "
+                "rl-qg train-selector",
+                *(self.strategy, self.model, strategy),
+            )
+
     def save(self, path: Path) -> None:
         """Write it as JSON, with the names of the features."""
         names = {"features": list(FEATURES), "size_features": list(SIZE_FEATURES)}
@@ -123,8 +138,9 @@ class LearnedSelector:
         record: Any = read_json(path)
         try:
             known = (record["features"], record["size_features"]) == (list(FEATURES), list(SIZE_FEATURES))
-            parts = {name: Regression(**record[name]) for name in ("gain", "size")}
-            selector = cls(**parts, with_reader=record["with_reader"], passages=record["passages"])
+            gain, size = (Regression(**record[name]) for name in ("gain", "size"))
+            fields = {name: record[name] for name in ("with_reader", "passages", "strategy", "model")}
+            selector = cls(gain, size, **fields)
         except (KeyError, TypeError):
             known = False
         if not known:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from rl_qg.generation.inputs import ABOUT_ANSWERS
 from rl_qg.generation.prompts import Prompt
 from rl_qg.miniatures.cache import PREFIX, QUESTIONS, SHIPPED, is_miniature
 from rl_qg.miniatures.packaged_generator import generator_folder
@@ -69,6 +70,11 @@ def ways_of(prompt: Prompt, name: str) -> tuple[str, ...]:
         InputError: it asks no questions.
     """
     ways = WAYS_OF_TASK[prompt.task]
+    if ways and prompt.input not in ABOUT_ANSWERS:
+        raise InputError(
+            f"model.path={name}: was trained with model.input={prompt.input} and asks about no given answer, "
+            "so it makes no pairs; use rl-qg generate, or a model with model.input=paragraph_answer or sentence_answer"
+        )
     if not ways:
         does = "extracts answers and asks no questions"
         if prompt.task == "sets":

@@ -9,7 +9,6 @@ asked for.
 """
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +20,6 @@ from rl_qg.data.formats import is_unicode
 from rl_qg.generation.generator import LENGTH_STEP, Candidate, CandidateGenerator
 from rl_qg.generation.prompts import HIGHLIGHT
 from rl_qg.generation.tasks import PREFIXES
-from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
 
 BEAMS = 4  # questions that are decoded for an answer
@@ -46,7 +44,8 @@ class QuestionRow:
         """As the generator reads it. Samples depend on its id, so on what is asked about alone."""
         digest = hashlib.sha256(self.passage.encode()).hexdigest()[:16]
         key = f"{self.seed}|{digest}|{self.start}|{len(self.answer)}"
-        return QAExample(key, "", self.passage, self.question, (Answer(self.answer, self.start),))
+        answers = (Answer(self.answer, self.start),)
+        return QAExample(key, "", self.passage, self.question, answers, language=self.language)
 
 
 class QuestionRows:
@@ -90,21 +89,16 @@ class QuestionRows:
         return found
 
     def _batches(self, rows: Sequence[QuestionRow]) -> Iterator[list[int]]:
-        """The numbers of the rows in batches of similar length; the tokenizer then writes their language.
-
-        Rows whose answer does not fit are left out.
-        """
+        """The numbers of the rows in batches of similar length; rows whose answer does not fit are left out."""
         together = self.generator.is_independent
-        keys: list[tuple[str, bool, int, int, int]] = []
+        keys: list[tuple[bool, int, int, int]] = []
         for number, row in enumerate(rows):
-            self._set_language(row.language)
             encoded = self.generator.encoder.encode([row.example])[0]
             if not encoded.answer_cut:
                 length = len(encoded.ids)
                 apart = -(-length // LENGTH_STEP) if together else row.text
-                keys.append((row.language, row.seed is None, apart, length, number))
-        for (language, _, _), group in groupby(sorted(keys), key=lambda key: key[:3]):
-            self._set_language(language)
+                keys.append((row.seed is None, apart, length, number))
+        for _, group in groupby(sorted(keys), key=lambda key: key[:2]):
             numbers = [key[-1] for key in group]
             for first in range(0, len(numbers), self.batch_size):
                 yield numbers[first : first + self.batch_size]
@@ -133,24 +127,5 @@ class QuestionRows:
 
     def check_language(self, language: str) -> None:
         """Raise `InputError` where the model has codes of languages, but none of this one."""
-        self._language_code(language)
-
-    def _set_language(self, language: str) -> None:
-        if code := self._language_code(language):
-            tokenizer = self.generator.tokenizer
-            if tokenizer.src_lang != code:
-                tokenizer.src_lang = tokenizer.tgt_lang = code
-
-    def _language_code(self, language: str) -> str:
-        """The code of the model's tokenizer, such as `de_DE` of mBART; "" where it has no codes."""
-        tokenizer = self.generator.tokenizer
-        if getattr(tokenizer, "src_lang", None) is None:
-            return ""
-        codes = [token for token in tokenizer.get_added_vocab() if re.fullmatch(r"[a-z]{2,3}_[A-Z]{2}", token)]
-        if not codes:
-            return ""
-        for code in codes:
-            if code.startswith(f"{language.casefold()}_"):
-                return code
-        known = ", ".join(sorted(code.partition("_")[0] for code in codes))
-        raise InputError(f"language={language}: the model knows {known}")
+        if languages := self.generator.encoder.languages:
+            languages.code(language)

@@ -140,6 +140,8 @@ class SetGenerator:
         self._rows = QuestionRows(generator, 1)  # cuts texts into passages
         self._worthiness, self._types, self._reader = worthiness, types, reader
         self._selector, self._similar = selector, similar
+        if selector is not None:
+            selector.warn_unless_of(self.strategy)
 
     @classmethod
     def from_pretrained(

@@ -8,7 +8,7 @@ kill.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 from accelerate import PartialState
 
+from rl_qg.asking.document_output import PASSAGES
 from rl_qg.asking.learned_selector import LearnedSelector, train_selector
 from rl_qg.asking.models import generator_path, reader_path
 from rl_qg.asking.passage_pool import PassagePool
@@ -26,8 +27,6 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import from_main
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, begins_with, json_line
 from rl_qg.settings.asking import TrainSelectorSettings
-
-PASSAGES = 8  # that are asked about together
 
 
 def train_set_selector(
@@ -73,9 +72,8 @@ def train_set_selector(
         title="pools",
         unit="passage",
     )
-    selector: LearnedSelector = from_main(
-        state, partial(_learn, lines, [gold[context] for context in contexts], output)
-    )
+    learn = partial(_learn, lines, [gold[context] for context in contexts], generator, output)
+    selector: LearnedSelector = from_main(state, learn)
     return selector
 
 
@@ -102,8 +100,10 @@ def _lines_of(generator: SetGenerator, settings: TrainSelectorSettings, contexts
     return [json_line(pool.to_dict()) for pool in generator.pools(contexts, seed=settings.seed)]
 
 
-def _learn(lines: ResumableLines, gold: Sequence[Sequence[str]], output: Path) -> LearnedSelector:
+def _learn(
+    lines: ResumableLines, gold: Sequence[Sequence[str]], generator: SetGenerator, output: Path
+) -> LearnedSelector:
     pools = [PassagePool.from_dict(json.loads(line.text)) for line in lines.lines()]
-    selector = train_selector(pools, gold)
+    selector = replace(train_selector(pools, gold), strategy=generator.strategy, model=generator.name)
     selector.save(output)
     return selector

@@ -38,6 +38,7 @@ def synthetic_row(record: Mapping[str, Any]) -> AugmentedRow:
             context=record["context"],
             question=record["question"],
             answers=(Answer(record["answer"], record["answer_start"]),),
+            language=record.get("language") or "",
         ),
         record["candidate"],
         _finite(logprob),

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from itertools import takewhile
 from typing import Any
 
@@ -18,6 +19,7 @@ from rl_qg.commands.catalogue import (
     CONFIGS,
     GROUPS,
     choices,
+    groups_of,
     metrics_without_file,
     offered,
     section_of,
@@ -63,7 +65,7 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
         missing = sorted(OmegaConf.missing_keys(config))
         if missing:
             raise InputError(f"{missing[0]} has no value; give one, such as {missing[0]}=…")
-        settings = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Settings), OmegaConf.to_container(config)))
+        settings = OmegaConf.to_object(config)
     except OmegaConfBaseException as error:
         raise InputError(_one_line(error, command)) from None
     assert isinstance(settings, Settings)
@@ -89,6 +91,8 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
     """
     section = Settings.__dataclass_fields__.get(section_of(command))
     section_keys = set(section.type.__dataclass_fields__) if section else set()  # type: ignore[union-attr]
+    # A group comes before a key of its name; but `data` may be a key of a command that reads nothing of that group.
+    groups = GROUPS.keys() - ({"data"} & section_keys if "data" not in groups_of(command) else set())
     overrides = _with_input(command, overrides)
     full = []
     for text in overrides:
@@ -96,11 +100,11 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
         if text.startswith("-") or match is None or match["rest"] is None:
             raise InputError(f"argument {text!r} is not of the form key=value; rl-qg {command} --help lists the keys")
         key, sign = match["key"], match["sign"] or ""
-        if key in GROUPS and match["rest"] == "=null":
+        if key in GROUPS and match["rest"] == "=null" and key in groups:
             raise InputError(_not_a_choice(key, "null"))
         if key.startswith("filters."):
             key = f"augment.{key}"
-        elif key.split(".")[0] in section_keys and key not in GROUPS:
+        elif key.split(".")[0] in section_keys and key not in groups:
             key = f"{section_of(command)}.{key}"
         if key.startswith("augment.filters.") and sign in ("", "+"):
             sign = "++"
@@ -172,20 +176,27 @@ def _hydra_config(command: str, overrides: Sequence[str]) -> Any:
     """The typed configuration: the dataclasses, then the group files, then the overrides."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
-    from hydra.core.config_store import ConfigStore
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
+
+    _store_schema()
+    with initialize_config_dir(version_base=None, config_dir=str(CONFIGS)):
+        try:
+            return hydra_compose("command", overrides=full_overrides(command, overrides))
+        except (HydraException, OmegaConfBaseException) as error:
+            raise InputError(_one_line(error, command)) from None
+
+
+@cache
+def _store_schema() -> None:
+    """Give Hydra the dataclasses and the metrics that have no file; once, since it keeps them."""
+    from hydra.core.config_store import ConfigStore
 
     store = ConfigStore.instance()
     store.store("settings", Settings)
     store.store("command", {"defaults": ["settings", *({group: choice} for group, choice in GROUPS.items())]})
     for name in metrics_without_file():
         store.store(name, {"_target_": name}, group="reward")
-    with initialize_config_dir(version_base=None, config_dir=str(CONFIGS)):
-        try:
-            return hydra_compose("command", overrides=full_overrides(command, overrides))
-        except (HydraException, OmegaConfBaseException) as error:
-            raise InputError(_one_line(error, command)) from None
 
 
 def _free_texts(command: str, overrides: Sequence[str]) -> tuple[dict[str, str], list[str]]:

@@ -2,6 +2,7 @@
 
 import logging
 from functools import partial
+from pathlib import Path
 
 from rl_qg.commands.load_filters import check_filters, needs_models, with_metrics
 from rl_qg.commands.load_metrics import load_reward
@@ -58,8 +59,21 @@ def generate(settings: Settings) -> None:
         sources=stream.hashes,
         accept_changed_data=settings.accept_changed_data,
         reranker=load_reranker(settings, examples, state),
+        language=settings.model.language,
     )
     log.info("done: %d questions for %d answers in %s", lines, len(examples), output)
+
+
+def trim(settings: Settings) -> None:
+    """A smaller vocabulary (`rl_qg.generation.trim_stage`)."""
+    from rl_qg.asking.models import generator_path
+    from rl_qg.generation.trim_stage import report_line
+    from rl_qg.generation.trim_stage import trim as run_trimming
+
+    folder = Path(settings.output_dir)
+    check_writable(folder / "trim.json")
+    note = run_trimming(generator_path(settings.model.path), folder, settings.trim)
+    log.info("%s\ndone: the model is in %s", report_line(note), folder)
 
 
 def augment(settings: Settings) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import atomic_writer
 
-Role = Literal["train", "validation"]
+Role = Literal["train", "validation", "test"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class QAExample:
         question: empty for a passage whose question is unknown.
         source: the file or data set it was read from, or "".
         multi_hop: the answer needs all sentences of the context, as in HotpotQA.
+        language: a code such as `de`, or "" if the source names none.
     """
 
     id: str
@@ -39,6 +40,7 @@ class QAExample:
     answers: tuple[Answer, ...]
     source: str = field(default="", compare=False)
     multi_hop: bool = field(default=False, compare=False)
+    language: str = field(default="", compare=False)
 
 
 def as_example(row: QAExample | Mapping[str, Any]) -> QAExample:
@@ -52,11 +54,27 @@ def as_example(row: QAExample | Mapping[str, Any]) -> QAExample:
     try:
         spans = zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True)
         answers = tuple(Answer(text, start) for text, start in spans)
-        return QAExample(row["id"], row.get("title", ""), row["context"], row["question"], answers)
+        language = row.get("language") or ""
+        return QAExample(row["id"], row.get("title", ""), row["context"], row["question"], answers, language=language)
     except KeyError as error:
         raise InputError(
             f"a training row has no column {error}; expected id, context, question, answers{{text, answer_start}}"
         ) from None
+
+
+def answer_place(example: QAExample) -> tuple[int, int]:
+    """Start and end of the first answer in the context.
+
+    Raises:
+        InputError: it is not there.
+    """
+    answer = example.answers[0]
+    end = answer.start + len(answer.text)
+    if example.context[answer.start : end] != answer.text:
+        raise InputError(
+            f"example {example.id}: answer {answer.text!r} is not at offset {answer.start} of its context"
+        )
+    return answer.start, end
 
 
 # --- hashes
@@ -68,6 +86,8 @@ def examples_hash(examples: Iterable[QAExample]) -> str:
     for example in examples:
         answers = [[answer.text, answer.start] for answer in example.answers]
         fields = [example.id, example.title, example.context, example.question, answers]
+        if example.language:  # else as before examples had one
+            fields.append(example.language)
         digest.update(json.dumps(fields).encode() + b"\n")
     return digest.hexdigest()
 
@@ -118,4 +138,5 @@ def _squad_parts(examples: Iterable[QAExample]) -> Iterator[tuple[str, int]]:
 
 def _squad_question(example: QAExample) -> dict[str, Any]:
     answers = [{"text": answer.text, "answer_start": answer.start} for answer in example.answers]
-    return {"id": example.id, "question": example.question, "answers": answers}
+    language = {"language": example.language} if example.language else {}
+    return {"id": example.id, "question": example.question, "answers": answers, **language}

@@ -9,19 +9,24 @@
 Each file may also be gzipped.
 """
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from rl_qg.data.formats import RawRecord, text_lines
+from rl_qg.data.formats import RawRecord, malformed_record, text_lines
 from rl_qg.data.hotpotqa import first_place
 from rl_qg.runtime.errors import InputError
 
+log = logging.getLogger(__name__)
+_IF_THERE = "?"  # before the name of a file that need not be there
+
 # The file of the sentences or paragraphs -> the one of the questions, and the one of the answers if there is one.
 _LAYOUTS = {
-    r"(?:src|para)-(?P<name>.+)\.txt": ("tgt-{}.txt", ""),
+    r"src-(?P<name>.+)\.txt": ("tgt-{}.txt", ""),
+    r"para-(?P<name>.+)\.txt": ("tgt-{}.txt", _IF_THERE + "src-{}.txt"),
     r"(?P<name>.+)\.source\.txt": ("{}.target.txt", "{}.bio"),
     r"sentence-(?P<name>.+)\.txt": ("question-{}.txt", "answer-{}.txt"),
 }
@@ -51,15 +56,19 @@ def parallel_files(path: Path) -> ParallelFiles | None:
                 name=match["name"],
                 passages=path,
                 questions=_companion(path, questions.format(match["name"])),
-                answers=_companion(path, answers.format(match["name"])) if answers else None,
+                answers=_answers(path, answers.format(match["name"])),
                 tagged=answers.endswith(".bio"),
             )
     return None
 
 
 def parallel_records(files: ParallelFiles) -> Iterator[RawRecord]:
-    """Yield one record a line; raise `InputError` where files have different lengths, or tags do not fit tokens."""
+    """Yield one record a line, a malformed one where tags do not fit tokens; raise `InputError` where files have
+    different lengths.
+    """
     paths = [files.passages, files.questions, *([files.answers] if files.answers else [])]
+    if files.answers and files.answers.name.startswith("src-"):
+        log.warning("%s: has no answers; the sentences of %s stand for them", files.passages, files.answers.name)
     for number, lines in enumerate(zip_longest(*map(text_lines, paths)), 1):
         if None in lines:
             counts = ", ".join(f"{path.name} has {sum(1 for _ in text_lines(path)):,} lines" for path in paths)
@@ -68,7 +77,12 @@ def parallel_records(files: ParallelFiles) -> Iterator[RawRecord]:
         answers: tuple[tuple[str, int], ...] = ()
         if rest and files.tagged:
             tokens, tags = ([item for item in line.split(" ") if item] for line in (passage, rest[0]))
-            answers, passage = _tagged(tokens, tags, f"{files.answers}: line {number}"), " ".join(tokens)
+            passage = " ".join(tokens)
+            try:
+                answers = _tagged(tokens, tags, f"{files.answers}: line {number}")
+            except InputError as error:
+                yield malformed_record(f"{files.name}-{number}", error)
+                continue
         elif rest:
             answers = ((rest[0], first_place(rest[0], passage)),)
         yield RawRecord(f"{files.name}-{number}", "", passage, question, answers)
@@ -87,8 +101,17 @@ def _tagged(tokens: Sequence[str], tags: Sequence[str], where: str) -> tuple[tup
     return ((" ".join(tokens[first:last]), sum(len(token) + 1 for token in tokens[:first])),)
 
 
+def _answers(path: Path, name: str) -> Path | None:
+    if name.startswith(_IF_THERE):
+        return _found(path, name.removeprefix(_IF_THERE))
+    return _companion(path, name) if name else None
+
+
 def _companion(path: Path, name: str) -> Path:
-    for candidate in (path.with_name(name), path.with_name(f"{name}.gz")):
-        if candidate.is_file():
-            return candidate
+    if found := _found(path, name):
+        return found
     raise InputError(f"{path}: {name} must lie beside it; the two belong together line by line")
+
+
+def _found(path: Path, name: str) -> Path | None:
+    return next((place for end in ("", ".gz") if (place := path.with_name(f"{name}{end}")).is_file()), None)

@@ -133,7 +133,13 @@ def as_raw_record(example: QAExample) -> RawRecord:
     """The record that describes an example."""
     answers = tuple((answer.text, answer.start) for answer in example.answers)
     return RawRecord(
-        example.id, example.title, example.context, example.question, answers, multi_hop=example.multi_hop
+        example.id,
+        example.title,
+        example.context,
+        example.question,
+        answers,
+        multi_hop=example.multi_hop,
+        language=example.language,
     )
 
 

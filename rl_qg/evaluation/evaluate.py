@@ -30,6 +30,7 @@ from rl_qg.evaluation.prediction_analysis import (
     MEAN,
     Predictions,
     Rows,
+    draw_rows,
     not_alike,
     passage_groups,
     score_rows,
@@ -40,6 +41,7 @@ from rl_qg.evaluation.question_languages import found_language, language_shares,
 from rl_qg.evaluation.references import GoldQuestions
 from rl_qg.evaluation.result_pages import Page, Table, as_text, estimate_text, p_text, write_results
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
+from rl_qg.evaluation.score_draws import FILE, write_draws
 from rl_qg.evaluation.set_analysis import passage_sets, set_record
 from rl_qg.evaluation.set_files import is_set, rows_of_set
 from rl_qg.evaluation.set_measures import HALVES, gap_files
@@ -137,6 +139,9 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         "tests": tests,
         "not_paired": why,
     }
+    malformed = {str(source): source.malformed for source in sources.values() if source.malformed}
+    malformed |= {str(gold): gold.malformed} if gold is not None and gold.malformed else {}
+    record |= {"malformed": malformed} if malformed else {}
     record |= (
         {}
         if sets is None
@@ -152,6 +157,7 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         page,
         {name: record.get(name, []) for name in ("scores", "tests", "sets", "set_measures")},
     )
+    write_draws(folder / FILE, [row for file in files for row in draw_rows(file, corpus)])
     if sets is not None and settings.page:
         write_set_pairs(folder, sets, metrics, record["not_in_sets"], settings.page_passages)
     log.info("%s\ndone: open %s", as_text(page), folder / "evaluate.html")

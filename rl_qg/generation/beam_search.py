@@ -41,7 +41,13 @@ class Beams:
 
 @torch.no_grad()
 def beam_search(
-    model: PreTrainedModel, encoder_states: Tensor, attention_mask: Tensor, beams: int, max_new_tokens: int
+    model: PreTrainedModel,
+    encoder_states: Tensor,
+    attention_mask: Tensor,
+    beams: int,
+    max_new_tokens: int,
+    *,
+    starts: Tensor | None = None,
 ) -> Beams:
     """Search with `beams` beams for each context in one batch, by the model's distribution alone.
 
@@ -51,20 +57,31 @@ def beam_search(
         attention_mask: (b, s).
         beams: n; all of them are returned.
         max_new_tokens: maximum length of a question in tokens, the end token included.
+        starts: (b, p), what the decoder reads before the questions; by default the start token.
     """
-    search = _Search(len(encoder_states), beams, max_new_tokens, SpecialTokens.of(model), encoder_states.device)
+    special = SpecialTokens.of(model)
+    starts = special.starts(starts, encoder_states)
+    search = _Search(starts[:, -1], beams, max_new_tokens, special)
     cache = EncoderDecoderCache(Cache(layer_class_to_replicate=_BeamTokens), DynamicCache())
     states, mask = encoder_states, attention_mask[:, None, None].bool()
-    while True:
-        logits = model(
+
+    def read(tokens: Tensor, keys: Tensor) -> Tensor:
+        """Logits after the tokens (n, 1), which see the `keys` (b', n, keys) of their beams."""
+        output = model(
             encoder_outputs=BaseModelOutput(last_hidden_state=states),
             attention_mask=mask,
-            decoder_input_ids=search.last_tokens(),
-            decoder_attention_mask=search.ancestors[:, None],
+            decoder_input_ids=tokens,
+            decoder_attention_mask=keys[:, None],
             past_key_values=cache,
             use_cache=True,
-        ).logits[:, -1]
-        search.step(logits.float())
+        )
+        return output.logits[:, -1].float()
+
+    for column in starts[:, :-1].unbind(1):
+        read(column.unsqueeze(1), search.ancestors)
+        search.ancestors = torch.cat((search.ancestors, search.ancestors[..., :1]), -1)
+    while True:
+        search.step(read(search.last_tokens(), search.ancestors))
         still_open = int(search.open.sum())
         if still_open == 0:
             return search.result()
@@ -84,14 +101,16 @@ _PER_EXAMPLE = (
 class _Search:
     """The beams of a batch of examples, running and ended; b' of the b examples are still in the batch.
 
-    `ancestors` (b', n, keys) marks the keys of an example that belong to each beam; in the first step, (b', 1, 1).
+    `starts` (b,) are the tokens before the questions. `ancestors` (b', n, keys) marks the keys of an example that
+    belong to each beam; before the first step, (b', 1, 1).
     """
 
-    def __init__(self, examples: int, beams: int, longest: int, special: SpecialTokens, device: torch.device) -> None:
+    def __init__(self, starts: Tensor, beams: int, longest: int, special: SpecialTokens) -> None:
+        examples, device = len(starts), starts.device
         self.beams, self.longest, self.special = beams, longest, special
         self.length = 0  # tokens of a running beam
         self.running = torch.full((examples, 1, longest + 1), special.pad, device=device)
-        self.running[..., 0] = special.start
+        self.running[..., 0] = starts.unsqueeze(1)
         self.scores = torch.zeros(examples, 1, device=device)  # of the running beams, by which they are chosen
         self.logprobs = torch.zeros(examples, 1, device=device)  # the same sums of more exact terms
         self.ended = torch.full((examples, beams, longest), special.pad, device=device)
@@ -170,7 +189,8 @@ def _of_parents(values: Tensor, parents: Tensor) -> Tensor:
 
 
 class _BeamTokens(DynamicLayer):
-    """Keys and values of the tokens of all beams, (b, heads, keys, d): one for the start token, then n for each step.
+    """Keys and values of the tokens of all beams, (b, heads, keys, d): one for each token before the questions, then n
+    for each step.
 
     They are not moved when beams are reordered. The sequence length that the model sees is that of one beam.
     """

@@ -18,12 +18,12 @@ class CausalPromptEncoder(PromptEncoder):
     """Turns examples into prompts and batches: padded on the left for generation, and on the right with the question
     after the prompt for training.
 
-    `prompt.separator` ends every prompt. `prompt.max_source_length` counts all of the prompt's tokens. Every example
-    has an answer: causal models write questions alone.
+    `prompt.separator` ends every prompt. `prompt.max_source_length` counts all of the prompt's tokens. One that is too
+    long is cut around what is marked, or at its end if nothing is.
     """
 
     def texts(self, examples: Sequence[QAExample]) -> list[str]:
-        """The prompt of each example; one that is too long is cut around the answer."""
+        """The prompt of each example; one that is too long is cut."""
         return [text for text, _ in self._prompts(examples)]
 
     def encode(self, examples: Sequence[QAExample]) -> list[EncodedPrompt]:
@@ -31,6 +31,7 @@ class CausalPromptEncoder(PromptEncoder):
         return [source for _, source in self._prompts(examples)]
 
     def _prompts(self, examples: Sequence[QAExample]) -> list[tuple[str, EncodedPrompt]]:
+        examples = [self._with_mark(example) for example in examples]
         texts = [self._prompt(highlight(example)) for example in examples]
         encoded = self.tokenizer(texts, verbose=False)["input_ids"]
         return [
@@ -43,7 +44,9 @@ class CausalPromptEncoder(PromptEncoder):
     def _cut(self, example: QAExample, length: int) -> tuple[str, EncodedPrompt]:
         """The prompt with the longest part around the answer that fits, found by bisection."""
         passage = highlight(example)
-        first, last = passage.index(HIGHLIGHT), passage.rindex(HIGHLIGHT) + len(HIGHLIGHT)
+        first, last = 0, 0
+        if example.answers:
+            first, last = passage.index(HIGHLIGHT), passage.rindex(HIGHLIGHT) + len(HIGHLIGHT)
         fits, too_long = 0, len(passage)
         while too_long - fits > 1:
             size = (fits + too_long) // 2

@@ -73,6 +73,12 @@ class SpecialTokens:
             pad=config.pad_token_id,
         )
 
+    def starts(self, given: Tensor | None, like: Tensor) -> Tensor:
+        """What the decoder reads before the questions: `given` (n, p), such as a language code, else the start token
+        (n, 1); n rows and the device are those of `like`.
+        """
+        return torch.full((len(like), 1), self.start, device=like.device) if given is None else given
+
 
 @dataclass(frozen=True)
 class DecodingRules:
@@ -145,10 +151,11 @@ def decode(
     greedy: bool = True,
     logprobs: bool = False,
     compact: bool = True,
+    starts: Tensor | None = None,
 ) -> Rollout:
     """Decode a greedy question (with `greedy`) and k sampled ones (with `draws`) for each context in one batch.
 
-    All rows of a context begin with the same token, so the first step is computed once per context, and its cache of
+    All rows of a context begin with the same tokens, so the first step is computed once per context, and its cache of
     tokens is then copied to the rows. The keys and values of the cross attention stay one copy for each context, where
     the model can share them (`rl_qg.generation.shared_attention`), until rows that have ended are removed from the
     batch, which happens when they are enough to be worth copying the cache.
@@ -163,9 +170,12 @@ def decode(
         logprobs: whether to sum the log-probabilities of the tokens.
         compact: whether rows that have ended leave the batch, which saves time. The others are then computed in
             another way, which changes their last digits.
+        starts: (b, p), what the decoder reads before the questions; by default the start token. No part of the
+            questions: neither the rules nor the log-probabilities count these tokens (of the rules' history, the last
+            stands for the start token).
     """
     with sharing_passages(model):
-        return _decode(model, encoder_states, attention_mask, rules, draws, greedy, logprobs, compact)
+        return _decode(model, encoder_states, attention_mask, rules, draws, greedy, logprobs, compact, starts)
 
 
 def _decode(
@@ -177,6 +187,7 @@ def _decode(
     greedy: bool,
     logprobs: bool,
     compact: bool,
+    starts: Tensor | None,
 ) -> Rollout:
     special, device = SpecialTokens.of(model), encoder_states.device
     batch, samples = encoder_states.shape[0], 0 if draws is None else draws.shape[1]
@@ -185,7 +196,8 @@ def _decode(
     uniform = None if draws is None else draws.to(device).flatten(0, 1)
 
     tokens = torch.full((batch * copies, rules.max_new_tokens + 1), special.pad, device=device)
-    tokens[:, 0] = special.start
+    starts = special.starts(starts, encoder_states)
+    tokens[:, 0] = starts[:, -1].repeat_interleave(copies)
     is_greedy = (torch.arange(batch * copies, device=device) % copies == 0) & greedy
     draw_of = torch.cumsum(~is_greedy, 0) - 1  # sampled row -> row of `uniform`
     open_rows = torch.ones(batch * copies, dtype=torch.bool, device=device)
@@ -195,7 +207,7 @@ def _decode(
     encoded = _Encoded(model, encoder_states, attention_mask, copies)
     cache = None
     for position in range(rules.max_new_tokens):
-        last = tokens[rows if cache is not None else rows[::copies], position : position + 1]
+        last = starts if cache is None else tokens[rows, position : position + 1]
         output = encoded.step(last, cache)
         logits = output.logits[:, -1].float()
         if cache is None and copies > 1:
@@ -243,7 +255,7 @@ class _Encoded:
         self.mask = mask[:, None, None].bool() if self.shared else mask
 
     def step(self, last: Tensor, cache: EncoderDecoderCache | None) -> Any:
-        """The output of the model after the last tokens (n, 1) of all rows."""
+        """The output of the model after the last tokens (n, 1) of all rows; in the first step those of `starts`."""
         return self.model(
             encoder_outputs=BaseModelOutput(last_hidden_state=self.states),
             attention_mask=self.mask,

@@ -4,7 +4,7 @@ Encoder-decoders (BART, T5, …) and causal models (GPT-2, Qwen, …) have the s
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from rl_qg.generation.beam_search import beam_search
 from rl_qg.generation.causal_prompts import CausalPromptEncoder, positions_of
 from rl_qg.generation.decoding import DecodingRules, SpecialTokens, choose_tokens, decode, uniform_draws
 from rl_qg.generation.loading import load_generator
-from rl_qg.generation.logprobs import shift_right, token_logprobs
+from rl_qg.generation.logprobs import about_labels, shift_right, token_logprobs
 from rl_qg.generation.prompts import Prompt, PromptEncoder, add_highlight
 from rl_qg.generation.shared_attention import share_passages
 
@@ -64,6 +64,7 @@ class CandidateGenerator:
             last digit, on a CPU. Where that can be had (`is_independent`), it holds for inputs that are padded to the
             same length, a multiple of `LENGTH_STEP` tokens or the longest input: all linear layers are packed, so that
             a row is always multiplied alike, and rows that have ended stay in the batch.
+        language: of examples that name none, for models with language codes; None: the one it was trained with.
 
     `task` is what the model was trained for (`rl_qg.generation.tasks.TASKS`).
     """
@@ -77,9 +78,12 @@ class CandidateGenerator:
         rows: int = 1,
         engine: str = "own",
         independent: bool = False,
+        language: str | None = None,
     ) -> None:
         model, self.tokenizer = load_generator(str(path))
         prompt = Prompt.of(path, model)
+        if language is not None:
+            prompt = replace(prompt, language=language)
         add_highlight(self.tokenizer, model, prompt.task)
         self.task = prompt.task
         self.model = model.to(device, dtype).eval()
@@ -166,7 +170,9 @@ class CandidateGenerator:
         ]
 
     def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:
-        """The encoded prompts of examples on the device, both (b, s): `input_ids` and `attention_mask`."""
+        """The encoded prompts of examples on the device: `input_ids` and `attention_mask`, both (b, s), and `starts`
+        (b, p) where the model has language codes.
+        """
         return {name: tensor.to(self.device) for name, tensor in self.encoder.batch(examples).items()}
 
 
@@ -188,68 +194,74 @@ class EncoderDecoder:
 
     def greedy(self, batch: dict[str, Tensor], max_new_tokens: int) -> Tensor:
         """Greedy tokens (b, t)."""
-        states, mask = self._states(batch), batch["attention_mask"]
+        states, mask, starts = self._encoded(batch)
         if self.library:
-            return self._generate(states, mask, **GREEDY, max_new_tokens=max_new_tokens)
-        decoded = decode(self.model, states, mask, DecodingRules(max_new_tokens)).greedy
+            return self._generate(states, mask, starts, **GREEDY, max_new_tokens=max_new_tokens)
+        decoded = decode(self.model, states, mask, DecodingRules(max_new_tokens), starts=starts).greedy
         assert decoded is not None
         return decoded.tokens
 
     def search(self, batch: dict[str, Tensor], beams: int, max_new_tokens: int) -> tuple[Tensor, Tensor]:
         """Tokens (b · n, t) of all `beams` of a beam search, and the log-probability of each row."""
-        states, mask = self._states(batch), batch["attention_mask"]
+        states, mask, starts = self._encoded(batch)
         if self.shares_passages:
-            result = beam_search(self.model, states, mask, beams, max_new_tokens)
+            result = beam_search(self.model, states, mask, beams, max_new_tokens, starts=starts)
             return result.tokens, result.logprobs
-        tokens = self._generate(states, mask, **beam_options(beams, max_new_tokens))
-        return tokens, self.logprobs(states, mask, tokens)
+        tokens = self._generate(states, mask, starts, **beam_options(beams, max_new_tokens))
+        return tokens, self.logprobs(states, mask, tokens, starts)
 
     def sample(self, batch: dict[str, Tensor], draws: Tensor, rules: DecodingRules) -> tuple[Tensor, Tensor]:
         """Tokens (b · n, t) that `draws` (b, n, longest t) choose, and the log-probability of each row."""
-        states, mask = self._states(batch), batch["attention_mask"]
+        states, mask, starts = self._encoded(batch)
         if not self.library:
-            decoded = decode(
-                self.model, states, mask, rules, draws=draws, greedy=False, logprobs=True, compact=self.compact
-            ).samples
+            options: dict[str, Any] = {"greedy": False, "logprobs": True, "compact": self.compact, "starts": starts}
+            decoded = decode(self.model, states, mask, rules, draws=draws, **options).samples
             assert decoded is not None and decoded.logprobs is not None
             return decoded.tokens, decoded.logprobs
-        copies = draws.shape[1]
-        drawn = LogitsProcessorList([DrawnTokens(rules.for_samples(), draws.flatten(0, 1), start=1)])
+        repeated = [value.repeat_interleave(draws.shape[1], 0) for value in (states, mask, starts)]
+        drawn = DrawnTokens(rules.for_samples(), draws.flatten(0, 1), start=starts.shape[1])
         tokens = self._generate(
-            states.repeat_interleave(copies, 0),
-            mask.repeat_interleave(copies, 0),
+            *repeated,
             **GREEDY,
             max_new_tokens=rules.max_new_tokens,
-            logits_processor=drawn,
+            logits_processor=LogitsProcessorList([drawn]),
         )
-        return tokens, self.logprobs(states, mask, tokens)
+        return tokens, self.logprobs(states, mask, tokens, starts)
 
     def token_logprobs(self, batch: dict[str, Tensor], tokens: Tensor) -> Tensor:
         """Log-probability (b, t) of each of `tokens` (b, t) after those before it; 0 after the end token."""
-        return self._token_logprobs(self._states(batch), batch["attention_mask"], tokens)
+        states, mask, starts = self._encoded(batch)
+        return self._token_logprobs(states, mask, tokens, starts)
 
-    def logprobs(self, states: Tensor, mask: Tensor, tokens: Tensor) -> Tensor:
+    def logprobs(self, states: Tensor, mask: Tensor, tokens: Tensor, starts: Tensor | None = None) -> Tensor:
         """Log-probability of each row of `tokens` (b · n, t) under the model, n rows for each of b contexts with the
-        encoder's `states` (b, s, h) and `mask` (b, s).
+        encoder's `states` (b, s, h) and `mask` (b, s), after `starts` (b, p), by default the start token.
         """
-        return self._token_logprobs(states, mask, tokens).sum(-1)
+        starts = SpecialTokens.of(self.model).starts(starts, states)
+        return self._token_logprobs(states, mask, tokens, starts).sum(-1)
 
-    def _token_logprobs(self, states: Tensor, mask: Tensor, tokens: Tensor) -> Tensor:
+    def _token_logprobs(self, states: Tensor, mask: Tensor, tokens: Tensor, starts: Tensor) -> Tensor:
         special, copies = SpecialTokens.of(self.model), len(tokens) // len(states)
         logits = self.model(
             encoder_outputs=BaseModelOutput(last_hidden_state=states.repeat_interleave(copies, 0)),
             attention_mask=mask.repeat_interleave(copies, 0),
-            decoder_input_ids=shift_right(tokens, special.start, special.pad),
+            decoder_input_ids=shift_right(tokens, starts.repeat_interleave(copies, 0), special.pad),
         ).logits
-        return _to_end(token_logprobs(logits, tokens), tokens, special.end)
+        return _to_end(token_logprobs(about_labels(logits, tokens), tokens), tokens, special.end)
 
-    def _states(self, batch: dict[str, Tensor]) -> Tensor:
-        return self.model.get_encoder()(**batch).last_hidden_state
+    def _encoded(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """The encoder's output (b, s, h), its mask (b, s), and what the decoder reads before the questions (b, p)."""
+        ids, mask = batch["input_ids"], batch["attention_mask"]
+        states = self.model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
+        return states, mask, SpecialTokens.of(self.model).starts(batch.get("starts"), states)
 
-    def _generate(self, states: Tensor, mask: Tensor, **options: Any) -> Tensor:
-        """The tokens that the library generates, without the start token."""
+    def _generate(self, states: Tensor, mask: Tensor, starts: Tensor, **options: Any) -> Tensor:
+        """The tokens that the library generates after `starts`."""
         encoded = BaseModelOutput(last_hidden_state=states)
-        return self.model.generate(encoder_outputs=encoded, attention_mask=mask, **options)[:, 1:]
+        begun = {"decoder_input_ids": starts, "decoder_start_token_id": starts[:, 0].tolist()}
+        return self.model.generate(encoder_outputs=encoded, attention_mask=mask, **begun, **options)[
+            :, starts.shape[1] :
+        ]
 
 
 class CausalDecoder:

@@ -6,11 +6,18 @@ import torch
 from torch import Tensor
 
 
-def shift_right(labels: Tensor, start_token: int, pad_token: int) -> Tensor:
-    """Decoder input of teacher forcing: the start token, then `labels` (n, t) but the last; -100 becomes padding."""
-    shifted = labels.roll(1, dims=1)
-    shifted[:, 0] = start_token
+def shift_right(labels: Tensor, starts: Tensor, pad_token: int) -> Tensor:
+    """Decoder input of teacher forcing, (n, p - 1 + t): `starts` (n, p), then `labels` (n, t) but the last; -100
+    becomes padding. The last t outputs are about the labels.
+    """
+    shifted = torch.cat((starts, labels[:, :-1]), 1)
     return shifted.masked_fill(shifted == -100, pad_token)
+
+
+def about_labels(logits: Tensor, labels: Tensor) -> Tensor:
+    """The logits (n, t, v) of `labels` (n, t) among those after the input of `shift_right`, (n, p - 1 + t, v)."""
+    extra = logits.shape[1] - labels.shape[1]
+    return logits[:, extra:] if extra else logits  # a slice of everything would be copied in the backward pass
 
 
 def token_logprobs(logits: Tensor, tokens: Tensor) -> Tensor:

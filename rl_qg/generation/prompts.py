@@ -5,6 +5,7 @@ Rows of other tasks (`rl_qg.generation.tasks`) have a sentence marked, or nothin
 
 import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -15,7 +16,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rl_qg.data.examples import Answer, QAExample, as_example
+from rl_qg.data.examples import Answer, QAExample, answer_place, as_example
+from rl_qg.generation.inputs import INPUTS, WHOLE, as_input
+from rl_qg.generation.language_codes import LanguageCodes
 from rl_qg.generation.tasks import (
     PREFIXES,
     TYPE_TOKENS,
@@ -49,6 +52,9 @@ class Prompt:
         separator: text after every input of a causal model, before its question; never cut.
         task: what the model writes, one of `rl_qg.generation.tasks.TASKS`. The rows of `multitask` have the prefixes
             of their own tasks; `prefix` is then empty.
+        input: what is read of an example, one of `rl_qg.generation.inputs.INPUTS`; of the task `questions` alone.
+        language: a code such as `de` for models with language codes (`rl_qg.generation.language_codes`); the rows of
+            a source that names languages have their own.
         granularity, mode: of `sets`, what its questions are asked about and whether they are written together
             (`rl_qg.generation.question_units`); else empty.
     """
@@ -60,6 +66,8 @@ class Prompt:
     task: str = "questions"
     granularity: str = ""
     mode: str = ""
+    input: str = WHOLE
+    language: str = ""
 
     def prefix_of(self, row: QAExample) -> str:
         """The prefix of the input of a row; before a passage that is asked for questions of a type, also its token.
@@ -79,10 +87,19 @@ class Prompt:
         Raises:
             InputError: its `prompt.json` is damaged, or of another program.
         """
-        stored = Path(folder) / PROMPT_FILE
-        if stored.exists():
-            return cls._read(stored)
+        if (stored := cls.stored(folder)) is not None:
+            return stored
         return cls(prefix=default_prefix(model), separator=default_separator(model)).fitting(model)
+
+    @classmethod
+    def stored(cls, folder: str | Path) -> "Prompt | None":
+        """The prompt in a model's folder; None where there is none.
+
+        Raises:
+            InputError: as `of`.
+        """
+        path = Path(folder) / PROMPT_FILE
+        return cls._read(path) if os.path.exists(path) else None  # unlike pathlib, no error for a name too long
 
     def fitting(self, model: PreTrainedModel) -> "Prompt":
         """The same with inputs that are not longer than the model can read; `InputError` where that is too short."""
@@ -108,6 +125,8 @@ class Prompt:
             raise InputError(f"{path}: no prompt of rl-qg ({', '.join(kinds)}); restore it, or delete it")
         prompt = cls(**values)
         row_tasks(prompt.task)  # refuses an unknown one
+        if prompt.input not in INPUTS:
+            raise InputError(f"{path}: input={prompt.input} is not one of {', '.join(INPUTS)}")
         return prompt
 
     def save(self, folder: Path) -> None:
@@ -167,14 +186,11 @@ def highlight(example: QAExample, task: str = "questions") -> str:
     space = " " if type_token(example) else ""  # after the token
     if not example.answers:
         return f"{space}{written(example.context)}"
-    answer = example.answers[0]
-    end = answer.start + len(answer.text)
-    if example.context[answer.start : end] != answer.text:
-        raise InputError(
-            f"example {example.id}: answer {answer.text!r} is not at offset {answer.start} of its context"
-        )
-    before, after = written(example.context[: answer.start]), written(example.context[end:])
-    return f"{space}{before}{HIGHLIGHT} {written(answer.text)} {HIGHLIGHT}{after}"
+    start, end = answer_place(example)
+    before, marked, after = (
+        written(example.context[part]) for part in (slice(start), slice(start, end), slice(end, None))
+    )
+    return f"{space}{before}{HIGHLIGHT} {marked} {HIGHLIGHT}{after}"
 
 
 @dataclass(frozen=True)
@@ -197,6 +213,7 @@ class PromptEncoder:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> None:
         self.tokenizer = tokenizer
         self.prompt = prompt
+        self.languages = LanguageCodes(tokenizer, prompt.language)
         self.multiple = 1  # of tokens, to which batches are padded, but not beyond the longest input
         self._highlight_id = tokenizer.convert_tokens_to_ids(HIGHLIGHT)
         self._separator_ids = set(tokenizer.convert_tokens_to_ids([*separators_of(prompt.task)]))
@@ -205,6 +222,9 @@ class PromptEncoder:
         """Token ids of each input; one that is too long is cut to a window around the answer, or at its end if
         nothing is marked.
         """
+        return self.languages.in_language(examples, self._encode) if self.languages else self._encode(examples)
+
+    def _encode(self, examples: Sequence[QAExample]) -> list[EncodedPrompt]:
         prefixes = [self.prompt.prefix_of(example) for example in examples]
         examples = [self._with_mark(example) for example in examples]
         marked = [highlight(example, self.prompt.task) for example in examples]
@@ -217,7 +237,11 @@ class PromptEncoder:
         ]
 
     def _with_mark(self, row: QAExample) -> QAExample:
-        """A row of `sets` with the sentence of its unit as what is marked; nothing for models of whole passages."""
+        """An example as the input of the model (`rl_qg.generation.inputs`); a row of `sets` with the sentence of its
+        unit as what is marked, and with nothing marked for models of whole passages.
+        """
+        if self.prompt.input != WHOLE and task_of(row) == "questions":
+            return as_input(row, self.prompt.input)
         unit = row.unit if isinstance(row, TaskRow) else None
         if unit is None or self.prompt.granularity == "paragraph":
             return row
@@ -249,10 +273,15 @@ class PromptEncoder:
 
     def targets(self, examples: Sequence[QAExample]) -> list[list[int]]:
         """Token ids of each gold question, or of what a row of another task has to write, with the tokenizer's own
-        special tokens.
+        special tokens; without a language code, which is given to the decoder (`batch`).
         """
+        if not self.languages:
+            return self._targets(examples, self.prompt.max_target_length)
+        coded = self._targets(examples, self.prompt.max_target_length + 1)  # of which language is the same here
+        return self.languages.without_code(coded)
+
+    def _targets(self, examples: Sequence[QAExample], longest: int) -> list[list[int]]:
         questions = [self.target(example) for example in examples]
-        longest = self.prompt.max_target_length
         ids: list[list[int]] = self.tokenizer(text_target=questions, truncation=True, max_length=longest)["input_ids"]
         if self.tokenizer.is_fast:  # it keeps the truncation, which would be saved with it
             self.tokenizer.backend_tokenizer.no_truncation()
@@ -275,8 +304,11 @@ class PromptEncoder:
         ]
 
     def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:
-        """`input_ids` and `attention_mask`, both (batch, source length), padded to the longest of the batch."""
-        return self._pad([source.ids for source in self.encode(examples)])
+        """`input_ids` and `attention_mask`, both (batch, source length), padded to the longest of the batch; for
+        models with language codes also `starts` (batch, p), what the decoder reads before the question.
+        """
+        inputs = self._pad([source.ids for source in self.encode(examples)])
+        return {**inputs, "starts": torch.tensor(self.languages.starts(examples))} if self.languages else inputs
 
     def __call__(self, rows: Sequence[QAExample | Mapping[str, Any]]) -> dict[str, object]:
         """Collate for training: adds `labels` (batch, target length; -100 at padding, and in all of a row without a

@@ -195,4 +195,5 @@ def _rows_of_unit(unit: Unit, sources: Sequence[QAExample], mode: str) -> list[T
 
 def _row(key: str, title: str, unit: Unit, text: str, sources: tuple[QAExample, ...]) -> TaskRow:
     name = f"{key}:sets:{unit.start}" + (f":{unit.type}" if unit.type else "")
-    return TaskRow(name, title, unit.context, text, (), task="sets", sources=sources, unit=unit)
+    language = sources[0].language if sources else ""
+    return TaskRow(name, title, unit.context, text, (), task="sets", sources=sources, unit=unit, language=language)

@@ -49,6 +49,7 @@ def generate(
     sources: Mapping[str, str] = NO_SOURCES,
     accept_changed_data: bool = False,
     reranker: Reranker | None = None,
+    language: str | None = None,
 ) -> int:
     """Write `settings.num_beams` (or `num_samples`) candidates for each example, or the best `settings.keep` of them.
 
@@ -65,6 +66,7 @@ def generate(
         accept_changed_data: whether `output` is continued although a source has changed.
         reranker: orders the candidates of an example, each of which then has its `reward` in the file; by default the
             most probable is the first.
+        language: as for `CandidateGenerator`.
 
     Returns:
         The number of lines in the file.
@@ -77,7 +79,7 @@ def generate(
     count = settings.candidates
     written = count if settings.keep is None else settings.keep
     lines = ResumableLines(output, output.with_name(output.name + ".settings.json"), content="questions")
-    made_by = partial(_made_by, model_path, settings, seed, reranker)
+    made_by = partial(_made_by, model_path, settings, seed, reranker, language)
     prepare = partial(_prepare, lines, examples, written, model_path, made_by, sources, accept_changed_data)
     position = from_main(state, prepare)
     if position.rows == len(examples):
@@ -86,7 +88,9 @@ def generate(
         return position.rows * written
     dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
     rows = count * settings.batch_size
-    generator = CandidateGenerator(model_path, device=state.device, dtype=dtype, rows=rows, engine=settings.engine)
+    generator = CandidateGenerator(
+        model_path, device=state.device, dtype=dtype, rows=rows, engine=settings.engine, language=language
+    )
     if not settings.do_sample and count > (size := generator.model.get_output_embeddings().weight.shape[0]):
         raise InputError(f"generate.num_beams={count} is above the {size} tokens that {model_path} knows: lower it")
     decode = partial(_lines_of, generator, count=count, settings=settings, seed=seed, reranker=reranker)
@@ -171,10 +175,13 @@ def _source_fields(example: QAExample, rank: int) -> dict[str, Any]:
         "context": example.context,
         "answer": example.answers[0].text,
         "answer_start": example.answers[0].start,
+        **({"language": example.language} if example.language else {}),
     }
 
 
-def _made_by(model_path: str, settings: GenerateSettings, seed: int, reranker: Reranker | None) -> dict[str, Any]:
+def _made_by(
+    model_path: str, settings: GenerateSettings, seed: int, reranker: Reranker | None, language: str | None
+) -> dict[str, Any]:
     """What the lines depend on. The note of a file has those keys that are not None."""
     # Keys that older versions do not have are noted only if they differ from the default: old notes stay valid.
     later = {
@@ -182,6 +189,7 @@ def _made_by(model_path: str, settings: GenerateSettings, seed: int, reranker: R
         "rerank": None if reranker is None else reranker.signature,
         "keep": settings.keep,
         "max_answers": settings.max_answers,
+        "language": language,
     }
     chosen = {name: value for name, value in vars(settings).items() if name not in ("output", *later)}
     return {
@@ -245,7 +253,7 @@ def _report_failed(lines: ResumableLines) -> None:
 def _data_hash(examples: Examples) -> str:
     digest = hashlib.sha256()
     for example in examples:
-        digest.update(f"{example.id}\0{example.context}\0{example.answers[0]}\0".encode())
+        digest.update(f"{example.id}\0{example.context}\0{example.answers[0]}\0{example.language}".encode())
     return digest.hexdigest()
 
 

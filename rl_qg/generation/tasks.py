@@ -19,6 +19,7 @@ import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.runtime.errors import InputError
@@ -203,7 +204,8 @@ def _pair_rows(examples: Sequence[QAExample]) -> list[QAExample]:
         first = sources[0]
         asked = all(source.question for source in sources)
         text = join_pairs((source.question, source.answers[0].text) for source in sources) if asked else ""
-        rows.append(TaskRow(f"{first.id}:pairs", first.title, first.context, text, (), sources=tuple(sources)))
+        about: dict[str, Any] = {"sources": tuple(sources), "language": first.language}
+        rows.append(TaskRow(f"{first.id}:pairs", first.title, first.context, text, (), **about))
     return rows
 
 
@@ -230,6 +232,7 @@ def _answer_rows(examples: Sequence[QAExample]) -> list[QAExample]:
                     (Answer(first.context[start:end], start),),
                     task="answers",
                     sources=tuple(inside),
+                    language=first.language,
                 )
             )
     if left_out:

@@ -14,6 +14,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 
 from rl_qg.generation.generator import NO_RULES
+from rl_qg.generation.inputs import WHOLE
 from rl_qg.generation.prompts import HIGHLIGHT
 from rl_qg.generation.tasks import PREFIXES
 from rl_qg.reports.model_card_results import limits_text, results_text
@@ -53,6 +54,25 @@ for pair in generator.ask("The old bridge was built by Paula Klein in 1874."):
     print(pair.question, pair.answer, pair.answer_start)
 ```""",
 }
+
+
+BRIDGE = "The old bridge was built by Paula Klein in 1874."
+MARKED = {  # for each input of a question generator: names and texts of the whole and of the part that is marked
+    "paragraph_answer": ("passage", "answer", BRIDGE, "Paula Klein"),
+    "sentence_answer": ("sentence", "answer", BRIDGE, "Paula Klein"),
+    "paragraph_sentence": ("passage", "sentence", f"{BRIDGE} It fell in 1901.", "It fell in 1901."),
+}
+
+
+def marked_code(form: str) -> str:
+    """Python lines that make `marked`, an input of this form (`rl_qg.generation.inputs`)."""
+    if form not in MARKED:
+        return f'marked = "{BRIDGE}"'
+    whole, part, text, marked = MARKED[form]
+    return f"""\
+{whole}, {part} = "{text}", "{marked}"
+start = {whole}.index({part})
+marked = {whole}[:start] + f"{HIGHLIGHT} {{{part}}} {HIGHLIGHT}" + {whole}[start + len({part}) :]"""
 
 
 def write_model_card(run_folder: Path) -> list[Path]:
@@ -194,9 +214,7 @@ from transformers import AutoModelFor{kind}, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("{location}")
 model = AutoModelFor{kind}.from_pretrained("{location}")
-passage, answer = "The old bridge was built by Paula Klein in 1874.", "Paula Klein"
-start = passage.index(answer)
-marked = passage[:start] + f"{HIGHLIGHT} {{answer}} {HIGHLIGHT}" + passage[start + len(answer) :]
+{marked_code(prompt.get("input", WHOLE))}
 inputs = tokenizer({text}, return_tensors="pt")
 tokens = model.generate(**inputs, {decoding}){without_prompt}
 print(tokenizer.decode(tokens[0], skip_special_tokens=True).strip())"""
@@ -212,6 +230,8 @@ print(tokenizer.decode(tokens[0], skip_special_tokens=True).strip())"""
         shipped = read_json(path) if path.exists() else {}
         plain = {"num_beams": 1, "do_sample": False, **NO_RULES}
         changed = {key: value for key, value in plain.items() if shipped.get(key) not in (None, value)}
+        if "src_lang" in read_json(self.folder / "tokenizer_config.json"):
+            changed.pop("forced_bos_token_id", None)  # the language code
         rules = {"max_new_tokens": self.config["scst"]["max_new_tokens"], **changed}
         return ", ".join(f"{key}={value!r}" for key, value in rules.items())
 

@@ -131,13 +131,38 @@ class EvaluateSettings(Section):
 
 
 @dataclass
+class JudgementColumns(Section):
+    """The columns of a file of rated questions (`rl_qg.evaluation.meta.judgement_columns`)."""
+
+    question: str = key("question", "the text judged")
+    context: str = key("context", "its passage")
+    answer: str = key("answer", "a text")
+    references: str = key("references", "a list of texts; of a table one text")
+    system: str = key("system", "who asked")
+    item: str = key("item", "what systems are compared on")
+    group: str = key("group", "what bootstraps draw")
+    type: str = key("type", "the type of the question asked")
+    subset: str = key("subset", "a label of a part of the file")
+    control: str = key("control", "true where the question tests raters")
+    human: Any = key(None, "{criterion: column}, such as {fluency: FLUENCY}; null: the field human, an object")
+    ratings: Any = key(None, "{criterion: [a column for each rater]}; null: the field ratings, an object")
+    metrics: Any = key(None, "{name: column} of values that the data's authors give; null: the field metrics")
+
+
+@dataclass
 class CorrelateSettings(Section):
     """Metrics compared with human ratings of the same questions (`rl_qg.evaluation.meta.correlate`)."""
 
-    human: str = key("", "JSON lines of rated questions")
+    human: str = key("", "JSON lines of rated questions, or a table: .tsv, .csv, .parquet")
+    columns: JudgementColumns = key(JudgementColumns(), "the columns or fields of that file")
     metrics: Any = key("", "as in evaluate")
     output: str = key("", "the folder of tables, page and scores")
     criteria: list[str] | None = key(None, "the file's criteria to use, such as [fluency]; null: all")
+    references: str = key(
+        "together",
+        "several references of a question: together, as each metric takes them; best: the best score of a single one",
+        choices=("together", "best"),
+    )
     provided: bool = key(True, "also compare metric values that the data's authors provide")
     rater_filter: str = key(
         "none",

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from rl_qg.settings.keys import COUNT, FRACTION, MISSING, POSITIVE, Limits, Section, key
+from rl_qg.settings.keys import COUNT, FRACTION, MISSING, NOT_NEGATIVE, POSITIVE, Limits, Section, key
 
 
 @dataclass
@@ -19,6 +20,17 @@ class ModelSettings(Section):
         "(questions without given answers, see ask.granularity)",
         choices=("questions", "answers", "multitask", "pairs", "sets"),
     )
+    input: str = key(
+        "paragraph_answer",
+        "what it reads: paragraph_answer (the passage, its answer marked), sentence_answer (the sentence of the "
+        "answer alone), paragraph_sentence (the passage, that sentence marked) or paragraph (nothing marked)",
+        choices=("paragraph_answer", "sentence_answer", "paragraph_sentence", "paragraph"),
+    )
+    language: str | None = key(
+        None,
+        "of models with language codes (mBART, NLLB), such as de or de_DE; null: the model's own. A language field of "
+        "the data comes first",
+    )
     prefix: str | None = key(
         None, 'text before every input; null: that of the task for T5, such as "generate question: ", none for others'
     )
@@ -32,6 +44,17 @@ class ModelSettings(Section):
         yield from super().faults()
         if self.task == "multitask" and self.prefix is not None:
             yield f"prefix={self.prefix!r}: set it to null; with task=multitask each input has that of its own task"
+
+
+@dataclass
+class TrimSettings(Section):
+    """The vocabulary of a generator without what a corpus does not use (`rl_qg.generation.trim_stage`)."""
+
+    corpus: Any = key("", "text file(s), or QA data as data.train; their pieces are kept")
+    pieces: int | None = key(None, "of these pieces the most frequent so many; null: all", limits=COUNT)
+    common: int = key(
+        0, "of the whole vocabulary, keep besides the so many most frequent pieces of pretraining", limits=NOT_NEGATIVE
+    )
 
 
 @dataclass

@@ -41,6 +41,7 @@ from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.settings import Settings
 from rl_qg.training import stages
 from rl_qg.training.callbacks import HeldOutStopping, stored_state
+from rl_qg.training.config import language_of
 from rl_qg.training.trainer import SelfCriticalTrainer
 from rl_qg.training.trainer_files import StageFiles, save_model_folder
 
@@ -115,6 +116,11 @@ def check_best_of_n(settings: Settings) -> None:
         raise InputError(
             f"algorithm={ALGORITHM}: samples by temperature and top_p alone; leave {named} at its default"
         )
+    if settings.training.stop_after is not None and settings.stages != "ce":
+        raise InputError(
+            f"training.stop_after={settings.training.stop_after:g}: algorithm={ALGORITHM} trains its stages one after "
+            "the other, and stops after none; leave it at null, or use algorithm=scst"
+        )
     stages.check_training(settings)
 
 
@@ -166,7 +172,13 @@ def _complete_start(settings: Settings, state: PartialState) -> str:
             model.save_pretrained(partial)
             tokenizer.save_pretrained(partial)
             prefix = default_prefix(model) if settings.model.prefix is None else settings.model.prefix
-            prompt = Prompt(prefix, settings.model.max_source_length, settings.model.max_target_length)
+            prompt = Prompt(
+                prefix,
+                settings.model.max_source_length,
+                settings.model.max_target_length,
+                input=settings.model.input,
+                language=language_of(settings),
+            )
             prompt.fitting(model).save(partial)
             partial.rename(target)
         return str(target)

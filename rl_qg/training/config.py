@@ -6,6 +6,7 @@ from transformers import Seq2SeqTrainingArguments
 
 from rl_qg.evaluation.text_measures import improves
 from rl_qg.generation.decoding import DecodingRules
+from rl_qg.generation.inputs import WHOLE
 from rl_qg.generation.prompts import Prompt
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import SelfCriticalOptions, Settings
@@ -28,9 +29,13 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
     scst_learning_rate: float = key(1e-5, "peak of the schedule that starts anew at the self-critical stage")
     ce_warmup: float = key(0.05, "fraction of the cross-entropy stage in which the learning rate rises")
     scst_warmup: float = key(0.05, "fraction of the self-critical stage in which the learning rate rises")
+    rate_schedule: str = key("linear", "the learning rate after the warm-up of a stage: linear (to 0) or constant")
+    stop_after: float | None = key(None, "passes over the data, of those planned, after which training stops")
     task: str = key("questions", "what the model writes, see rl_qg.generation.tasks")
     granularity: str = key("", "of the task sets, see rl_qg.generation.question_units")
     mode: str = key("", "of the task sets: one2one or one2many")
+    input: str = key(WHOLE, "what is read of an example, see rl_qg.generation.inputs")
+    language: str = key("", "a code such as de, for models with language codes")
     prefix: str = key("", "text before every input, see rl_qg.generation.prompts.Prompt")
     max_source_length: int = key(512, "tokens; a longer context is cut to a window around the answer")
     max_target_length: int = key(64, "tokens of a gold question")
@@ -57,7 +62,15 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
     def prompt(self) -> Prompt:
         """How inputs are built."""
         lengths = (self.max_source_length, self.max_target_length)
-        return Prompt(self.prefix, *lengths, task=self.task, granularity=self.granularity, mode=self.mode)
+        return Prompt(
+            self.prefix,
+            *lengths,
+            task=self.task,
+            granularity=self.granularity,
+            mode=self.mode,
+            input=self.input,
+            language=self.language,
+        )
 
     def decoding_rules(self) -> DecodingRules:
         """The rules of rollouts."""
@@ -69,6 +82,24 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
             self.top_k,
             self.top_p,
         )
+
+
+def check_input(settings: Settings) -> None:
+    """Raise `InputError` when the stage by reward alone would read other inputs than the model that it continues."""
+    stored = Prompt.stored(settings.model.path)
+    if settings.stages == "scst" and stored is not None and stored.input != settings.model.input:
+        raise InputError(
+            f"model.path={settings.model.path}: was trained with model.input={stored.input}, not "
+            f"{settings.model.input}; give model.input={stored.input}, or train both stages"
+        )
+
+
+def language_of(settings: Settings) -> str:
+    """`model.language`, else the language that the model was trained with, else ""."""
+    if settings.model.language is not None:
+        return settings.model.language
+    stored = Prompt.stored(settings.model.path)
+    return "" if stored is None else stored.language
 
 
 def check_stop_on(settings: Settings) -> None:

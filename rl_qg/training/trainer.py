@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import ConcatDataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer
 
@@ -26,7 +26,7 @@ from rewards.slow_precision import warn_if_slower
 from rl_qg.data.examples import QAExample, as_example
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredRollout
 from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, concatenate, decode, uniform_draws
-from rl_qg.generation.logprobs import shift_right, token_logprobs
+from rl_qg.generation.logprobs import about_labels, shift_right, token_logprobs
 from rl_qg.generation.prompts import PromptEncoder, add_highlight
 from rl_qg.generation.tasks import QUESTION
 from rl_qg.runtime.checkpoints import CompleteCheckpoints
@@ -161,7 +161,7 @@ class SelfCriticalTrainer(
 
     def compute_loss(
         self,
-        model: torch.nn.Module,
+        model: nn.Module,
         inputs: dict[str, Any],
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
@@ -183,7 +183,7 @@ class SelfCriticalTrainer(
         self.step_metrics.add(loss=(loss.detach() / processes, 0.0))  # `RunFiles` adds its weight, one for each update
         return (loss, {}) if return_outputs else loss
 
-    def _cross_entropy_loss(self, model: torch.nn.Module, inputs: dict[str, Any]) -> Tensor:
+    def _cross_entropy_loss(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
         """L_ce, summed over the batch."""
         labels = inputs["labels"]
         with self.step_metrics.timed("update"):
@@ -191,7 +191,7 @@ class SelfCriticalTrainer(
             self.step_metrics.add(loss_ce=(loss.detach(), labels.ne(-100).sum()))
         return loss
 
-    def _self_critical_loss(self, model: torch.nn.Module, inputs: dict[str, Any], step: int) -> Tensor:
+    def _self_critical_loss(self, model: nn.Module, inputs: dict[str, Any], step: int) -> Tensor:
         """λ · L_scst + w · L_ce + β · KL, summed over the batch of b contexts with k samples each."""
         args, labels, examples = self.args, inputs["labels"], inputs["examples"]
         # 1. Rollout, rewards and advantages, without gradient.
@@ -264,7 +264,7 @@ class SelfCriticalTrainer(
         return objectives.clipped_policy_gradient(logprobs, learned.logprobs, samples.mask, advantage, args.clip_ratio)
 
     def _gold_and_sample_logits(
-        self, model: torch.nn.Module, inputs: dict[str, Any], gold: Tensor, samples: Decoded
+        self, model: nn.Module, inputs: dict[str, Any], gold: Tensor, samples: Decoded
     ) -> tuple[Tensor, Tensor]:
         """Logits of the gold questions of the contexts `gold` (g,), (g, gold length, v), and of the samples of all,
         (b · k, sample length, v).
@@ -275,18 +275,20 @@ class SelfCriticalTrainer(
         return first[:, : labels.shape[1]], rest[:, : samples.tokens.shape[1]]
 
     def _logits(
-        self, model: torch.nn.Module, inputs: dict[str, Any], labels: Tensor, *, gold: Tensor | None = None
+        self, model: nn.Module, inputs: dict[str, Any], labels: Tensor, *, gold: Tensor | None = None
     ) -> Tensor:
         """Logits (rows, t, v) of `labels` (rows, t): first one row for each context in `gold`, then equally many rows
         for each context, side by side. Each context is encoded once.
         """
-        decoder_input = shift_right(labels, self.special_tokens.start, self.special_tokens.pad)
         ids, mask = inputs["input_ids"], inputs["attention_mask"]
         every = torch.arange(len(mask), device=mask.device)
         gold = every[:0] if gold is None else gold
         context = torch.cat((gold, every.repeat_interleave((len(labels) - len(gold)) // len(mask))))
+        starts = self.special_tokens.starts(inputs.get("starts"), mask)[context]
+        tokens = shift_right(labels, starts, self.special_tokens.pad)
         with share_encoder_pass(self.accelerator.unwrap_model(model), mask, context):
-            return model(input_ids=ids, attention_mask=mask[context], decoder_input_ids=decoder_input).logits
+            logits = model(input_ids=ids, attention_mask=mask[context], decoder_input_ids=tokens).logits
+        return about_labels(logits, labels)
 
     def _cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
         return objectives.cross_entropy(logits, labels, label_smoothing=self.args.label_smoothing_factor)
@@ -301,12 +303,13 @@ class SelfCriticalTrainer(
             length, step = self.decoding_rules.max_new_tokens, self.state.global_step
             draws = uniform_draws(keys, samples, length, seed=self.args.seed, step=step)
         ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        starts = self.special_tokens.starts(inputs.get("starts"), mask)
 
         def roll_out(rows: Sequence[int]) -> Rollout:
             part = slice(rows[0], rows[-1] + 1)
             states = policy.get_encoder()(input_ids=ids[part], attention_mask=mask[part]).last_hidden_state
-            part_draws = None if draws is None else draws[part]
-            return decode(policy, states, mask[part], self.decoding_rules, draws=part_draws, greedy=greedy)
+            options: Any = {"draws": None if draws is None else draws[part], "starts": starts[part]}
+            return decode(policy, states, mask[part], self.decoding_rules, greedy=greedy, **options)
 
         with self.whole_model() as policy, self.accelerator.autocast():
             training = policy.training
@@ -335,7 +338,7 @@ class SelfCriticalTrainer(
 
     def prediction_step(
         self,
-        model: torch.nn.Module,
+        model: nn.Module,
         inputs: dict[str, Any],
         prediction_loss_only: bool,
         ignore_keys: list[str] | None = None,
@@ -394,6 +397,4 @@ class SelfCriticalTrainer(
 def _stack(first: Tensor, second: Tensor) -> Tensor:
     """Both batches of labels in one, padded with -100 to the longer length."""
     length = max(first.shape[1], second.shape[1])
-    return torch.cat(
-        [torch.nn.functional.pad(rows, (0, length - rows.shape[1]), value=-100) for rows in (first, second)]
-    )
+    return torch.cat([nn.functional.pad(rows, (0, length - rows.shape[1]), value=-100) for rows in (first, second)])

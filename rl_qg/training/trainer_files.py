@@ -167,6 +167,7 @@ def save_model_folder(trainer: Any, folder: Path) -> None:
     with trainer.whole_model() as model:
         if trainer.is_world_process_zero():
             merged = merge_lora(model) if has_lora(model) else model
+            trainer.encoder.languages.set_generation(merged.generation_config)
             merged.save_pretrained(partial)
             trainer.processing_class.save_pretrained(partial)
             trainer.encoder.prompt.save(partial)

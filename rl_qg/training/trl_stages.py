@@ -41,6 +41,7 @@ from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.runtime.trackers import check_tracker
 from rl_qg.settings import Settings
 from rl_qg.training.callbacks import FailedRewards, HackingReport, HeldOutStopping
+from rl_qg.training.config import language_of
 from rl_qg.training.eval_metrics import HeldOutQuestions
 from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.stages import reward_signatures, unlabelled_examples, unlabelled_note
@@ -184,7 +185,8 @@ class CausalStage:
             )
         prefix = "" if settings.model.prefix is None else settings.model.prefix
         lengths = settings.model.max_source_length, settings.model.max_target_length
-        return model, tokenizer, Prompt(prefix, *lengths, separator=default_separator(model))
+        prompt = Prompt(prefix, *lengths, separator=default_separator(model))
+        return model, tokenizer, replace(prompt, input=settings.model.input, language=language_of(settings))
 
     def _cross_entropy_trainer(
         self, model: PreTrainedModel, encoder: CausalPromptEncoder, validation: Sequence[QAExample]

@@ -90,7 +90,8 @@ def report_line(report: Mapping[str, Any]) -> str:
     """The numbers of the report, as one line for the log."""
     passages = report["passages"]
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in report["kinds"].items())
-    left_out = [f"{name} {passages[name]:,}" for name in ("empty", "broken", "repeated", "excluded") if passages[name]]
+    reasons = ("empty", "broken", "malformed", "repeated", "excluded")
+    left_out = [f"{name} {passages[name]:,}" for name in reasons if passages.get(name)]
     parts = [
         f"{report['spans']:,} answers ({kinds}) in {passages['kept']:,} of {passages['read']:,} passages",
         f"{report['without_span']:,} of them without any",

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from rl_qg import AnswerSpan, QAPairs, QuestionGenerator
-from rl_qg.asking.models import QUESTIONS, default_generator, generator_path
+from rl_qg.asking.models import QUESTIONS, default_generator, generator_path, ways_of
 from rl_qg.asking.pairs import AskRequest
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.synthetic_corpus import synthetic_examples
@@ -333,12 +333,18 @@ def test_mbart_reads_the_language_of_the_text(tmp_path: Path) -> None:
         generator.ask(TEXT, ["London"], language=language)
         assert generator._generator.tokenizer.convert_tokens_to_ids(code) in seen[-1]
     tokens = generator._generator.encoder.targets([QAExample("x", "", TEXT, "Where?", ())])[0]
-    codes = generator._generator.tokenizer.convert_ids_to_tokens(tokens[-2:])
-    assert codes == ["</s>", "en_XX"]  # the code is not counted, since nothing is written after the end token
+    assert generator._generator.tokenizer.convert_ids_to_tokens(tokens[-1]) == "</s>"  # the code is not written
     [scores] = generator.score(["Where?"], [TEXT], ["London"])
-    assert scores["probability"] == pytest.approx(math.exp(scores["logprob"] / (len(tokens) - 1)), abs=1e-5)
+    assert scores["probability"] == pytest.approx(math.exp(scores["logprob"] / len(tokens)), abs=1e-5)
     with pytest.raises(InputError, match="language=xx: the model knows ar, cs"):
         generator.ask(TEXT, language="xx")
+
+
+@pytest.mark.parametrize("form", ["paragraph_sentence", "paragraph"])
+def test_a_model_that_is_not_told_the_answer_makes_no_pairs(form: str) -> None:
+    with pytest.raises(InputError, match=rf"model\.path=RUN: was trained with model\.input={form} and asks about no"):
+        ways_of(Prompt(input=form), "RUN")
+    assert ways_of(Prompt(input="sentence_answer"), "RUN") == ways_of(Prompt(), "RUN") == ("pipeline",)
 
 
 def test_a_run_is_named_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,9 @@ from rl_qg.runtime.errors import InputError
 from tests.rl_qg.generation.test_question_pool import tiny
 
 
-def test_a_selector_from_data_to_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_selector_from_data_to_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(selector_stage, "PASSAGES", 2)
     tiny(Path("model"), granularity="sentence", mode="one2one")
@@ -29,6 +31,11 @@ def test_a_selector_from_data_to_sets(tmp_path: Path, monkeypatch: pytest.Monkey
     assert json.loads(first)["features"] == list(FEATURES)
     selector = LearnedSelector.load(Path("s.json"))
     assert selector.passages == 5 and selector.size.intercept == 2.0  # people asked two questions about each
+    assert (selector.strategy, selector.model) == ("sentence_one2one", "model")
+    selector.warn_unless_of("sentence_one2one")
+    assert "the selector has learned" not in caplog.text
+    selector.warn_unless_of("type_one2one")
+    assert "of sentence_one2one by model, and these are of type_one2one" in caplog.text
     Path("s.pools.jsonl").write_bytes(pools[:-9])
     run_command("train-selector", command)
     assert (Path("s.pools.jsonl").read_bytes(), Path("s.json").read_bytes()) == (pools, first)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from rl_qg.data.reading import read_examples
 from rl_qg.data.sources import raw_records
 from rl_qg.data.splits import load_splits
 from rl_qg.data.streaming import stream_examples
+from rl_qg.generation.question_units import join_questions, set_rows
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings
 
@@ -236,8 +238,8 @@ def test_malformed_ms_marco_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mark", ["1", "true", None, [1], 2, float("nan")])
 def test_a_mark_of_selection_is_a_number(tmp_path: Path, mark: Any) -> None:
     columns = as_columns([MARCO[0], marco(["1204"], selected=mark)])
-    with pytest.raises(InputError, match=r"row \w+: passages\[1\]: field 'is_selected' is .*; give 0 or 1"):
-        read_examples(write(tmp_path / "m.json", columns), role="train")
+    (fault,) = read_examples(write(tmp_path / "m.json", columns), role="train").report["malformed"]
+    assert re.search(r"m\.json: row \w+: passages\[1\]: field 'is_selected' is .*; give 0 or 1$", fault)
 
 
 # --- Parallel text files
@@ -262,8 +264,10 @@ def test_the_files_of_zhou_et_al(tmp_path: Path) -> None:
     ]
     assert data.report["dropped"]["no answer"]["ids"] == ["train.txt-3"]
     (tmp_path / "train.txt.bio").write_text("O O O O B\nB I O O O\nO O O\n")
-    with pytest.raises(InputError, match=r"train\.txt\.bio: line 1: 5 tags for 6 tokens"):
-        read_examples(tmp_path / "train.txt.source.txt", role="train")
+    report = read_examples(tmp_path / "train.txt.source.txt", role="train").report
+    assert [fault.partition("train.txt.bio: ")[2] for fault in report["malformed"]] == [
+        "line 1: 5 tags for 6 tokens; give one of B, I, O for each"
+    ]
     (tmp_path / "train.txt.bio").write_text("O O O O B O\n")
     with pytest.raises(InputError, match=r"source\.txt has 3 lines.*bio has 1 lines"):
         read_examples(tmp_path / "train.txt.source.txt", role="train")
@@ -284,6 +288,31 @@ def test_the_files_of_du_et_al_have_no_answers(tmp_path: Path) -> None:
         assert (row.fields["question"], row.fields["context"]) == ("what burned ?", context)
     with pytest.raises(InputError, match=r"1 read; 1 dropped \(no answer\)"):
         read_examples(tmp_path / "src-dev.txt", role="train")
+    (tmp_path / "src-dev.txt").unlink()
+    with pytest.raises(InputError, match=r"1 read; 1 dropped \(no answer\)"):
+        read_examples(tmp_path / "para-dev.txt", role="train")
+
+
+def test_in_the_paragraphs_of_du_et_al_the_sentence_stands_for_the_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One2many rows of sentences, as the multi-question paper makes them of these files."""
+    paragraph = "it stood on the esk . the mill burned in 1204 . koll fled ."
+    burned = "the mill burned in 1204 ."
+    lines(
+        tmp_path,
+        para_dev__txt=[paragraph] * 4,
+        src_dev__txt=[burned, "it stood on the esk .", burned, "nobody knows ."],
+        tgt_dev__txt=["what burned ?", "where did it stand ?", "when did it burn ?", "who knows ?"],
+    )
+    data = read_examples(tmp_path / "para-dev.txt", role="train")
+    assert data.report["dropped"]["answer not in context"]["ids"] == ["dev-4"]
+    assert "the sentences of src-dev.txt stand for them" in caplog.text
+    rows = set_rows("sentence", "one2many", data.examples)
+    assert [(row.unit and paragraph[row.unit.start : row.unit.end], row.question) for row in rows] == [
+        ("it stood on the esk .", join_questions(["where did it stand ?"])),
+        (burned, join_questions(["what burned ?", "when did it burn ?"])),
+    ]
 
 
 def test_files_with_answers_as_text(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_log_probabilities_do_not_accumulate_rounding_errors() -> None:
     exact = logits.double().log_softmax(0)
     drift = (logits.log_softmax(0)[7] - exact[7]).abs()
     assert 30 * drift > 1e-4  # otherwise this test would show nothing
-    search = module._Search(1, 2, 30, SpecialTokens(START, END, PAD), logits.device)
+    search = module._Search(torch.tensor([START]), 2, 30, SpecialTokens(START, END, PAD))
     for rows in [1] + 29 * [2]:
         search.step(logits.repeat(rows, 1))
     result = search.result()

@@ -17,9 +17,10 @@ from transformers import GPT2LMHeadModel
 
 from rl_qg.data.splits import Splits
 from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.generation.prompts import Prompt, add_highlight
+from rl_qg.generation.inputs import INPUTS, as_input
+from rl_qg.generation.prompts import Prompt, add_highlight, highlight
 from rl_qg.reports.hub import check_repository, publish
-from rl_qg.reports.model_card import final_model, is_on_hub, shown, write_model_card
+from rl_qg.reports.model_card import final_model, is_on_hub, marked_code, shown, write_model_card
 from rl_qg.settings import PeftSettings, Settings
 from rl_qg.training import stages as stage
 from tests.questions import example
@@ -175,6 +176,15 @@ def test_results_of_a_kept_model_are_those_of_its_step(tmp_path: Path) -> None:
     (folder / "trained.json").write_text(json.dumps({"model": "scst", "steps": 5, "kept": kept}))
     assert "| BLEU-4 | 0.300 | 0.350 |" in card(folder)
     assert "step 3, the best by bleu4" in card(folder)
+
+
+@pytest.mark.parametrize("form", INPUTS)
+def test_the_snippet_marks_what_the_generator_reads(form: str) -> None:
+    names: dict[str, Any] = {}
+    exec(marked_code(form), names)
+    whole = f"{PASSAGE} It fell in 1901." if form == "paragraph_sentence" else PASSAGE
+    about = example(whole, "1901" if form == "paragraph_sentence" else ANSWER, "?")
+    assert names["marked"] == highlight(as_input(about, form))
 
 
 @pytest.mark.parametrize("kind", ["bart", "t5", "gpt2"])

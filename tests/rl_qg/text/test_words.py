@@ -1,5 +1,9 @@
 """Words for filters and lengths, and sentences."""
 
+import gzip
+from itertools import islice
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +12,8 @@ from rewards.words import normalise_answer
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.text.spans import sentence_texts
 from rl_qg.text.words import contains_words, normalised_words, word_count
+
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 
 
 @pytest.mark.parametrize(
@@ -90,6 +96,33 @@ def test_sentences_lose_nothing() -> None:
     text = 'One. "Two!" said he. Dr. Three of the U.S. Army? Four'
     assert sentence_texts(text) == ["One.", '"Two!" said he.', "Dr. Three of the U.S. Army?", "Four"]
     assert sentence_texts("  ") == [""]
+
+
+def test_sentences_of_a_text_without_capitals() -> None:
+    """Of tokens, as in Du et al.'s files, and of plain text."""
+    tokens = "it was built by john f. kennedy 's u.s. army with a b.s. degree . who paid ? nobody knows , it seems ."
+    assert sentence_texts(tokens) == [
+        "it was built by john f. kennedy 's u.s. army with a b.s. degree .",
+        "who paid ?",
+        "nobody knows , it seems .",
+    ]
+    assert sentence_texts("john f. kennedy came. who paid? nobody.") == [
+        "john f. kennedy came.",
+        "who paid?",
+        "nobody.",
+    ]
+    with_capital = "He came in e.g. 1858 (no. 3) and left. so they say."
+    assert sentence_texts(with_capital) == [with_capital]
+
+
+def test_sentences_of_the_files_of_du() -> None:
+    path = SHARED / "nqg/src-test.txt.gz"
+    if not path.is_file():
+        pytest.skip("the sentences of Du et al. (../shared/data/nqg) are not here")
+    with gzip.open(path, "rt", encoding="utf-8") as stream:
+        lines = list(dict.fromkeys(line.strip() for line in islice(stream, 3000)))
+    found = sentence_texts(" ".join(lines))
+    assert len(lines) > 700 and len({*found} & {*lines}) / len(lines) > 0.88
 
 
 def test_answers_are_normalised_for_the_metric_and_for_the_reader_alike() -> None:

@@ -161,8 +161,10 @@ def test_cross_entropy_sums_real_tokens_and_smooths_labels() -> None:
 
 
 def test_shift_right_puts_the_start_token_first_and_never_feeds_the_ignore_index() -> None:
-    shifted = shift_right(torch.tensor([[5, 6, -100], [7, -100, -100]]), start_token=2, pad_token=1)
-    assert shifted.tolist() == [[2, 5, 6], [2, 7, 1]]
+    labels = torch.tensor([[5, 6, -100], [7, -100, -100]])
+    assert shift_right(labels, torch.tensor([[2], [2]]), pad_token=1).tolist() == [[2, 5, 6], [2, 7, 1]]
+    two = shift_right(labels, torch.tensor([[2, 8], [2, 9]]), pad_token=1)  # the start token and a language code
+    assert two.tolist() == [[2, 8, 5, 6], [2, 9, 7, 1]]
 
 
 def test_lambda_over_all_steps() -> None:
@@ -207,3 +209,9 @@ def test_the_learning_rate_restarts_at_the_boundary() -> None:
     assert second[0] < second[4]  # warming up again
     assert all(rate > 0 for rate in rates)
     assert learning_rate_factor(30, 10, 30, warmup=(0.2, 0.25), second=0.5) == 0.0
+
+
+def test_a_constant_learning_rate_only_warms_up() -> None:
+    rates = [learning_rate_factor(s, 10, 30, warmup=(0.2, 0.25), second=0.5, decays=False) for s in range(31)]
+    assert rates[:2] == pytest.approx([1 / 3, 2 / 3]) and rates[2:10] == [1.0] * 8
+    assert rates[10:15] == pytest.approx([k / 12 for k in range(1, 6)]) and rates[15:] == [0.5] * 16
