@@ -13,7 +13,7 @@ from rewards.overlap.published_lmqg import normalised_as_published
 from rl_qg.commands.cli import run_command
 from rl_qg.commands.load_metrics import load_metrics
 from rl_qg.evaluation.metric_scores import MetricRow
-from rl_qg.evaluation.published_grouping import FirstReference, grouped_rows
+from rl_qg.evaluation.published_grouping import FirstReference, grouped_rows, stated_sentence
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import processes
 from rl_qg.settings import EvaluateSettings, Settings
@@ -112,6 +112,14 @@ def test_one_question_of_each_sentence(aggregation: str, expected: str) -> None:
         [*rows[:2], MetricRow("", "cc", references=("rcc",), sentence="the end")], "sentence", aggregation
     )
     assert (row.question, row.references) == (expected, ("rbbb", "rdddd", "rcc"))
+
+
+def test_the_sentence_of_an_answer_whose_place_is_known() -> None:
+    context = "It is old. Ida built it in 1902. It stands."
+    fields = {"answer_start": context.index("Ida")}
+    assert stated_sentence(fields, context, "Ida") == "Ida built it in 1902."
+    assert stated_sentence({"answer_start": 0}, context, "Ida") is None
+    assert stated_sentence({}, context, "Ida") is None and stated_sentence(fields, None, "Ida") is None
 
 
 def test_what_grouping_needs() -> None:
