@@ -11,9 +11,9 @@ from rl_qg.text.languages import (
     knows_question_words,
     language_of,
     length_in_words,
+    share_in,
     without_ending,
 )
-from rl_qg.text.scripts import share_in
 from tests.real_languages import FILES, WRITTEN, real_records
 
 
