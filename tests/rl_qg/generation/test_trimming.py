@@ -209,6 +209,9 @@ def test_what_cannot_be_trimmed_is_one_line(tmp_path: Path) -> None:
         trim(pair, tmp_path / "small", corpus)
     with pytest.raises(InputError, match=r"output_dir=.*pair: holds other files; name a new folder"):
         trim(pair, tmp_path / "pair", corpus)
+    (tmp_path / "empty.txt").write_text("\n\n")
+    with pytest.raises(InputError, match=r"corpus=.*empty\.txt: holds no passage"):
+        trim(pair, tmp_path / "small", TrimSettings(corpus=str(tmp_path / "empty.txt")))
     with pytest.raises(InputError, match="corpus has no value"):
         trim(pair, tmp_path / "small", TrimSettings())
     assert not (tmp_path / "small").exists()
