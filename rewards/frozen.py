@@ -228,7 +228,9 @@ def batches_by_length(lengths: Sequence[int], batch_size: int, max_tokens: int) 
         start += rows
 
 
-def target_logprobs(head: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, *, vocabulary: int) -> Tensor:
+def target_logprobs(
+    head: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, *, vocabulary: int, exact: bool = False
+) -> Tensor:
     """Return log p(target) at each position, [positions], applying the vocabulary head in chunks.
 
     Args:
@@ -236,21 +238,24 @@ def target_logprobs(head: Callable[[Tensor], Tensor], hidden: Tensor, targets: T
         hidden: [positions, width], only the positions whose probability is read.
         targets: token ids, [positions].
         vocabulary: number of logits per position.
+        exact: normalise in float64, which the difference of two close probabilities needs. It takes several times as
+            long as float32, whose logarithms are off by up to 1e-6.
     """
     parts = []
     size = max(1, LOGITS_AT_ONCE.get(hidden.device.type, 1 << 24) // vocabulary)
     for states, ids in zip(hidden.split(size), targets.split(size), strict=True):
-        logits = head(states).float()
+        logits = head(states).to(torch.float64 if exact else torch.float32)
         parts.append(logits.gather(1, ids[:, None])[:, 0] - logits.logsumexp(-1))
     return torch.cat(parts)
 
 
 def causal_logprobs(
-    lm: FrozenModel, rows: Sequence[list[int]], starts: Sequence[int], *, batch_size: int
+    lm: FrozenModel, rows: Sequence[list[int]], starts: Sequence[int], *, batch_size: int, exact: bool = False
 ) -> list[Tensor]:
     """Return, per row, log p(token | tokens before it) for the tokens from ``start`` on (float64, on the CPU).
 
     Rows must begin with a token that is not scored. Padding is on the right, where causal attention ignores it.
+    ``exact`` as in `target_logprobs`.
     """
     scores: list[Tensor] = [torch.empty(0)] * len(rows)
     for batch in batches_by_length([len(row) for row in rows], batch_size, lm.tokens_at_once):
@@ -259,9 +264,8 @@ def causal_logprobs(
         position = torch.arange(1, ids.shape[1], device=ids.device)
         first = torch.tensor([starts[at] for at in batch], device=ids.device)
         read = (position >= first[:, None]) & (position < lengths[:, None])
-        logprobs = (
-            target_logprobs(head, hidden[:, :-1][read], ids[:, 1:][read], vocabulary=lm.vocabulary).cpu().double()
-        )
+        states, targets = hidden[:, :-1][read], ids[:, 1:][read]
+        logprobs = target_logprobs(head, states, targets, vocabulary=lm.vocabulary, exact=exact).cpu().double()
         for at, values in zip(batch, logprobs.split(read.sum(1).tolist()), strict=True):
             scores[at] = values
     return scores

@@ -25,12 +25,19 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "coco_rouge_l": ("rewards.overlap.rouge:RougeL", {"variant": "coco"}),
     "meteor": "rewards.overlap.meteor:Meteor",
     "meteor15": "rewards.overlap.meteor15:Meteor15",
+    **{f"lmqg_bleu{order}": ("rewards.overlap.published_lmqg:LmqgBleu", {"order": order}) for order in range(1, 5)},
+    "lmqg_rouge_l": "rewards.overlap.published_lmqg:LmqgRougeL",
+    "lmqg_meteor": "rewards.overlap.published_lmqg:LmqgMeteor",
     "gleu": "rewards.overlap.gleu:Gleu",
     "chrf": "rewards.overlap.chrf:Chrf",
     "cider": "rewards.overlap.cider:Cider",
     "answerability": "rewards.overlap.answerability:Answerability",
     **{
         f"q_bleu{order}": ("rewards.overlap.answerability:QMetric", {"ngram": f"bleu{order}"}) for order in range(1, 5)
+    },
+    **{
+        f"q_bleu{order}_truecased": ("rewards.overlap.truecased:TruecasedQBleu", {"order": order})
+        for order in range(1, 5)
     },
     **{name: ("rewards.overlap.answerability:QMetric", {"ngram": "rouge_l"}) for name in ("q_rouge_l", "q_rouge")},
     "q_meteor": ("rewards.overlap.answerability:QMetric", {"ngram": "meteor"}),

@@ -60,6 +60,25 @@ def cached_by_text(function: Callable[..., Result]) -> Callable[..., Result]:
     return call
 
 
+TURKIC = frozenset({"tr", "az"})
+"""Languages with a dotted and a dotless i: their capital I is not that of i."""
+
+_TURKIC_CASE = str.maketrans({"I": "ı", "İ": "i"})
+
+
+def lower(text: str, language: str = "") -> str:
+    """Return a text in lower case by the rules of a language: I becomes ı and İ i in Turkish and Azerbaijani.
+
+    In others İ becomes i without the second dot that Python leaves over it.
+
+    >>> lower("ISPARTA, İzmir", "tr"), lower("ISPARTA, İzmir")
+    ('ısparta, izmir', 'isparta, izmir')
+    """
+    if language in TURKIC:
+        text = text.translate(_TURKIC_CASE)
+    return text.lower() if text.isascii() else text.lower().replace("i\u0307", "i")
+
+
 def tokenizer(name: str) -> Callable[[str], Words]:
     """Return a function that splits a text into words, by name.
 
@@ -69,16 +88,39 @@ def tokenizer(name: str) -> Callable[[str], Words]:
     - ``words``: `words`, lower-cased letters and digits of any script. On ASCII the same as ``rouge_score``.
     - ``rouge_score``: lower-cased runs of a-z and 0-9, as in the package rouge-score; **drops every other letter**.
     - ``space``: split at each single space and nothing else (two spaces enclose an empty word).
+    - ``ascii_space``: split at runs of ASCII white space (a no-break space is part of a word), as programs do that
+      split bytes.
+    - ``intl+char``: sacreBLEU's ``intl``, which splits off the punctuation of every script (¿ « ؟ ।) where 13a splits
+      ASCII signs alone, each character of a script without spaces alone.
     - any tokeniser of sacreBLEU: ``13a``, ``intl``, ``zh``, ``ja-mecab``, ``ko-mecab``, ``char``, ``none``, ...
+
+    A name with ``+tr`` at its end, such as ``words+tr``, puts the text in lower case by the rules of Turkish first
+    (`lower`).
 
     Raises:
         MetricInputError: no such tokeniser, or the library it needs is missing.
     """
-    if name == "13a+char":
-        return _thirteen_a_by_character()
-    if name in _TOKENIZERS:
-        return _TOKENIZERS[name]
-    return _of_sacrebleu(name)
+    plain, plus, language = name.rpartition("+")
+    if plus and language in TURKIC:
+        split = tokenizer(plain)
+        return lambda text: split(lower(text, language))
+    if plus and language == "char" and plain in ("13a", "intl"):
+        return _by_character(plain)
+    return _TOKENIZERS[name] if name in _TOKENIZERS else _of_sacrebleu(name)
+
+
+def tokenizer_for(name: str, language: str) -> str:
+    """Return the name of the tokeniser that does for a language what the tokeniser `name` does for English.
+
+    ``13a+char`` becomes ``intl+char`` in every other language, and a tokeniser that lower-cases does so by the rules
+    of Turkish in Turkish. Any other name stays.
+
+    >>> tokenizer_for("13a+char", "ar"), tokenizer_for("words", "tr"), tokenizer_for("ptb", "de")
+    ('intl+char', 'words+tr', 'ptb')
+    """
+    if language in TURKIC and name in _LOWERING:
+        return f"{name}+{language}"
+    return "intl+char" if name == "13a+char" and language != "en" else name
 
 
 @cached_by_text
@@ -100,6 +142,12 @@ def ascii_words(text: str) -> Words:
 def split_at_spaces(text: str) -> Words:
     """Return the text split at each single space."""
     return tuple(text.split(" "))
+
+
+@cached_by_text
+def split_at_ascii_space(text: str) -> Words:
+    """Return the text split at runs of ASCII white space."""
+    return tuple(word.decode() for word in text.encode().split())
 
 
 @cached_by_text
@@ -166,12 +214,14 @@ def answer_f1(prediction: str, answer: str) -> float:
 
 def case_of(tokenize: str, *, lowercase: bool = False) -> str:
     """Return in which case words are compared, ``lower`` or ``mixed`` (unchanged): for signatures."""
-    return "lower" if lowercase or tokenize in _LOWERING else "mixed"
+    name, _, language = tokenize.rpartition("+")
+    return "lower" if lowercase or tokenize in _LOWERING or (name and language in TURKIC) else "mixed"
 
 
 def libraries(tokenize: str, *, stem: bool = False) -> dict[str, str]:
     """Return the versions of the libraries that this tokeniser, and stemming, use: for signatures."""
-    versions = {} if tokenize in _TOKENIZERS else {"sacrebleu": _version("sacrebleu", "words")}
+    own = tokenize in _TOKENIZERS or tokenize.rpartition("+")[0] in _TOKENIZERS
+    versions = {} if own else {"sacrebleu": _version("sacrebleu", "words")}
     return {**versions, **({"nltk": _version("nltk", "stemming")} if stem else {})}
 
 
@@ -241,7 +291,7 @@ def _of_sacrebleu(name: str) -> Callable[[str], Words]:
     from sacrebleu.metrics import BLEU
 
     if name not in BLEU.TOKENIZERS:
-        known = ", ".join([*_TOKENIZERS, "13a+char", *BLEU.TOKENIZERS])
+        known = ", ".join([*_TOKENIZERS, "13a+char", "intl+char", *BLEU.TOKENIZERS])
         raise MetricInputError(f"tokenize={name}: no such tokeniser; known are {known}")
     try:
         split = BLEU(tokenize=name).tokenizer
@@ -260,8 +310,8 @@ def _split_by_sacrebleu(split: Any, text: str) -> Words:
 
 
 @cache
-def _thirteen_a_by_character() -> Callable[[str], Words]:
-    plain = _of_sacrebleu("13a")
+def _by_character(name: str) -> Callable[[str], Words]:
+    plain = _of_sacrebleu(name)
     return lambda text: plain(separate_unspaced(text))
 
 
@@ -278,7 +328,7 @@ _PTB_SIGNS = str.maketrans(
         **dict.fromkeys("\u2018\u2019\u201b\u00b4", "'"),
         **dict.fromkeys('"\u201c\u201d\u201e\u00ab\u00bb\u2047', " "),
         **dict.fromkeys("\u2012\u2013\u2014\u2015", " -- "),
-        **{mark: f" {mark} " for mark in "$;!?#%*=|\u00a7\u00b0\u00b7\u2212"},
+        **{mark: f" {mark} " for mark in "$;#%*=|\u00a7\u00b0\u00b7\u2212"},
         **{bracket: f" -{name}- " for bracket, name in zip("()[]{}", "lrb rrb lsb rsb lcb rcb".split(), strict=True)},
         **{"\u00a3": " # ", "\u20ac": " $ ", "\u2026": " "},  # the treebank's pound and euro
         **dict.fromkeys("\u00a1\u00bf\u037e\u0589\u060c\u061b\u061f\u06d4\u0964\u0965\u1367", " "),
@@ -288,6 +338,8 @@ _PTB_SIGNS = str.maketrans(
 _PTB = [
     (sign, re.compile(pattern), replacement)
     for sign, pattern, replacement in (
+        ("?", r"[?!]+", r" \g<0> "),  # "??" and "?!" are words of their own, which are not dropped
+        ("!", r"(?<!\?)!+(?![?!])", r" \g<0> "),
         ("--", "--+", " -- "),
         ("..", r"\.\.+", " "),
         ("&", r"(?<![a-z0-9])&|&(?![a-z0-9])", " & "),
@@ -312,5 +364,6 @@ _TOKENIZERS: dict[str, Callable[[str], Words]] = {
     "words": words,
     "rouge_score": ascii_words,
     "space": split_at_spaces,
+    "ascii_space": split_at_ascii_space,
 }
-_LOWERING = _TOKENIZERS.keys() - {"space"}
+_LOWERING = _TOKENIZERS.keys() - {"space", "ascii_space"}

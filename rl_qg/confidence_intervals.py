@@ -45,6 +45,7 @@ class PassageDraws:
     Attributes:
         passages: how many different passages there are.
         passage_index: the index of each question's passage, (questions,).
+        seed: as given; with the same passages and number of draws it gives the same draws.
     """
 
     def __init__(self, groups: Sequence[Hashable], *, seeds: int = 1, resamples: int = 10_000, seed: int = 0) -> None:
@@ -53,7 +54,7 @@ class PassageDraws:
         index = {group: number for number, group in enumerate(dict.fromkeys(groups))}
         self.passage_index = np.array([index[group] for group in groups])
         self.passages, self.resamples = len(index), resamples
-        self._seed = seed
+        self.seed = seed
         rng = np.random.default_rng(seed)
         keep = (resamples + 1) * self.passages <= _NUMBERS_KEPT
         self._kept = list(self._drawn(rng)) if keep else None
@@ -63,7 +64,7 @@ class PassageDraws:
 
     def blocks(self) -> Iterator[Floats]:
         """The weights, some draws at a time."""
-        for block in self._kept if self._kept is not None else self._drawn(np.random.default_rng(self._seed)):
+        for block in self._kept if self._kept is not None else self._drawn(np.random.default_rng(self.seed)):
             yield block.astype(np.float64)
 
     def sums(self, table: ArrayLike) -> Floats:
@@ -202,6 +203,20 @@ def seed_interval(means: Floats, values: ArrayLike, draws: PassageDraws, *, leve
     table = np.asarray(values, dtype=np.float64)
     low, high = percentiles(means[1:], level)
     return Interval(float(table.mean()), low, high, table.shape[-1], draws.passages)
+
+
+def mean_of_seeds(values: Sequence[float], level: float = 0.95) -> tuple[float, float | None, float | None]:
+    """The mean of one number for each training seed, and Student's interval for the mean of all seeds; a single seed
+    has none.
+    """
+    from scipy.stats import t
+
+    numbers = np.asarray(values, dtype=np.float64)
+    mean = float(numbers.mean())
+    if numbers.size < 2:
+        return mean, None, None
+    half = float(t.ppf((1 + level) / 2, numbers.size - 1) * numbers.std(ddof=1) / np.sqrt(numbers.size))
+    return mean, mean - half, mean + half
 
 
 def percentiles(values: Floats, level: float = 0.95) -> tuple[float, float]:

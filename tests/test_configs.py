@@ -13,14 +13,15 @@ import yaml
 from accelerate import PartialState
 
 from rewards.combine import Part
-from rl_qg.commands.catalogue import COMMANDS, CONFIGS, GROUPS, RAW, command_help, overview, section_of
+from rl_qg.commands.catalogue import COMMANDS, CONFIGS, GROUPS, RAW, choices, command_help, overview, section_of
 from rl_qg.commands.cli import LOGGERS_OF_EACH_PROCESS
 from rl_qg.commands.compose import PART, compose, full_overrides, resolved_yaml
 from rl_qg.commands.load_miniatures import with_miniatures
+from rl_qg.commands.search_stage import shipped_searches
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings
 
-CHOICES = [(group, path.stem) for group in GROUPS for path in sorted((CONFIGS / group).glob("*.yaml"))]
+CHOICES = [(group, choice) for group in GROUPS for choice in choices(group)]
 
 
 @pytest.mark.parametrize(("group", "choice"), CHOICES, ids=lambda value: value)
@@ -41,7 +42,8 @@ def test_every_choice_composes(group: str, choice: str) -> None:
 def test_every_yaml_is_reached_by_a_test() -> None:
     tested = {CONFIGS / group / f"{choice}.yaml" for group, choice in CHOICES}
     launch = set((CONFIGS / "accelerate").glob("*.yaml"))
-    assert set(CONFIGS.rglob("*.yaml")) == tested | launch
+    searches = set(shipped_searches().values())  # tests/rl_qg/studies/test_search_file.py
+    assert set(CONFIGS.rglob("*.yaml")) == tested | launch | searches
     for path in launch:
         assert yaml.safe_load(path.read_text())["num_processes"] >= 1
         head = [line for line in path.read_text().splitlines() if line.startswith("# accelerate launch")]

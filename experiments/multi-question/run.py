@@ -3,15 +3,11 @@
 import argparse
 import gzip
 import json
-import sys
-from functools import partial
 from pathlib import Path
 
 import yaml
 
-from rewards import Answerability, load
-from rewards.base import MetricResult
-from rewards.overlap.base import OverlapMetric
+from rewards import load
 from rewards.question_sets import (
     Multi,
     cardinality_difference,
@@ -19,51 +15,12 @@ from rewards.question_sets import (
     self_bleu,
     self_bleu_signature,
 )
-from rewards.words import ptb
 
 SYSTEMS = {
     "one2many_sentence_QG": "SQuADDu_one2many_sentence_QG",
     "one2one_QG_simple_ranked": "SQuADDu_one2one_QG_simple_ranked",
 }
 PLACEHOLDER = "<DUMMYSTUFFSURETOACHIEVE0>"  # what the released code scores where a system asked nothing
-
-
-class TruecasedQBleu(OverlapMetric):
-    """q-BLEU1 with the true-caser of the released code (the package truecase) before answerability."""
-
-    name = "q_bleu1_truecased"
-    tokenize = "ptb"
-
-    def __init__(self) -> None:
-        import nltk
-        import truecase
-
-        # The package cuts sentences first, for which nltk needs data; a question is one sentence.
-        sys.modules[truecase.TrueCaser.__module__].word_tokenize = partial(nltk.word_tokenize, preserve_line=True)
-        self._caser = truecase.TrueCaser()
-        self._cased: dict[str, str] = {}
-        self._answerability = Answerability(matching="set", tokenize="none")
-        self._bleu = load("coco_bleu1")
-
-    def choices(self) -> dict[str, object]:
-        return {
-            "delta": 0.66,
-            "truecase": "truecase",
-            "answerability": self._answerability.signature.replace("|", " "),
-        }
-
-    def compute(self, inputs):
-        cased = self._answerability.score(
-            [self._case(text) for text in inputs.questions],
-            references=[[self._case(text) for text in group] for group in inputs.references],
-        ).scores
-        overlap = self._bleu.compute(inputs).scores
-        return MetricResult([0.66 * a + 0.34 * b for a, b in zip(cased, overlap, strict=True)], {})
-
-    def _case(self, text: str) -> str:
-        if text not in self._cased:
-            self._cased[text] = self._caser.get_true_case(" ".join(ptb(text)))
-        return self._cased[text]
 
 
 def metrics(options: argparse.Namespace) -> dict[str, tuple[str, object]]:
@@ -83,7 +40,7 @@ def metrics(options: argparse.Namespace) -> dict[str, tuple[str, object]]:
     if options.meteor_jar:
         found["METEOR, Java 1.5"] = ("METEOR", load("meteor15", jar=options.meteor_jar))
     if options.truecase:
-        found["q-BLEU1, true-cased"] = ("q-BLEU1", TruecasedQBleu())
+        found["q-BLEU1, true-cased"] = ("q-BLEU1", load("q_bleu1_truecased"))
     return found
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rewards.base import MetricResult
 from rewards.errors import MetricInputError
-from rewards.frozen import FrozenModel, causal_logprobs
+from rewards.frozen import FrozenModel
 from rewards.relevance.baselines import Baselines
 from rewards.relevance.explanation_page import page
 from rewards.relevance.global_relevance import WHOLE, Comparison, GlobalRelevance
@@ -261,7 +261,7 @@ def _global(globally: GlobalRelevance, question: str, context: str) -> tuple[lis
     comparisons = globally.comparisons([question], [context])
     rows = [item.base for item in comparisons] + [item.prompt for item in comparisons]
     starts = [1] * len(comparisons) + [item.start for item in comparisons]
-    logprobs = causal_logprobs(globally.decoder, rows, starts, batch_size=globally.batch_size)
+    logprobs = globally.logprobs(rows, starts)
     gains: list[Gain] = []
     confidences: list[Confidence] = []
     sides = zip(comparisons, logprobs[: len(comparisons)], logprobs[len(comparisons) :], strict=True)

@@ -71,7 +71,7 @@ class GlobalRelevance:
         missing = {item.piece: item.base for item in comparisons if item.piece not in self._base}
         rows = [*missing.values(), *(item.prompt for item in comparisons)]
         starts = [1] * len(missing) + [item.start for item in comparisons]
-        logprobs = causal_logprobs(self.decoder, rows, starts, batch_size=self.batch_size)
+        logprobs = self.logprobs(rows, starts)
         confidence = [self.confidence(values) for values in logprobs]
         known = dict(zip(missing, confidence[: len(missing)], strict=True))
         known |= {item.piece: self._base[item.piece] for item in comparisons if item.piece in self._base}
@@ -81,6 +81,13 @@ class GlobalRelevance:
             pieces[item.owner] += 1
         self._cache(known)
         return [gain / max(1, count) for gain, count in zip(total, pieces, strict=True)]
+
+    def logprobs(self, rows: Sequence[list[int]], starts: Sequence[int]) -> list[Tensor]:
+        """Return `causal_logprobs` of the decoder: exact where the gain is the difference of two close means of
+        probabilities, which no division by the first makes larger.
+        """
+        exact = self.choices.gain == "absolute"
+        return causal_logprobs(self.decoder, rows, starts, batch_size=self.batch_size, exact=exact)
 
     def reset_cache(self) -> None:
         """Drop the cached base confidences."""

@@ -2,7 +2,8 @@
 
 A filter decides either about each candidate by itself (`RowFilter`) or after it has seen all candidates that reach it
 (`SetFilter`). It may define a measure that a model computes (`rl_qg.augmentation.measures`). Options are the fields of
-its dataclass. Filters compare texts by their words, so they expect a script that separates words by spaces.
+its dataclass. Filters that compare whole questions do so by their words between spaces; what depends on the language
+of a passage is in `rl_qg.augmentation.row_filters.LanguageFilter`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,6 +62,10 @@ class Filter:
 
     def prepare(self, resources: FilterResources) -> None:
         """Called once, before the first candidate."""
+
+    def notes(self) -> list[str]:
+        """After the last candidate: a sentence for each rule that could not be applied, and to how many."""
+        return []
 
     def active_reasons(self) -> tuple[str, ...]:
         """The reasons for which this filter, with its options, may drop a candidate."""

@@ -4,18 +4,25 @@ A new filter of this kind is a `RowFilter` in this file, registered in `rl_qg.au
 """
 
 import re
-import unicodedata
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 from rewards.words import ends_as_question
 from rl_qg.augmentation.candidates import Record, question_key
 from rl_qg.augmentation.funnel import FilterResources, RowFilter, Rule
-from rl_qg.text.question_types import LANGUAGES, asks
-from rl_qg.text.words import contains_words, normalised_words, word_count
+from rl_qg.text.languages import (
+    AUTO,
+    LANGUAGES,
+    code_fault,
+    contains_text,
+    knows_question_words,
+    language_of,
+    length_in_words,
+)
+from rl_qg.text.question_types import asks
+from rl_qg.text.scripts import scripts, share_in
+from rl_qg.text.words import counted, normalised_words
 
 OPENING, CLOSING = "([{（［｛「『《", ")]}）］｝」』》"
 QUOTES = ('"', "„“”", "«»")  # which one of a pair opens differs between languages
@@ -32,35 +39,73 @@ class Empty(RowFilter):
         return [Rule("empty", lambda record: not normalised_words(record["question"]))]
 
 
+class LanguageFilter(RowFilter):
+    """A filter whose rules depend on the language of the passage.
+
+    `language` is a code, `other` (no rules of a language), or `auto`: the `language` of the record where it has one,
+    else that which its passage is in (`rl_qg.text.languages.language_of`).
+    """
+
+    language: str = AUTO
+
+    def option_errors(self) -> list[tuple[bool, str]]:
+        """A language that is no code."""
+        fault = code_fault(self.language)
+        return [(bool(fault), f"language={fault}")]
+
+    def language_of(self, record: Record) -> str:
+        """The code of a record's language; "" where it is not known."""
+        if self.language != AUTO:
+            return self.language.casefold()
+        given = record.get("language")
+        return given if isinstance(given, str) and given else language_of(record["context"])
+
+
 @dataclass
-class Length(RowFilter):
-    """Keeps questions of `min_words` to `max_words` words (QRelScore paper, section 3.3).
+class Length(LanguageFilter):
+    """Keeps questions as long as `min_words` to `max_words` words of English (QRelScore paper, section 3.3).
 
     Words are the pieces between white space that contain a letter or digit; in scripts without spaces, characters.
+    In languages that need more or fewer of them to say the same (Thai 4.05 characters for a word, Turkish 0.77 words)
+    the limits are so much higher or lower: `per_word` of `rl_qg.text.languages`. `language=other` counts them as they
+    are.
     """
 
     min_words: int = 6
     max_words: int = 30
+    language: str = AUTO
 
     def option_errors(self) -> list[tuple[bool, str]]:
         """Contradictory limits."""
-        return [(self.min_words > self.max_words, f"min_words={self.min_words} is above max_words={self.max_words}")]
+        wrong = (self.min_words > self.max_words, f"min_words={self.min_words} is above max_words={self.max_words}")
+        return [wrong, *super().option_errors()]
 
     def rules(self) -> list[Rule]:
         """One rule for each limit."""
         return [
-            Rule("too short", lambda record: word_count(record["question"]) < self.min_words),
-            Rule("too long", lambda record: word_count(record["question"]) > self.max_words),
+            Rule("too short", lambda record: round(self._length(record)) < self.min_words),
+            Rule("too long", lambda record: round(self._length(record)) > self.max_words),
         ]
+
+    def _length(self, record: Record) -> float:
+        return length_in_words(record["question"], self.language_of(record))
 
 
 @dataclass
-class AnswerInQuestion(RowFilter):
-    """Drops questions that contain their answer, word for word (QRelScore paper, section 3.3)."""
+class AnswerInQuestion(LanguageFilter):
+    """Drops questions that contain their answer, word for word (QRelScore paper, section 3.3).
+
+    In languages without spaces as a part of the text, of two characters at least; in Korean with a particle after it.
+    """
+
+    language: str = AUTO
 
     def rules(self) -> list[Rule]:
         """One rule."""
-        return [Rule("answer in question", lambda record: contains_words(record["answer"], record["question"]))]
+        return [Rule("answer in question", self._has_answer)]
+
+    def _has_answer(self, record: Record) -> bool:
+        return contains_text(record["answer"], record["question"], self.language_of(record))
 
 
 @dataclass
@@ -100,17 +145,19 @@ def _key(record: Record) -> bytes:
 
 
 @dataclass
-class WellFormed(RowFilter):
+class WellFormed(LanguageFilter):
     """Drops questions that are not well-formed; each test can be switched off.
 
     Args:
-        question_mark: the question ends in a question mark of any script; closing brackets and quotes may follow.
-        question_word: it has a question word, or begins with an auxiliary verb; languages without a table pass.
+        question_mark: the question ends in a question mark of any script; closing brackets and quotes may follow. Not
+            in languages that often do without (Thai, Japanese).
+        question_word: it has a question word, or begins with an auxiliary verb (English, German, French, Spanish);
+            languages whose question words are not known pass, and are counted (`notes`).
         balanced: brackets close in order, double quotes come in pairs.
         repeated_ngram: no n-gram of this many words occurs twice, and no word follows itself; 0 is off. Repetitions
             that are also in the passage ("Duran Duran") are allowed.
         special_tokens: no special token of a tokenizer, such as `<extra_id_0>` or `[UNK]`, that is not in the passage.
-        language: of the question words: en, de, fr, es.
+        language: a code, `auto` or `other` (`LanguageFilter`).
     """
 
     question_mark: bool = True
@@ -118,25 +165,31 @@ class WellFormed(RowFilter):
     balanced: bool = True
     repeated_ngram: int = 3
     special_tokens: bool = True
-    language: str = "en"
+    language: str = AUTO
 
     def option_errors(self) -> list[tuple[bool, str]]:
-        """A negative length; a language that is not a code."""
-        known = ", ".join(LANGUAGES)
+        """A negative length; a language that is no code."""
+        wrong = (self.repeated_ngram < 0, f"repeated_ngram={self.repeated_ngram} must not be negative")
+        return [wrong, *super().option_errors()]
+
+    def prepare(self, resources: FilterResources) -> None:
+        """Count anew."""
+        self._skipped = Counter[str]()
+
+    def notes(self) -> list[str]:
+        """Languages whose question words are not known."""
         return [
-            (self.repeated_ngram < 0, f"repeated_ngram={self.repeated_ngram} must not be negative"),
-            (
-                not re.fullmatch("[a-z]{2,3}", self.language),
-                f"language={self.language} is not a code such as en; there are question words for {known}",
-            ),
+            f"{self.name or 'well_formed'}: no question words are known for {code or 'the language'} of "
+            f"{counted(count, 'candidate')}; the rule 'no question word' was left out for them"
+            for code, count in sorted(self._skipped.items())
         ]
 
     def rules(self) -> list[Rule]:
         """One rule for each test that is on."""
         tests = [
             (self.special_tokens, Rule("special tokens", lambda r: has_leftover(r["question"], r["context"]))),
-            (self.question_mark, Rule("no question mark", lambda r: not ends_as_question(r["question"]))),
-            (self.question_word, Rule("no question word", lambda r: not asks(r["question"], self.language))),
+            (self.question_mark, Rule("no question mark", self._lacks_mark)),
+            (self.question_word, Rule("no question word", self._lacks_question_word)),
             (self.balanced, Rule("unbalanced brackets or quotes", lambda r: not is_balanced(r["question"]))),
             (
                 self.repeated_ngram > 0,
@@ -144,6 +197,16 @@ class WellFormed(RowFilter):
             ),
         ]
         return [rule for on, rule in tests if on]
+
+    def _lacks_mark(self, record: Record) -> bool:
+        known = LANGUAGES.get(self.language_of(record))
+        return (known is None or known.marks_questions) and not ends_as_question(record["question"])
+
+    def _lacks_question_word(self, record: Record) -> bool:
+        language = self.language_of(record)
+        if not knows_question_words(language):
+            self._skipped[language] += 1
+        return not asks(record["question"], language)
 
 
 def has_leftover(question: str, context: str) -> bool:
@@ -203,42 +266,6 @@ class PassageScript(RowFilter):
         return [Rule("other script than the passage", self._has_other_script)]
 
     def _has_other_script(self, record: Record) -> bool:
-        passage, question = scripts(record["context"]), scripts(record["question"])
-        if not passage or not question:
-            return False
+        passage = scripts(record["context"])
         allowed = {name for name, count in passage.items() if count >= self.passage_share * passage.total()}
-        others = [run for run in _script_runs(record["question"]) if run[0] not in allowed]
-        if others:
-            known = set(_script_runs(record["context"]))
-            others = [run for run in others if run not in known]
-        return question.total() - sum(len(letters) for _, letters in others) < self.min_share * question.total()
-
-
-def scripts(text: str) -> Counter[str]:
-    """The number of letters of each script in a text; combining marks do not count."""
-    counts = Counter[str]()
-    for script, letters in _script_runs(text):
-        counts[script] += len(letters)
-    return counts
-
-
-def _script_runs(text: str) -> Iterator[tuple[str, str]]:
-    """Script and letters of each run of letters of one script: the words, in languages that separate words."""
-    for script, letters in groupby(unicodedata.normalize("NFC", text).casefold(), _script):
-        if script:
-            yield script, "".join(letters)
-
-
-_SHARED = {"HIRAGANA": "KANA", "KATAKANA": "KANA", "KATAKANA-HIRAGANA": "KANA", "IDEOGRAPHIC": "CJK"}
-
-
-@cache
-def _script(character: str) -> str:
-    """The script of a letter, which is the first word of its Unicode name: LATIN, CYRILLIC, CJK and so on.
-
-    Hiragana, katakana and their length marks are one script; so are CJK characters and their iteration marks.
-    """
-    if not character.isalpha():
-        return ""
-    name = unicodedata.name(character, "").removeprefix("FULLWIDTH ").removeprefix("HALFWIDTH ").split(" ")[0]
-    return _SHARED.get(name, name)
+        return bool(passage) and share_in(record["question"], allowed, record["context"]) < self.min_share

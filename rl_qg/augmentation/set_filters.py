@@ -16,7 +16,7 @@ from rl_qg.augmentation.measures import CandidateMeasure, MeasureFunction, model
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.evaluation.reward_scorer import RewardScorer, signature_of
 from rl_qg.runtime.errors import InputError
-from rl_qg.text.question_types import LANGUAGES, TYPES, question_type
+from rl_qg.text.question_types import TYPE_TABLES, TYPES, question_type
 
 
 @dataclass
@@ -102,7 +102,10 @@ class TypeBalance(SetFilter):
                 ),
                 f"shares={self.shares} must be above 0 and sum to 1",
             ),
-            (self.language not in LANGUAGES, f"language={self.language}: there are types for {', '.join(LANGUAGES)}"),
+            (
+                self.language not in TYPE_TABLES,
+                f"language={self.language}: there are types for {', '.join(TYPE_TABLES)}",
+            ),
         ]
 
     def prepare(self, resources: FilterResources) -> None:

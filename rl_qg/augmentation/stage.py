@@ -10,6 +10,7 @@ are computed by all processes, and stored in files that are resumed and reused (
 main process does the rest.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -42,6 +43,8 @@ from rl_qg.runtime.json_files import write_json
 from rl_qg.runtime.output_reports import check_distinct_files, check_own, check_report, report_path, report_value
 from rl_qg.runtime.processes import from_main
 from rl_qg.settings import AugmentSettings
+
+log = logging.getLogger(__name__)
 
 
 def augment(
@@ -163,7 +166,8 @@ class _Output:
         """Write all files and return the report."""
         sampled = self._sample(funnel)  # the reading that also ends the filtering
         if not funnel.kept:
-            counts = ", ".join(f"{reason} {count:,}" for reason, count in funnel.counts.items())
+            most = sorted(funnel.counts.items(), key=lambda item: -item[1])
+            counts = ", ".join(f"{reason} {count:,}" for reason, count in most if count)
             raise InputError(
                 f"{self.questions}: no candidate of {funnel.seen:,} is kept ({counts}); loosen the filters, or see "
                 "what the generator writes"
@@ -185,6 +189,8 @@ class _Output:
                 "disk space or name another path, and run the command again"
             ) from None
         print(funnel_table(report))
+        for note in report["notes"]:
+            log.warning(note)
         if self.settings.hub_dataset is not None:
             self._publish(funnel.candidates, card, self.settings.hub_dataset)
         return report
@@ -210,6 +216,7 @@ class _Output:
             "gold": len(self.gold),
             "candidates": funnel.seen,
             "dropped": funnel.counts,
+            "notes": [note for filter_ in funnel.filters for note in filter_.notes()],
             "kept": funnel.kept,
             "requested": settings.num_samples,
             "sampled": sampled,

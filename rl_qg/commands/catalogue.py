@@ -20,8 +20,16 @@ GROUPS = {  # folders of `configs/` and the file of each that is used by default
     "filters": "paper",
     "preset": "paper",
 }
-RAW = {  # commands without settings, and their arguments
+RAW = {  # commands that read their arguments themselves, and what these are
+    "bench": (
+        "data and key=value of the section below; or transfer, a transfer file (YAML) and key=value of that file; "
+        "--dry-run lists its jobs"
+    ),
     "report": "run folders, then --output FILE (report.html by default)",
+    "search": (
+        "a search file (YAML) or the name of one that comes with the package, then key=value of that file; --dry-run "
+        "lists the first runs, --allow-imports lets the file name code of other packages"
+    ),
     "study": (
         "a study file (YAML), then key=value of that file; --dry-run lists the jobs, --allow-imports lets the file "
         "name code of other packages"
@@ -141,6 +149,12 @@ COMMANDS = {
         ),
         "training_commands",
     ),
+    "qa-evaluate": Command(
+        "evaluate generators by the readers that their questions teach, on human questions",
+        "rl-qg qa-evaluate data=dev.json 'questions={ce: ce.jsonl, scst: scst.jsonl}' output=qa.json",
+        ("qa_evaluate", "qa", "accept_changed_data", "miniature", "training.use_cpu", "training.precision"),
+        "qa_evaluation",
+    ),
     "score": Command(
         "score questions with one metric",
         "rl-qg score reward=qrelscore input=questions.jsonl output=scored.jsonl",
@@ -189,11 +203,23 @@ COMMANDS = {
         ("serve", "reward_models", "training.use_cpu"),
         "serving_commands",
     ),
+    "search": Command(
+        "find the best settings of a training: many configurations a little, the best of them longer",
+        "rl-qg search qg-bench data.train=train.json data.validation=dev.json output_dir=runs/search",
+        (),
+        "search_stage",
+    ),
     "study": Command(
         "run a grid of generators, filters, amounts and seeds, and compare the readers they teach",
         "rl-qg study experiments/augmentation/study.yaml",
         (),
         "study_stage",
+    ),
+    "bench": Command(
+        "data of a benchmark, and tables of transfer between domains and languages",
+        "rl-qg bench data data=squad.json output_dir=bench/squad",
+        ("output_dir", "bench"),
+        "bench_commands",
     ),
     "report": Command(
         "make one HTML page of one run or several",
@@ -210,8 +236,9 @@ def section_of(command: str) -> str:
 
 
 def choices(group: str) -> list[str]:
-    """The files of a config group."""
-    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+    """The files of a config group; those in a folder of it with the folder's name, as `qg-bench/bart-base`."""
+    folder = CONFIGS / group
+    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
 
 
 def metrics_without_file() -> list[str]:
@@ -253,7 +280,9 @@ def command_help(name: str) -> str:
     command, section = COMMANDS[name], section_of(name)
     lines = [f"rl-qg {name}: {command.purpose}", "", "Example:", f"  {command.example}", ""]
     if name in RAW:
-        return "\n".join([*lines, f"Arguments: {RAW[name]}."])
+        lines += [f"Arguments: {RAW[name]}."]
+        keys = describe(*command.sections).splitlines() if command.sections else []
+        return "\n".join([*lines, *([""] if keys else []), *(f"  {line}" for line in keys)])
     groups = (f"  {group:<8} {offered(group)}" for group in groups_of(name))
     lines += ["Groups (choose with group=name):", *groups, ""]
     lines += ["Keys and defaults (set with key=value; nested ones with dots, as ce.epochs=3):", ""]

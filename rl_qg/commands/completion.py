@@ -32,6 +32,11 @@ _BASH = """_rl_qg() {{
 complete -F _rl_qg rl-qg
 """
 _ZSH = "autoload -Uz +X compinit bashcompinit && compinit && bashcompinit\n"
+_RAW_WORDS = {
+    "bench": ["data", "transfer", "--dry-run"],
+    "report": ["--output"],
+    "study": ["--dry-run", "--tables", "--allow-imports"],
+}
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -50,7 +55,7 @@ def completion(shell: str) -> str:
 def words_of(command: str) -> list[str]:
     """What may follow a command: each choice of its groups, and its keys with an equals sign."""
     if command in RAW:
-        return ["--output"] if command == "report" else ["--dry-run", "--tables", "--allow-imports"]
+        return _RAW_WORDS[command]
     words = [f"{group}={choice}" for group in groups_of(command) for choice in choices(group)]
     if "reward" in groups_of(command):
         words += [f"reward={name}" for name in metrics_without_file()]

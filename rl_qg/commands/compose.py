@@ -19,6 +19,7 @@ from rl_qg.commands.catalogue import (
     CONFIGS,
     GROUPS,
     choices,
+    groups_of,
     metrics_without_file,
     offered,
     section_of,
@@ -90,6 +91,8 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
     """
     section = Settings.__dataclass_fields__.get(section_of(command))
     section_keys = set(section.type.__dataclass_fields__) if section else set()  # type: ignore[union-attr]
+    # A group comes before a key of its name; but `data` may be a key of a command that reads nothing of that group.
+    groups = GROUPS.keys() - ({"data"} & section_keys if "data" not in groups_of(command) else set())
     overrides = _with_input(command, overrides)
     full = []
     for text in overrides:
@@ -97,11 +100,11 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
         if text.startswith("-") or match is None or match["rest"] is None:
             raise InputError(f"argument {text!r} is not of the form key=value; rl-qg {command} --help lists the keys")
         key, sign = match["key"], match["sign"] or ""
-        if key in GROUPS and match["rest"] == "=null":
+        if key in GROUPS and match["rest"] == "=null" and key in groups:
             raise InputError(_not_a_choice(key, "null"))
         if key.startswith("filters."):
             key = f"augment.{key}"
-        elif key.split(".")[0] in section_keys and key not in GROUPS:
+        elif key.split(".")[0] in section_keys and key not in groups:
             key = f"{section_of(command)}.{key}"
         if key.startswith("augment.filters.") and sign in ("", "+"):
             sign = "++"

@@ -6,6 +6,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from rewards.overlap.published_lmqg import PUBLISHED
+from rewards.pair_sets import PUBLISHED_OPTIONS
 from rl_qg.commands.load_metrics import load_metrics, load_reward, published_options
 from rl_qg.commands.load_miniatures import reward_with_miniatures
 from rl_qg.commands.outputs import check_own_json, check_own_page, check_writable, required, writing
@@ -54,19 +56,22 @@ def evaluate(settings: Settings) -> None:
     """
     options = settings.evaluate
     folder = check_folder(options.output, "evaluation", name="evaluate")
+    published = {name: PUBLISHED[name] for name in (PUBLISHED_OPTIONS if options.pairs else PUBLISHED)}
+    entries = published_options(options.metrics, published) if options.compat == "lmqg" else options.metrics
     if options.pairs:
         from rl_qg.evaluation.evaluate_pairs import evaluate_pairs
 
-        entries = published_options(options.metrics) if options.compat == "lmqg" else options.metrics
         return evaluate_pairs(_metrics(settings, entries), options, folder)
     from rl_qg.evaluation.evaluate import evaluate as run_evaluation
+    from rl_qg.evaluation.evaluate import language_of_files
     from rl_qg.reports.set_view import TITLE, write_set_page
 
     page = Path(options.page)
     if options.page:
         check_writable(page)
         check_own_page(page, TITLE)
-    run_evaluation(_metrics(settings, options.metrics), options, folder)
+    options = replace(options, language=language_of_files(options))
+    run_evaluation(_metrics(settings, entries, language=options.language), options, folder)
     if options.page:
         write_set_page(folder, page)
         log.info("done: open %s", page)
@@ -93,10 +98,12 @@ def robustness(settings: Settings) -> None:
     run_robustness(metrics, options, folder, folders=paths, use_cpu=settings.training.use_cpu)
 
 
-def _metrics(settings: Settings, entries: Sequence[Any], *, optional: bool = False) -> dict[str, Reward]:
-    """The metrics of a list, in one process; none where the list is empty and may be."""
+def _metrics(
+    settings: Settings, entries: Sequence[Any], *, optional: bool = False, language: str = "en"
+) -> dict[str, Reward]:
+    """The metrics of a list, in one process, for a language; none where the list is empty and may be."""
     state = processes(settings.training.use_cpu)
-    return load_metrics(entries, settings, state) if entries or not optional else {}
+    return load_metrics(entries, settings, state, language=language) if entries or not optional else {}
 
 
 def separate(settings: Settings) -> None:

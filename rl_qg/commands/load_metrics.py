@@ -21,7 +21,9 @@ from rewards.base import MetricResult
 from rewards.contract import check_row_by_row
 from rewards.errors import UnreachableModel
 from rewards.loading import SET_REWARDS, has_models
-from rewards.pair_sets import PUBLISHED_OPTIONS
+from rewards.overlap.base import OverlapMetric
+from rewards.overlap.meteor import Meteor
+from rewards.words import tokenizer_for
 from rl_qg.commands.catalogue import choices
 from rl_qg.commands.compose import file_options
 from rl_qg.commands.load_miniatures import reward_with_miniatures
@@ -30,6 +32,7 @@ from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import load_unsharded, processes
 from rl_qg.settings import Settings
+from rl_qg.text.languages import OTHER
 
 _LABEL = re.compile(r"[\w.+-]+")
 
@@ -59,6 +62,22 @@ def load_reward(options: Mapping[str, Any], state: PartialState, placement: str 
     return metric
 
 
+def _options_of_language(metric: Any, options: Mapping[str, Any], language: str) -> dict[str, Any]:
+    """Options for a metric of words that suit a language, where the user has not chosen them: how words are split and
+    put in lower case, and no English stems and synonyms.
+    """
+    if not isinstance(metric, OverlapMetric) or language in ("en", OTHER):
+        return {}
+    found: dict[str, Any] = {}
+    if "tokenize" in options or metric.name.startswith("lmqg_"):
+        return found
+    if (tokenize := tokenizer_for(metric.tokenize, language)) != metric.tokenize:
+        found["tokenize"] = tokenize
+    if isinstance(metric, Meteor) and "stem" not in options:
+        found |= {"stem": False, "synonyms": "none"}
+    return found
+
+
 def check_reward_options(settings: Settings) -> None:
     """Refuse, before data are read, what cannot be a reward: a metric that scores only whole sets, or wrong options.
 
@@ -73,14 +92,17 @@ def check_reward_options(settings: Settings) -> None:
             check_row_by_row(load_reward(options, processes(settings.training.use_cpu)))
 
 
-def load_metrics(entries: Any, settings: Settings, state: PartialState) -> dict[str, Reward]:
-    """The metrics of a list, ready to score, by label."""
+def load_metrics(entries: Any, settings: Settings, state: PartialState, *, language: str = "en") -> dict[str, Reward]:
+    """The metrics of a list, ready to score questions in a language, by label."""
     placement = settings.training.reward_placement
     loaded = {}
     for label, options in metric_options(entries, settings.reward_models).items():
         part = options.pop("score", None)
         complete = reward_with_miniatures(replace(settings, reward=options))
         metric = load_reward(complete, state, placement)
+        if of_language := _options_of_language(metric, complete, language):
+            complete = {**complete, **of_language}
+            metric = load_reward(complete, state, placement)
         if not hasattr(metric, "signature"):
             with suppress(AttributeError):  # of an object without attributes: its scores are computed anew each time
                 metric.signature = json.dumps(complete, sort_keys=True, default=str)  # type: ignore[attr-defined]
@@ -110,9 +132,9 @@ def metric_options(entries: Any, models: Mapping[str, str], *, key: str = "metri
     return by_label
 
 
-def published_options(entries: Any) -> Any:
-    """A list of metrics in which those that were published under QAAligned have the options of the released code,
-    where they have none of their own.
+def published_options(entries: Any, published: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Any:
+    """A list of metrics in which those of `published` (name -> name and options) are as they were published, under
+    the label that they have anyway and with their own options, where these are given.
     """
     if isinstance(entries, str | Mapping) and entries:
         entries = [entries]
@@ -120,9 +142,12 @@ def published_options(entries: Any) -> Any:
         return entries
     changed = []
     for entry in entries:
-        options = entry if isinstance(entry, Mapping) else {"metric": entry}
-        implied = PUBLISHED_OPTIONS.get(rewards.known_name(str(options.get("metric"))), {})
-        changed.append({**implied, **options} if implied else entry)
+        options = dict(entry) if isinstance(entry, Mapping) else {"metric": entry}
+        name = options.get("metric")
+        if (known := rewards.known_name(str(name))) in published:
+            target, implied = published[known]
+            options = {"label": str(name), **implied, **options, "metric": target}
+        changed.append(options if isinstance(entry, Mapping) or known in published else entry)
     return changed
 
 

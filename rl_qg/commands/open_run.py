@@ -52,9 +52,9 @@ def open_run(settings: Settings) -> OpenRun:
     """
     folder, state = Path(settings.output_dir), processes(settings.training.use_cpu)
     unused = [section for section, output in OUTPUTS.items() if not (folder / output).exists()]
-    splits = claim_run(
-        settings, asdict(settings), seed=settings.seed, last_file=TRAINED, unused=unused, extra=_data_counts
-    )
+    relevant = asdict(settings)
+    del relevant["training"]["stop_after"]  # the run that goes on is the same one
+    splits = claim_run(settings, relevant, seed=settings.seed, last_file=TRAINED, unused=unused, extra=_data_counts)
     training = [*splits.gold, *splits.unlabelled]
     splits = with_unlabelled(settings, splits, state)
     settings = with_miniatures(settings, training or splits.unlabelled, state)

@@ -49,6 +49,8 @@ def check_late_stages(settings: Settings, state: PartialState) -> None:
         raise InputError(
             "data.train has no value, and the pipeline's readers learn from it; rl-qg train can do without"
         )
+    if settings.training.stop_after is not None:
+        raise InputError("training.stop_after: the pipeline goes on with the trained generator; use rl-qg train")
     if settings.task not in ("questions", "multitask"):
         raise InputError(
             f"model.task={settings.task}: the pipeline asks about given answers; use model.task=questions or "

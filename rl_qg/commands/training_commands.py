@@ -36,7 +36,7 @@ def check_generator(settings: Settings) -> None:
     from rl_qg.training.stages import check_training
     from rl_qg.training.trl_config import check_algorithm
 
-    _check_precision(settings)
+    check_precision(settings)
     if settings.task != "questions" and settings.algorithm != "scst":
         raise InputError(
             f"model.task={settings.task}: algorithm={settings.algorithm} trains models that write "
@@ -49,7 +49,7 @@ def check_generator(settings: Settings) -> None:
         check_model(settings.model.path)  # before miniatures of the reward are pretrained
 
 
-def _check_precision(settings: Settings) -> None:
+def check_precision(settings: Settings) -> None:
     """Connect the processes, before training arguments exist, which would do it differently; refuse fp16 on a CPU."""
     device = processes(settings.training.use_cpu).device
     if settings.training.precision == "fp16" and device.type == "cpu":
@@ -67,7 +67,8 @@ def train_generator(run: OpenRun) -> Path:
     trainers = {"scst": train_seq2seq, "best_of_n": best_of_n}
     trainer = trainers.get(run.settings.algorithm, train_causal)
     reward = None if run.settings.stages == "ce" else run.reward()
-    held_out = None if reward is None else run.held_out()
+    stops = run.settings.training.stop_after is not None  # it is measured there, whatever the stage
+    held_out = run.held_out() if reward is not None or stops else None
     if reward is not None and not from_main(run.state, (run.folder / TRAINED).exists):
         check_task_reward(run.settings, reward, held_out)
         scorer = SetScorer if run.settings.task == "sets" else RewardScorer
@@ -170,7 +171,7 @@ def qa(settings: Settings) -> None:
     """The extractive reader (`rl_qg.readers.stage`)."""
     from rl_qg.readers.stage import train_reader
 
-    _check_precision(settings)
+    check_precision(settings)
     relevant = {"data": asdict(settings.data), "qa": asdict(settings.qa)}
     splits = claim_run(
         settings, relevant, seed=settings.qa.seeds[0], last_file="qa_metrics.json", read=_questions_of_readers
@@ -220,7 +221,7 @@ def _fine_tune(
     read: Callable[[DataSettings], Splits] = load_splits,
 ) -> None:
     """Train the encoder of a section of the settings on its QA data; `last_file` exists when it is trained."""
-    _check_precision(settings)
+    check_precision(settings)
     options, precision = getattr(settings, section), settings.training.precision
     relevant = {
         "data": asdict(settings.data),

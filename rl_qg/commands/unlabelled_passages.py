@@ -71,8 +71,11 @@ def with_unlabelled(settings: Settings, splits: Splits, state: PartialState) -> 
     if not files:
         return splits
     known = answer_spans([*splits.gold, *splits.unlabelled])
-    added = list(with_additional_spans(known, files, splits.held_out))[len(known) :]
-    return replace(splits, unlabelled=[*splits.unlabelled, *_with_shared_texts(added)])
+    stream = with_additional_spans(known, files, splits.held_out)
+    faults = stream.report.get("malformed")
+    report = {**splits.report, **({"unlabelled": {"malformed": faults}} if faults else {})}
+    added = _with_shared_texts(list(stream)[len(known) :])
+    return replace(splits, unlabelled=[*splits.unlabelled, *added], report=report)
 
 
 def _with_shared_texts(examples: list[QAExample]) -> list[QAExample]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import atomic_writer
 
-Role = Literal["train", "validation"]
+Role = Literal["train", "validation", "test"]
 
 
 @dataclass(frozen=True)

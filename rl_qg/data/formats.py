@@ -1,7 +1,9 @@
-"""The file formats of QA data: opening files, SQuAD's JSON and flat rows, and the fields of a record.
+"""The files of QA data: opening them, their rows, and the fields of a record.
 
-Parsers yield records as they are; `rl_qg.data.reading` decides which are usable. `rl_qg.data.sources` chooses the
-parser of a source; other layouts have files of their own.
+Parsers yield records as they are; `rl_qg.data.reading` decides which are usable. In the place of a record with a wrong
+field comes a malformed one that says what is wrong and where, so that it does not cost the rest of its file; a file
+that cannot be parsed at all raises. `rl_qg.data.sources` chooses the parser of a source; layouts have files of their
+own.
 """
 
 import gzip
@@ -10,7 +12,7 @@ import os
 import re
 import reprlib
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -19,13 +21,14 @@ from typing import Any, BinaryIO
 
 from rl_qg.runtime.errors import InputError
 
-FILE_NAME = re.compile(r"(?P<stem>.+?)\.((?P<kind>json|jsonl)(\.gz)?|(?P<table>parquet))", re.IGNORECASE)
-HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
+FILE_NAME = re.compile(r"(?P<stem>.+?)\.((?P<kind>json|jsonl|csv|tsv)(\.gz)?|(?P<table>parquet))", re.IGNORECASE)
+HUB_NAME = re.compile(r"(?P<name>\w[\w.-]*(/[\w.-]+)?)(:(?P<configuration>[\w.-]+))?")
 
 Rows = Iterable[tuple[str, int, Any]]
 """Rows of a source: the position for messages, the number from 1, and the row."""
 
 IMPOSSIBLE = "impossible question"
+MALFORMED_RECORD = "malformed record"
 
 LARGEST_DOCUMENT = 1 << 28
 """Bytes to which a gzipped file that is one JSON document may unpack. Such a file is held whole, as objects that take
@@ -42,6 +45,7 @@ class RawRecord:
     Args:
         answers: (text, offset) pairs; an unknown offset is -1.
         unusable: why it cannot become an example although a table of questions may hold it, or "".
+        fault: of a malformed record, what is wrong: file, position, field.
         multi_hop: the answer needs all sentences of the context.
         language: of the question, as the record names it, or "".
         extra: further fields that a table of questions shows.
@@ -53,6 +57,7 @@ class RawRecord:
     question: str
     answers: tuple[tuple[str, int], ...]
     unusable: str = ""
+    fault: str = ""
     multi_hop: bool = False
     language: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -114,63 +119,33 @@ def parse_json(text: bytes, where: str) -> Any:
         raise InputError(f"{where}: unusable JSON: {error}") from None
 
 
-# --- SQuAD and flat rows
+# --- records, and what takes the place of a malformed one
 
 
-def squad_records(root: Any, path: Path, stem: str, unlabelled: bool) -> Iterator[RawRecord]:
-    """Yield the records of a parsed SQuAD document; `unlabelled` as in `rl_qg.data.sources.raw_records`."""
-    number = 0
-    for a, article in enumerate(list_field(root, "data", f"{path}")):
-        article_at = f"{path}: data[{a}]"
-        title = text_field(article, "title", article_at, optional=True)
-        for p, paragraph in enumerate(list_field(article, "paragraphs", article_at)):
-            paragraph_at = f"{article_at}.paragraphs[{p}]"
-            context = text_field(paragraph, "context", paragraph_at)
-            no_questions = unlabelled and "qas" not in paragraph
-            for q, qa in enumerate([] if no_questions else list_field(paragraph, "qas", paragraph_at)):
-                number += 1
-                where = f"{paragraph_at}.qas[{q}]"
-                impossible = isinstance(qa, dict) and qa.get("is_impossible") is True
-                yield RawRecord(
-                    id=id_field(qa, where) or f"{stem}-{number}",
-                    title=title,
-                    context=context,
-                    question=text_field(qa, "question", where, optional=unlabelled),
-                    answers=() if impossible or _lacks(qa, "answers", unlabelled) else _answers(qa, where),
-                    unusable=IMPOSSIBLE if impossible else "",
-                    language=_language(qa),
-                )
+def malformed_record(key: str, error: InputError) -> RawRecord:
+    """What stands for a record of which a field is wrong."""
+    return RawRecord(key, "", "", "", (), unusable=MALFORMED_RECORD, fault=str(error))
 
 
-def row_records(rows: Rows, stem: str, unlabelled: bool) -> Iterator[RawRecord]:
-    """Yield the records of flat rows; rows with a field `paragraph` are QG-Bench rows."""
+def records_of_rows(
+    rows: Rows, stem: str, parse: Callable[[Any, str, str], Iterable[RawRecord]]
+) -> Iterator[RawRecord]:
+    """The records that `parse` makes of each row, its position and its id where it has none; or a malformed one."""
     for where, number, row in rows:
-        qg_bench = "paragraph" in row
-        context = text_field(row, "paragraph" if qg_bench else "context", where)
-        no_answer = _lacks(row, "answer" if qg_bench else "answers", unlabelled)
-        yield RawRecord(
-            id=id_field(row, where) or f"{stem}-{number}",
-            title=text_field(row, "title", where, optional=True),
-            context=context,
-            question=text_field(row, "question", where, optional=unlabelled),
-            answers=() if no_answer else _qg_bench_answer(row, where) if qg_bench else _answers(row, where),
-            language=_language(row),
-        )
+        key = f"{stem}-{number}"
+        try:
+            if isinstance(row, InputError):  # a row of a table with too few cells
+                raise row
+            records = [*parse(row, where, key)]
+        except InputError as error:
+            records = [malformed_record(known_id(row) or key, error)]
+        yield from records
 
 
-def _lacks(record: Any, name: str, unlabelled: bool) -> bool:
-    """Whether a field is missing, and may be."""
-    return unlabelled and isinstance(record, dict) and name not in record
-
-
-def _qg_bench_answer(row: dict[str, Any], where: str) -> tuple[tuple[str, int], ...]:
-    """Locate a QG-Bench answer: its only occurrence in the paragraph, else its first in the sentence, else unknown."""
-    answer, sentence, paragraph = (text_field(row, name, where) for name in ("answer", "sentence", "paragraph"))
-    start = find_once(answer, paragraph)
-    if start < 0:
-        sentence_start, offset = find_once(sentence, paragraph), sentence.find(answer)
-        start = sentence_start + offset if sentence_start >= 0 and offset >= 0 else -1
-    return ((answer, start),)
+def known_id(record: Any) -> str:
+    """The id of a malformed record, as far as it has one."""
+    value = record.get("id") if isinstance(record, dict) else None
+    return str(value) if isinstance(value, str | int) else ""
 
 
 # --- rows of each kind of source: (position for messages, number, row)
@@ -312,32 +287,3 @@ def id_field(record: Any, where: str, name: str = "id") -> str:
     """Read an id, a text or a whole number; "" if there is none."""
     value = record.get(name) if isinstance(record, dict) else None
     return str(value) if type(value) is int else text_field(record, name, where, optional=True)
-
-
-def _language(record: Any) -> str:
-    """The field `language` if it is text; other data sets have a field of this name for other things."""
-    value = record.get("language") if isinstance(record, dict) else None
-    return value if isinstance(value, str) else ""
-
-
-def _answers(record: Any, where: str) -> tuple[tuple[str, int], ...]:
-    """Read `answers`: a list of objects, or an object of lists."""
-    value, where = field_of(record, "answers", where), f"{where}: answers"
-    if isinstance(value, dict):
-        texts, starts = list_field(value, "text", where), list_field(value, "answer_start", where)
-        if len(texts) != len(starts):
-            raise InputError(f"{where}: {len(texts)} texts but {len(starts)} offsets; give one offset for each text")
-        value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-    if value is not None and not isinstance(value, list):
-        raise InputError(f"{where}: must be a list of objects or an object of lists, got {type(value).__name__}")
-    return tuple((text_field(item, "text", where), _offset(item, where)) for item in value or ())
-
-
-def _offset(answer: Any, where: str) -> int:
-    """Read `answer_start`; null is unknown; a whole float is accepted (pandas writes a column with gaps so)."""
-    value = field_of(answer, "answer_start", where)
-    if value is None:
-        return -1
-    if type(value) is int or (isinstance(value, float) and value.is_integer()):
-        return int(value)
-    raise InputError(f"{where}: field 'answer_start' must be a whole number, got {reprlib.repr(value)}")

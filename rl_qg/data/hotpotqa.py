@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rl_qg.data.formats import RawRecord, Rows, field_of, id_field, list_field, text_field
+from rl_qg.data.formats import RawRecord, Rows, field_of, id_field, list_field, records_of_rows, text_field
 from rl_qg.runtime.errors import InputError
 
 FACTS = "facts"
@@ -27,14 +27,15 @@ def is_hotpotqa(root: Any) -> bool:
 
 
 def hotpotqa_records(rows: Rows, stem: str, context: str = FACTS) -> Iterator[RawRecord]:
-    """Yield one record a question; raise `InputError` with position and field.
+    """Yield one record a question.
 
     The title joins those of the supporting paragraphs. Paragraphs come in the order in which the supporting facts name
     them (`all`: in that of the file), sentences in their own order. The answer has no offset in the file: it is looked
     for as a whole word first. Records without an offset that an example needs are `unusable`: the answer is yes or no,
     or a supporting fact is not among the paragraphs (as in the files of the full-wiki setting).
     """
-    for where, number, row in rows:
+
+    def parse(row: Any, where: str, key: str) -> Iterator[RawRecord]:
         paragraphs = list(_paragraphs(row, where))
         facts = _facts(row, where)
         known = {title: sentences for title, sentences in reversed(paragraphs)}  # of two of one title the first
@@ -44,7 +45,7 @@ def hotpotqa_records(rows: Rows, stem: str, context: str = FACTS) -> Iterator[Ra
         answer = text_field(row, "answer", where)
         yes_no = answer.strip().lower() in ("yes", "no")
         yield RawRecord(
-            id=id_field(row, where, "_id") or id_field(row, where) or f"{stem}-{number}",
+            id=id_field(row, where, "_id") or id_field(row, where) or key,
             title=" / ".join(titles),
             context=passage,
             question=text_field(row, "question", where),
@@ -53,6 +54,8 @@ def hotpotqa_records(rows: Rows, stem: str, context: str = FACTS) -> Iterator[Ra
             multi_hop=True,
             extra={name: row[name] for name in _SHOWN if isinstance(row.get(name), str)},
         )
+
+    return records_of_rows(rows, stem, parse)
 
 
 def first_place(answer: str, passage: str) -> int:

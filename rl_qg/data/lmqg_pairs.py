@@ -7,9 +7,9 @@ answer loses pairs in this form; the project's own models use separators of thei
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from rl_qg.data.formats import RawRecord, Rows, find_once, id_field, text_field
+from rl_qg.data.formats import RawRecord, Rows, find_once, id_field, records_of_rows, text_field
 
 FIELD = "questions_answers"
 SEPARATOR = " | "
@@ -61,17 +61,16 @@ def is_lmqg(row: object) -> bool:
 
 
 def lmqg_records(rows: Rows, stem: str) -> Iterator[RawRecord]:
-    """Yield one record a pair, with an offset where the answer occurs once; parts that are no pair are unusable.
+    """Yield one record a pair, with an offset where the answer occurs once; parts that are no pair are unusable."""
 
-    Raises:
-        InputError: a row without `paragraph` (or `context`) or `questions_answers`.
-    """
-    for where, number, row in rows:
+    def parse(row: Any, where: str, key: str) -> Iterator[RawRecord]:
         context = text_field(row, "paragraph" if "paragraph" in row else "context", where)
         read = split_pairs(text_field(row, FIELD, where))
-        name = id_field(row, where) or f"{stem}-{number}"
+        name = id_field(row, where) or key
         for at, (question, answer) in enumerate(read.pairs, 1):
             place = find_once(answer, context)
             yield RawRecord(f"{name}-{at}", "", context, question, ((answer, place if place >= 0 else -1),))
         for at, _ in enumerate(read.malformed, 1):
             yield RawRecord(f"{name}-malformed-{at}", "", context, "", (), unusable=MALFORMED)
+
+    return records_of_rows(rows, stem, parse)

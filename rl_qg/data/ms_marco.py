@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rl_qg.data.formats import RawRecord, Rows, field_of, id_field, list_field, text_field
+from rl_qg.data.formats import RawRecord, Rows, field_of, id_field, list_field, records_of_rows, text_field
 from rl_qg.data.hotpotqa import YES_NO, first_place
 from rl_qg.runtime.errors import InputError
 
@@ -40,13 +40,14 @@ def ms_marco_rows(root: dict[str, Any], path: Path) -> Iterator[tuple[str, int, 
 
 
 def ms_marco_records(rows: Rows, stem: str) -> Iterator[RawRecord]:
-    """Yield one record a query; raise `InputError` with position and field.
+    """Yield one record a query.
 
     The passage joins those that the annotators selected; without any of them the record has no context. An answer is
     looked for as a whole word first; it is often not literally there. The extra fields `query_type` and
     `well_formed_answers` are for tables of questions.
     """
-    for where, number, row in rows:
+
+    def parse(row: Any, where: str, key: str) -> Iterator[RawRecord]:
         passage = " ".join(_selected(row, where))
         answers = _texts(row, "answers", where)
         present = [answer for answer in answers if answer.strip(" .").lower() != NO_ANSWER]
@@ -54,7 +55,7 @@ def ms_marco_records(rows: Rows, stem: str) -> Iterator[RawRecord]:
         extra = {"well_formed_answers": _texts(row, "wellFormedAnswers", where)} if "wellFormedAnswers" in row else {}
         kind = text_field(row, "query_type", where, optional=True)
         yield RawRecord(
-            id=id_field(row, where, "query_id") or f"{stem}-{number}",
+            id=id_field(row, where, "query_id") or key,
             title="",
             context=passage,
             question=text_field(row, "query", where),
@@ -62,6 +63,8 @@ def ms_marco_records(rows: Rows, stem: str) -> Iterator[RawRecord]:
             unusable=YES_NO if yes_no else "" if present else "no answer",
             extra=extra | ({"query_type": kind} if kind else {}),
         )
+
+    return records_of_rows(rows, stem, parse)
 
 
 def _texts(row: Any, name: str, where: str) -> list[str]:

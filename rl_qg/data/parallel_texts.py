@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from rl_qg.data.formats import RawRecord, text_lines
+from rl_qg.data.formats import RawRecord, malformed_record, text_lines
 from rl_qg.data.hotpotqa import first_place
 from rl_qg.runtime.errors import InputError
 
@@ -63,7 +63,9 @@ def parallel_files(path: Path) -> ParallelFiles | None:
 
 
 def parallel_records(files: ParallelFiles) -> Iterator[RawRecord]:
-    """Yield one record a line; raise `InputError` where files have different lengths, or tags do not fit tokens."""
+    """Yield one record a line, a malformed one where tags do not fit tokens; raise `InputError` where files have
+    different lengths.
+    """
     paths = [files.passages, files.questions, *([files.answers] if files.answers else [])]
     if files.answers and files.answers.name.startswith("src-"):
         log.warning("%s: has no answers; the sentences of %s stand for them", files.passages, files.answers.name)
@@ -75,7 +77,12 @@ def parallel_records(files: ParallelFiles) -> Iterator[RawRecord]:
         answers: tuple[tuple[str, int], ...] = ()
         if rest and files.tagged:
             tokens, tags = ([item for item in line.split(" ") if item] for line in (passage, rest[0]))
-            answers, passage = _tagged(tokens, tags, f"{files.answers}: line {number}"), " ".join(tokens)
+            passage = " ".join(tokens)
+            try:
+                answers = _tagged(tokens, tags, f"{files.answers}: line {number}")
+            except InputError as error:
+                yield malformed_record(f"{files.name}-{number}", error)
+                continue
         elif rest:
             answers = ((rest[0], first_place(rest[0], passage)),)
         yield RawRecord(f"{files.name}-{number}", "", passage, question, answers)

@@ -7,12 +7,14 @@ Passages with the same `passage_hash` are the same; only the first of them is re
 """
 
 import gzip
+import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from rl_qg.data.csv_tables import table_rows
 from rl_qg.data.examples import passage_hash
 from rl_qg.data.formats import (
     FILE_NAME,
@@ -26,10 +28,12 @@ from rl_qg.data.formats import (
     parse_json,
     whole_file,
 )
+from rl_qg.data.reading import malformed_line
 from rl_qg.data.sources import document_records, is_squad
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 
+log = logging.getLogger(__name__)
 FORMS = ("line", "paragraph")
 TEXT = re.compile(r"(?P<stem>.+?)\.(txt|text|md)(\.gz)?", re.IGNORECASE)
 CONTEXT_FIELDS = ("context", "paragraph", "text")  # fields of a row that may hold the passage, in this order
@@ -37,22 +41,26 @@ CONTEXT_FIELDS = ("context", "paragraph", "text")  # fields of a row that may ho
 
 @dataclass(frozen=True)
 class Passage:
-    """One passage; `answered` says whether its file has an answer for it."""
+    """One passage; `answered` says whether its file has an answer for it. `fault` is what is wrong with a malformed
+    one, which has no context.
+    """
 
     id: str
     title: str
     context: str
     answered: bool = False
+    fault: str = ""
 
 
 @dataclass
 class PassageCounts:
-    """Counts of one reading: `read` = `kept` + `empty` + `broken` + `repeated` + `excluded`."""
+    """Counts of one reading: `read` = `kept` + `empty` + `broken` + `malformed` + `repeated` + `excluded`."""
 
     read: int = 0
     kept: int = 0
     empty: int = 0
     broken: int = 0  # not valid Unicode
+    malformed: int = 0  # a field is missing, or is no text
     repeated: int = 0
     excluded: int = 0
 
@@ -95,10 +103,14 @@ class Passages:
     def __iter__(self) -> Iterator[Passage]:
         self.counts = counts = PassageCounts()
         seen: set[bytes] = set()
+        faults: list[str] = []
         for source in self.sources:
             for passage in file_passages(source, self.form):
                 counts.read += 1
-                if not passage.context.strip():
+                if passage.fault:
+                    counts.malformed += 1
+                    faults.append(passage.fault)
+                elif not passage.context.strip():
                     counts.empty += 1
                 elif not all(map(is_unicode, (passage.id, passage.title, passage.context))):
                     counts.broken += 1
@@ -110,6 +122,10 @@ class Passages:
                     counts.kept += 1
                     seen.add(key)
                     yield passage
+        if counts.read == counts.malformed and faults:
+            raise InputError(faults[0])
+        if faults:
+            log.warning("%s", malformed_line(", ".join(self.sources), faults))
 
 
 def passage_key(context: str) -> bytes:
@@ -137,8 +153,9 @@ def file_passages(source: str, form: str) -> Iterator[Passage]:
     assert match is not None
     if match["table"]:
         return _from_rows(parquet_rows(path), match["stem"])
-    if match["kind"].lower() == "jsonl":
-        return _from_rows(json_line_rows(path), match["stem"])
+    kind = match["kind"].lower()
+    if kind != "json":
+        return _from_rows(json_line_rows(path) if kind == "jsonl" else table_rows(path, kind), match["stem"])
     return _from_document(path, match["stem"])
 
 
@@ -147,7 +164,7 @@ def _checked_path(source: str) -> Path:
     path = existing_file(source)
     if not TEXT.fullmatch(path.name) and not FILE_NAME.fullmatch(path.name):
         raise InputError(
-            f"{source}: unknown kind of file; use .txt (passages), .jsonl, .json (all also .gz) or .parquet"
+            f"{source}: unknown kind of file; use .txt (passages), .json, .jsonl, .csv, .tsv (also .gz) or .parquet"
         )
     return path
 
@@ -193,17 +210,28 @@ def _paragraphs(lines: Iterable[str], path: Path) -> Iterator[str]:
 
 def _from_rows(rows: Iterable[tuple[str, int, Any]], stem: str) -> Iterator[Passage]:
     for where, number, row in rows:
-        name = next((name for name in CONTEXT_FIELDS if isinstance(row, dict) and name in row), None)
-        if name is None:
-            raise InputError(f"{where}: no passage; expected one of the fields {', '.join(CONTEXT_FIELDS)}")
-        is_question = bool(row.get("question"))  # then the id is that of the question
-        key = "" if is_question else str(_text(row, "id", where, (str, int)))
-        context, title = str(_text(row, name, where)), str(_text(row, "title", where))
-        yield Passage(key or f"{stem}-{number}", title, context, name != "text" and _has_answer(row))
+        key = f"{stem}-{number}"
+        try:
+            passage = _row_passage(row, where, key)
+        except InputError as error:
+            passage = Passage(key, "", "", fault=str(error))
+        yield passage
+
+
+def _row_passage(row: Any, where: str, key: str) -> Passage:
+    if isinstance(row, InputError):
+        raise row
+    name = next((name for name in CONTEXT_FIELDS if isinstance(row, dict) and name in row), None)
+    if name is None:
+        raise InputError(f"{where}: no passage; expected one of the fields {', '.join(CONTEXT_FIELDS)}")
+    is_question = bool(row.get("question"))  # then the id is that of the question
+    own = "" if is_question else str(_text(row, "id", where, (str, int)))
+    context, title = str(_text(row, name, where)), str(_text(row, "title", where))
+    return Passage(own or key, title, context, name != "text" and _has_answer(row))
 
 
 def _has_answer(row: dict[str, Any]) -> bool:
-    answers = row.get("answer" if "paragraph" in row else "answers")
+    answers = row["answers"] if "answers" in row else row.get("answer")
     return bool(answers.get("text") if isinstance(answers, dict) else answers)
 
 
@@ -213,21 +241,36 @@ def _from_document(path: Path, stem: str) -> Iterator[Passage]:
         yield from _from_squad(root, path, stem)
     else:
         for number, record in enumerate(document_records(root, path, stem), 1):
-            yield Passage(f"{stem}-{number}", record.title, record.context, bool(record.answers))
+            key = f"{stem}-{number}"
+            yield Passage(key, record.title, record.context, bool(record.answers), record.fault)
 
 
 def _from_squad(root: Any, path: Path, stem: str) -> Iterator[Passage]:
+    articles, name = (root, "") if isinstance(root, list) else (_list(root, "data", f"{path}"), "data")
     number = 0
-    for a, article in enumerate(_list(root, "data", f"{path}")):
-        at = f"{path}: data[{a}]"
-        title = str(_text(article, "title", at))
-        for p, paragraph in enumerate(_list(article, "paragraphs", at)):
-            where = f"{at}.paragraphs[{p}]"
-            questions = _list(paragraph, "qas", where) if isinstance(paragraph, dict) and "qas" in paragraph else []
+    for a, article in enumerate(articles):
+        at = f"{path}: {name}[{a}]"
+        try:
+            paragraphs = _list(article, "paragraphs", at)
+        except InputError as error:
             number += 1
-            context = str(_text(paragraph, "context", where, required=True))
-            answered = any(isinstance(qa, dict) and _has_answer(qa) for qa in questions)
-            yield Passage(f"{stem}-{number}", title, context, answered)
+            yield Passage(f"{stem}-{number}", "", "", fault=str(error))
+            continue
+        for p, paragraph in enumerate(paragraphs):
+            number += 1
+            try:
+                passage = _squad_passage(article, paragraph, at, f"{at}.paragraphs[{p}]", f"{stem}-{number}")
+            except InputError as error:
+                passage = Passage(f"{stem}-{number}", "", "", fault=str(error))
+            yield passage
+
+
+def _squad_passage(article: Any, paragraph: Any, article_at: str, where: str, key: str) -> Passage:
+    title = str(_text(article, "title", article_at))
+    questions = _list(paragraph, "qas", where) if isinstance(paragraph, dict) and "qas" in paragraph else []
+    context = str(_text(paragraph, "context", where, required=True))
+    answered = any(isinstance(qa, dict) and _has_answer(qa) for qa in questions)
+    return Passage(key, title, context, answered)
 
 
 def _list(record: Any, name: str, where: str) -> list[Any]:

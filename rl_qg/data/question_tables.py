@@ -6,25 +6,32 @@ one row a question, with its first answer; held whole in memory, since it is one
 plain text files with one item a line, one file for each column, or those that `rl_qg.data.parallel_texts` knows.
 """
 
-import csv
-import re
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from rl_qg.data.formats import existing_file, is_unicode, json_line_rows, parquet_rows, text_lines
+from rl_qg.data.csv_tables import table_rows
+from rl_qg.data.formats import (
+    FILE_NAME,
+    existing_file,
+    is_unicode,
+    json_line_rows,
+    parquet_rows,
+    text_lines,
+)
 from rl_qg.data.hotpotqa import FACTS
 from rl_qg.data.parallel_texts import parallel_files
+from rl_qg.data.reading import malformed_line, without_malformed
 from rl_qg.data.sources import raw_records
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 
-FILE_NAME = re.compile(r".+\.((?P<kind>jsonl?|tsv|csv)(\.gz)?|(?P<table>parquet))", re.IGNORECASE)
+log = logging.getLogger(__name__)
 ALTERNATIVES = {"context": "paragraph", "answer": "answers", "references": "reference"}
 """Second name under which a column is looked up if its name was not set: as in QG-Bench, SQuAD, QGEval."""
-LONGEST_CELL = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -40,11 +47,14 @@ class QuestionTable:
 
     Args:
         source: a path; or for each column a text file with one item a line, such as `{"question": "q.txt", …}`.
-        columns: for any of question, context, answer and references, the name of the field that holds it.
+        columns: for any of question, context, answer, references and sentence, the name of the field that holds it.
         hotpotqa_context: what the passage of a HotpotQA question is (`rl_qg.data.hotpotqa.CONTEXTS`).
 
+    Malformed records of QA data are left out; `malformed` has their faults (file, position, field), as the last
+    reading found them.
+
     Raises:
-        InputError: a file is missing or of unknown kind; while reading, a row cannot be read.
+        InputError: a file is missing or of unknown kind; while reading, a row of another kind of file cannot be read.
     """
 
     def __init__(
@@ -56,6 +66,8 @@ class QuestionTable:
     ) -> None:
         self._hotpotqa_context = hotpotqa_context
         self.columns = {column: column for column in _READ} | dict(columns or {})
+        self.malformed: list[str] = []
+        self._told = False  # of malformed records, in the log
         self._texts: dict[str, Path] = {}
         if isinstance(source, Mapping) and source:
             self._texts = {str(name): existing_file(str(path)) for name, path in source.items()}
@@ -77,9 +89,9 @@ class QuestionTable:
     def __iter__(self) -> Iterator[TableRow]:
         if self._texts:
             return _parallel_rows(self._texts)
-        path = self.paths[0]
+        path, self.malformed = self.paths[0], []
         if self._parallel:
-            return _record_rows(path, self._hotpotqa_context)
+            return self._records(path)
         match = FILE_NAME.fullmatch(path.name)
         assert match is not None  # checked in __init__
         if match["table"]:
@@ -88,8 +100,14 @@ class QuestionTable:
         if kind == "jsonl":
             return (TableRow(where, fields) for where, _, fields in json_line_rows(path))
         if kind == "json":
-            return _record_rows(path, self._hotpotqa_context)
-        return _table_rows(path, _tsv_cells(path) if kind == "tsv" else _csv_cells(path))
+            return self._records(path)
+        return _table_rows(path, kind)
+
+    def _records(self, path: Path) -> Iterator[TableRow]:
+        yield from _record_rows(path, self._hotpotqa_context, self.malformed)
+        if self.malformed and not self._told:
+            log.warning("%s", malformed_line(self, self.malformed))
+            self._told = True
 
     def hashes(self) -> dict[str, str]:
         """SHA-256 of each file."""
@@ -120,12 +138,13 @@ def _references(value: Any) -> list[str] | None:
     return texts if texts and all(_text(text) is not None for text in texts) else None
 
 
-_READ = {"question": _text, "context": _text, "answer": _answer, "references": _references}
+_READ = {"question": _text, "context": _text, "answer": _answer, "references": _references, "sentence": _text}
 
 
-def _record_rows(path: Path, hotpotqa_context: str) -> Iterator[TableRow]:
+def _record_rows(path: Path, hotpotqa_context: str, faults: list[str]) -> Iterator[TableRow]:
     """One row a record of QA data; records that could be no example (a yes or no as the answer) are rows too."""
-    for record in raw_records(str(path), "train", hotpotqa_context=hotpotqa_context):
+    records = raw_records(str(path), "train", hotpotqa_context=hotpotqa_context)
+    for record in without_malformed(path, records, faults):
         fields: dict[str, Any] = {"id": record.id, "title": record.title, "context": record.context}
         fields |= {"question": record.question, **record.extra}
         if record.answers:
@@ -145,38 +164,8 @@ def _parallel_rows(texts: Mapping[str, Path]) -> Iterator[TableRow]:
         yield TableRow(f"{first}: line {number}", fields)
 
 
-def _table_rows(path: Path, cells: Iterable[tuple[int, list[str]]]) -> Iterator[TableRow]:
-    """Rows under a header line; blank lines are skipped."""
-    header: list[str] = []
-    for number, row in cells:
-        if not row:
-            continue
-        if not header:
-            header = row
-            if len(set(header)) < len(header):
-                raise InputError(f"{path}: line {number}: two columns have the same name; rename one")
-            continue
-        if len(row) != len(header):
-            raise InputError(
-                f"{path}: line {number}: {len(row)} cells under a header of {len(header)}; correct the line"
-            )
-        yield TableRow(f"{path}: line {number}", dict(zip(header, row, strict=True)))
-
-
-def _tsv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(text_lines(path), 1):
-        text = line.rstrip("\r\n")
-        yield number, text.split("\t") if text else []
-
-
-def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of a row's first line, and its cells."""
-    csv.field_size_limit(LONGEST_CELL)  # the default limit of the module, 131,072, is shorter than some documents
-    reader = csv.reader(text_lines(path), strict=True)
-    start = 1
-    try:
-        for row in reader:
-            yield start, row
-            start = reader.line_num + 1
-    except csv.Error as error:
-        raise InputError(f"{path}: line {start}: malformed CSV: {error}") from None
+def _table_rows(path: Path, kind: str) -> Iterator[TableRow]:
+    for where, _, row in table_rows(path, kind):
+        if isinstance(row, InputError):
+            raise row
+        yield TableRow(where, row)

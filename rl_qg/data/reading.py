@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.data.examples import Answer, QAExample, Role, examples_hash
-from rl_qg.data.formats import RawRecord, find_once, is_hub_name, is_unicode
+from rl_qg.data.formats import MALFORMED_RECORD, RawRecord, find_once, is_hub_name, is_unicode
 from rl_qg.data.hotpotqa import FACTS
 from rl_qg.data.sources import raw_records
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 
 REPORTED_IDS = 1000
+SHOWN_FAULTS = 3  # of malformed records, in a line of the log
 _CHANGES = ("repaired", "answers_dropped", "duplicate_ids")
 
 
@@ -27,7 +28,9 @@ class QAData:
     `report` counts what reading did. `read` = `kept` + the counts under `dropped` (by reason). About kept records:
     `repaired` (an offset was corrected), `answers_dropped` (a misplaced answer was left out, others remain) and
     `duplicate_ids` (renamed to `<id>-2`, `<id>-3`, ...). Each holds `count` and the first 1,000 `ids`.
-    `hashes` maps each source to the SHA-256 of its file, or of its examples when it came from the Hub.
+    A record with a wrong field is dropped as a malformed one; if any was, `malformed` has the first 1,000 faults
+    (file, position, field). `hashes` maps each source to the SHA-256 of its file, or of its examples when it came from
+    the Hub.
     """
 
     examples: list[QAExample]
@@ -59,7 +62,7 @@ def read_examples(
     are dropped and counted.
 
     Raises:
-        InputError: a file is missing or malformed, a field is missing, or a source has no usable record.
+        InputError: a file is missing or cannot be parsed, or a source has no usable record.
     """
     names = source_names(sources)
     if not names:
@@ -86,7 +89,37 @@ def report_line(report: Mapping[str, Any]) -> str:
     kept = f"{report['role']} data: {report['kept']:,} of {report['read']:,} records"
     changes = [f"{name.replace('_', ' ')} {report[name]['count']:,}" for name in _CHANGES if report[name]["count"]]
     drops = [f"dropped {part['count']:,} ({reason})" for reason, part in report["dropped"].items()]
-    return "; ".join([kept, *changes, *drops])
+    return "; ".join([kept, *changes, *drops, *_first_faults(report.get("malformed", ()))])
+
+
+def malformed_line(source: Any, faults: Sequence[str]) -> str:
+    """How many records of a source are malformed and left out, and what is wrong with the first, for the log."""
+    return "; ".join([f"{source}: malformed records left out: {len(faults):,}", *_first_faults(faults)])
+
+
+def _first_faults(faults: Sequence[str]) -> list[str]:
+    return [*faults[:SHOWN_FAULTS], *(["…"] if len(faults) > SHOWN_FAULTS else [])]
+
+
+def without_malformed(source: Any, records: Iterable[RawRecord], faults: list[str]) -> Iterator[RawRecord]:
+    """The records of a source that could be read; what is wrong with the others is added to `faults`.
+
+    Raises:
+        InputError: at the end, if none could be read but some could not.
+    """
+    read, before = 0, len(faults)
+    for record in records:
+        if record.unusable == MALFORMED_RECORD:
+            faults.append(record.fault)
+        else:
+            read += 1
+            yield record
+    if not read and len(faults) > before:
+        raise InputError(_no_good_record(source, len(faults) - before, faults[before]))
+
+
+def _no_good_record(source: Any, read: int, fault: str) -> str:
+    return fault if read == 1 else f"{source}: all {read:,} records are malformed; {fault}"
 
 
 class RecordChecker:
@@ -101,6 +134,7 @@ class RecordChecker:
         self.read = self.kept = 0
         self.changes = {name: _IdCount() for name in _CHANGES}
         self.dropped: dict[str, _IdCount] = {}
+        self.malformed: list[str] = []  # what is wrong with the first of them
         self.new_ids: dict[int, str] = {}
         self._given_new_ids = new_ids
         self._seen_ids: set[str] = set()
@@ -110,9 +144,12 @@ class RecordChecker:
         self, source: str, records: Iterable[RawRecord], allow_unlabelled: bool
     ) -> Iterator[QAExample]:
         """Yield the examples among the records of a source; raise `InputError` at its end if there was none."""
-        read, drops = 0, Counter[str]()
+        read, drops, fault = 0, Counter[str](), ""
         for record in records:
             read += 1
+            fault = fault or record.fault
+            if record.fault and len(self.malformed) < REPORTED_IDS:
+                self.malformed.append(record.fault)
             self.read += 1
             result = self._check(record, allow_unlabelled, source)
             if isinstance(result, str):
@@ -121,9 +158,12 @@ class RecordChecker:
             else:
                 self.kept += 1
                 yield result
+        if fault and drops[MALFORMED_RECORD] == read:
+            raise InputError(_no_good_record(source, read, fault))
         if read == drops.total():
             counts = "; ".join([f"{read} read", *(f"{count} dropped ({reason})" for reason, count in drops.items())])
-            raise InputError(f"{source}: no usable record: {counts}; check the file, or give another")
+            named = f"; {fault}" if fault else ""
+            raise InputError(f"{source}: no usable record: {counts}{named}; check the file, or give another")
 
     def _check(self, record: RawRecord, allow_unlabelled: bool, source: str) -> QAExample | str:
         """Return the example, or the reason to drop the record."""
@@ -166,7 +206,8 @@ class RecordChecker:
         """The counts so far, as `QAData.report` has them."""
         changes = {name: asdict(part) for name, part in self.changes.items()}
         dropped = {reason: asdict(part) for reason, part in sorted(self.dropped.items())}
-        return {"read": self.read, "kept": self.kept, **changes, "dropped": dropped}
+        faults = {"malformed": list(self.malformed)} if self.malformed else {}
+        return {"read": self.read, "kept": self.kept, **changes, "dropped": dropped, **faults}
 
 
 @dataclass

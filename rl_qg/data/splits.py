@@ -14,7 +14,7 @@ from typing import Any
 from rl_qg.data.examples import QAExample, Role, examples_hash, passage_hash, seeded_rank
 from rl_qg.data.formats import RawRecord, is_unicode
 from rl_qg.data.passages import Passages, passage_key
-from rl_qg.data.reading import QAData, RecordChecker, read_examples, report_line, source_names
+from rl_qg.data.reading import QAData, RecordChecker, malformed_line, read_examples, report_line, source_names
 from rl_qg.data.sources import raw_records
 from rl_qg.data.streaming import ExampleStream, RecordSource, as_raw_record, span_key, stream_examples
 from rl_qg.data.synthetic_corpus import Wordings, synthetic_examples
@@ -303,6 +303,8 @@ def with_additional_spans(
     training = [RecordSource("data.train", lambda: map(as_raw_record, known))] if known else []
     added = [RecordSource(name, partial(_added_records, name, held_out), Path(name).expanduser()) for name in files]
     stream = ExampleStream([*training, *added], role="train", allow_unlabelled=True, spans=True)
+    if faults := stream.report.get("malformed"):
+        log.warning("%s", malformed_line(", ".join(files), faults))
     log.info("%d distinct answers to ask about, %d of them in the training data", len(stream), len(known))
     return stream
 

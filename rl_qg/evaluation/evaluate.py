@@ -14,7 +14,7 @@ that a command that was killed goes on.
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,14 +30,18 @@ from rl_qg.evaluation.prediction_analysis import (
     MEAN,
     Predictions,
     Rows,
+    draw_rows,
     not_alike,
     passage_groups,
     score_rows,
     test_rows,
 )
+from rl_qg.evaluation.published_grouping import as_published, grouped_rows
+from rl_qg.evaluation.question_languages import found_language, language_shares, language_table
 from rl_qg.evaluation.references import GoldQuestions
 from rl_qg.evaluation.result_pages import Page, Table, as_text, estimate_text, p_text, write_results
 from rl_qg.evaluation.reward_scorer import Reward, signature_of
+from rl_qg.evaluation.score_draws import FILE, write_draws
 from rl_qg.evaluation.set_analysis import passage_sets, set_record
 from rl_qg.evaluation.set_files import is_set, rows_of_set
 from rl_qg.evaluation.set_measures import HALVES, gap_files
@@ -45,6 +49,13 @@ from rl_qg.evaluation.set_pairs import write_set_pairs
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import EvaluateSettings
+from rl_qg.text.languages import AUTO, OTHER
+from rl_qg.text.question_types import TYPE_TABLES
+
+LANGUAGE_NOTE = (
+    "In its script: 90 % of the letters are, or are in words of the passage. In it: found by common words and "
+    "letters, which short questions may not have (cannot be told)."
+)
 
 log = logging.getLogger(__name__)
 UNIT = "in the unit of each metric"
@@ -56,12 +67,37 @@ MEASURES = (
 )
 
 
+def language_of_files(settings: EvaluateSettings) -> str:
+    """The language that the questions should be in: that of the settings, or the one found in the first file.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    if settings.language.casefold() != AUTO:
+        return settings.language.casefold()
+    columns = asdict(settings.columns)
+    source = QuestionTable(
+        next(iter(named_inputs(settings.predictions, {*columns, *columns.values()}).values())), columns
+    )
+    rows = (
+        MetricRow(
+            row.where,
+            source.value(row, "question") or "",
+            source.value(row, "context"),
+            references=tuple(source.value(row, "references") or ()),
+        )
+        for row in source
+    )
+    return found_language(rows)
+
+
 def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path) -> dict[str, Any]:
     """Score every file with every metric, and write the results to `folder`; return the record.
 
     Raises:
         InputError: a file that cannot be read or is empty, a row without what a metric needs.
     """
+    settings = replace(settings, language=language_of_files(settings))
     columns = asdict(settings.columns)
     named = named_inputs(settings.predictions, {*columns, *columns.values()})
     sources = {name: QuestionTable(path, columns) for name, path in named.items()}
@@ -73,6 +109,9 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     gap = gap_files(settings.gap, [*sources])
     read = {name: _rows(source, gold) for name, source in sources.items()}
     rows = {name: file.rows for name, file in read.items()}
+    if settings.compat == "lmqg":
+        rows = {name: grouped_rows(of_file, settings.level, settings.aggregation) for name, of_file in rows.items()}
+        metrics = as_published(metrics)
     for rows_of_file in rows.values():
         for label, metric in metrics.items():
             check_rows(label, metric, rows_of_file, "add it (human questions: references=train.json)")
@@ -95,10 +134,14 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         },
         "signatures": signatures,
         "lower_is_better": [label for label, direction in directions.items() if direction < 0],
+        "languages": {name: language_shares(of_file, settings.language) for name, of_file in rows.items()},
         "scores": scores,
         "tests": tests,
         "not_paired": why,
     }
+    malformed = {str(source): source.malformed for source in sources.values() if source.malformed}
+    malformed |= {str(gold): gold.malformed} if gold is not None and gold.malformed else {}
+    record |= {"malformed": malformed} if malformed else {}
     record |= (
         {}
         if sets is None
@@ -114,6 +157,7 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         page,
         {name: record.get(name, []) for name in ("scores", "tests", "sets", "set_measures")},
     )
+    write_draws(folder / FILE, [row for file in files for row in draw_rows(file, corpus)])
     if sets is not None and settings.page:
         write_set_pairs(folder, sets, metrics, record["not_in_sets"], settings.page_passages)
     log.info("%s\ndone: open %s", as_text(page), folder / "evaluate.html")
@@ -199,7 +243,7 @@ def _single(
     if gold is not None:
         references, how = gold.find(row.fields.get("id"), context, answer)
     found = None if references is None else tuple(references)
-    return [MetricRow(row.where, question, context, answer, found)], how
+    return [MetricRow(row.where, question, context, answer, found, source.value(row, "sentence"))], how
 
 
 def _scored(
@@ -237,6 +281,11 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
     facts.append(
         f"Brackets: 95 % bootstrap intervals over passages ({settings['resamples']:,} draws, seed {settings['seed']})."
     )
+    if settings["language"] not in (OTHER, *TYPE_TABLES):
+        known = ", ".join(TYPE_TABLES)
+        facts.append(f"No table by type of question: types are known in {known}, and not in {settings['language']}.")
+    if settings["compat"] == "lmqg":
+        facts.append(_published_fact(settings))
     if record["not_paired"]:
         facts.append(f"Not compared question by question: {record['not_paired']}.")
     facts += filter(None, [few_passages(min(count["passages"] for count in record["counts"].values()))])
@@ -247,6 +296,16 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
     if missing:
         facts.append("Questions without a score: " + ", ".join(f"{key} {count:,}" for key, count in missing.items()))
     return facts
+
+
+def _published_fact(settings: Mapping[str, Any]) -> str:
+    level = settings["level"]
+    one = (
+        f"; the {settings['aggregation']} question of each {level}, against all human ones"
+        if level != "answer"
+        else ""
+    )
+    return f"As lmqg computes its published numbers (compat=lmqg), level {level}{one}: not fair, see signatures."
 
 
 def _joined_by(count: Mapping[str, Any]) -> str:
@@ -266,6 +325,8 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
             f"correction over {record['tests'][0].get('family', 0)} differences."
         )
         tables.append(Table(f"Differences ({UNIT})", [_test(row) for row in record["tests"]], note))
+    if shares := {name: share for name, share in record["languages"].items() if share}:
+        tables.append(Table("Language of the questions", [*language_table(shares)], LANGUAGE_NOTE))
     if "sets" in record:
         tables.append(Table(f"Sets of questions ({UNIT})", _by_file(record["sets"], "part"), _set_note(record)))
         tables.append(

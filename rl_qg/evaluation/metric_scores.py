@@ -27,13 +27,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A question and the other texts that a metric may read; `where` names its file and line in messages."""
+    """A question and the other texts that a metric may read; `where` names its file and line in messages.
+
+    `sentence` is that of the answer; no metric reads it, questions can be grouped by it.
+    """
 
     where: str
     question: str
     context: str | None = None
     answer: str | None = None
     references: tuple[str, ...] | None = None
+    sentence: str | None = None
 
 
 def needed_columns(metric: Reward, rows: Sequence[MetricRow]) -> list[str]:

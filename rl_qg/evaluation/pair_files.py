@@ -5,6 +5,7 @@ them, or SQuAD JSON), or all pairs of a passage: a list of such objects in the f
 in the field `questions_answers` (`rl_qg.data.lmqg_pairs`). A passage whose list or text is empty has no pairs.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,14 +14,16 @@ from typing import Any
 
 from rewards.pair_sets import Pair
 from rl_qg.data.examples import passage_hash
-from rl_qg.data.formats import IMPOSSIBLE, is_hub_name
+from rl_qg.data.formats import IMPOSSIBLE, MALFORMED_RECORD, is_hub_name
 from rl_qg.data.lmqg_pairs import FIELD, MALFORMED, split_pairs
 from rl_qg.data.question_tables import QuestionTable, TableRow
+from rl_qg.data.reading import malformed_line, without_malformed
 from rl_qg.data.sources import raw_records
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 
+log = logging.getLogger(__name__)
 NO_TEXT = "no question or no answer"
 
 
@@ -118,8 +121,9 @@ class HumanPairs:
         self.pairs: dict[str, list[HumanPair]] = {}
         self.contexts: dict[str, str] = {}
         self.dropped: Counter[str] = Counter()
+        faults: list[str] = []
         for source in self.sources:
-            for record in raw_records(source, split):
+            for record in without_malformed(source, raw_records(source, split), faults):
                 answers = tuple(text.strip() for text, _ in record.answers if text.strip())
                 if record.unusable in (IMPOSSIBLE, MALFORMED) or not record.question.strip() or not answers:
                     self.dropped[record.unusable or NO_TEXT] += 1
@@ -127,6 +131,9 @@ class HumanPairs:
                 passage = passage_hash(record.context)
                 self.contexts.setdefault(passage, record.context)
                 self.pairs.setdefault(passage, []).append(HumanPair(record.question.strip(), answers))
+        if faults:
+            log.warning("%s", malformed_line(", ".join(self.sources), faults))
+            self.dropped[MALFORMED_RECORD] += len(faults)
         if not self.pairs:
             raise InputError(f"{', '.join(self.sources)}: holds no question with an answer; check the file")
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from rl_qg.confidence_intervals import Floats, PassageDraws, difference, difference_p, estimate, holm
 from rl_qg.data.examples import passage_hash
-from rl_qg.evaluation.metric_scores import MetricRow
-from rl_qg.text.question_types import LANGUAGES, TYPES, question_type
+from rl_qg.evaluation.metric_scores import MetricRow, texts_hash
+from rl_qg.evaluation.score_draws import ScoreDraws
+from rl_qg.text.question_types import TYPE_TABLES, TYPES, question_type
 from rl_qg.text.words import word_count
 
 ALL, MEAN, CORPUS = "all", "mean of questions", "corpus"
@@ -35,7 +36,7 @@ class Predictions:
         types = np.array([question_type(row.question, language) for row in self.rows])
         sizes = np.array([word_count(row.question) for row in self.rows])
         masks = {(ALL, ""): np.ones(len(self.rows), dtype=bool)}
-        if language.casefold() in LANGUAGES:
+        if language.casefold() in TYPE_TABLES:
             masks |= {("type", kind): types == kind for kind in TYPES}
         bounds = [0, *lengths]
         for low, high in zip(bounds, [*lengths, None], strict=True):
@@ -83,6 +84,23 @@ def score_rows(predictions: Predictions, corpus: Mapping[str, Any], lengths: Seq
             row = {"predictions": predictions.name, "by": by, "kind": kind, "metric": metric, "form": form, **cells}
             rows.append(row | ({"without_score": missing} if missing else {}))
     return rows
+
+
+def draw_rows(predictions: Predictions, corpus: Mapping[str, Any]) -> list[ScoreDraws]:
+    """The draws of each metric and form over all questions of a file."""
+    every, draws = np.ones(len(predictions.rows), dtype=bool), predictions.draws
+    about = predictions.name, texts_hash(predictions.items), draws.passages, draws.seed
+    found: list[ScoreDraws] = []
+
+    def add(metric: str, form: str, complete: bool, values: Floats) -> None:
+        name, items, passages, seed = about
+        found.append(ScoreDraws(name, metric, form, items, passages, seed, complete, values))
+
+    for metric, scores in predictions.scores.items():
+        add(metric, MEAN, bool(np.isfinite(scores).all()), _mean_draws(draws, scores, [every])[0])
+        if metric in corpus:
+            add(metric, CORPUS, True, _corpus_draws(predictions, metric, corpus[metric], [every])[0])
+    return found
 
 
 def not_alike(files: Sequence[Predictions]) -> str | None:

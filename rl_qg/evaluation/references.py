@@ -5,6 +5,7 @@ its reference. Questions from elsewhere, or about answers that `rl-qg answers` c
 are all human questions about the same passage and answer.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,10 +14,12 @@ from typing import Any
 
 from rl_qg.data.examples import passage_hash
 from rl_qg.data.formats import IMPOSSIBLE, RawRecord, is_hub_name
+from rl_qg.data.reading import malformed_line, without_malformed
 from rl_qg.data.sources import raw_records
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 
+log = logging.getLogger(__name__)
 BY_ID, BY_ANSWER, BY_PASSAGE = "id", "passage and answer", "passage"
 
 
@@ -52,11 +55,14 @@ class GoldQuestions:
         self.sources = list(sources) if isinstance(sources, list | tuple) else [sources]
         if not self.sources or not all(isinstance(source, str) and source for source in self.sources):
             raise InputError(f"references={sources!r}: give a file, such as references=train.json, or a list of files")
+        self.malformed: list[str] = []
         self._by_id: defaultdict[str, set[_HumanQuestion]] = defaultdict(set)
         self._by_answer: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-        self._by_passage: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self._by_passage: defaultdict[str, list[str]] = defaultdict(list)
         for source in self.sources:
-            self._add(raw_records(source, split))
+            self._add(without_malformed(source, raw_records(source, split), self.malformed))
+        if self.malformed:
+            log.warning("%s", malformed_line(self, self.malformed))
         if not self._by_id:
             raise InputError(f"{self}: holds no question; check the file")
 
@@ -69,8 +75,10 @@ class GoldQuestions:
             if not question or record.unusable == IMPOSSIBLE:
                 continue
             passage, answers = passage_hash(record.context), frozenset(text.strip() for text, _ in record.answers)
-            self._by_id[record.id].add(_HumanQuestion(question, passage, answers))
-            self._by_passage[passage][question] = None
+            human = _HumanQuestion(question, passage, answers)
+            if human not in self._by_id[record.id]:  # a record that two sources share is one
+                self._by_passage[passage].append(question)
+            self._by_id[record.id].add(human)
             for answer in answers:
                 self._by_answer[passage, answer][question] = None
 
@@ -85,7 +93,7 @@ class GoldQuestions:
         return {source: file_hash(Path(source).expanduser()) for source in files}
 
     def of_passage(self, context: str) -> tuple[str, ...]:
-        """All human questions about a passage."""
+        """All human questions about a passage; one that people asked of several answers is there as often."""
         return tuple(self._by_passage.get(passage_hash(context), ()))
 
     def find(self, example_id: object, context: str | None, answer: str | None) -> tuple[tuple[str, ...], str]:

@@ -25,6 +25,7 @@ from accelerate import PartialState
 from rewards.contract import COLUMN, check_row_by_row
 from rl_qg.data.formats import is_unicode
 from rl_qg.data.question_tables import QuestionTable, TableRow
+from rl_qg.data.reading import REPORTED_IDS
 from rl_qg.evaluation.reward_scorer import Reward, score_or_refuse, signature_of
 from rl_qg.evaluation.score_summary import summarise_scores, summary_text
 from rl_qg.runtime.bars import ProgressBar
@@ -100,6 +101,7 @@ def _begin(
 ) -> _Begun:
     """Check input and output, and write into the summary what the scores are of."""
     total, columns = _check(source, reward)
+    faults = source.malformed  # of this reading, which was complete
     made_by = {"signature": signature_of(reward), "columns": source.columns}
     sources = source.hashes()
     lines.check(made_by, sources=sources, sources_key="input", accept=accept_changed_data)
@@ -110,7 +112,8 @@ def _begin(
         lines_per_row=1,
         row_name=f"row of {source}",
     )
-    note = {**made_by, "input": sources}
+    malformed = {"malformed": {"count": len(faults), "records": faults[:REPORTED_IDS]}} if faults else {}
+    note = {**made_by, "input": sources, **malformed}
     lines.write_note({"complete": False, **note})
     return _Begun(total, columns, position, note)
 

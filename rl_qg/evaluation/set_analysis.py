@@ -4,6 +4,7 @@ Multi-M for every metric M that compares a question with references, Self-BLEU, 
 (`rewards.question_sets`), as means over passages with intervals; and `rl_qg.evaluation.set_measures`.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,14 +60,15 @@ def passage_sets(
     """The sets of every passage that some file asks about, and of those of `empty`, rows of passages about which some
     file says that it asks nothing.
 
-    With `gold` the references are all its questions about the passage, else those of the rows.
+    With `gold` the references are all its questions about the passage, else those of the rows. A reference that is
+    repeated in `gold` or in a row counts as often, as in `rewards.match_sets`; several rows may name the same one.
 
     Raises:
         InputError: a row without a passage, or a passage without references.
     """
     first: dict[str, MetricRow] = {}
     questions: dict[str, dict[str, list[str]]] = {name: {} for name in files}
-    references: dict[str, dict[str, None]] = {}
+    references: dict[str, Counter[str]] = {}
     for name, row in [*((name, row) for name, rows in files.items() for row in rows), *((None, row) for row in empty)]:
         if row.context is None:
             raise InputError(f"{row.where}: no 'context', and sets=true takes questions together by it")
@@ -75,14 +77,14 @@ def passage_sets(
         if name is not None:
             questions[name].setdefault(passage, []).append(row.question)
         human = row.references or () if gold is None else gold.of_passage(row.context)
-        references.setdefault(passage, {}).update(dict.fromkeys(human))
+        references[passage] = references.get(passage, Counter()) | Counter(human)  # of each the larger number
     for passage, row in first.items():
         if not references[passage]:
             raise InputError(f"{row.where}: no references, and sets=true compares with them; give references=")
     predictions = {name: [sets.get(passage, []) for passage in first] for name, sets in questions.items()}
     contexts = [row.context or "" for row in first.values()]
     left_out = 0 if gold is None else gold.passages - len(first)
-    return PassageSets(contexts, [list(references[passage]) for passage in first], predictions, left_out)
+    return PassageSets(contexts, [list(references[passage].elements()) for passage in first], predictions, left_out)
 
 
 def set_record(

@@ -34,8 +34,9 @@ def measure_rows(
 ) -> Rows:
     """One row for each file, measure (`metric`) and `part`, with intervals over passages.
 
-    - number of questions: `mean` of different ones; `absolute difference` to the number of references; `correlation`
-      (Pearson) with it. The mean difference is in the table of sets.
+    - number of questions: `mean` of different ones (of references: of all, as people asked them); `absolute
+      difference` to the number of references; `correlation` (Pearson) with it. The mean difference is in the table of
+      sets.
     - nine types: the share of each type (`rl_qg.text.nine_types`) among all questions; `distance`: half the sum of the
       absolute differences of these shares from those of the references (0: the same, 1: nothing in common).
     - sentences: `coverage`, the share of the sentences with human questions that are asked about too
@@ -66,13 +67,14 @@ def _rows_of(
     contexts: Sequence[str],
     draws: PassageDraws,
 ) -> Rows:
-    numbers, human = (np.array([len(group) for group in distinct(sets)], float) for sets in (questions, references))
-    written = np.array([len(group) for group in questions], float)
+    written, human = (np.array([len(group) for group in sets], float) for sets in (questions, references))
+    different = np.array([len(group) for group in distinct(questions)], float)
+    numbers = human if questions is references else different  # as in rewards.cardinality_difference
     covered = [
         asked_sentences.coverage(*texts) for texts in zip(questions, references, contexts, strict=True)
     ]  # NaN where people asked about no sentence
     types = _shares(_type_counts(questions), draws)
-    sums = draws.sums_of_passages(np.column_stack([written - numbers, written]))
+    sums = draws.sums_of_passages(np.column_stack([written - different, written]))
     values = {
         (NUMBER, "mean"): draws.means(numbers),
         (NUMBER, "absolute difference"): draws.means(np.abs(human - numbers)),

@@ -57,8 +57,10 @@ class CompleteCheckpoints(Trainer):
             delete_all_but(Path(self.args.output_dir), self._limit, best=None if best is None else Path(best))
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        """As in the library, which would make one more update when it resumes from the last one within an epoch."""
-        if self.state.global_step >= self.state.max_steps:
+        """As in the library, which would make one more update when it resumes from the last one within an epoch, or
+        where a callback says at the start that training stops.
+        """
+        if self.state.global_step >= self.state.max_steps or self.control.should_training_stop:
             self.control.should_training_stop = True
             return
         super()._run_epoch(*args, **kwargs)

@@ -13,6 +13,7 @@ from rl_qg.runtime.json_files import atomic_writer
 CONFIG = "config.yaml"
 ACCEPT = "accept_changed_data"  # says how to continue a run, and is not part of its settings
 TRAINED = "trained.json"  # written last: all training stages are complete
+MEASURES = "measures.json"  # in the folder of a stop (`training.stop_after`), written last: it is measured
 
 
 def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collection[str] = ()) -> bool:
@@ -61,6 +62,16 @@ def claim_run_folder(folder: Path, settings: Mapping[str, Any]) -> None:
             stream.write(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True))
     except OSError as error:
         raise InputError(f"output_dir={folder}: cannot be written ({error.strerror}); name another folder") from None
+
+
+def stop_folder(run: Path, passes: float) -> Path:
+    """The folder of the model after so many passes over the data, such as `epoch-2`."""
+    return run / f"epoch-{passes:g}"
+
+
+def is_measured(run: Path, passes: float | None) -> bool:
+    """Whether a run has stopped after these passes and was measured there."""
+    return passes is not None and (stop_folder(run, passes) / MEASURES).exists()
 
 
 def _differences(earlier: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:

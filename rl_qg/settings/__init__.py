@@ -6,6 +6,7 @@ typed values. The defaults are those of the research preset.
 
 from rl_qg.settings.asking import AskModelSettings, AskSettings
 from rl_qg.settings.augmentation import AugmentSettings
+from rl_qg.settings.bench import BenchSettings
 from rl_qg.settings.data import DataSettings, WorldSettings
 from rl_qg.settings.evaluation import (
     BaselinesSettings,
@@ -21,6 +22,7 @@ from rl_qg.settings.evaluation import (
 )
 from rl_qg.settings.generation import AnswersSettings, GenerateSettings
 from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings, QAModelSettings, TrimSettings
+from rl_qg.settings.qa_evaluation import QAEvaluateSettings, ReaderTrials
 from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 from rl_qg.settings.reference import all_keys, describe
 from rl_qg.settings.root import Settings
@@ -33,6 +35,7 @@ __all__ = [
     "AskSettings",
     "AugmentSettings",
     "BaselinesSettings",
+    "BenchSettings",
     "CESettings",
     "ClassifierSettings",
     "CorrelateSettings",
@@ -44,8 +47,10 @@ __all__ = [
     "MiniatureSettings",
     "ModelSettings",
     "PeftSettings",
+    "QAEvaluateSettings",
     "QAModelSettings",
     "QASettings",
+    "ReaderTrials",
     "RobustnessSettings",
     "SCSTSettings",
     "ScoreColumns",

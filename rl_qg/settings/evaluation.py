@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, SEED, Limits, Section, key
+from rl_qg.text.languages import code_fault
 from rl_qg.text.question_types import language_fault
 
 LANGUAGE = "of the questions, for their types: en, de, fr, es, or other (no types)"
@@ -31,6 +32,7 @@ class ScoreColumns(Section):
     context: str = key("context", "its passage; without this field, paragraph")
     answer: str = key("answer", "a text, or SQuAD's answers, of which the first is used")
     references: str = key("references", "a list of texts or one text; without this field, reference")
+    sentence: str = key("sentence", "the sentence that holds the answer, for level=sentence of evaluate")
 
 
 @dataclass
@@ -78,15 +80,31 @@ class EvaluateSettings(Section):
     )
     compat: str = key(
         "none",
-        "with pairs=true: none, or lmqg: BERTScore's precision and version 2 of MoverScore, as published",
+        "none, or lmqg: metrics as its published numbers were computed (only the questions normalised; BERTScore's "
+        "precision, version 2 of MoverScore)",
         choices=("none", "lmqg"),
+    )
+    level: str = key(
+        "answer",
+        "with compat=lmqg: answer (each question), or one question for each distinct sentence or paragraph, against "
+        "all human questions about it",
+        choices=("answer", "sentence", "paragraph"),
+    )
+    aggregation: str = key(
+        "first",
+        "with level=sentence or paragraph, the question that is scored: first, last, long, short or middle",
+        choices=("first", "last", "long", "short", "middle"),
     )
     metrics: Any = key(
         "", "names, dotted paths, or options: [bleu4,qrelscore,{metric: bertscore, layer: 5, label: bs5}]"
     )
     output: str = key("", "the folder of tables, page and scores")
     columns: ScoreColumns = key(ScoreColumns(), "the fields of the input, as in score")
-    language: str = key("en", LANGUAGE)
+    language: str = key(
+        "auto",
+        "that the questions should be in: a code such as de; auto (that of the passages, or references) or other; it "
+        "decides how words are split, the types of questions, and which share of them is in it",
+    )
     lengths: list[int] = key([8, 12, 16], "numbers of words at which a new class of length begins")
     resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests", limits=COUNT)
     seed: int = key(0, "of the resamples", limits=SEED)
@@ -104,18 +122,47 @@ class EvaluateSettings(Section):
             yield f"page={self.page}: it is a page; give a name that ends in .html"
         if self.lengths != sorted({length for length in self.lengths if length > 0}):
             yield f"lengths={self.lengths} must rise, from 1 on"
-        if fault := language_fault(self.language):
+        if fault := code_fault(self.language):
             yield f"language={fault}"
+        if self.compat == "none" and self.level != "answer":
+            yield f"level={self.level} is a way to score of compat=lmqg; add it, or leave level out"
+        if self.compat == "lmqg" and (self.sets or (self.pairs and self.level != "answer")):
+            yield "compat=lmqg scores single questions, or pairs=true of passages; leave sets and level out"
+
+
+@dataclass
+class JudgementColumns(Section):
+    """The columns of a file of rated questions (`rl_qg.evaluation.meta.judgement_columns`)."""
+
+    question: str = key("question", "the text judged")
+    context: str = key("context", "its passage")
+    answer: str = key("answer", "a text")
+    references: str = key("references", "a list of texts; of a table one text")
+    system: str = key("system", "who asked")
+    item: str = key("item", "what systems are compared on")
+    group: str = key("group", "what bootstraps draw")
+    type: str = key("type", "the type of the question asked")
+    subset: str = key("subset", "a label of a part of the file")
+    control: str = key("control", "true where the question tests raters")
+    human: Any = key(None, "{criterion: column}, such as {fluency: FLUENCY}; null: the field human, an object")
+    ratings: Any = key(None, "{criterion: [a column for each rater]}; null: the field ratings, an object")
+    metrics: Any = key(None, "{name: column} of values that the data's authors give; null: the field metrics")
 
 
 @dataclass
 class CorrelateSettings(Section):
     """Metrics compared with human ratings of the same questions (`rl_qg.evaluation.meta.correlate`)."""
 
-    human: str = key("", "JSON lines of rated questions")
+    human: str = key("", "JSON lines of rated questions, or a table: .tsv, .csv, .parquet")
+    columns: JudgementColumns = key(JudgementColumns(), "the columns or fields of that file")
     metrics: Any = key("", "as in evaluate")
     output: str = key("", "the folder of tables, page and scores")
     criteria: list[str] | None = key(None, "the file's criteria to use, such as [fluency]; null: all")
+    references: str = key(
+        "together",
+        "several references of a question: together, as each metric takes them; best: the best score of a single one",
+        choices=("together", "best"),
+    )
     provided: bool = key(True, "also compare metric values that the data's authors provide")
     rater_filter: str = key(
         "none",

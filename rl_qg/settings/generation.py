@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_qg.settings.keys import COUNT, FRACTION, POSITIVE, SHARE, Section, key
+from rl_qg.text.languages import code_fault
 
 
 @dataclass
@@ -26,6 +27,11 @@ class AnswersSettings(Section):
         choices=("line", "paragraph"),
     )
     exclude: Any = key(None, "file(s) whose passages are left out, such as the validation data")
+    language: str = key(
+        "auto",
+        "of the passages, for the rules: a code such as ko; auto (found in each passage) or other (rules for any "
+        "language alone)",
+    )
     spacy_model: str = key("en_core_web_sm", "an installed pipeline, or its folder")
     extractor: str = key("", "the output folder of train-answers")
     generator: str = key("", "a generator trained with model.task=answers or multitask, such as RUN/ce")
@@ -33,6 +39,12 @@ class AnswersSettings(Section):
         0.1, "smallest probability, by the extractor, that an answer begins at a word", limits=FRACTION
     )
     batch_size: int = key(32, "passages", limits=COUNT)
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits."""
+        yield from super().faults()
+        if fault := code_fault(self.language):
+            yield f"language={fault}"
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from rl_qg.runtime.errors import InputError
 
-MISSING = "???"  # the default of a key that a config group or the user must fill, as OmegaConf writes it
+MISSING: Any = "???"  # the default of a key that a config group or the user must fill, as OmegaConf writes it
 Default = TypeVar("Default")
 
 

@@ -3,8 +3,10 @@
 import json
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -38,9 +40,10 @@ def describe(*names: str) -> str:
     return "\n".join(lines)
 
 
-def all_keys() -> dict[str, Any]:
+@cache
+def all_keys() -> Mapping[str, Any]:
     """The type of every key by its dotted name, sections left out."""
-    return dict(_types(Settings(), ""))
+    return MappingProxyType(dict(_types(Settings(), "")))
 
 
 def _types(owner: Section, prefix: str) -> Iterator[tuple[str, Any]]:

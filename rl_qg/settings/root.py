@@ -6,6 +6,7 @@ from typing import Any
 
 from rl_qg.settings.asking import AskSettings, TrainSelectorSettings
 from rl_qg.settings.augmentation import AugmentSettings
+from rl_qg.settings.bench import BenchSettings
 from rl_qg.settings.data import DataSettings
 from rl_qg.settings.evaluation import (
     BaselinesSettings,
@@ -20,6 +21,7 @@ from rl_qg.settings.evaluation import (
 from rl_qg.settings.generation import AnswersSettings, GenerateSettings
 from rl_qg.settings.keys import SEED, Section, key
 from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings, TrimSettings
+from rl_qg.settings.qa_evaluation import QAEvaluateSettings
 from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 from rl_qg.settings.serving import ServeSettings
 from rl_qg.settings.training import CESettings, SCSTSettings, TrainingSettings
@@ -84,6 +86,9 @@ class Settings(Section):
     )
     augment: AugmentSettings = key(AugmentSettings(), "filters and sample of candidate questions")
     qa: QASettings = key(QASettings(), "the extractive reader")
+    qa_evaluate: QAEvaluateSettings = key(
+        QAEvaluateSettings(), "readers taught by generated questions alone, scored on human ones"
+    )
     score: ScoreSettings = key(ScoreSettings(), "one metric on a file of questions")
     evaluate: EvaluateSettings = key(EvaluateSettings(), "generated questions under several metrics")
     correlate: CorrelateSettings = key(CorrelateSettings(), "metrics compared with human ratings")
@@ -91,6 +96,7 @@ class Settings(Section):
     separate: SeparateSettings = key(SeparateSettings(), "a reward on right and wrong questions")
     explain: ExplainSettings = key(ExplainSettings(), "one score, token by token")
     baselines: BaselinesSettings = key(BaselinesSettings(), "QRelScore of unrelated questions and passages")
+    bench: BenchSettings = key(BenchSettings(), "data of a benchmark, divided for training and testing")
     serve: ServeSettings = key(ServeSettings(), "questions over HTTP")
 
     @property

@@ -10,6 +10,7 @@ BASELINES = ("greedy", "leave_one_out", "mean", "none")
 NORMALISATIONS = ("running", "batch", "none")
 CREDITS = ("whole", "marginal", "to_go")
 SCHEDULES = ("linear", "constant", "cosine", "warmup")
+RATE_SCHEDULES = ("linear", "constant")
 
 
 @dataclass
@@ -19,6 +20,17 @@ class TrainingSettings(Section):
     batch_size: int = key(16, "examples per device", limits=COUNT)
     eval_batch_size: int = key(32, "examples per device", limits=COUNT)
     gradient_accumulation_steps: int = key(1, "batches per update", limits=COUNT)
+    rate_schedule: str = key(
+        "linear",
+        "the learning rate after the warm-up of a stage: linear (falls to 0) or constant",
+        choices=RATE_SCHEDULES,
+    )
+    stop_after: float | None = key(
+        None,
+        "passes over the data after which the command stops, of those planned; the same command with a later stop, or "
+        "null, goes on as if it had not stopped",
+        limits=POSITIVE,
+    )
     weight_decay: float = key(0.01, "of AdamW", limits=NOT_NEGATIVE)
     max_grad_norm: float = key(1.0, "gradients are clipped to this norm", limits=NOT_NEGATIVE)
     precision: str = key("no", "no (float32), bf16 or fp16", choices=("no", "bf16", "fp16"))

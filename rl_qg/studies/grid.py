@@ -120,9 +120,7 @@ class _GridBuilder:
     ) -> Job:
         """The job of this command; `{out}` in its arguments stands for the folder of its results."""
         root = self.study.output_dir
-        neutral = [text.replace(str(root), "{study}") for text in arguments]
-        digest = hashlib.sha256("\0".join([command, *neutral]).encode()).hexdigest()[:8]
-        name = f"{kind}-{label}-s{seed}-{digest}"
+        name = f"{kind}-{label}-s{seed}-{command_hash(command, arguments, root)}"
         folder = root / "jobs" / name
         filled = tuple(text.replace("{out}", str(folder / RESULTS)) for text in arguments)
         need_names = tuple(dict.fromkeys(need.name for need in needs))
@@ -275,6 +273,12 @@ def _reader(builder: _GridBuilder, resource: str, seed: int, label: str, train: 
 
 def _section(text: str) -> str:
     return text.lstrip("+~").partition("=")[0].partition(".")[0]
+
+
+def command_hash(command: str, arguments: Sequence[str], root: Path) -> str:
+    """Eight digits that name what a command does, wherever its folder `root` is."""
+    neutral = [text.replace(str(root), "{study}") for text in arguments]
+    return hashlib.sha256("\0".join([command, *neutral]).encode()).hexdigest()[:8]
 
 
 # --- Finished jobs ---

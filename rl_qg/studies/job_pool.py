@@ -51,6 +51,8 @@ def run_jobs(
     on_done: Callable[[Job], None],
     *,
     program: str = "rl_qg",
+    title: str = "study",
+    threads: int | None = None,
 ) -> JobOutcomes:
     """Run what is not done; return when nothing is left that can be run.
 
@@ -61,21 +63,23 @@ def run_jobs(
         devices: `cpu`, or the number of a GPU; one job runs on each at a time. Jobs on the CPU share its cores.
         on_done: called when a job's command has ended well, before the job is recorded as done.
         program: the module that is run with a job's command and arguments.
+        title: of the progress bar.
+        threads: of each job on the CPU; None: the cores divided by the jobs that run at a time.
     """
     done = {job.name for job in jobs if is_done(job)}
     waiting = [job for job in jobs if job.name not in done]
     seconds = {job.name: job_record(job)["seconds"] for job in jobs if job.name in done}
     idle, running = [*devices], dict[Future[int], _RunningJob]()
     with (
-        ThreadPoolExecutor(len(devices)) as threads,
-        ProgressBar(total=len(jobs), initial=len(done), desc="study", unit="job", smoothing=0) as bar,
+        ThreadPoolExecutor(len(devices)) as waiters,
+        ProgressBar(total=len(jobs), initial=len(done), desc=title, unit="job", smoothing=0) as bar,
     ):
         try:
             while True:
                 while idle and (job := _next_job(waiting, done, running.values())):
                     waiting.remove(job)
-                    started = _start(job, idle.pop(0), devices, program)
-                    running[threads.submit(_wait, started.process)] = started
+                    started = _start(job, idle.pop(0), devices, program, threads)
+                    running[waiters.submit(_wait, started.process)] = started
                 if not running:
                     break
                 bar.set_postfix_str(_status(jobs, waiting, running.values(), seconds, len(devices)))
@@ -105,7 +109,7 @@ def _next_job(waiting: Sequence[Job], done: set[str], running: Iterable[_Running
     return next((job for job in waiting if done.issuperset(job.needs) and job.exclusive not in exclusive), None)
 
 
-def _start(job: Job, device: str, devices: Sequence[str], program: str) -> _RunningJob:
+def _start(job: Job, device: str, devices: Sequence[str], program: str, cpu_threads: int | None) -> _RunningJob:
     job.folder.mkdir(parents=True, exist_ok=True)
     (job.folder / FAILED).unlink(missing_ok=True)
     with atomic_writer(job.folder / "command.txt") as stream:
@@ -113,7 +117,7 @@ def _start(job: Job, device: str, devices: Sequence[str], program: str) -> _Runn
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "" if device == CPU else device, "TQDM_MININTERVAL": "10"}
     threads = 0
     if device == CPU:
-        threads = max(1, (os.cpu_count() or 1) // list(devices).count(CPU))
+        threads = cpu_threads or max(1, (os.cpu_count() or 1) // list(devices).count(CPU))
         environment["OMP_NUM_THREADS"] = str(threads)
     with (job.folder / "log.txt").open("ab") as log:
         process = subprocess.Popen(

@@ -6,18 +6,16 @@ list, a number for a resource, overrides as a mapping) are written out first. `d
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-from omegaconf import MISSING, OmegaConf
-from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+from omegaconf import MISSING
 
 from rl_qg.data.hotpotqa import CONTEXTS
 from rl_qg.reports.study_plots import NO_GENERATOR
 from rl_qg.runtime.errors import InputError
-from rl_qg.studies.imports import check_imports
+from rl_qg.studies.yaml_file import as_overrides, listed_values, override, read_content, typed
 
 STAGES = ("ce", "scst", "both")
 UNITS = ("passages", "questions")
@@ -31,9 +29,7 @@ SET_BY_THE_GRID = (
     "qa.seeds",
     "output_dir",
 )
-# OmegaConf's names for what a file holds.
-PLAIN_TERMS = {"a ListConfig, list or tuple": "a list", "ListConfig": "a list", "DictConfig": "a mapping"}
-PLAIN_TERMS |= {"AnyNode": "a single value", "is not Optional": "may not be null"}
+PAGE = "docs/how-to/study.md"
 
 
 @dataclass
@@ -121,18 +117,10 @@ def read_study(path: Path, overrides: Sequence[str] = (), *, allow_imports: bool
         InputError: in one line, with the file and the key; also where the file names code of other packages and
             `allow_imports` is false.
     """
-    try:
-        content = _read_yaml(path.read_text(encoding="utf-8"), str(path))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); give a study file") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not readable as YAML: {error}") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: expected keys such as data, generators, amounts; see docs/how-to/study.md")
-    check_imports(content, path, allowed=allow_imports)
+    content = read_content(path, "study", keys="data, generators, amounts", page=PAGE, allow_imports=allow_imports)
     for text in overrides:
-        _override(content, text)
-    study = _typed(_written_out(content, str(path)), str(path))
+        override(content, text, "study")
+    study = typed(_written_out(content, str(path)), Study, str(path), PAGE, renamed=[(".start", ".from")])
     study.file = str(path)
     study.amounts = sorted({*study.amounts, 0.0})  # every difference is one to the reader without augmentation
     study.seeds = list(dict.fromkeys(study.seeds))
@@ -143,46 +131,6 @@ def read_study(path: Path, overrides: Sequence[str] = (), *, allow_imports: bool
     return study
 
 
-# --- YAML ---
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads keys as text, so that 25 and "25" are one name, and refuses a key that is given twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value]
-        for index, key in enumerate(keys):
-            if key in keys[:index]:
-                raise yaml.MarkedYAMLError(
-                    problem=f"{key} is given twice", problem_mark=node.value[index][0].start_mark
-                )
-        self.flatten_mapping(node)
-        return {str(key.value): self.construct_object(value, deep=deep) for key, value in node.value}
-
-
-def _read_yaml(text: str, source: str) -> Any:
-    try:
-        return yaml.load(text, _Loader)
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise InputError(f"{source}: not readable as YAML: {line}{error.problem}") from None
-    except yaml.YAMLError as error:
-        raise InputError(f"{source}: not readable as YAML: {' '.join(str(error).split())}") from None
-
-
-def _override(content: dict[str, Any], text: str) -> None:
-    key, equals, value = text.partition("=")
-    if not equals or not key or key.startswith("-"):
-        raise InputError(f"argument {text!r} is not of the form key=value with a key of the study file")
-    mapping = content
-    *outer, last = key.split(".")
-    for name in outer:
-        mapping = mapping.setdefault(name, {})
-        if not isinstance(mapping, dict):
-            raise InputError(f"{key}: {name} holds no keys in the study file")
-    mapping[last] = _read_yaml(value, text)
-
-
 # --- Short forms ---
 
 
@@ -190,7 +138,7 @@ def _written_out(content: Mapping[str, Any], file: str) -> dict[str, Any]:
     """The content with every short form in full, for the dataclasses above."""
     full = dict(content)
     for key in full.keys() & {"amounts", "seeds", "devices"}:
-        full[key] = _listed_values(full[key], f"{file}: {key}")
+        full[key] = listed_values(full[key], f"{file}: {key}")
     for key in full.keys() & {"settings", "generate"}:
         full[key] = as_overrides(full[key], f"{file}: {key}")
     if isinstance(data := full.get("data"), dict) and not isinstance(data.get("validation", {}), dict):
@@ -207,7 +155,7 @@ def _resource(value: Any, where: str) -> dict[str, Any]:
     if "settings" in options:
         options["settings"] = as_overrides(options["settings"], f"{where}.settings")
     if "unlabelled" in options:
-        options["unlabelled"] = _listed_values(options["unlabelled"], f"{where}.unlabelled")
+        options["unlabelled"] = listed_values(options["unlabelled"], f"{where}.unlabelled")
     return options
 
 
@@ -223,81 +171,6 @@ def _generator(value: Any, where: str) -> dict[str, Any]:
             f"{where}: a generator at a path is not trained; give path, and from for what it is tested against"
         )
     return {**options, "start": value.get("from"), "settings": settings}
-
-
-def as_overrides(value: Any, where: str) -> list[str]:
-    """Overrides from a list of `key=value`, or from a mapping, whose nested keys are joined by dots."""
-    if value is None:
-        return []
-    if isinstance(value, dict):
-        return _flat(value)
-    if all(isinstance(item, str) for item in _listed(value)):
-        return _listed(value)
-    raise InputError(f"{where}: expected overrides, as a list of key=value or as a mapping")
-
-
-def _flat(mapping: Mapping[str, Any], prefix: str = "") -> list[str]:
-    texts = []
-    for key, value in mapping.items():
-        if isinstance(value, dict) and value:
-            texts += _flat(value, f"{prefix}{key}.")
-        else:
-            texts.append(f"{prefix}{key}={_command_line_text(value)}")
-    return texts
-
-
-def _command_line_text(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return f"[{','.join(map(_command_line_text, value))}]"
-    return str(value)
-
-
-def _listed(value: Any) -> list[Any]:
-    """A list as it is; a single value as a list of one, null as an empty one."""
-    return [] if value is None else value if isinstance(value, list) else [value]
-
-
-def _listed_values(value: Any, where: str) -> list[Any]:
-    values = _listed(value)
-    if any(isinstance(item, list | dict) for item in values):  # OmegaConf lets these pass
-        raise InputError(f"{where}: expected single values, got {value!r}")
-    return values
-
-
-# --- Types ---
-
-
-def _typed(content: Mapping[str, Any], file: str) -> Study:
-    config = OmegaConf.structured(Study)
-    for key, value in content.items():  # one at a time: not every error of a merge says its key
-        try:
-            config = OmegaConf.merge(config, {key: value})
-        except OmegaConfBaseException as error:
-            raise InputError(f"{file}: {_one_line(error, key)}") from None
-    try:
-        if missing := sorted(OmegaConf.missing_keys(config)):
-            raise InputError(f"{file}: {missing[0]} has no value; see docs/how-to/study.md")
-        study = OmegaConf.to_object(config)
-    except OmegaConfBaseException as error:  # ${...} that refers to nothing
-        raise InputError(f"{file}: {_one_line(error, '')}") from None
-    assert isinstance(study, Study)
-    return study
-
-
-def _one_line(error: OmegaConfBaseException, key: str) -> str:
-    path = error.full_key if error.full_key and error.full_key.startswith(key) else key
-    path = path.replace(".start", ".from") if path.startswith("generators.") else path
-    if isinstance(error, ConfigKeyError) and error.object_type is not None:
-        keys = ", ".join(item.name for item in fields(error.object_type))
-        return f"{path}: there is no key {str(error.key)!r}; the keys are {keys}"
-    text = str(error.msg).splitlines()[0].rstrip(".")
-    for term, plain in PLAIN_TERMS.items():
-        text = text.replace(term, plain)
-    return f"{path}: {text}; see docs/how-to/study.md"
 
 
 # --- Values ---

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from rl_qg.text.languages import has_question_word
+
 TYPES = ("what", "who", "when", "where", "why", "how", "how many", "which", "yes/no", "other")
 OTHER = "other"
 
@@ -19,7 +21,7 @@ _TOKEN = re.compile(r"\w+(?:['’]\w+)?")
 
 
 @dataclass(frozen=True)
-class Language:
+class TypeTable:
     """How a language asks: `phrases` maps question words to types; `verbs` begin yes/no questions, and `inverted`
     finds a verb before its subject, which does too.
     """
@@ -44,8 +46,8 @@ def _phrases(table: Mapping[str, str]) -> dict[str, str]:
     return {phrase.strip().casefold(): kind for kind, phrases in table.items() for phrase in phrases.split(",")}
 
 
-LANGUAGES = {
-    "en": Language(
+TYPE_TABLES = {
+    "en": TypeTable(
         _phrases(
             {
                 "what": "what, what's, whats",
@@ -70,7 +72,7 @@ LANGUAGES = {
             "shouldn't".split()
         ),
     ),
-    "de": Language(
+    "de": TypeTable(
         _phrases(
             {
                 "what": "was, wozu, womit, wovon, woran, wofür, worüber, worin, worauf, wodurch, worum, woraus, "
@@ -91,8 +93,8 @@ LANGUAGES = {
         ),
     ),
 }
-LANGUAGES |= {
-    "fr": Language(
+TYPE_TABLES |= {
+    "fr": TypeTable(
         _phrases(
             {
                 "what": "que, qu'est, quoi, qu",
@@ -109,7 +111,7 @@ LANGUAGES |= {
         frozenset("est sont était étaient a ont avait peut peuvent doit y".split()),  # y a-t-il
         re.compile(r"\w-(?:t-)?(?:ils?|elles?|on)\b"),
     ),
-    "es": Language(
+    "es": TypeTable(
         _phrases(
             {
                 "what": "qué",
@@ -135,9 +137,9 @@ def language_fault(language: str) -> str:
     >>> language_fault("english")
     'english has no table of question words: give one of en, de, fr, es, or other (all questions are of type other)'
     """
-    if language.casefold() in (*LANGUAGES, OTHER):
+    if language.casefold() in (*TYPE_TABLES, OTHER):
         return ""
-    known = ", ".join(LANGUAGES)
+    known = ", ".join(TYPE_TABLES)
     return (
         f"{language} has no table of question words: give one of {known}, or other (all questions are of type other)"
     )
@@ -152,7 +154,7 @@ def question_type(question: str, language: str = "en") -> str:
     >>> question_type("In what year did it end?"), question_type("Did it end?"), question_type("Name the river.")
     ('when', 'yes/no', 'other')
     """
-    table = LANGUAGES.get(language.casefold())
+    table = TYPE_TABLES.get(language.casefold())
     if table is None:
         return OTHER
     clauses = [_split(question_words(clause), table) for clause in question.split(",")]
@@ -170,10 +172,11 @@ def question_type(question: str, language: str = "en") -> str:
 
 
 def asks(question: str, language: str) -> bool:
-    """Return whether a question has a question word, or begins with a verb that asks for yes or no; True for every
-    question in a language without a table.
+    """Return whether a question has a question word (`has_question_word`) or, in a language with a table of types,
+    begins with a verb that asks for yes or no; True in languages whose question words are not known.
     """
-    return language.casefold() not in LANGUAGES or question_type(question, language) != OTHER
+    language = language.casefold()
+    return has_question_word(question, language) or question_type(question, language) != OTHER
 
 
 def question_words(question: str) -> list[str]:
@@ -185,6 +188,6 @@ def _plain(question: str) -> str:
     return unicodedata.normalize("NFKC", question).casefold().replace("’", "'")
 
 
-def _split(words: Sequence[str], table: Language) -> list[str]:
+def _split(words: Sequence[str], table: TypeTable) -> list[str]:
     """The words, split at the apostrophe where the table does not have them."""
     return [part for word in words for part in ([word] if word in table.words else word.split("'"))]

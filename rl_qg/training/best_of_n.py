@@ -116,6 +116,11 @@ def check_best_of_n(settings: Settings) -> None:
         raise InputError(
             f"algorithm={ALGORITHM}: samples by temperature and top_p alone; leave {named} at its default"
         )
+    if settings.training.stop_after is not None and settings.stages != "ce":
+        raise InputError(
+            f"training.stop_after={settings.training.stop_after:g}: algorithm={ALGORITHM} trains its stages one after "
+            "the other, and stops after none; leave it at null, or use algorithm=scst"
+        )
     stages.check_training(settings)
 
 

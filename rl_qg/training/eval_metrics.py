@@ -17,13 +17,15 @@ class HeldOutQuestions:
     """Collects the greedy questions of one evaluation, batch by batch, and measures them at its end.
 
     Args:
-        scorer: of the reward that is optimised; training may share it.
-        held_out: another reward that is measured but not optimised, or None.
+        scorer: of the reward that is optimised; training may share it. None where there is none.
+        held_out: another reward that is measured but not optimised, or None; its own scorer where `scorer` is None.
     """
 
-    def __init__(self, scorer: RewardScorer, held_out: Reward | None) -> None:
-        self.scorers = {"reward_greedy": scorer}
-        if held_out is not None:
+    def __init__(self, scorer: RewardScorer | None, held_out: Reward | RewardScorer | None) -> None:
+        self.scorers = {} if scorer is None else {"reward_greedy": scorer}
+        if isinstance(held_out, RewardScorer):
+            self.scorers["held_out"] = held_out
+        elif held_out is not None and scorer is not None:
             self.scorers["held_out"] = scorer.of(held_out, "held-out reward")
         self._examples: list[QAExample] = []
         self._questions: list[str] = []

@@ -182,7 +182,9 @@ def scst_weight(
     return maximum * fraction
 
 
-def learning_rate_factor(step: int, boundary: int, total: int, *, warmup: tuple[float, float], second: float) -> float:
+def learning_rate_factor(
+    step: int, boundary: int, total: int, *, warmup: tuple[float, float], second: float, decays: bool = True
+) -> float:
     """Factor of the learning rate: linear warm-up and decay in each of two stages.
 
     Args:
@@ -191,16 +193,19 @@ def learning_rate_factor(step: int, boundary: int, total: int, *, warmup: tuple[
         total: updates of both.
         warmup: fraction of each stage that is warm-up.
         second: peak of the second stage relative to the first.
+        decays: whether the rate falls to 0 after the warm-up; otherwise it stays at its peak.
     """
     if step < boundary:
-        return _triangle(step, boundary, warmup[0])
-    return second * _triangle(step - boundary, total - boundary, warmup[1])
+        return _triangle(step, boundary, warmup[0], decays)
+    return second * _triangle(step - boundary, total - boundary, warmup[1], decays)
 
 
-def _triangle(step: int, total: int, warmup: float) -> float:
+def _triangle(step: int, total: int, warmup: float, decays: bool) -> float:
     rising = warmup * total
     if step < rising:
         return (step + 1) / (rising + 1)
+    if not decays:
+        return 1.0
     return max(0.0, (total - step) / max(1.0, total - rising))
 
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from transformers import set_seed
+from transformers import TrainerCallback, set_seed
 
 from rewards.contract import is_set_reward
 from rl_qg.data.examples import QAExample
@@ -37,12 +37,13 @@ from rl_qg.runtime.json_files import write_json
 from rl_qg.runtime.preemption import train_until_preempted
 from rl_qg.runtime.processes import from_main, processes
 from rl_qg.runtime.progress import show_progress
-from rl_qg.runtime.run_folder import TRAINED
+from rl_qg.runtime.run_folder import TRAINED, is_measured, stop_folder
 from rl_qg.runtime.trackers import PROJECT, check_tracker
 from rl_qg.settings import SelfCriticalOptions, Settings
 from rl_qg.training.callbacks import HeldOutStopping, best_of, lines_with
 from rl_qg.training.config import SelfCriticalConfig, check_input, check_stop_on, language_of
 from rl_qg.training.row_schedule import exact_share
+from rl_qg.training.stopping import StopAfter, check_stop, save_stop
 from rl_qg.training.trainer import SelfCriticalTrainer
 from rl_qg.training.trainer_files import replace_folder, save_model_folder
 from rl_qg.training.trl_config import rate_factor
@@ -53,14 +54,21 @@ log = logging.getLogger(__name__)
 
 
 def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None = None) -> Path:
-    """Run the stages that `settings.stages` names; return the folder of the last stage's model.
+    """Run the stages that `settings.stages` names; return the folder of the last stage's model, or that of the stop
+    (`rl_qg.training.stopping`).
 
     Raises:
         InputError: an invalid setting, a package that is not installed, no data, or a model that cannot be loaded.
     """
-    folder = Path(settings.output_dir)
+    folder, stop = Path(settings.output_dir), settings.training.stop_after
     final = folder / ("ce" if settings.stages == "ce" else "scst")
+    if is_measured(folder, stop):
+        assert stop is not None
+        log.info("train: %s is complete already", stop_folder(folder, stop))
+        return stop_folder(folder, stop)
     if (folder / TRAINED).exists():
+        if stop is not None:
+            raise InputError(f"training.stop_after={stop:g}: {final} is complete already, and did not stop there")
         log.info("train: %s is complete already", final)
         from_main(processes(settings.training.use_cpu), lambda: finish_publishing(folder, settings.training.hub_model))
         return final
@@ -82,6 +90,10 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     # A run that starts with the self-critical stage is compared with the given model.
     trainer.args.eval_on_start = checkpoint is None and settings.stages == "scst"
     train_until_preempted(trainer, checkpoint)
+    if stop is not None:
+        stopped = save_stop(trainer, held_out)
+        if trainer.state.global_step < trainer.state.max_steps:
+            return stopped
     # 3. Save the final model, and the note that the run is complete.
     save_model_folder(trainer, final)
     if trainer.is_world_process_zero():
@@ -194,6 +206,7 @@ def check_training(settings: Settings) -> None:
     check_lora(settings.peft)  # after the arguments, which activate DeepSpeed in the library
     check_repository(settings.training.hub_model)
     check_stop_on(settings)
+    check_stop(settings)
     check_input(settings)
 
 
@@ -249,6 +262,8 @@ def _arguments(settings: Settings) -> SelfCriticalConfig:
             ce_warmup=ce.warmup_fraction,
             scst_warmup=scst.warmup_fraction,
             label_smoothing_factor=ce.label_smoothing,
+            rate_schedule=common.rate_schedule,
+            stop_after=common.stop_after,
             **options,
             task=settings.task,
             granularity=settings.ask.granularity or "",
@@ -272,7 +287,7 @@ def _arguments(settings: Settings) -> SelfCriticalConfig:
             save_strategy="steps",
             save_steps=common.eval_steps if selects_best else common.save_steps,
             save_total_limit=common.save_total_limit,
-            load_best_model_at_end=selects_best,
+            load_best_model_at_end=selects_best and common.stop_after is None,
             metric_for_best_model="eval_loss" if selects_best else None,
             greater_is_better=False if selects_best else None,
             report_to=common.report_to,
@@ -285,9 +300,10 @@ def _arguments(settings: Settings) -> SelfCriticalConfig:
         raise InputError(f"settings: {error}") from None
 
 
-def _callbacks(settings: Settings) -> list[HeldOutStopping]:
+def _callbacks(settings: Settings) -> list[TrainerCallback]:
     patience = settings.ce.early_stopping_patience
-    return [HeldOutStopping("loss", patience)] if patience and settings.stages == "ce" else []
+    early: list[TrainerCallback] = [HeldOutStopping("loss", patience)] if patience and settings.stages == "ce" else []
+    return early + ([] if settings.training.stop_after is None else [StopAfter()])
 
 
 def use_best_model(trainer: SelfCriticalTrainer, final: Path, *, after: int, first_step: int = 0) -> dict[str, Any]:

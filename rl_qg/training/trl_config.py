@@ -31,6 +31,8 @@ def check_algorithm(settings: Settings) -> None:
         faults.append("scst.normalise_advantage=batch (it divides by the spread of each group by definition)")
     if scst.unlabelled_share not in (None, 0, 1):
         faults.append(f"scst.unlabelled_share={scst.unlabelled_share} (null, 0 or 1: examples are drawn alike)")
+    if settings.training.stop_after is not None:
+        faults.append(f"training.stop_after={settings.training.stop_after:g}")
     if faults:
         raise InputError(
             f"algorithm={name}: cannot honour {', '.join(faults)}; leave the default, or use algorithm=scst"
@@ -66,6 +68,7 @@ def common_arguments(settings: Settings, output_dir: str) -> dict[str, Any]:
         "save_strategy": "steps",
         "save_steps": common.save_steps,
         "save_total_limit": common.save_total_limit,
+        "lr_scheduler_type": "linear" if common.rate_schedule == "linear" else "constant_with_warmup",
         "report_to": common.report_to,
         "project": PROJECT,
         "seed": settings.seed,

@@ -96,7 +96,7 @@ class UpdateSchedule(Seq2SeqTrainer):
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
-        """Linear warm-up and decay in each stage."""
+        """Linear warm-up in each stage, then linear decay or none (`rate_schedule`)."""
         scheduler: torch.optim.lr_scheduler.LRScheduler | None = self.lr_scheduler  # type: ignore[has-type]
         if scheduler is None:
             args = self.args
@@ -109,6 +109,7 @@ class UpdateSchedule(Seq2SeqTrainer):
                     num_training_steps,
                     warmup=(args.ce_warmup, args.scst_warmup),
                     second=args.scst_learning_rate / args.learning_rate,
+                    decays=args.rate_schedule == "linear",
                 ),
             )
             self.lr_scheduler = scheduler

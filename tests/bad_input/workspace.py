@@ -103,7 +103,7 @@ def _broken_squad() -> dict[str, Any]:
         "question_is_blank.json": _paragraph(question="  "),
         "no_answers.json": _paragraph(answers=[]),
         "answers_are_text.json": _paragraph(answers="Ada"),
-        "start_is_text.json": _paragraph(answers=[{"text": "Ada", "answer_start": "0"}]),
+        "start_is_text.json": _paragraph(answers=[{"text": "Ada", "answer_start": "first"}]),
         "start_is_negative.json": _paragraph(answers=[{"text": "Ada", "answer_start": -5}]),
         "start_is_wrong.json": _paragraph(answers=[{"text": "Ada", "answer_start": 4000}]),
         "start_is_true.json": _paragraph(answers=[{"text": "Ada", "answer_start": True}]),

@@ -25,6 +25,7 @@ from rl_qg.data.examples import QAExample, write_squad
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
 from tests.bad_input.workspace import candidate
+from tests.docs.benchmark_files import write_benchmark_files
 from tests.docs.markdown import ROOT, blocks, commands
 from tests.docs.serving_commands import serve_until_ready
 from tests.lmqg_outputs import join_pairs_as_lmqg
@@ -38,6 +39,7 @@ REPLACED = {
     "preset=quickstart": ADDED,
     "model.path=gpt2": f"model.path={SHIPPED / 'gpt2'}",
     "model=gpt2": "model=miniature-gpt2",
+    "model.path=runs/search/best": "model.path=RUN/ce",
     "model.path=runs/sets": "model.path=SETS",  # one that has learned to end its questions
     "model=bart-large": "model=miniature",
     "model=mbart-large-50": "model.path=my-mbart50",
@@ -61,6 +63,7 @@ COMPLETED = {
     "baselines": {"pairs": "20", "reward_models.bert": "bert", "reward_models.gpt2": "gpt2"},
     "score": {"reward_models.bert": "bert", "reward_models.gpt2": "gpt2", "reward_models.bart": "BART"},
     "train-selector": {"candidates": "8"},  # texts: those of an untrained model rarely end
+    "qa-evaluate": {"qa.model.path": "miniature:distilbert"},
     "augment": {"questions": "questions.jsonl", "gold": "train.json", "output": "augmented-{}.json"},
 }
 MY_REWARD = """
@@ -100,6 +103,7 @@ def _write_data() -> None:
     for name, examples in (
         ("train", train),
         ("dev", dev),
+        ("test", dev),
         ("other", train),
         ("more", new),
         ("augmented", train),
@@ -116,8 +120,15 @@ def _write_data() -> None:
     _lines("answers.jsonl", [row | {"answers": [_answer(row)]} for row in rows])
     for name in ("questions", "ce", "scst", "candidates"):
         _lines(f"{name}.jsonl", [_row(example) for example in generated])
+    table = ["GENQ\tREFQ\tPASSAGE\tFLUENCY\tSIMILAR\tFIRST\tSECOND"]
+    table += [
+        f"{row['question']}\t{row['question']}\t{row['context']}\t{n % 5}\t{n % 3}\t{n % 2}\t"
+        for n, row in enumerate(rows)
+    ]
+    Path("ratings.tsv").write_text("\n".join(table) + "\n")
     _write_pairs(dev)
     _write_sets(dev)
+    write_benchmark_files()
     _lines(
         "judgements.jsonl", [{**row, "human": {"fluency": n % 5}, "system": "ab"[n % 2]} for n, row in enumerate(rows)]
     )
@@ -230,7 +241,8 @@ def run_line(line: str, number: int, written: set[Path]) -> None:
         serve_until_ready(words[1:])
         return
     words = completed(words, number)
-    outputs = [Path(word.partition("=")[2]) for word in words if re.match(r"output(_dir)?=", word)]
+    named = [Path(word.partition("=")[2]) for word in words if re.match(r"output(_dir)?=", word)]
+    outputs = named if words[1] != "search" else []  # which is not run
     for output in {*outputs} - written:  # ours is for pages that only read it
         shutil.rmtree(output) if output.is_dir() else output.unlink(missing_ok=True)
     run_command(words[1], words[2:])
@@ -257,8 +269,9 @@ def without_launcher(words: list[str]) -> list[str]:
 def completed(words: list[str], number: int) -> list[str]:
     """A command with the keys that `…` stands for, and with small models and few updates."""
     name = words[1]
-    if name == "study":
-        return [*words, "--dry-run"]  # the page's study takes days; tests/rl_qg/studies run small ones
+    is_small = any(Path(word).name.startswith("small") for word in words)
+    if (name in ("search", "study") or words[1:3] == ["bench", "transfer"]) and not is_small:
+        return [*dict.fromkeys([*words, "--dry-run"])]  # the pages' take days; tests/rl_qg/studies run small ones
     if name in RAW:
         return words
     given = {word.partition("=")[0] for word in words}

@@ -97,6 +97,27 @@ def test_chunks_of_the_vocabulary_head_change_nothing(monkeypatch):
     assert max(sizes) == 4
 
 
+def test_close_probabilities_differ_in_float64():
+    """Two almost equal sets of logits, far from 0 as those of GPT-2 are."""
+    torch.manual_seed(0)
+    first = torch.randn(40, 5000) * 3 - 100
+    second = first.clone()
+    second[:, 0] += 1e-3
+    targets = first.argmax(-1)
+
+    def difference(exact):
+        logprobs = [
+            target_logprobs(torch.nn.Identity(), logits, targets, vocabulary=5000, exact=exact).double()
+            for logits in (first, second)
+        ]
+        return (logprobs[1].exp().mean() - logprobs[0].exp().mean()).item()
+
+    rows = torch.arange(40)
+    a, b = (logits.double().softmax(-1)[rows, targets].mean().item() for logits in (first, second))
+    assert difference(exact=True) == pytest.approx(b - a, rel=1e-9)
+    assert difference(exact=False) != pytest.approx(b - a, rel=1e-3)
+
+
 def test_no_folder_and_a_folder_without_a_model(tmp_path):
     with pytest.raises(MetricInputError, match=r"nowhere' does not exist"):
         frozen(str(tmp_path / "nowhere"))

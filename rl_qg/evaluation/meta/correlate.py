@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from rl_qg.confidence_intervals import Floats, PassageDraws, few_passages
+from rl_qg.evaluation.meta.best_reference import BEST, best_of_references
 from rl_qg.evaluation.meta.breakdowns import breakdown_tables, pair_tables
 from rl_qg.evaluation.meta.disagreements import disagreement_page, disagreements
 from rl_qg.evaluation.meta.distributions import distribution_tables
@@ -58,7 +59,10 @@ def correlate(
     Raises:
         InputError: a file that cannot be read, a criterion that nobody rated, ratings that are all equal, a second
             file that has nothing to compare, a question without what a metric needs.
+        MetricInputError: `references=best`, and the score of a question depends on the others.
     """
+    if settings.references == BEST:
+        metrics = {label: best_of_references(metric) for label, metric in metrics.items()}
     path = Path(settings.human).expanduser()
     ratings = prepared_ratings(path, settings, settings.criteria)
     judgements, criteria = ratings.judgements, ratings.criteria

@@ -1,4 +1,4 @@
-"""Questions that people have rated: JSON lines, one question each.
+"""Questions that people have rated: JSON lines, one question each, or a table (`judgement_columns`).
 
     {"question": …, "context": …, "answer": …, "references": […], "system": …, "item": …, "group": …,
      "human": {criterion: mean rating}, "ratings": {criterion: [one per rater, null = not rated]},
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.data.examples import passage_hash
-from rl_qg.data.formats import is_unicode, json_line_rows
+from rl_qg.data.formats import is_unicode
+from rl_qg.evaluation.meta.judgement_columns import judgement_records
 from rl_qg.evaluation.metric_scores import MetricRow
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.question_types import TYPES
@@ -47,15 +48,17 @@ class Judgement:
     control: bool = False
 
 
-def read_judgements(path: Path, *, key: str = "human") -> list[Judgement]:
-    """All questions of a file (`.jsonl`, also as `.gz`), which the setting `key` names.
+def read_judgements(path: Path, *, key: str = "human", columns: Mapping[str, Any] | None = None) -> list[Judgement]:
+    """All questions of a file (`.jsonl`, `.tsv`, `.csv`, `.parquet`, also as `.gz`), which the setting `key` names.
+
+    `columns` has the names of its columns, see `judgement_records`.
 
     Raises:
         InputError: a missing or empty file; names the line and field of what cannot be read.
     """
     if not path.is_file():
         raise InputError(f"{key}={path}: no such file; give JSON lines of rated questions")
-    judgements = [_judgement(where, record) for where, _, record in json_line_rows(path)]
+    judgements = [_judgement(where, record) for where, record in judgement_records(path, columns or {})]
     if not judgements:
         raise InputError(f"{path}: holds no question; check the file")
     _check_types(path, judgements)

@@ -1,7 +1,7 @@
 """A file of rated questions as the settings want it: without controls, filtered, on one scale, with `overall`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def prepared_ratings(
     Raises:
         InputError: a file that cannot be read, a criterion that nobody rated, ratings without what a step needs.
     """
-    every = read_judgements(path, key=key)
+    every = read_judgements(path, key=key, columns=asdict(settings.columns))
     unfiltered = [judgement for judgement in every if not judgement.control]
     controls = [judgement for judgement in every if judgement.control]
     if not unfiltered:
@@ -80,7 +80,7 @@ def replication_of(first: PreparedRatings, settings: CorrelateSettings) -> Repli
         return None
     path = Path(settings.replication).expanduser()
     own = [name for name in first.criteria if not (settings.overall and name == OVERALL)]
-    others = criteria_of(read_judgements(path, key="replication"))
+    others = criteria_of(read_judgements(path, key="replication", columns=asdict(settings.columns)))
     shared = [name for name in own if name in others]
     if not shared:
         raise InputError(

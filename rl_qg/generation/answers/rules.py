@@ -12,10 +12,12 @@ The scores order the kinds by how often people chose such answers (`experiments/
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from rewards.sentences import ABBREVIATIONS
 from rewards.words import UNSPACED_LETTERS
+from rl_qg.generation.answers.language_rules import Part, has_capitals, language_parts
 from rl_qg.text.english_words import (
     AUXILIARIES,
     CLOSED,
@@ -31,11 +33,13 @@ from rl_qg.text.english_words import (
     VERBS,
     WEEKDAYS,
 )
+from rl_qg.text.languages import AUTO, language_of
 from rl_qg.text.spans import Span, Token, select_spans, sentences, tokens
 
-VERSION = 2  # increase it when the proposed spans change: files begun with other rules are then refused
+VERSION = 3  # increase it when the proposed spans change: files begun with other rules are then refused
 SCORES = {"date": 7.0, "number": 6.0, "title": 5.2, "acronym": 5.1, "name": 5.0, "chunk": 2.0, "word": 1.0}
 SEVERAL = 0.5  # added for several words: they are more specific and rarely a part of a longer phrase
+REPEATED = 2.0  # added in languages without capitals: people ask about it three times as often as about other words
 LONGEST_CHUNK = 5  # words
 LONGEST_TITLE = 6
 ENGLISH = 0.2  # from this fraction of closed-class words on, a passage counts as English
@@ -64,19 +68,23 @@ _KANJI = re.compile(r"[\u4e00-\u9fff々]{2,6}")
 _KANA = re.compile(r"[\u3041-\u3096\u30a1-\u30fa]")
 
 
-def rule_spans(text: str, limit: int | None = None) -> list[Span]:
+def rule_spans(text: str, limit: int | None = None, language: str = AUTO) -> list[Span]:
     """The answers that the rules propose in a passage, best first: at most `limit` (None: all).
 
     They are ordered by `SCORES`, plus `SEVERAL` for several words; then the longer, then the earlier comes first.
+    `language` is a code, `other` (rules for any language alone), or `auto`: that which the passage is in.
     """
     spans = [*_patterns(text), *_spaceless(text)]
-    chunks: list[Span] = []
     words = [tokens(text, start, end) for start, end in sentences(text)]
-    english = _is_english(words)
+    english = language == "en" or (language == AUTO and _is_english(words))
+    code = "en" if english else language_of(text) if language == AUTO else language
+    parts = [_found(text, part, code) for part in language_parts(text, words, code)]
+    chunks = [span for span in parts if span.kind in ("chunk", "word")]
+    spans += [span for span in parts if span.kind not in ("chunk", "word")]
     inside = _seen_inside(words)
     for sentence in words:
         spans += _numbers_in_words(sentence)
-        spans += _names(text, sentence, inside, english)
+        spans += _names(text, sentence, inside, english, code)
         if english:
             chunks += _chunks(sentence)
     return select_spans(text, [*_longest(spans), *chunks], limit)
@@ -93,6 +101,14 @@ def _longest(spans: list[Span]) -> Iterator[Span]:
 
 def _span(kind: str, start: int, end: int, words: int = 1) -> Span:
     return Span(start, end, kind, SCORES[kind] + (SEVERAL if words > 1 else 0.0))
+
+
+def _found(text: str, part: Part, language: str) -> Span:
+    """The span of a part; without capitals to tell names, words that the passage repeats come first."""
+    kind, start, end, words = part
+    span = _span(kind, start, end, words)
+    again = kind in ("chunk", "word") and not has_capitals(language) and text.count(text[start:end]) > 1
+    return replace(span, score=span.score + REPEATED) if again else span
 
 
 # --- Patterns for any language ---
@@ -167,7 +183,9 @@ def _seen_inside(token_sentences: Sequence[Sequence[Token]]) -> dict[str, bool]:
     return seen
 
 
-def _names(text: str, sentence: Sequence[Token], inside: dict[str, bool], english: bool) -> Iterator[Span]:
+def _names(
+    text: str, sentence: Sequence[Token], inside: dict[str, bool], english: bool, language: str
+) -> Iterator[Span]:
     """Sequences of words with capitals, with the particles and numbers that belong to them."""
     first = next((index for index, token in enumerate(sentence) if token.text[0].isalnum()), 0)
     index = 0
@@ -182,7 +200,10 @@ def _names(text: str, sentence: Sequence[Token], inside: dict[str, bool], englis
         elif len(part) == 1 and re.fullmatch(r"[A-Z][A-Z0-9]{1,5}", part[0].text):
             yield _span("acronym", part[0].start, part[0].end)
         else:
-            yield _span("name", part[0].start, part[-1].end, len(part))
+            syllable = language == "vi" and len(part) == 1 and len(part[0].text) < 5  # of a longer name
+            cut = re.search("['’]", part[-1].text) if language == "tr" else None  # Ankara'da
+            end_at = part[-1].end if cut is None else part[-1].start + cut.start()
+            yield _span("word" if syllable else "name", part[0].start, end_at, len(part))
         index = end
 
 

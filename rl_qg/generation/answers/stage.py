@@ -85,7 +85,8 @@ def report_line(report: Mapping[str, Any]) -> str:
     """The numbers of the report, as one line for the log."""
     passages = report["passages"]
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in report["kinds"].items())
-    left_out = [f"{name} {passages[name]:,}" for name in ("empty", "broken", "repeated", "excluded") if passages[name]]
+    reasons = ("empty", "broken", "malformed", "repeated", "excluded")
+    left_out = [f"{name} {passages[name]:,}" for name in reasons if passages.get(name)]
     parts = [
         f"{report['spans']:,} answers ({kinds}) in {passages['kept']:,} of {passages['read']:,} passages",
         f"{report['without_span']:,} of them without any",
@@ -104,7 +105,10 @@ def method(settings: AnswersSettings, state: PartialState) -> tuple[Propose, dic
     limit = settings.max_per_context
     made_by: dict[str, Any] = {"method": settings.method, "max_per_context": limit, "batch_size": settings.batch_size}
     if settings.method == "rules":
-        return lambda contexts: [rule_spans(context, limit) for context in contexts], made_by | {"rules": VERSION}
+        made_by |= {"rules": VERSION, "language": settings.language}
+        return lambda contexts: [
+            rule_spans(context, limit, settings.language.casefold()) for context in contexts
+        ], made_by
     if settings.method == "spacy":
         from rl_qg.generation.answers.spacy_parser import SpacyAnswers
 

@@ -240,15 +240,21 @@ def test_order_batch_size_and_padding_change_nothing(metric, folders, rows):
         assert [result.parts[part][0] for result in alone] == pytest.approx(together.parts[part], abs=1e-5)
 
 
+class Counts(list):
+    """How many sequences each call read; `exact`: whether it was to normalise in float64."""
+
+
 @pytest.fixture
 def decoded(monkeypatch):
     """How many sequences the decoder has read, call by call."""
-    counts = []
+    counts, exact = Counts(), []
+    counts.exact = exact
     real = rewards.relevance.global_relevance.causal_logprobs
 
-    def counting(lm, rows, starts, *, batch_size):
+    def counting(lm, rows, starts, **options):
         counts.append(len(rows))
-        return real(lm, rows, starts, batch_size=batch_size)
+        exact.append(options["exact"])
+        return real(lm, rows, starts, **options)
 
     monkeypatch.setattr(rewards.relevance.global_relevance, "causal_logprobs", counting)
     return counts
@@ -262,6 +268,13 @@ def test_base_confidence_is_computed_once_per_context(folders, decoded):
     again = metric.score(questions, contexts)
     assert decoded == [4 + 2, 4]
     assert again.parts["grg"] == pytest.approx(first.parts["grg"], abs=1e-6)
+
+
+@pytest.mark.parametrize("gain", ["absolute", "relative"])
+def test_only_an_absolute_gain_is_a_difference_in_float64(folders, decoded, gain):
+    """`tests/rewards/test_frozen.py` has the numbers."""
+    QRelScore(folders["bert"], folders["gpt2"], gain=gain).score(["Who?"], ["Arlen lies on the Esk."])
+    assert decoded.exact == [gain == "absolute"]
 
 
 def test_the_least_recently_used_base_confidence_is_dropped(folders, monkeypatch, decoded):

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +116,7 @@ def test_a_hub_data_set_is_read_by_role(monkeypatch: pytest.MonkeyPatch, rows: l
 def test_an_unreachable_hub_is_one_error_line_that_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def load(name: str, *, split: str) -> datasets.Dataset:
+    def load(name: str, *, split: str, revision: str = "main") -> datasets.Dataset:
         raise error
 
     monkeypatch.setattr(datasets, "load_dataset", load)
@@ -159,50 +161,12 @@ def squad(qa: Any = None, *, paragraph: Any = None, article: Any = None) -> dict
         ("x.jsonl", json.dumps(LIST_ROWS[0]) + '\n{"id": ', r"x.jsonl: line 2: malformed JSON at column"),
         ("x.jsonl", json.dumps(LIST_ROWS[0]) + "\n[]", "x.jsonl: line 2: expected a JSON object, got list"),
         ("x.jsonl", b'{"id": "\xff"}\n', "x.jsonl: line 1: not UTF-8"),
-        ("x.csv", "a,b", "x.csv: unknown kind of file; use .json"),
+        ("x.docx", "a,b", "x.docx: unknown kind of file; use .json"),
         # Wrong shapes of SQuAD JSON
         ("x.json", LIST_ROWS, "x.json: expected a JSON object, got list"),
         ("x.json", "null", "x.json: expected a JSON object, got NoneType"),
         ("x.json", LIST_ROWS[0], "x.json: field 'data' is missing; there is 'id', 'title'"),
         ("x.json", {"data": {}}, "x.json: field 'data' must be a list, got dict"),
-        ("x.json", {"data": [7]}, r"x.json: data\[0\]: expected an object, got int"),
-        ("x.json", {"data": [row()]}, r"x.json: data\[0\]: field 'paragraphs' is missing"),
-        ("x.json", squad(article={"title": 3, "paragraphs": []}), r"data\[0\]: field 'title' must be text, got int"),
-        ("x.json", squad(paragraph={"qas": []}), r"data\[0\].paragraphs\[0\]: field 'context' is missing"),
-        ("x.json", squad(paragraph={"context": "c"}), r"paragraphs\[0\]: field 'qas' is missing"),
-        ("x.json", squad("qa"), r"data\[0\].paragraphs\[0\].qas\[1\]: expected an object, got str"),
-        ("x.json", squad({"question": "q"}), r"qas\[1\]: field 'answers' is missing"),
-        ("x.json", squad({"answers": []}), r"qas\[1\]: field 'question' is missing"),
-        ("x.json", squad({"question": ["q"], "answers": []}), r"qas\[1\]: field 'question' must be text, got list"),
-        ("x.json", squad({"question": "q", "answers": "a"}), r"qas\[1\]: answers: must be a list of objects"),
-        ("x.json", squad({"question": "q", "answers": [{"text": "a"}]}), "answers: field 'answer_start' is missing"),
-        # Flat rows
-        *[
-            ("x.jsonl", [row(), without(name)], f"x.jsonl: line 2: field '{name}' is missing")
-            for name in ("context", "question", "answers")
-        ],
-        ("x.jsonl", [row(id=[1])], "line 1: field 'id' must be text, got list"),
-        ("x.jsonl", [row(answers=["Ada"])], "line 1: answers: expected an object, got str"),
-        ("x.jsonl", [row(answers=[{"text": 3, "answer_start": 0}])], "field 'text' must be text, got int"),
-        (
-            "x.jsonl",
-            [row(answers=[{"text": "a", "answer_start": "0"}])],
-            "'answer_start' must be a whole number, got '0'",
-        ),
-        ("x.jsonl", [row(answers=[{"text": "a", "answer_start": True}])], "must be a whole number, got True"),
-        ("x.jsonl", [row(answers=[{"text": "a", "answer_start": 1.5}])], "must be a whole number, got 1.5"),
-        (
-            "x.jsonl",
-            [row(answers={"text": ["a", "b"], "answer_start": [0]})],
-            "line 1: answers: 2 texts but 1 offsets",
-        ),
-        ("x.jsonl", [row(answers={"text": "a", "answer_start": 0})], "answers: field 'text' must be a list, got str"),
-        # QG-Bench rows
-        ("x.jsonl", [{"paragraph": "p", "question": "q", "answer": "p"}], "line 1: field 'sentence' is missing"),
-        ("x.jsonl", [{"paragraph": "p", "question": "q", "sentence": "p"}], "line 1: field 'answer' is missing"),
-        # Parquet
-        ("x.parquet", [without("context")], "x.parquet: row 1: field 'context' is missing"),
-        ("x.parquet", [row(question=5)], "x.parquet: row 1: field 'question' must be text, got int"),
         # Nothing inside
         ("x.json", {"data": []}, "x.json: no usable record: 0 read; check the file"),
         ("x.jsonl", "", "x.jsonl: no usable record: 0 read"),
@@ -222,6 +186,142 @@ def test_broken_input_is_one_clear_line(tmp_path: Path, name: str, content: Any,
         read_examples(path, role="train")
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(str(path))
+
+
+def good_and(qa: Any = None, **parts: Any) -> dict[str, Any]:
+    """A document with one good record and what is wrong."""
+    wrong = squad(qa, **parts) if qa is not None or parts else {"data": [7]}
+    return {"data": [SQUAD["data"][0], *wrong["data"]]}  # type: ignore[index]
+
+
+QA = {"id": "bad", "question": "q", "answers": []}
+WRONG_START = [{"text": "Ada", "answer_start": "1st"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        # SQuAD JSON
+        ("x.json", good_and(), r"x.json: data\[1\]: expected an object, got int"),
+        ("x.json", good_and(article=row()), r"x.json: data\[1\]: field 'paragraphs' is missing"),
+        (
+            "x.json",
+            good_and(article={"title": 3, "paragraphs": [{"context": "c", "qas": [QA]}]}),
+            r"data\[1\]: field 'title' must be text, got int",
+        ),
+        ("x.json", good_and(paragraph={"qas": [QA]}), r"data\[1\].paragraphs\[0\]: field 'context' is missing"),
+        ("x.json", good_and(paragraph={"context": "c"}), r"paragraphs\[0\]: field 'qas' is missing"),
+        ("x.json", good_and("qa"), r"data\[1\].paragraphs\[0\].qas\[1\]: expected an object, got str"),
+        ("x.json", good_and({"question": "q"}), r"qas\[1\]: field 'answers' is missing"),
+        ("x.json", good_and({"answers": []}), r"qas\[1\]: field 'question' is missing"),
+        ("x.json", good_and({"question": ["q"], "answers": []}), r"qas\[1\]: field 'question' must be text, got list"),
+        ("x.json", good_and({"question": "q", "answers": "a"}), r"qas\[1\]: answers: must be a list of objects"),
+        ("x.json", good_and({**QA, "answers": [{"text": "a"}]}), "answers: field 'answer_start' is missing"),
+        ("x.json", good_and({**QA, "answers": WRONG_START}), "answers: field 'answer_start' must be .*, got '1st'"),
+        # Flat rows
+        *[
+            ("x.jsonl", [row(), without(name)], f"x.jsonl: line 2: field '{name}' is missing")
+            for name in ("context", "question", "answers")
+        ],
+        ("x.jsonl", [row(), row(id=[1])], "line 2: field 'id' must be text, got list"),
+        ("x.jsonl", [row(), row(answers=["Ada"])], "line 2: answers: expected an object, got str"),
+        ("x.jsonl", [row(), row(answers=[{"text": 3, "answer_start": 0}])], "field 'text' must be text, got int"),
+        ("x.jsonl", [row(), row(answers=[{"text": "a", "answer_start": True}])], "a whole number, got True"),
+        ("x.jsonl", [row(), row(answers=[{"text": "a", "answer_start": 1.5}])], "a whole number, got 1.5"),
+        ("x.jsonl", [row(), row(answers=[{"text": "a", "answer_start": "1.5"}])], "a whole number, got '1.5'"),
+        (
+            "x.jsonl",
+            [row(), row(answers={"text": ["a", "b"], "answer_start": [0]})],
+            "line 2: answers: 2 texts but 1 offsets",
+        ),
+        ("x.jsonl", [row(), row(answers={"text": "a", "answer_start": 0})], "answers: field 'text' must be a list"),
+        (
+            "x.jsonl",
+            [row(), {"paragraph": "p", "question": "q", "sentence": "p"}],
+            "line 2: field 'answer' is missing",
+        ),
+        (
+            "x.csv",
+            "context,question,answer\nAda wrote.,Who?,Ada\nAda wrote.,Who?\n",
+            "line 3: 2 cells under a header of 3",
+        ),
+        ("x.csv", "context,question,answer\nAda wrote.\nAda wrote.,Who?,Ada\n", "line 2: 1 cells under a header of 3"),
+    ],
+)
+def test_a_malformed_record_costs_no_other_and_is_named(tmp_path: Path, name: str, content: Any, message: str) -> None:
+    path = write(tmp_path / name, content)
+    data = read_examples(path, role="train")
+    dropped = {reason: part["count"] for reason, part in data.report["dropped"].items()}
+    assert data.report["read"] == data.report["kept"] + sum(dropped.values()) and data.report["kept"] >= 1
+    assert dropped == {"malformed record": 1}
+    (fault,) = data.report["malformed"]
+    assert fault.startswith(str(path)) and re.search(message, fault)
+    assert fault in data.summary() and "\n" not in data.summary()
+
+
+def test_a_file_of_malformed_records_alone_is_an_error_that_names_the_first(tmp_path: Path) -> None:
+    one = write(tmp_path / "one.jsonl", [row(id=[1])])
+    with pytest.raises(InputError, match=r"^.*one.jsonl: line 1: field 'id' must be text, got list$"):
+        read_examples(one, role="train")
+    two = write(tmp_path / "two.jsonl", [row(id=[1]), row(question=2)])
+    with pytest.raises(InputError, match=r"two.jsonl: all 2 records are malformed; .*line 1: field 'id' must be text"):
+        read_examples(two, role="train")
+    with pytest.raises(
+        InputError, match=r"2 read; 1 dropped \(malformed record\); 1 dropped \(no question\); .*line 1"
+    ):
+        read_examples(write(tmp_path / "x.jsonl", [row(id=[1]), row(question="")]), role="train")
+
+
+@pytest.mark.parametrize("start", ["23", " 23 ", "23.0", 23.0, "２３"])
+def test_an_offset_given_as_text_is_read(tmp_path: Path, start: Any) -> None:
+    """TQuAD writes its offsets so. `Ada` is twice in the passage: without its offset it could not be placed."""
+    document = squad({"id": "t", "question": "Who wrote?", "answers": [{"text": "Ada", "answer_start": start}]})
+    data = read_examples(write(tmp_path / "tquad.json", document), role="train")
+    assert data.examples[1].answers == (Answer("Ada", 23),)
+    assert (data.report["repaired"]["count"], data.report["dropped"]) == (0, {})
+
+
+@pytest.mark.parametrize("start", ["", " ", None, "-1"])
+def test_an_unknown_offset_is_found_where_the_answer_occurs_once(tmp_path: Path, start: Any) -> None:
+    answers = {"text": ["Älvdalen"], "answer_start": [start]}
+    assert read_examples(write(tmp_path / "x.jsonl", [row(answers=answers)]), role="train").examples == EXPECTED[:1]
+
+
+def test_tables_with_one_answer_a_row(tmp_path: Path) -> None:
+    rows = [
+        ["id", "title", "context", "question", "answer", "answer_start"],
+        ["a", "Ada", CONTEXT, "Where did Ada live?", "Älvdalen", ""],
+        ["b", "Ada", CONTEXT, "Who wrote?", "Ada", "23"],
+    ]
+    expected = [EXPECTED[0], replace(EXPECTED[1], answers=(Answer("Ada", 23),))]
+    quoted = "\n".join(",".join(f'"{cell}"' for cell in cells) for cells in rows)
+    for path in (
+        write(tmp_path / "x.csv", quoted),
+        write(tmp_path / "x.csv.gz", quoted),
+        write(tmp_path / "x.tsv", "\n".join("\t".join(cells) for cells in rows)),
+    ):
+        assert read_examples(path, role="train").examples == expected
+
+
+def test_the_list_of_articles_of_du_et_al_is_read_as_squad(tmp_path: Path) -> None:
+    assert read_examples(write(tmp_path / "train.json", SQUAD["data"]), role="train").examples == EXPECTED
+
+
+def test_a_hub_data_set_has_a_configuration_after_a_colon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """lmqg's data sets are scripts, which `datasets` runs no longer: then the Hub's conversion is read."""
+    loaded = []
+
+    def load(*names: str, split: str, revision: str = "main") -> datasets.Dataset:
+        loaded.append((*names, split, revision))
+        if revision == "main":
+            raise RuntimeError("Dataset scripts are no longer supported, but found qg_squadshifts.py")
+        return datasets.Dataset.from_list([without("id")])
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    data = read_examples("lmqg/qg_squadshifts:amazon", role="test")
+    names = ("lmqg/qg_squadshifts", "amazon", "test")
+    assert loaded == [(*names, "main"), (*names, "refs/convert/parquet")]
+    assert [example.id for example in data.examples] == ["qg_squadshifts-amazon-test-1"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import rewards
-from rewards.pair_sets import QAAligned
+from rewards.overlap.published_lmqg import PUBLISHED
+from rewards.pair_sets import PUBLISHED_OPTIONS, QAAligned
 from rl_qg.commands.cli import run_command
 from rl_qg.commands.load_metrics import published_options
 from rl_qg.data.question_tables import QuestionTable
@@ -162,13 +163,16 @@ def test_a_killed_command_goes_on(tmp_path: Path, gold: str, monkeypatch: pytest
 
 
 def test_options_as_published() -> None:
-    assert published_options(["bertscore", "rouge_l", {"metric": "BERTScore", "part": "f", "label": "f"}]) == [
-        {"metric": "bertscore", "part": "precision"},
-        "rouge_l",
-        {"metric": "BERTScore", "part": "f", "label": "f"},
-    ]
-    assert published_options("moverscore") == [{"metric": "moverscore", "variant": "v2"}]
-    assert published_options("") == ""
+    of_pairs = {name: PUBLISHED[name] for name in PUBLISHED_OPTIONS}
+    entries: list[Any] = ["bertscore", "rouge_l", {"metric": "BERTScore", "part": "f", "label": "f"}]
+    bertscore = {"metric": "bertscore", "part": "precision", "label": "bertscore"}
+    of_user = {"metric": "bertscore", "part": "f", "label": "f"}
+    assert published_options(entries, of_pairs) == [bertscore, "rouge_l", of_user]
+    rouge = {"metric": "lmqg_rouge_l", "label": "rouge_l"}
+    assert published_options(entries, PUBLISHED) == [bertscore, rouge, of_user]
+    mover = {"metric": "moverscore", "variant": "v2", "label": "moverscore"}
+    assert published_options("moverscore", of_pairs) == [mover]
+    assert published_options("", of_pairs) == ""
 
 
 def test_the_command_on_published_outputs(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def test_a_run_killed_at_any_byte_ends_in_the_same_file(tmp_path: Path) -> None:
     assert (
         len({json.dumps(row["parts"]["block"]) for row in lines_of(whole)}) == 4
     )  # batches of 3, 3 and 1 rows differ
-    for cut in range(len(text) + 1):
+    ends = [place for place, byte in enumerate(text) if byte == ord("\n")]
+    for cut in sorted({*range(0, len(text) + 1, 7), *(end + step for end in ends for step in (-1, 0, 1))}):
         killed.write_bytes(text[:cut])
         (tmp_path / "killed.summary.json").write_text(note.replace('"complete": true', '"complete": false'))
         again = Length()

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.studies.study_file import Generator, Resource, as_overrides, read_study
+from rl_qg.studies.study_file import Generator, Resource, read_study
+from rl_qg.studies.yaml_file import as_overrides
 
 WHOLE = """
 output_dir: runs/s

@@ -209,3 +209,9 @@ def test_the_learning_rate_restarts_at_the_boundary() -> None:
     assert second[0] < second[4]  # warming up again
     assert all(rate > 0 for rate in rates)
     assert learning_rate_factor(30, 10, 30, warmup=(0.2, 0.25), second=0.5) == 0.0
+
+
+def test_a_constant_learning_rate_only_warms_up() -> None:
+    rates = [learning_rate_factor(s, 10, 30, warmup=(0.2, 0.25), second=0.5, decays=False) for s in range(31)]
+    assert rates[:2] == pytest.approx([1 / 3, 2 / 3]) and rates[2:10] == [1.0] * 8
+    assert rates[10:15] == pytest.approx([k / 12 for k in range(1, 6)]) and rates[15:] == [0.5] * 16

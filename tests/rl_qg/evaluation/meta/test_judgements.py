@@ -138,6 +138,72 @@ def test_bad_lines_are_named(tmp_path: Path, change: dict[str, Any], message: st
     assert "\n" not in str(error.value)
 
 
+TABLE = [
+    ["#TEXT", "REF", "SYS", "FLUENCY", "first", "second", "BLEU"],
+    ["who ?", "who was it ?", "a", "0.5", "1", "", ".25"],
+    ["when ?", "", "b", "", "2", "4", ""],
+]
+COLUMNS = {
+    **{"question": "#TEXT", "references": "REF", "system": "SYS", "human": {"fluency": "FLUENCY"}},
+    **{"ratings": {"clear": ["first", "second"]}, "metrics": {"bleu": "BLEU"}},
+}
+
+
+@pytest.mark.parametrize("ending", ["tsv", "csv", "csv.gz", "jsonl"])
+def test_columns_of_a_table(tmp_path: Path, ending: str) -> None:
+    separator = "\t" if ending == "tsv" else ","
+    text = "".join(separator.join(cells) + "\n" for cells in TABLE)
+    if ending == "jsonl":
+        rows = [dict(zip(TABLE[0], map(_json_value, cells), strict=True)) for cells in TABLE[1:]]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+    path = tmp_path / f"h.{ending}"
+    path.write_bytes(gzip.compress(text.encode()) if ending.endswith("gz") else text.encode())
+    first, second = read_judgements(path, columns=COLUMNS)
+    assert (first.row.question, first.row.references, first.systems) == ("who ?", ("who was it ?",), ("a",))
+    assert (first.human, first.metrics) == ({"fluency": 0.5, "clear": 1.0}, {"bleu": 0.25})
+    assert (second.row.references, second.human, second.metrics) == (None, {"clear": 3.0}, {})
+    assert second.ratings == {"clear": (2.0, 4.0)} and first.ratings == {"clear": (1.0, None)}
+
+
+def _json_value(cell: str) -> Any:
+    """What a JSON file has in place of the text in a cell."""
+    if cell in ("who was it ?",):
+        return [cell]
+    return None if not cell else float(cell) if cell.replace(".", "").isdigit() else cell
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"question": "TEXT"}, r"line 2: columns\.question=TEXT: there is no such column; there are #TEXT, REF"),
+        ({"human": {"fluency": "F"}}, r"line 2: columns\.human\.fluency=F: there is no such column"),
+        ({"ratings": {"clear": ["first", "third"]}}, r"columns\.ratings\.clear=third: there is no such column"),
+        ({"ratings": {"clear": "first"}}, r"columns\.ratings=.*: name columns, such as .*\[COLUMN, COLUMN\]"),
+        ({"human": "FLUENCY"}, r"columns\.human='FLUENCY': name columns, such as columns\.human={fluency: COLUMN}"),
+        ({"human": {"text": "SYS"}}, r"line 2: column 'SYS' is 'a', no number"),
+    ],
+)
+def test_columns_that_are_not_there_or_no_numbers(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
+    path = tmp_path / "h.tsv"
+    path.write_text("".join("\t".join(cells) + "\n" for cells in TABLE))
+    with pytest.raises(InputError, match=message):
+        read_judgements(path, columns={**COLUMNS, **columns})
+
+
+def test_published_ratings_in_a_table_are_read_as_they_are() -> None:
+    """SimQG's file of crowd ratings, whose first line is in its description."""
+    folder = Path(__file__).resolve().parents[4].parent / "shared" / "data" / "simqg"
+    if not folder.is_dir():
+        pytest.skip("SimQG (../shared/data/simqg) is not here")
+    columns = {"question": "GENQ", "context": "#PASSAGE", "references": "REFQ", "human": {"similar": "SIMILAR"}}
+    judgements = read_judgements(folder / "simqg_mturk_part1.tsv", columns=columns)
+    script = Path(__file__).parents[4] / "experiments" / "meta-evaluation" / "prepare.py"
+    slow = list(runpy.run_path(str(script))["simqg"](folder))
+    assert len(judgements) == len(slow) == 254
+    assert [one.human["similar"] for one in judgements] == [row["human"]["similar"] for row in slow]
+    assert [one.row.question for one in judgements] == [row["question"] for row in slow]
+
+
 def test_files_and_criteria_that_do_not_exist(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"human=.*no\.jsonl: no such file"):
         read_judgements(tmp_path / "no.jsonl")

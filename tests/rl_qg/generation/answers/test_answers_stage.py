@@ -119,7 +119,8 @@ WITH_ANSWER = {"context": "Built in 1990.", "answers": {"text": ["1990"], "answe
     ("rows", "expected"),
     [
         ([WITHOUT_ANSWER, WITH_ANSWER], True),  # a row without answers counts as such
-        ([{"context": "Built in 1990.", "answer": "1990"}], False),  # not a format of QA data
+        ([{"context": "Built in 1990.", "reply": "1990"}], False),  # not a format of QA data
+        ([WITHOUT_ANSWER, {"context": "Built in 1990.", "answer": "1990"}], True),
         ([{"text": "Built in 1990.", "answers": WITH_ANSWER["answers"]}], False),
         ([{"paragraph": "Another one."}, {"paragraph": "Ada.", "sentence": "Ada.", "answer": "Ada"}], True),
     ],
@@ -141,8 +142,9 @@ def test_squad_paragraphs_without_questions_have_no_answers(tmp_path: Path) -> N
     path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
     assert has_answers(str(path))
     assert len(with_additional_spans(KNOWN, [str(path)], set())) == 2
-    with pytest.raises(InputError, match="field 'qas' is missing"):
-        read_examples(path, role="train")
+    report = read_examples(path, role="train").report
+    assert (report["kept"], len(report["malformed"])) == (1, 2)
+    assert "paragraphs[0]: field 'qas' is missing" in report["malformed"][0]
 
 
 def test_lone_surrogates_are_counted_and_skipped(tmp_path: Path) -> None:
@@ -209,7 +211,15 @@ def test_generation_reads_every_line(tmp_path: Path) -> None:
     assert result.report["dropped"] == {} and not any(
         result.report[name]["count"] for name in ("repaired", "duplicate_ids")
     )
-    assert report["passages"] == {"read": 8, "kept": 7, "empty": 0, "broken": 0, "repeated": 1, "excluded": 0}
+    assert report["passages"] == {
+        "read": 8,
+        "kept": 7,
+        "empty": 0,
+        "broken": 0,
+        "malformed": 0,
+        "repeated": 1,
+        "excluded": 0,
+    }
     assert report["without_span"] == 3 == 7 - len({line["context"] for line in lines})
     assert report["spans"] == sum(report["kinds"].values()) == len(lines)
     assert "3 of them without any; left out: repeated 1" in report_line(report)
@@ -261,7 +271,7 @@ def test_a_resumed_run_proposes_only_for_the_remaining_batches(
     report_path(output).unlink()
     contexts: list[str] = []
     original = answers.rule_spans
-    monkeypatch.setattr(answers, "rule_spans", lambda text, limit: contexts.append(text) or original(text, limit))
+    monkeypatch.setattr(answers, "rule_spans", lambda text, *rest: contexts.append(text) or original(text, *rest))
     run(source, output)
     assert contexts == TEXTS[4:]  # the batch of the last lines and the batches after it
 

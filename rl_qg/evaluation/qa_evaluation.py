@@ -1,0 +1,248 @@
+"""QA-based evaluation: what the readers of several generators, each taught by its questions alone, answer right; with
+intervals, paired tests, and the correlation with metrics of the same generators.
+
+Source: Zhang and Bansal, "Addressing Semantic Drift in Question Generation for Semi-Supervised Question Answering"
+(EMNLP 2019); as in lmqg (`rl_qg.readers.synthetic_training`).
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_qg.confidence_intervals import Floats, PassageDraws, estimate, few_passages, holm
+from rl_qg.data.examples import QAExample, examples_hash, passage_hash
+from rl_qg.evaluation.meta.correlation import COEFFICIENTS, row_correlations
+from rl_qg.evaluation.meta.judgement_analysis import SYSTEMS, why_undefined
+from rl_qg.evaluation.meta.significance import coefficient_p
+from rl_qg.evaluation.result_pages import Page, Table, estimate_text, p_text
+from rl_qg.evaluation.score_draws import ScoreDraws, paired_difference
+from rl_qg.readers.synthetic_training import TrainedReader
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import read_json
+
+EM, F1 = "qa_em", "qa_f1"
+NAMES = {EM: "exact_match", F1: "f1"}
+FORM = "readers"
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class System:
+    """A generator: the readers taught by each of its files, one file for each of its seeds, by the file's name."""
+
+    name: str
+    readers: Mapping[str, TrainedReader]
+
+    def table(self, score: str) -> Floats:
+        """(seeds, questions): of several files one row each, the mean over its readers; of one its readers."""
+        tables = [reader.scores[NAMES[score]] for reader in self.readers.values()]
+        return np.stack([table.mean(axis=0) for table in tables]) if len(tables) > 1 else tables[0]
+
+
+def qa_record(
+    systems: Sequence[System], gold: Sequence[QAExample], *, resamples: int, seed: int
+) -> tuple[dict[str, Any], list[ScoreDraws]]:
+    """`systems`, `scores` and `tests`, in percent (points), and the draws behind them.
+
+    Intervals are bootstraps over the passages of `gold` crossed with seeds: those of the generator where it has
+    several files, else those of the reader. A test is paired by question and by seed, as far as both have as many
+    seeds; Holm's correction is over all pairs of both scores.
+    """
+    groups = [passage_hash(example.context) for example in gold]
+    items, passages = examples_hash(gold)[:16], len(set(groups))
+    draws: dict[tuple[str, str], ScoreDraws] = {}
+    scores: Rows = []
+    for system in systems:
+        seeds = len(system.table(EM))
+        of_passages = PassageDraws(groups, seeds=seeds, resamples=resamples, seed=seed)
+        for score in NAMES:
+            values = of_passages.means_over_seeds(system.table(score))
+            draws[system.name, score] = ScoreDraws(system.name, score, FORM, items, passages, seed, True, values)
+            cells = estimate(values, len(gold), passages=passages).to_dict()
+            row = {"predictions": system.name, "by": "all", "kind": "", "metric": score, "form": FORM}
+            scores.append({**row, **cells, "seeds": seeds})
+    return {
+        "gold": {"questions": len(gold), "passages": passages, "items": items},
+        "systems": {system.name: _system(system) for system in systems},
+        "scores": scores,
+        "tests": _tests([system.name for system in systems], draws),
+    }, list(draws.values())
+
+
+def _system(system: System) -> dict[str, Any]:
+    """The mean scores of a system, and of each file with the options that its readers were trained with."""
+    files = {
+        name: {
+            "questions": reader.questions,
+            "em": float(reader.scores["exact_match"].mean()),
+            "f1": float(reader.scores["f1"].mean()),
+            "em_of_seeds": reader.scores["exact_match"].mean(axis=1).tolist(),
+            "f1_of_seeds": reader.scores["f1"].mean(axis=1).tolist(),
+            "chosen": dict(reader.chosen),
+            "trials": [dict(trial) for trial in reader.trials],
+        }
+        for name, reader in system.readers.items()
+    }
+    return {"em": float(system.table(EM).mean()), "f1": float(system.table(F1).mean()), "files": files}
+
+
+def _tests(names: Sequence[str], draws: Mapping[tuple[str, str], ScoreDraws]) -> Rows:
+    rows: Rows = [
+        {
+            **{"metric": score, "form": FORM, "predictions": first, "against": second},
+            **paired_difference(draws[first, score], draws[second, score]),
+        }
+        for first, second in combinations(names, 2)
+        for score in NAMES
+    ]
+    tested = [row for row in rows if row["p"] is not None]
+    for row, corrected in zip(tested, holm([row["p"] for row in tested]), strict=True):
+        better = row["predictions"] if row["value"] > 0 else row["against"]
+        row |= {"p_holm": corrected, "family": len(tested), "better": better if corrected < 0.05 else None}
+    return rows
+
+
+# --- Correlation with metrics ---
+
+
+def metric_values(sources: Sequence[Path], names: Sequence[str]) -> dict[tuple[str, str], dict[str, float]]:
+    """For each metric and form the values of the systems `names` in evaluate.json files, higher for better.
+
+    Raises:
+        InputError: a file is missing or is no result of rl-qg evaluate; none of its names is a system; two files have
+            other signatures of a metric, or other values of a system.
+    """
+    values: dict[tuple[str, str], dict[str, float]] = {}
+    signatures: dict[str, tuple[str, Path]] = {}
+    for source in sources:
+        path = source / "evaluate.json" if source.is_dir() else source
+        if not path.is_file():
+            raise InputError(f"evaluations: {path}: no such file; give evaluate.json files of rl-qg evaluate")
+        record = read_json(path)
+        if not isinstance(record, dict) or not {"scores", "signatures"} <= record.keys():
+            raise InputError(f"evaluations: {path}: is no result of rl-qg evaluate; give its evaluate.json")
+        rows = [row for row in record["scores"] if row.get("by") == "all" and row["predictions"] in names]
+        if not rows:
+            raise InputError(
+                f"evaluations: {path}: has none of the generators {', '.join(names)}; name both alike, such as "
+                "predictions={ce: ce.jsonl}"
+            )
+        for row in rows:
+            metric = row["metric"]
+            signature, where = signatures.setdefault(metric, (record["signatures"][metric], path))
+            if signature != record["signatures"][metric]:
+                raise InputError(f"evaluations: {where} and {path}: metric {metric} has other options; give one label")
+            if row.get("value") is None:
+                continue
+            of_systems = values.setdefault((metric, row["form"]), {})
+            value = row["value"] * (-1 if metric in record.get("lower_is_better", ()) else 1)
+            if of_systems.setdefault(row["predictions"], value) != value:
+                raise InputError(f"evaluations: {path}: has another {metric} of {row['predictions']}; leave one out")
+    return values
+
+
+def correlations_with_metrics(
+    values: Mapping[tuple[str, str], Mapping[str, float]], draws: Sequence[ScoreDraws]
+) -> Rows:
+    """Each of `COEFFICIENTS` between a metric and a reader's score over systems, with interval and p-value.
+
+    The intervals draw the passages and seeds of the readers' scores; the systems, and the metrics' values, are fixed.
+    The p-value takes the systems as drawn.
+    """
+    return [
+        row
+        for (metric, form), of_systems in values.items()
+        for score in NAMES
+        for row in _correlations(metric, form, of_systems, [one for one in draws if one.metric == score], score)
+    ]
+
+
+def _correlations(
+    metric: str, form: str, of_systems: Mapping[str, float], draws: Sequence[ScoreDraws], score: str
+) -> Iterator[dict[str, Any]]:
+    both = [one for one in draws if one.predictions in of_systems]
+    y = np.stack([one.values for one in both], axis=1)
+    x = np.broadcast_to([of_systems[one.predictions] for one in both], y.shape)
+    why = f"{len(both)} systems; a correlation needs {SYSTEMS}"
+    found = {coefficient: np.full(len(y), np.nan) for coefficient in COEFFICIENTS}
+    if len(both) >= SYSTEMS:
+        found, why = dict(row_correlations(x, y)), why_undefined(x[0], y[0])
+    for coefficient, of_draws in found.items():
+        statistic = estimate(of_draws, len(both), passages=both[0].passages, why=why).to_dict()
+        p = coefficient_p(coefficient, float(of_draws[0]), x[0], y[0])
+        row = {"metric": metric, "form": form, "with": score, "coefficient": coefficient}
+        yield {**row, **statistic, **({} if p is None else {"p": p})}
+
+
+def few_systems(count: int) -> str:
+    """One line that says how much so many systems can show."""
+    if count < SYSTEMS:
+        return f"{count} of the generators have metrics: a correlation over systems needs {SYSTEMS}."
+    text = f"{count} systems"
+    if count < 10:
+        text += (
+            f", which is few: where nothing is related, one order of {math.factorial(count):,} is that of the metric"
+        )
+    return f"{text}. Intervals draw passages and seeds of the readers; they hold these systems fixed."
+
+
+# --- For people ---
+
+
+def qa_page(record: Mapping[str, Any]) -> Page:
+    """The tables of a record, with a line on what each number is of."""
+    gold = record["gold"]
+    facts = [f"Scored on {gold['questions']:,} human questions about {gold['passages']:,} passages."]
+    facts += [_taught(name, system) for name, system in record["systems"].items()]
+    settings = record["settings"]
+    facts.append(
+        f"Brackets: 95 % bootstrap intervals over passages and seeds ({settings['resamples']:,} draws, seed "
+        f"{settings['seed']}); with one seed they say nothing about others."
+    )
+    facts += filter(None, [few_passages(gold["passages"])])
+    lines: dict[str, dict[str, str]] = {}
+    for row in record["scores"]:
+        line = lines.setdefault(row["predictions"], {"generator": row["predictions"], "seeds": str(row["seeds"])})
+        line["exact match" if row["metric"] == EM else "F1"] = estimate_text(row, 2)
+    tables = [Table("Readers taught by each generator alone (percent)", list(lines.values()))]
+    if record["tests"]:
+        family = record["tests"][0].get("family", 0)
+        note = f"First minus second, on the same questions; p: two-sided, by paired bootstrap; Holm over {family}."
+        tables.append(Table("Differences (points)", [_test(row) for row in record["tests"]], note))
+    if record["correlations"]:
+        tables.append(Table("Metrics and readers", _correlation_lines(record["correlations"]), record["few_systems"]))
+    return Page("qa-evaluate", " · ".join(record["systems"]), facts, tables, record["signatures"])
+
+
+def _taught(name: str, system: Mapping[str, Any]) -> str:
+    counts = " + ".join(f"{file['questions']:,}" for file in system["files"].values())
+    return f"{name}: {counts} questions" + (", a reader for each file." if len(system["files"]) > 1 else ".")
+
+
+def _test(row: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "score": "exact match" if row["metric"] == EM else "F1",
+        "generators": f"{row['predictions']} − {row['against']}",
+        "difference": estimate_text(row, 2, signed=True),
+        "p": p_text(row["p"]),
+        "p (Holm)": p_text(row.get("p_holm")),
+        "better": row.get("better") or "",
+    }
+
+
+def _correlation_lines(rows: Rows) -> list[dict[str, str]]:
+    symbols = {"pearson": "r", "spearman": "ρ", "kendall": "τ-b"}
+    lines: dict[tuple[str, str, str], dict[str, str]] = {}
+    for row in rows:
+        key = row["metric"], row["form"], row["with"]
+        score = "exact match" if row["with"] == EM else "F1"
+        line = lines.setdefault(key, {"metric": row["metric"], "form": row["form"], "with": score})
+        line[symbols[row["coefficient"]]] = estimate_text(row, 2)
+        line[f"p of {symbols[row['coefficient']]}"] = p_text(row.get("p"))
+        line["systems"] = str(row["n"])
+    return list(lines.values())

@@ -1,0 +1,240 @@
+"""Synchronous successive halving: all configurations are trained a little, the best are kept and trained on.
+
+A rung is a number of epochs and the number of configurations that are kept there (Jamieson and Talwalkar,
+"Non-stochastic best arm identification and hyperparameter optimization", 2016; the search of QG-Bench, Ushio et al.
+2022, has rungs at 2 and 8 epochs). Nothing here depends on the order in which trials end, so the ranking is the same
+for any number of workers and after any interruption. What a trial is, and how it is run, is up to the caller.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One point of the space: its number, from 1 in the order of the space, and its overrides by the varied key."""
+
+    number: int
+    values: Mapping[str, str]
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A configuration trained with a seed for so many epochs."""
+
+    configuration: Configuration
+    seed: int
+    epochs: int
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """Its configuration's number, its seed, its epochs."""
+        return self.configuration.number, self.seed, self.epochs
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What was measured, or one line about what went wrong; `weights` is a hash of the model, where there is one."""
+
+    value: float | None
+    weights: str | None = None
+    fault: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Of a search.
+
+    Args:
+        rungs: (epochs, configurations kept), epochs rising.
+        every: after the first rung, epochs between measurements; None: at rungs alone.
+        go_on_to: the winner goes on one epoch at a time while it improves, up to this epoch; None: not at all.
+        seeds: every configuration is trained with each, and ranked by the mean.
+        higher: whether larger values of the measure are better.
+    """
+
+    rungs: tuple[tuple[int, int], ...]
+    every: int | None = None
+    go_on_to: int | None = None
+    seeds: tuple[int, ...] = (1,)
+    higher: bool = True
+
+
+@dataclass(frozen=True)
+class Tie:
+    """Configurations of exactly the same value at a rung, which their order decides; `decided`: who was kept."""
+
+    epochs: int
+    value: float
+    configurations: tuple[int, ...]
+    decided: bool
+
+
+@dataclass(frozen=True)
+class Rung:
+    """How a rung ended: all configurations that were measured, the best first, and how many of them were kept."""
+
+    epochs: int
+    ranking: tuple[int, ...]
+    kept: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NoEffect:
+    """Two configurations whose models are equal bit for bit with some seed, and the keys in which they differ."""
+
+    first: int
+    second: int
+    keys: tuple[str, ...]
+    seed: int
+
+
+@dataclass(frozen=True)
+class FailedTrial:
+    """The first trial of a configuration that failed, and its last line."""
+
+    seed: int
+    epochs: int
+    fault: str
+
+
+Run = Callable[[Sequence[Trial]], Mapping[tuple[int, int, int], TrialResult]]
+
+
+@dataclass
+class Halving:
+    """A search in progress.
+
+    Args:
+        plan: its rungs and seeds.
+        run: runs trials and returns the result of each by its key. Those of one run are given with epochs rising.
+        after_rung: called when a rung has ended.
+
+    Attributes:
+        configurations: by number.
+        values: of each configuration by epochs, one value for each seed.
+        weights: hashes of the models at the first rung, by configuration and seed.
+        failed: by configuration.
+        rungs: those that ended, the first ones first.
+        ties: at rungs.
+        winner: the configuration that the last rung kept first; None before, and where all have failed.
+    """
+
+    plan: Plan
+    run: Run
+    after_rung: Callable[["Halving"], None] = lambda halving: None
+    configurations: dict[int, Configuration] = field(default_factory=dict)
+    values: dict[int, dict[int, list[float]]] = field(default_factory=dict)
+    weights: dict[tuple[int, int], str] = field(default_factory=dict)
+    failed: dict[int, FailedTrial] = field(default_factory=dict)
+    rungs: list[Rung] = field(default_factory=list)
+    ties: list[Tie] = field(default_factory=list)
+    winner: int | None = None
+
+    def start(self, configurations: Iterable[Configuration]) -> None:
+        """Train new configurations to the first rung."""
+        new = list(configurations)
+        self.configurations |= {item.number: item for item in new}
+        self._train([item.number for item in new], [self.plan.rungs[0][0]])
+
+    def finish(self) -> None:
+        """Climb the rungs, then let the winner go on."""
+        numbers, before = [*self.configurations], 0
+        for epochs, keep in self.plan.rungs:
+            if before:
+                step = self.plan.every or epochs - before
+                self._train(numbers, [*range(before + step, epochs, step), epochs])
+            numbers = self._end_rung(epochs, numbers, keep)
+            self.after_rung(self)
+            before = epochs
+        if numbers:
+            self.winner = numbers[0]
+            self._go_on(self.winner)
+
+    def without_effect(self) -> list[NoEffect]:
+        """Pairs of different configurations with equal models at the first rung: what they differ in did nothing."""
+        found, seen = [], dict[tuple[int, str], int]()
+        for (number, seed), weights in sorted(self.weights.items()):
+            first = seen.setdefault((seed, weights), number)
+            if first != number:
+                one, other = self.configurations[first].values, self.configurations[number].values
+                keys = tuple(key for key in {**one, **other} if one.get(key) != other.get(key))
+                found.append(NoEffect(first, number, keys, seed))
+        return found
+
+    def score(self, number: int) -> tuple[float, int]:
+        """The best mean over seeds of a configuration, and the epochs after which it was reached first."""
+        means = {epochs: fmean(values) for epochs, values in sorted(self.values[number].items())}
+        best = next(iter(means))
+        for epochs, mean in means.items():
+            if self._better(mean, means[best]):
+                best = epochs
+        return means[best], best
+
+    def leaders(self) -> list[int]:
+        """The winner, then all configurations that have not failed: those of the highest rung first, by rank."""
+        order: list[int] = [] if self.winner is None else [self.winner]
+        for rung in reversed(self.rungs):
+            order += [number for number in rung.ranking if number not in order and number not in self.failed]
+        return order
+
+    def _train(self, numbers: Sequence[int], stops: Sequence[int]) -> None:
+        """Train configurations to each of the epochs and note what was measured."""
+        trials = [
+            Trial(self.configurations[number], seed, epochs)
+            for number in numbers
+            for seed in self.plan.seeds
+            for epochs in stops
+        ]
+        results = self.run(trials)
+        for trial in trials:
+            number, result = trial.configuration.number, results[trial.key]
+            if number in self.failed:
+                continue
+            if fault := _fault(result):
+                self.failed[number] = FailedTrial(trial.seed, trial.epochs, fault)
+                continue
+            assert result.value is not None
+            self.values.setdefault(number, {}).setdefault(trial.epochs, []).append(result.value)
+            if trial.epochs == self.plan.rungs[0][0] and result.weights is not None:
+                self.weights[number, trial.seed] = result.weights
+        for number in numbers:  # of a configuration that failed with one of its seeds
+            complete = {
+                epochs: values
+                for epochs, values in self.values.get(number, {}).items()
+                if len(values) == len(self.plan.seeds)
+            }
+            self.values[number] = complete
+
+    def _end_rung(self, epochs: int, numbers: Sequence[int], keep: int) -> list[int]:
+        """Rank what has not failed by its score so far, note ties, and return those that are kept."""
+        scores = {number: self.score(number)[0] for number in numbers if number not in self.failed}
+        sign = -1.0 if self.plan.higher else 1.0
+        ranking = sorted(scores, key=lambda number: (sign * scores[number], number))
+        kept = ranking[:keep]
+        for value in dict.fromkeys(scores[number] for number in ranking):
+            equal = tuple(number for number in ranking if scores[number] == value)
+            if len(equal) > 1:
+                decided = len({number in kept for number in equal}) > 1
+                self.ties.append(Tie(epochs, value, equal, decided))
+        self.rungs.append(Rung(epochs, tuple(ranking), tuple(kept)))
+        return kept
+
+    def _go_on(self, winner: int) -> None:
+        """Train the winner one epoch at a time, while its last epoch is its best; an equal one ends it."""
+        last = self.plan.rungs[-1][0]
+        while winner not in self.failed and last < (self.plan.go_on_to or 0) and self.score(winner)[1] == last:
+            last += 1
+            self._train([winner], [last])
+
+    def _better(self, value: float, best: float) -> bool:
+        return value > best if self.plan.higher else value < best
+
+
+def _fault(result: TrialResult) -> str | None:
+    if result.fault is not None:
+        return result.fault
+    return None if result.value is not None and math.isfinite(result.value) else f"measured {result.value}"

@@ -1,0 +1,242 @@
+"""Languages: which one a text is in, and the rules that filters, answers and metrics take from it.
+
+A language is named by its code (ISO 639-1), such as `de`. `LANGUAGES` are those of which something is known; rules
+that are not known are left out, and whoever leaves them out says so. Two words stand for no language: `AUTO` (find
+out which it is) and `OTHER` (one without rules).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+from rewards.words import lower, separate_unspaced
+from rl_qg.text.language_words import (
+    ENDINGS,
+    FUNCTION_WORDS,
+    LETTERS,
+    QUESTION_ENDINGS,
+    QUESTION_PARTS,
+    QUESTION_WORDS,
+)
+from rl_qg.text.scripts import scripts
+from rl_qg.text.words import contains_words, normalised_words, word_count
+
+AUTO, OTHER = "auto", "other"
+WORDS, CHARACTERS = "words", "characters"
+ENOUGH = 2000
+"""Characters of a text that its language is found from."""
+
+
+@dataclass(frozen=True)
+class Language:
+    """What is known of a language.
+
+    `scripts` are named as in `rl_qg.text.scripts`. Lengths are counted in `unit`, words between spaces or characters;
+    `per_word` of them say what one English word does: the mean over the parallel questions of XQuAD (Korean and
+    Japanese, which are not in it: so that as many human questions have six words as in SQuAD; 1: within a tenth of
+    it, or not measured). `marks_questions`: questions end in a question mark. `endings`: particles that are written
+    at the end of a name and are not a part of it.
+    """
+
+    code: str
+    name: str
+    scripts: frozenset[str]
+    per_word: float = 1.0
+    unit: str = WORDS
+    marks_questions: bool = True
+    endings: tuple[str, ...] = ()
+
+
+def _language(code: str, name: str, written: str, per_word: float = 1.0, **facts: object) -> tuple[str, Language]:
+    return code, Language(code, name, frozenset(written.split()), per_word, **facts)  # type: ignore[arg-type]
+
+
+LANGUAGES: Mapping[str, Language] = dict(
+    [
+        _language("en", "English", "LATIN"),
+        _language("de", "German", "LATIN"),
+        _language("fr", "French", "LATIN"),
+        _language("es", "Spanish", "LATIN"),
+        _language("it", "Italian", "LATIN"),
+        _language("pt", "Portuguese", "LATIN"),
+        _language("ro", "Romanian", "LATIN"),
+        _language("nl", "Dutch", "LATIN"),
+        _language("sv", "Swedish", "LATIN"),
+        _language("pl", "Polish", "LATIN"),
+        _language("cs", "Czech", "LATIN"),
+        _language("id", "Indonesian", "LATIN"),
+        _language("tr", "Turkish", "LATIN", 0.77),
+        _language("vi", "Vietnamese", "LATIN", 1.33),
+        _language("el", "Greek", "GREEK"),
+        _language("ru", "Russian", "CYRILLIC", 0.83),
+        _language("uk", "Ukrainian", "CYRILLIC"),
+        _language("ar", "Arabic", "ARABIC", 0.9),
+        _language("fa", "Persian", "ARABIC"),
+        _language("ur", "Urdu", "ARABIC"),
+        _language("hi", "Hindi", "DEVANAGARI"),
+        _language(
+            "ko", "Korean", "HANGUL CJK", 0.7, endings=tuple(sorted(ENDINGS["ko"].split(), key=len, reverse=True))
+        ),
+        _language("th", "Thai", "THAI", 4.05, unit=CHARACTERS, marks_questions=False),
+        _language("lo", "Lao", "LAO", 4.05, unit=CHARACTERS, marks_questions=False),  # as in Thai, not measured
+        _language("km", "Khmer", "KHMER", 4.05, unit=CHARACTERS, marks_questions=False),
+        _language("my", "Burmese", "MYANMAR", 4.05, unit=CHARACTERS, marks_questions=False),
+        _language("zh", "Chinese", "CJK", 1.58, unit=CHARACTERS),
+        _language("ja", "Japanese", "KANA CJK", 2.4, unit=CHARACTERS, marks_questions=False),
+    ]
+)
+"""The languages whose rules are known, by code."""
+
+
+def code_fault(code: str) -> str:
+    """Return why a setting is no language; "" where it is a code of two or three letters, `auto` or `other`.
+
+    >>> code_fault("english")
+    'english is no code of a language: give one such as de, auto (found in the texts) or other'
+    """
+    if re.fullmatch("[a-z]{2,3}", code.casefold()) or code.casefold() in (AUTO, OTHER):
+        return ""
+    return f"{code} is no code of a language: give one such as de, {AUTO} (found in the texts) or {OTHER}"
+
+
+# --- Which language ---
+
+
+def language_of(texts: str | Iterable[str]) -> str:
+    """Return the code of the language in which most of the texts are; "" where they do not tell.
+
+    By the script, where one language of `LANGUAGES` is written in it. Among languages of one script that language
+    whose common words (`FUNCTION_WORDS`) and letters (`LETTERS`) occur most often, if no other has as many. A text in
+    a language that is not in `LANGUAGES` can be taken for a related one.
+
+    >>> language_of("Wer hat das Buch geschrieben?"), language_of("誰が書いたか"), language_of("1984")
+    ('de', 'ja', '')
+    """
+    votes: Counter[str] = Counter(_language_of_text(text[:ENOUGH]) for text in _listed(texts))
+    del votes[""]
+    return min(votes, key=lambda code: (-votes[code], code)) if votes else ""
+
+
+def _listed(texts: str | Iterable[str]) -> Iterable[str]:
+    return [texts] if isinstance(texts, str) else texts
+
+
+@lru_cache(1 << 12)
+def _language_of_text(text: str) -> str:
+    counts = scripts(text)
+    if not counts:
+        return ""
+    script, letters = max(counts.items(), key=lambda item: (item[1], item[0]))
+    if script == "CJK" and 10 * counts["KANA"] >= letters:
+        script = "KANA"
+    elif script == "CJK" and counts["HANGUL"] > letters / 2:
+        script = "HANGUL"
+    candidates = [code for code, language in LANGUAGES.items() if _first_script(language) == script]
+    if len(candidates) < 2:
+        return next(iter(candidates), "")
+    found = words_of(text)
+    points = Counter[str]()
+    for code in candidates:
+        common, letters_of_it = _common_words(code), LETTERS.get(code, "")
+        points[code] = sum((word in common) + any(map(letters_of_it.__contains__, word)) for word in found)
+    (best, most), (_, second) = points.most_common(2)
+    return best if most > second else ""
+
+
+def _first_script(language: Language) -> str:
+    return {"ko": "HANGUL", "ja": "KANA"}.get(language.code) or next(iter(language.scripts))
+
+
+@cache
+def _common_words(code: str) -> frozenset[str]:
+    whole = [word for word in QUESTION_WORDS.get(code, "").split() if not word.endswith("*")]
+    return frozenset([*FUNCTION_WORDS[code].split(), *whole])
+
+
+def words_of(text: str, language: str = "") -> list[str]:
+    """Return the words of a text for comparison (`normalised_words`), in lower case by the rules of a language."""
+    return normalised_words(lower(text, language))
+
+
+# --- Rules ---
+
+
+def length_in_words(text: str, language: str) -> float:
+    """Return the length of a text in English words: its words, or characters, over those that say what one does.
+
+    >>> length_in_words("誰がこの本を書いたか？", "ja"), length_in_words("Who wrote it?", "en")
+    (4.166666666666667, 3.0)
+    """
+    known = LANGUAGES.get(language)
+    return word_count(text) / (known.per_word if known else 1.0)
+
+
+def has_question_word(text: str, language: str) -> bool:
+    """Return whether a text has a word that asks or, in Korean and Japanese, ends as questions do; True in languages
+    whose question words are not known (`knows_question_words`).
+    """
+    if language in QUESTION_PARTS:
+        ending = text.rstrip(" ?？。.!！\"'”’」』)）")
+        return any(part in text for part in QUESTION_PARTS[language].split()) or ending.endswith(_endings(language))
+    whole, beginnings = _question_words(language)
+    found = words_of(text, language)
+    if language == "ar":  # and, so, by, for, as are written together with the next word
+        found += [word[1:] for word in found if word[0] in "وفبلك"]
+    return not whole or any(word in whole or word.startswith(beginnings) for word in found)
+
+
+def knows_question_words(language: str) -> bool:
+    """Return whether the question words of a language are known."""
+    return language in QUESTION_PARTS or language in QUESTION_WORDS
+
+
+@cache
+def _endings(language: str) -> tuple[str, ...]:
+    return tuple(QUESTION_ENDINGS.get(language, "\0").split())
+
+
+@cache
+def _question_words(language: str) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The words that ask, and the beginnings of words that do."""
+    given = QUESTION_WORDS.get(language, "").split()
+    words = {word: normalised_words(word)[0] for word in given}
+    whole = frozenset(word for entry, word in words.items() if not entry.endswith("*"))
+    return whole, tuple(word for entry, word in words.items() if entry.endswith("*"))
+
+
+def contains_text(part: str, whole: str, language: str) -> bool:
+    """Return whether a text holds another one word for word (`contains_words`), by the rules of a language.
+
+    In languages without spaces, whether the characters follow each other; a single character is no word there. A
+    Korean word counts with any of its particles after it. Turkish is compared by the rules for I and İ.
+
+    >>> contains_text("서울", "서울은 어느 나라에 있나?", "ko"), contains_text("ISPARTA", "Isparta nerede?", "tr")
+    (True, True)
+    """
+    known = LANGUAGES.get(language)
+    part, whole = lower(part, language), lower(whole, language)
+    if known is not None and known.unit == CHARACTERS:
+        wanted, available = ("".join(normalised_words(text)) for text in (part, whole))
+        return len(separate_unspaced(wanted).split()) > 1 and wanted in available
+    if contains_words(part, whole):
+        return True
+    if known is None or not known.endings:
+        return False
+    wanted_words, words = normalised_words(part), normalised_words(whole)
+    for start in range(len(words) - len(wanted_words) + 1):
+        *before, last = words[start : start + len(wanted_words)] or [""]
+        ending = last.removeprefix(wanted_words[-1]) if wanted_words else ""
+        if wanted_words and before == wanted_words[:-1] and last != ending and ending in known.endings:
+            return True
+    return False
+
+
+def without_ending(word: str, language: str) -> str:
+    """Return a Korean word without its particle, of at least one syllable; any other word as it is."""
+    known = LANGUAGES.get(language)
+    for ending in known.endings if known else ():
+        if word.endswith(ending) and len(word) > len(ending) + (len(ending) == 1):
+            return word[: -len(ending)]
+    return word
