@@ -157,7 +157,7 @@ def parsed(kind: str) -> dict[str, Any]:
     return whole
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_every_corpus_is_divided_as_before(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(["t5", "mbart", "bart"]))
