@@ -13,6 +13,11 @@ ABBREVIATIONS = frozenset(
 
 _END = re.compile(r"""[.!?…]+["'”’)\]»]*(?=\s)|[。！？।॥؟]+["'”’)\]」』»]*|\n\s*\n""")
 
+_GERMAN_DATE = re.compile(
+    r"\.\s+(?:Jan|Febr|März|April|Mai|Jun|Jul|August|Sept|Okto|Novem|Dezem)(?:uar|i|ember|ber)?\b"
+)
+"""The full stop after a day, and the month: no sentence ends there."""
+
 
 def sentences(text: str) -> list[tuple[int, int]]:
     """Return start and end of each sentence; they cover the text. Abbreviations and initials end no sentence.
@@ -47,5 +52,7 @@ def _ends(text: str, match: re.Match[str], lower_cased: bool, tokens: bool) -> b
     while index and (text[index - 1].isalnum() or text[index - 1] in "._"):
         index -= 1
     before = text[index : match.start()]
+    if before.isdigit() and len(before) <= 2 and _GERMAN_DATE.match(text, match.start()):
+        return False
     single = len(before) == 1 and (before.isupper() or (lower_cased and before.isalpha()))  # as in John F. Kennedy
     return not single and before.casefold() not in ABBREVIATIONS

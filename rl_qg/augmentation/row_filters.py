@@ -19,9 +19,10 @@ from rl_qg.text.languages import (
     knows_question_words,
     language_of,
     length_in_words,
+    scripts,
+    share_in,
 )
 from rl_qg.text.question_types import asks
-from rl_qg.text.scripts import scripts, share_in
 from rl_qg.text.words import counted, normalised_words
 
 OPENING, CLOSING = "([{（［｛「『《", ")]}）］｝」』》"

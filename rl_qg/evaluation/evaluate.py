@@ -36,7 +36,7 @@ from rl_qg.evaluation.prediction_analysis import (
     score_rows,
     test_rows,
 )
-from rl_qg.evaluation.published_grouping import as_published, grouped_rows
+from rl_qg.evaluation.published_grouping import as_published, grouped_rows, stated_sentence
 from rl_qg.evaluation.question_languages import found_language, language_shares, language_table
 from rl_qg.evaluation.references import GoldQuestions
 from rl_qg.evaluation.result_pages import Page, Table, as_text, estimate_text, p_text, write_results
@@ -107,7 +107,8 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         else None
     )
     gap = gap_files(settings.gap, [*sources])
-    read = {name: _rows(source, gold) for name, source in sources.items()}
+    by_sentence = settings.level == "sentence"
+    read = {name: _rows(source, gold, by_sentence) for name, source in sources.items()}
     rows = {name: file.rows for name, file in read.items()}
     if settings.compat == "lmqg":
         rows = {name: grouped_rows(of_file, settings.level, settings.aggregation) for name, of_file in rows.items()}
@@ -194,7 +195,7 @@ class _FileRows:
     counts: dict[str, Any]
 
 
-def _rows(source: QuestionTable, gold: GoldQuestions | None) -> _FileRows:
+def _rows(source: QuestionTable, gold: GoldQuestions | None, by_sentence: bool) -> _FileRows:
     """Every row of a file, and how many were joined to the questions of `gold` in which way; equal passages are kept
     once.
     """
@@ -213,6 +214,8 @@ def _rows(source: QuestionTable, gold: GoldQuestions | None) -> _FileRows:
             (empty if none else rows).extend(found)
         else:
             found, how = _single(row, source, kept, references, gold)
+            if by_sentence and found[0].sentence is None:
+                found = [replace(found[0], sentence=stated_sentence(row.fields, kept, found[0].answer))]
             rows += found
         if gold is not None:
             joined[how] += len(found)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rewards.base import MetricResult
+from rl_qg.data.answer_sentence import sentence_of
 from rl_qg.evaluation.metric_scores import MetricRow
 from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.runtime.errors import InputError
@@ -42,6 +43,15 @@ def grouped_rows(rows: Sequence[MetricRow], level: str, aggregation: str) -> lis
             )
         groups.setdefault(key.strip().lower(), []).append(row)
     return [_one_row(group, aggregation) for group in groups.values()]
+
+
+def stated_sentence(fields: Mapping[str, Any], context: str | None, answer: str | None) -> str | None:
+    """Return the sentence of the answer of a row that says where in its passage it is (`answer_start`), else None."""
+    start = fields.get("answer_start")
+    if type(start) is not int or start < 0 or not context or not answer or not context.startswith(answer, start):
+        return None
+    first, end = sentence_of(context, start, start + len(answer))
+    return context[first:end]
 
 
 def _one_row(group: Sequence[MetricRow], aggregation: str) -> MetricRow:

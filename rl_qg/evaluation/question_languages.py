@@ -6,8 +6,7 @@ from itertools import islice
 from typing import Any
 
 from rl_qg.evaluation.metric_scores import MetricRow
-from rl_qg.text.languages import LANGUAGES, OTHER, language_of
-from rl_qg.text.scripts import share_in
+from rl_qg.text.languages import LANGUAGES, OTHER, language_of, share_in
 
 LOOKED_AT = 200
 """Rows from which the language of a file is found."""

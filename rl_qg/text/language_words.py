@@ -61,12 +61,12 @@ FUNCTION_WORDS: Mapping[str, str] = {
 """Common words of the closed classes: they tell languages of one script apart, and end candidate answers."""
 
 LETTERS: Mapping[str, str] = {
-    "de": "äöüß",
+    "de": "äß",
     "fr": "çœêèùàâ",
     "es": "ñ¿¡",
     "pt": "ãõ",
     "ro": "ăîâșțşţ",
-    "sv": "åäö",
+    "sv": "å",
     "pl": "ąęłśźżćń",
     "cs": "ěřůšžč",
     "tr": "ığşİ",

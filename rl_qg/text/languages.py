@@ -1,4 +1,4 @@
-"""Languages: which one a text is in, and the rules that filters, answers and metrics take from it.
+"""Languages and scripts: which one a text is in, and the rules that filters, answers and metrics take from it.
 
 A language is named by its code (ISO 639-1), such as `de`. `LANGUAGES` are those of which something is known; rules
 that are not known are left out, and whoever leaves them out says so. Two words stand for no language: `AUTO` (find
@@ -6,10 +6,12 @@ out which it is) and `OTHER` (one without rules).
 """
 
 import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import groupby
 
 from rewards.words import lower, separate_unspaced
 from rl_qg.text.language_words import (
@@ -20,7 +22,6 @@ from rl_qg.text.language_words import (
     QUESTION_PARTS,
     QUESTION_WORDS,
 )
-from rl_qg.text.scripts import scripts
 from rl_qg.text.words import contains_words, normalised_words, word_count
 
 AUTO, OTHER = "auto", "other"
@@ -33,7 +34,7 @@ ENOUGH = 2000
 class Language:
     """What is known of a language.
 
-    `scripts` are named as in `rl_qg.text.scripts`. Lengths are counted in `unit`, words between spaces or characters;
+    `scripts` are named as `scripts` returns them. Lengths are counted in `unit`, words between spaces or characters;
     `per_word` of them say what one English word does: the mean over the parallel questions of XQuAD (Korean and
     Japanese, which are not in it: so that as many human questions have six words as in SQuAD; 1: within a tenth of
     it, or not measured). `marks_questions`: questions end in a question mark. `endings`: particles that are written
@@ -108,7 +109,8 @@ def language_of(texts: str | Iterable[str]) -> str:
     """Return the code of the language in which most of the texts are; "" where they do not tell.
 
     By the script, where one language of `LANGUAGES` is written in it. Among languages of one script that language
-    whose common words (`FUNCTION_WORDS`) and letters (`LETTERS`) occur most often, if no other has as many. A text in
+    that has most of the text's different words among its common ones (`FUNCTION_WORDS`) or with its own letters
+    (`LETTERS`), if no other has as many. Latin names in text of another script do not count. A text in
     a language that is not in `LANGUAGES` can be taken for a related one.
 
     >>> language_of("Wer hat das Buch geschrieben?"), language_of("誰が書いたか"), language_of("1984")
@@ -128,7 +130,8 @@ def _language_of_text(text: str) -> str:
     counts = scripts(text)
     if not counts:
         return ""
-    script, letters = max(counts.items(), key=lambda item: (item[1], item[0]))
+    others = {name: count for name, count in counts.items() if name != "LATIN" and 4 * count >= counts.total()}
+    script, letters = max((others or counts).items(), key=lambda item: (item[1], item[0]))
     if script == "CJK" and 10 * counts["KANA"] >= letters:
         script = "KANA"
     elif script == "CJK" and counts["HANGUL"] > letters / 2:
@@ -136,7 +139,7 @@ def _language_of_text(text: str) -> str:
     candidates = [code for code, language in LANGUAGES.items() if _first_script(language) == script]
     if len(candidates) < 2:
         return next(iter(candidates), "")
-    found = words_of(text)
+    found = set(normalised_words(text))  # a name may repeat an article: Los Angeles
     points = Counter[str]()
     for code in candidates:
         common, letters_of_it = _common_words(code), LETTERS.get(code, "")
@@ -240,3 +243,51 @@ def without_ending(word: str, language: str) -> str:
         if word.endswith(ending) and len(word) > len(ending) + (len(ending) == 1):
             return word[: -len(ending)]
     return word
+
+
+# --- Scripts: Latin, Cyrillic, Arabic, Han and so on ---
+
+
+def scripts(text: str) -> Counter[str]:
+    """The number of letters of each script in a text; combining marks do not count."""
+    counts = Counter[str]()
+    for script, letters in script_runs(text):
+        counts[script] += len(letters)
+    return counts
+
+
+def script_runs(text: str) -> Iterator[tuple[str, str]]:
+    """Script and letters of each run of letters of one script: the words, in languages that separate words."""
+    for script, letters in groupby(unicodedata.normalize("NFC", text).casefold(), _script):
+        if script:
+            yield script, "".join(letters)
+
+
+def share_in(text: str, allowed: Collection[str], known: str = "") -> float:
+    """The share of a text's letters that are in allowed scripts or in words of the text `known`; 1 without letters.
+
+    >>> share_in("Кто основал NASA?", {"CYRILLIC"}, "НАСА (NASA) существует с 1958 года.")
+    1.0
+    """
+    runs = list(script_runs(text))
+    foreign = [run for run in runs if run[0] not in allowed]
+    if foreign and known:
+        of_known = set(script_runs(known))
+        foreign = [run for run in foreign if run not in of_known]
+    total = sum(len(letters) for _, letters in runs)
+    return 1.0 if not total else (total - sum(len(letters) for _, letters in foreign)) / total
+
+
+_SHARED = {"HIRAGANA": "KANA", "KATAKANA": "KANA", "KATAKANA-HIRAGANA": "KANA", "IDEOGRAPHIC": "CJK"}
+
+
+@cache
+def _script(character: str) -> str:
+    """The script of a letter, which is the first word of its Unicode name: LATIN, CYRILLIC, CJK and so on.
+
+    Hiragana, katakana and their length marks are one script; so are CJK characters and their iteration marks.
+    """
+    if not character.isalpha():
+        return ""
+    name = unicodedata.name(character, "").removeprefix("FULLWIDTH ").removeprefix("HALFWIDTH ").split(" ")[0]
+    return _SHARED.get(name, name)

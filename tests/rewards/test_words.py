@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import rewards
 from rewards import MetricInputError
 from rewards.optional_imports import library
-from rewards.words import ptb, tokenizer
+from rewards.words import case_of, ptb, tokenizer, tokenizer_for
 
 PTB = [
     # text, words of Stanford's PTBTokenizer (CoreNLP 3.4.1, -lowerCase) without the punctuation the scripts drop
@@ -133,3 +133,29 @@ def test_the_libraries_are_imported_on_first_use():
             "comet",
             "ctc_score",
         }, path
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Why?? Who?! No!!", ("why", "??", "who", "?!", "no", "!!")),  # the program's tokens, which are not dropped
+        ("Why? Who! x ? y", ("why", "who", "x", "y")),
+        ("Who?Me!Now", ("who", "me", "now")),
+        ("Really?!?!...", ("really", "?!?!")),
+    ],
+)
+def test_ptb_keeps_runs_of_marks_and_drops_single_ones(text: str, expected: tuple[str, ...]) -> None:
+    assert ptb(text) == expected
+
+
+def test_tokenisers_by_language() -> None:
+    assert tokenizer("intl+char")("¿Qué «es»? 東京") == ("¿", "Qué", "«", "es", "»", "?", "東", "京")
+    assert tokenizer("intl+char")("ما هو؟")[-1] == "؟" and tokenizer("13a+char")("ما هو؟")[-1] == "هو؟"
+    assert tokenizer("words+tr")("ISPARTA'da İzmir") == ("ısparta", "da", "izmir")
+    assert tokenizer("words")("ISPARTA") == ("isparta",)
+    assert (case_of("words+tr"), case_of("13a+char"), case_of("intl+char")) == ("lower", "mixed", "mixed")
+    assert tokenizer("ascii_space")(" a\u00a0b \t c\n") == ("a\u00a0b", "c")  # bytes.split
+    assert [tokenizer_for(name, "tr") for name in ("13a+char", "words", "space")] == ["intl+char", "words+tr", "space"]
+    assert [tokenizer_for(name, "en") for name in ("13a+char", "words")] == ["13a+char", "words"]
+    with pytest.raises(MetricInputError, match=r"tokenize=words\+xx: no such tokeniser"):
+        tokenizer("words+xx")

@@ -132,7 +132,13 @@ def _chunks(sentence: Sequence[Token], language: str) -> Iterator[Part]:
     for opened, group in groupby(sentence, is_open):
         run = list(group)
         if opened and len(run) <= LONGEST_CHUNK:
-            yield "chunk" if len(run) > 1 else "word", run[0].start, run[-1].end, len(run)
+            yield "chunk" if len(run) > 1 else "word", run[0].start, end_of_name(run[-1], language), len(run)
+
+
+def end_of_name(token: Token, language: str) -> int:
+    """Where a word ends without what follows its apostrophe, of a Turkish name (Ankara'da); else where it ends."""
+    cut = re.search("['’]", token.text) if language == "tr" else None
+    return token.end if cut is None else token.start + cut.start()
 
 
 def _vietnamese_names(sentence: Sequence[Token]) -> Iterator[Part]:

@@ -17,7 +17,7 @@ from itertools import groupby
 
 from rewards.sentences import ABBREVIATIONS
 from rewards.words import UNSPACED_LETTERS
-from rl_qg.generation.answers.language_rules import Part, has_capitals, language_parts
+from rl_qg.generation.answers.language_rules import Part, end_of_name, has_capitals, language_parts
 from rl_qg.text.english_words import (
     AUXILIARIES,
     CLOSED,
@@ -201,9 +201,7 @@ def _names(
             yield _span("acronym", part[0].start, part[0].end)
         else:
             syllable = language == "vi" and len(part) == 1 and len(part[0].text) < 5  # of a longer name
-            cut = re.search("['’]", part[-1].text) if language == "tr" else None  # Ankara'da
-            end_at = part[-1].end if cut is None else part[-1].start + cut.start()
-            yield _span("word" if syllable else "name", part[0].start, end_at, len(part))
+            yield _span("word" if syllable else "name", part[0].start, end_of_name(part[-1], language), len(part))
         index = end
 
 

@@ -51,9 +51,9 @@ def propose_answers(
     Every process calls this and works on its own batches; the file is the same as that of a single process.
 
     Raises:
-        InputError: the method is not available; `output` holds answers proposed with other settings or was not made
-            by this command; a source has changed since it was begun, unless `accept_changed_data`; there is no usable
-            passage; the disk is full.
+        InputError: the method is not available; no answer is found; `output` holds answers proposed with other
+            settings or was not made by this command; a source has changed since it was begun, unless
+            `accept_changed_data`; there is no usable passage; the disk is full.
     """
     propose, made_by = method(settings, state)
     made_by |= {"input": list(passages.sources), "passages": passages.form, "excluded": _digest(passages.excluded)}
@@ -78,6 +78,11 @@ def propose_answers(
         not_in_sentence = sum(gather_object(own) if state.num_processes > 1 else own)
         from_main(state, partial(_report, output, counts, not_in_sentence, made_by))
     report: dict[str, Any] = from_main(state, partial(read_json, report_path(output)))
+    if not report["spans"]:
+        raise InputError(
+            f"{', '.join(passages.sources)}: no answer was found in {report['passages']['kept']:,} passages by "
+            f"method={settings.method}; use another method, or check that the passages are text"
+        )
     return report
 
 

@@ -25,9 +25,9 @@ def proposed(text: str, language: str = "auto") -> list[str]:
         ("这座旧桥由李明在1902年建造，长三百米。", ["1902年", "三百米", "李明"]),
         (
             "Die alte Brücke wurde am 12. Mai 1902 von drei Millionen Menschen bezahlt.",
-            ["12. Mai 1902", "alte Brücke"],
+            ["12. Mai 1902", "Brücke"],
         ),
-        ("بني الجسر القديم في 12 يناير 1902 من خمسة ملايين.", ["12 يناير 1902", "الجسر القديم"]),
+        ("في 12 يناير 1902 كان الجسر القديم من الخشب.", ["12 يناير 1902", "الجسر القديم"]),
     ],
 )
 def test_answers_in_each_language(text: str, answers: list[str]) -> None:
@@ -54,7 +54,7 @@ REAL = {
 @pytest.mark.parametrize("code", REAL)
 def test_real_answers_are_proposed(code: str) -> None:
     found = 0
-    records = real_records(code, 100)
+    records = real_records(code, 40)
     for record in records:
         answer = record.answers[0][0].strip(" .,")
         found += answer.casefold() in (text.casefold() for text in proposed(record.context))
