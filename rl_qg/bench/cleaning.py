@@ -5,6 +5,7 @@ tests.
 """
 
 import re
+from dataclasses import replace
 
 from rl_qg.data.examples import Answer, QAExample
 
@@ -30,7 +31,7 @@ def clean_example(example: QAExample) -> QAExample | str:
     if not question:
         return "no question"
     kept = tuple(answer for answer in answers if answer is not None)
-    return QAExample(example.id, example.title, context, question, kept, example.source, example.multi_hop)
+    return replace(example, context=context, question=question, answers=kept)
 
 
 def _clean_answer(answer: Answer, before: str, context: str) -> Answer | None:

@@ -25,9 +25,9 @@ MARKS = {BEST: " *", ALIKE: " *", UNTESTED: " ?", WORSE: "", ALONE: ""}
 Rows = list[dict[str, Any]]
 NOTE = (
     "*: the best value of a column, and those that do not differ from it significantly: paired bootstrap over the "
-    f"same passages, p ≥ {LEVEL:g} after Holm's correction over the tests against the best of the column. ?: not tested "
-    "against the best, as it has other rows, another seed of the draws, rows without a score, or no draws. Without a "
-    "single test a column has no mark."
+    f"same passages, p ≥ {LEVEL:g} after Holm's correction over the tests against the best of the column. ?: not "
+    "tested against the best, as it has other rows, another seed of the draws, rows without a score, or no draws. "
+    "Without a single test a column has no star."
 )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl_qg.bench.transfer_file import Transfer, has_file, split_file
+from rl_qg.data.formats import existing_file
 from rl_qg.data.passages import Passages, passage_keys
 from rl_qg.runtime.hashes import file_hash
 from rl_qg.runtime.json_files import atomic_writer
@@ -61,7 +62,7 @@ def make_plan(transfer: Transfer) -> TransferPlan:
     """Lay out all cells, seed by seed; writes the passages to adapt to, and nothing else.
 
     Raises:
-        InputError: a file that is read for its passages is malformed.
+        InputError: a file of passages is missing or cannot be read.
     """
     planner, cells = _Planner(transfer), list[TransferCell]()
     for seed in transfer.seeds:
@@ -146,7 +147,7 @@ class _Planner:
         """The files of the passages to adapt to; those of the training file are written without their questions."""
         if target not in self.passages:
             named = self.transfer.domains[target].unlabelled
-            self.passages[target] = [Path(name) for name in named] or [self._written_passages(target)]
+            self.passages[target] = [existing_file(name) for name in named] or [self._written_passages(target)]
         return self.passages[target]
 
     def _written_passages(self, target: str) -> Path:

@@ -22,8 +22,8 @@ GROUPS = {  # folders of `configs/` and the file of each that is used by default
 }
 RAW = {  # commands that read their arguments themselves, and what these are
     "bench": (
-        "data and key=value of the section below; or transfer, a transfer file (YAML) and key=value of that file; "
-        "--dry-run lists its jobs"
+        "data and key=value of the section below; or transfer, a transfer file (YAML) and key=value of that file "
+        "(--dry-run lists its jobs); or report, results of rl-qg evaluate and rl-qg qa-evaluate, and output=FOLDER"
     ),
     "report": "run folders, then --output FILE (report.html by default)",
     "search": (
@@ -216,7 +216,7 @@ COMMANDS = {
         "study_stage",
     ),
     "bench": Command(
-        "data of a benchmark, and tables of transfer between domains and languages",
+        "data of a benchmark, tables of transfer between domains and languages, and the leaderboard",
         "rl-qg bench data data=squad.json output_dir=bench/squad",
         ("output_dir", "bench"),
         "bench_commands",

@@ -33,8 +33,9 @@ complete -F _rl_qg rl-qg
 """
 _ZSH = "autoload -Uz +X compinit bashcompinit && compinit && bashcompinit\n"
 _RAW_WORDS = {
-    "bench": ["data", "transfer", "--dry-run"],
+    "bench": ["data", "transfer", "report", "--dry-run", "--allow-imports"],
     "report": ["--output"],
+    "search": ["--dry-run", "--allow-imports"],
     "study": ["--dry-run", "--tables", "--allow-imports"],
 }
 SHELLS = ("bash", "zsh", "fish")

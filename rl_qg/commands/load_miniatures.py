@@ -18,9 +18,14 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AnswersSettings, DataSettings, QAModelSettings, Settings
 
 
-def with_miniatures(settings: Settings, examples: Sequence[QAExample], state: PartialState) -> Settings:
-    """Replace miniatures by folders in generator, both rewards and reader; the main process pretrains missing ones."""
-    paths = [settings.model.path, settings.qa.model.path, *_texts(settings.reward), *_texts(settings.held_out)]
+def with_miniatures(
+    settings: Settings, examples: Sequence[QAExample], state: PartialState, *, reader: bool = True
+) -> Settings:
+    """Replace miniatures by folders in generator, both rewards and, for a command that trains one, the reader; the
+    main process pretrains missing ones.
+    """
+    paths = [settings.model.path, *_texts(settings.reward), *_texts(settings.held_out)]
+    paths += [settings.qa.model.path] if reader else []
     wanted = [path for path in paths if is_miniature(path)]
     if not wanted:
         return settings

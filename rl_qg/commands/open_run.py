@@ -46,9 +46,9 @@ class OpenRun:
         return load_reward(self.settings.held_out, self.state, self.settings.training.reward_placement)
 
 
-def open_run(settings: Settings) -> OpenRun:
+def open_run(settings: Settings, *, reader: bool = True) -> OpenRun:
     """Claim or resume the run folder of a generator, pretrain the miniatures that the settings name, and propose
-    answers in the passages of `data.unlabelled` that have none.
+    answers in the passages of `data.unlabelled` that have none. `reader`: whether the run will train readers.
     """
     folder, state = Path(settings.output_dir), processes(settings.training.use_cpu)
     unused = [section for section, output in OUTPUTS.items() if not (folder / output).exists()]
@@ -57,7 +57,7 @@ def open_run(settings: Settings) -> OpenRun:
     splits = claim_run(settings, relevant, seed=settings.seed, last_file=TRAINED, unused=unused, extra=_data_counts)
     training = [*splits.gold, *splits.unlabelled]
     splits = with_unlabelled(settings, splits, state)
-    settings = with_miniatures(settings, training or splits.unlabelled, state)
+    settings = with_miniatures(settings, training or splits.unlabelled, state, reader=reader)
     if state.is_main_process:
         update_run_record(folder, _data_counts(splits))
     return OpenRun(settings, splits, state)

@@ -205,7 +205,7 @@ def _without_effect(search: SearchFile, equal: Sequence[NoEffect]) -> str:
     keys = list(dict.fromkeys(key for pair in equal for key in pair.keys))
     first = equal[0]
     return (
-        f"{', '.join(keys)} had no effect: after {search.rungs[0][0]} epochs the models of {len(equal)} pairs of "
+        f"{', '.join(keys)} had no effect: after epoch {search.rungs[0][0]} the models of {len(equal)} pairs of "
         f"configurations are equal bit for bit, such as {first.first} and {first.second}; take the key out of the "
         f"space, or give allow_equal: true (see {search.output_dir / PAGE}.html)"
     )
@@ -216,7 +216,7 @@ def _log_winner(search: SearchFile, halving: Halving, best: Path) -> None:
     value, epochs = halving.score(halving.winner)
     values = ", ".join(f"{key}={shown}" for key, shown in halving.configurations[halving.winner].values.items())
     log.info(
-        "best of %d: configuration %d (%s), %s %.4f after %d epochs: the model is in %s",
+        "best of %d: configuration %d (%s), %s %.4f after epoch %d: the model is in %s",
         *(len(halving.configurations), halving.winner, values, search.measure.name, value, epochs, best),
     )
     if decided := [tie for tie in halving.ties if tie.decided]:

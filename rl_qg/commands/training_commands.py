@@ -25,7 +25,7 @@ def train(settings: Settings) -> None:
     """Cross-entropy, then learning from the reward (`rl_qg.training.stages` and `rl_qg.training.trl_stages`)."""
     check_generator(settings)
     check_unlabelled(settings, processes(settings.training.use_cpu))
-    log.info("done: the generator is in %s", train_generator(open_run(settings)))
+    log.info("done: the generator is in %s", train_generator(open_run(settings, reader=False)))
 
 
 def check_generator(settings: Settings) -> None:

@@ -24,10 +24,10 @@ from rl_qg.data.formats import (
     is_unicode,
     json_line_rows,
     open_binary,
-    parquet_rows,
     parse_json,
     whole_file,
 )
+from rl_qg.data.parquet_files import parquet_rows
 from rl_qg.data.reading import malformed_line
 from rl_qg.data.sources import document_records, is_squad
 from rl_qg.runtime.errors import InputError

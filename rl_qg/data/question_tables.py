@@ -19,11 +19,11 @@ from rl_qg.data.formats import (
     existing_file,
     is_unicode,
     json_line_rows,
-    parquet_rows,
     text_lines,
 )
 from rl_qg.data.hotpotqa import FACTS
 from rl_qg.data.parallel_texts import parallel_files
+from rl_qg.data.parquet_files import parquet_rows
 from rl_qg.data.reading import malformed_line, without_malformed
 from rl_qg.data.sources import raw_records
 from rl_qg.runtime.errors import InputError

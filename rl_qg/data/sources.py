@@ -1,6 +1,6 @@
 """What a source of QA data holds: its layout is recognised, and its records are parsed.
 
-Layouts: SQuAD and flat rows (`rl_qg.data.squad`), HotpotQA (`rl_qg.data.hotpotqa`), MS MARCO
+Layouts: SQuAD and flat rows (`rl_qg.data.formats`), HotpotQA (`rl_qg.data.hotpotqa`), MS MARCO
 (`rl_qg.data.ms_marco`), SubjQA (`rl_qg.data.subjqa`), lmqg's pairs (`rl_qg.data.lmqg_pairs`) and parallel text files
 (`rl_qg.data.parallel_texts`).
 """
@@ -21,15 +21,16 @@ from rl_qg.data.formats import (
     first_line,
     is_hub_name,
     json_line_rows,
-    parquet_rows,
     parse_json,
+    row_records,
+    squad_records,
     whole_file,
 )
 from rl_qg.data.hotpotqa import FACTS, hotpotqa_records, is_hotpotqa
 from rl_qg.data.lmqg_pairs import is_lmqg, lmqg_records
 from rl_qg.data.ms_marco import is_ms_marco, ms_marco_records, ms_marco_rows
 from rl_qg.data.parallel_texts import parallel_files, parallel_records
-from rl_qg.data.squad import row_records, squad_records
+from rl_qg.data.parquet_files import parquet_rows
 from rl_qg.data.subjqa import is_subjqa, subjqa_records
 from rl_qg.runtime.errors import InputError
 

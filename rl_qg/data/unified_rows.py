@@ -17,8 +17,8 @@ COLUMNS = (
 
 
 def unified_row(example: QAExample) -> dict[str, str | int]:
-    """The row of an example's first answer: `COLUMNS`, and `id`, `title` and `answer_start` (characters into the
-    paragraph), with which `rl_qg.data.sources` reads it back as it was.
+    """The row of an example's first answer: `COLUMNS`, and `id`, `title`, `answer_start` (characters into the
+    paragraph) and `language` if it is known, with which `rl_qg.data.sources` reads it back as it was.
 
     Raises:
         ValueError: the answer is empty or not at its offset.
@@ -41,6 +41,7 @@ def unified_row(example: QAExample) -> dict[str, str | int]:
         "sentence_answer": marked(sentence, start - first, end - first),
         "paragraph_sentence": marked(paragraph, first, last),
         "paragraph_question": f"question: {example.question}, context: {paragraph}",
+        **({"language": example.language} if example.language else {}),
     }
 
 

@@ -12,7 +12,7 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from rl_qg.data.examples import QAExample
 from rl_qg.data.formats import existing_file, is_hub_name
 from rl_qg.data.passages import Passages, has_answers
-from rl_qg.data.streaming import stream_examples
+from rl_qg.data.reading import report_line as data_line
+from rl_qg.data.streaming import ExampleStream, stream_examples
 from rl_qg.generation.inputs import INPUTS, as_input
 from rl_qg.generation.loading import load_generator
 from rl_qg.generation.prompts import Prompt, add_highlight, highlight
@@ -36,6 +37,7 @@ from rl_qg.settings import TrimSettings
 NOTE = "trim.json"
 BATCH = 1000  # texts that are divided into pieces at a time
 OLD_FILES = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model")  # with the old vocabulary
+Corpus = ExampleStream | Passages
 log = logging.getLogger(__name__)
 
 
@@ -53,12 +55,14 @@ def trim(model_path: str, folder: Path, settings: TrimSettings) -> dict[str, Any
         raise InputError(f"model.path={model_path}: its tokenizer has no tokenizer.json; trim needs a fast one")
     add_highlight(tokenizer, model, prompt.task)
     before = size_of(model)
+    corpus = [_opened(source) for source in sources]
     counts: Counter[int] = Counter()
     texts = 0
-    for batch in _batches(ProgressBar(corpus_texts(sources, prompt), desc="count", unit="text")):
+    for batch in _batches(ProgressBar(corpus_texts(corpus, prompt), desc="count", unit="text")):
         texts += len(batch)
         for ids in tokenizer(batch, verbose=False)["input_ids"]:
             counts.update(ids)
+    _report_corpus(corpus)
     data = json.loads(tokenizer.backend_tokenizer.to_str())
     try:
         always = ids_in_configs(model) | set(tokenizer.all_special_ids)
@@ -81,7 +85,7 @@ def trim(model_path: str, folder: Path, settings: TrimSettings) -> dict[str, Any
     if (stored := Prompt.stored(model_path)) is not None:
         stored.save(partial)
     new = AutoTokenizer.from_pretrained(partial)
-    note["texts_with_other_pieces"] = _changed(tokenizer, new, corpus_texts(sources, prompt), texts)
+    note["texts_with_other_pieces"] = _changed(tokenizer, new, corpus_texts(corpus, prompt), texts)
     write_json(partial / NOTE, note)
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
@@ -109,15 +113,33 @@ def corpus_sources(corpus: Any) -> list[str]:
     return sources
 
 
-def corpus_texts(sources: Sequence[str], prompt: Prompt) -> Iterator[str]:
+def _opened(source: str) -> Corpus:
+    """QA data, or the passages of a file without answers."""
+    if is_hub_name(source) or has_answers(source):
+        return stream_examples(source, role="train", allow_unlabelled=True)
+    return Passages([source])
+
+
+def _report_corpus(corpus: Sequence[Corpus]) -> None:
+    """Log what was read and left out of sources that have been read; raise `InputError` for one without a passage."""
+    for source in corpus:
+        if isinstance(source, ExampleStream):
+            log.info("corpus: %s", data_line(source.report))
+            continue
+        if not source.counts.kept:
+            raise InputError(f"corpus={source.sources[0]}: holds no passage; give another file")
+        log.info("corpus: %s", ", ".join(f"{name} {count:,}" for name, count in asdict(source.counts).items()))
+
+
+def corpus_texts(corpus: Sequence[Corpus], prompt: Prompt) -> Iterator[str]:
     """Every text that is counted: the prefixes of inputs, and those of each passage or question."""
     yield from ["".join(PREFIXES.values()), prompt.prefix, prompt.separator]
-    for source in sources:
-        if not is_hub_name(source) and not has_answers(source):
-            yield from (passage.context for passage in Passages([source]))
-            continue
-        for example in stream_examples(source, role="train", allow_unlabelled=True):
-            yield from _texts(example, prompt)
+    for source in corpus:
+        for item in source:
+            if isinstance(item, QAExample):
+                yield from _texts(item, prompt)
+            else:
+                yield item.context
 
 
 def _texts(example: QAExample, prompt: Prompt) -> Iterator[str]:

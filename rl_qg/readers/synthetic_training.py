@@ -127,7 +127,8 @@ def trial_questions(
     if not rest:
         raise InputError(
             f"{name}: the {len(synthetic)} questions are about too few passages to set {trials.validation} questions "
-            "of other passages aside for the trials; give more questions, a smaller trials.validation, or trials.count=0"
+            "of other passages aside for the trials; give more questions, a smaller trials.validation, or "
+            "trials.count=0"
         )
     return take_passages(rest, trials.train, trials.seed), validation
 

@@ -41,8 +41,8 @@ class SearchRuns:
 
     Args:
         search: the search file.
-        run_jobs: runs jobs that are not done, and calls its second argument with each that ended well, before it is
-            recorded as done.
+        run_jobs: runs jobs that are not done, and calls `on_done` with each that ended well, before it is recorded as
+            done.
         plan_of: how a configuration is trained.
         sources: SHA-256 of the data files.
     """
@@ -185,7 +185,8 @@ def note_weights(job: Job) -> None:
     final = "ce" if values["stages"] == "ce" else "scst"
     folder = run / final if stop is None else stop_folder(run, float(stop))
     hashes = [file_hash(path) for path in sorted(folder.glob("*.safetensors"))]
-    write_json(job.folder / WEIGHTS, {"weights": hashlib.sha256("".join(hashes).encode()).hexdigest()})
+    if hashes:
+        write_json(job.folder / WEIGHTS, {"weights": hashlib.sha256("".join(hashes).encode()).hexdigest()})
 
 
 def _at(content: Any, keys: Sequence[str], path: Path) -> Any:

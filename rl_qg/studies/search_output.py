@@ -137,11 +137,11 @@ def _runs(search: SearchFile, runs: SearchRuns, halving: Halving, number: int) -
 def _outcome(halving: Halving, number: int) -> str:
     if number in halving.failed:
         failed = halving.failed[number]
-        return f"failed after {failed.epochs} epochs, seed {failed.seed}: {failed.fault}"
+        return f"failed on the way to epoch {failed.epochs}, seed {failed.seed}: {failed.fault}"
     if number == halving.winner:
         return "winner"
     left = next((rung.epochs for rung in halving.rungs if number in rung.ranking and number not in rung.kept), None)
-    return f"left after {left} epochs" if left is not None else "in the race"
+    return f"left after epoch {left}" if left is not None else "in the race"
 
 
 def _csv_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,14 +162,14 @@ def _csv_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _page(search: SearchFile, record: Mapping[str, Any]) -> Page:
     plan, measure, winner = record["plan"], record["measure"], record["winner"]
-    rungs = ", ".join(f"after {epochs} epochs the best {keep} are kept" for epochs, keep in plan["rungs"])
+    rungs = ", ".join(f"after epoch {epochs} the best {keep} are kept" for epochs, keep in plan["rungs"])
     facts = [
         f"{len(record['configurations'])} configurations ({search.method}), {len(record['failed'])} failed; seeds "
-        f"{', '.join(map(str, plan['seeds']))}; {rungs}; {plan['planned_epochs']} epochs planned",
+        f"{', '.join(map(str, plan['seeds']))}; {rungs}; {plan['planned_epochs']} planned",
         f"Ranked by {measure['name']} on {search.data.validation} ({measure['better']} is better)",
     ]
     if winner is not None:
-        facts.append(f"Best: configuration {winner['configuration']} after {winner['epochs']} epochs, in {BEST}/")
+        facts.append(f"Best: configuration {winner['configuration']} after epoch {winner['epochs']}, in {BEST}/")
     note = (
         "Value: the best of the measured epochs, mean over seeds with Student's 95 % interval. Configurations that "
         "left at a lower rung were trained less and stand below those of a higher one."
@@ -187,7 +187,7 @@ def _page(search: SearchFile, record: Mapping[str, Any]) -> Page:
             for pair in record["without_effect"]
         ]  # fmt: skip
         tables.append(Table("Settings without effect", equal, "Their models are equal bit for bit at the first rung."))
-    tables.append(Table("Runs", [*_shown_runs(record)]))
+    tables.append(Table("Runs", [*_shown_runs(record)], f"Their commands are in {FILE}."))
     signature = measure["signature"]
     return Page("search", Path(search.file).stem, facts, tables, {measure["name"]: signature} if signature else {})
 
@@ -207,7 +207,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, str]:
 
 def _shown_tie(tie: Mapping[str, Any]) -> dict[str, str]:
     return {
-        "after epochs": str(tie["epochs"]),
+        "after epoch": str(tie["epochs"]),
         "value": f"{tie['value']:.4f}",
         "configurations": ", ".join(map(str, tie["configurations"])),
         "who was kept": "decided by their order" if tie["decided"] else "not affected",
@@ -224,5 +224,4 @@ def _shown_runs(record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
                 "epochs": str(run["epochs"]),
                 **measured,
                 **{record["measure"]["name"]: f"{run['value']:.4f}"},
-                "command": run["commands"][0],
             }

@@ -242,7 +242,8 @@ def run_line(line: str, number: int, written: set[Path]) -> None:
         return
     words = completed(words, number)
     named = [Path(word.partition("=")[2]) for word in words if re.match(r"output(_dir)?=", word)]
-    outputs = named if words[1] != "search" else []  # which is not run
+    planned = words[1] == "search" or words[1:3] == ["bench", "transfer"]  # which are not run
+    outputs = [] if planned else named
     for output in {*outputs} - written:  # ours is for pages that only read it
         shutil.rmtree(output) if output.is_dir() else output.unlink(missing_ok=True)
     run_command(words[1], words[2:])

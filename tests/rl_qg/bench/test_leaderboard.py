@@ -1,4 +1,4 @@
-"""The leaderboard: what it tests in pairs is what `rl-qg evaluate` tests in one run; what it marks; what it refuses."""
+"""The leaderboard: it tests in pairs what `rl-qg evaluate` tests in one run; what it marks, and what it refuses."""
 
 import csv
 import json

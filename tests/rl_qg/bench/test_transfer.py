@@ -1,4 +1,4 @@
-"""`rl-qg bench transfer`: which jobs a file leads to, and the table; `tests/transfer_work.py` stands in for `rl_qg`."""
+"""`rl-qg bench transfer`: the jobs of a file, and the table; `tests/transfer_work.py` stands in for `rl_qg`."""
 
 import csv
 import json
@@ -180,3 +180,11 @@ def test_a_wrong_setting_ends_the_command_before_a_job(folder: Path) -> None:
     with pytest.raises(InputError, match=r"no cell can be made: adapted news -> tests, seed 1: tests has no passages"):
         run("cells=[adapted]", "targets=[tests]", "seeds=[1]")
     assert not Path("calls").exists()
+    with pytest.raises(InputError, match=r"no\.txt: no such file"):
+        plan("domains.reviews.unlabelled=no.txt")
+
+
+@pytest.mark.parametrize("setting", ["settings", "adapt", "generate", "evaluate"])
+def test_what_the_cells_set_cannot_be_set(folder: Path, setting: str) -> None:
+    with pytest.raises(InputError, match=r"settings: model\.path is set by the cells themselves"):
+        read_transfer(Path("transfer.yaml"), [f"{setting}=[model.path=x]"])

@@ -104,7 +104,7 @@ def test_evaluations_that_cannot_be_joined(tmp_path: Path, changes: Any, values:
         message = "is no result of rl-qg evaluate"
     with pytest.raises(InputError, match=message):
         metric_values([first, second], ["a", "b"])
-    with pytest.raises(InputError, match="no such file; give evaluate.json files"):
+    with pytest.raises(InputError, match=r"no such file; give evaluate\.json files"):
         metric_values([tmp_path / "3.json"], ["a"])
 
 

@@ -157,7 +157,7 @@ def parsed(kind: str) -> dict[str, Any]:
     return whole
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_every_corpus_is_divided_as_before(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(["t5", "mbart", "bart"]))
@@ -209,6 +209,9 @@ def test_what_cannot_be_trimmed_is_one_line(tmp_path: Path) -> None:
         trim(pair, tmp_path / "small", corpus)
     with pytest.raises(InputError, match=r"output_dir=.*pair: holds other files; name a new folder"):
         trim(pair, tmp_path / "pair", corpus)
+    (tmp_path / "empty.txt").write_text("\n\n")
+    with pytest.raises(InputError, match=r"corpus=.*empty\.txt: holds no passage"):
+        trim(pair, tmp_path / "small", TrimSettings(corpus=str(tmp_path / "empty.txt")))
     with pytest.raises(InputError, match="corpus has no value"):
         trim(pair, tmp_path / "small", TrimSettings())
     assert not (tmp_path / "small").exists()

@@ -50,7 +50,7 @@ def test_a_search_ranks_goes_on_and_keeps_the_winner(tmp_path: Path) -> None:
     assert first["value"] == value(1e-3, 0.15, 1, 3) and first["outcome"] == "winner" and first["trained"] == 4
     assert [row["configuration"] for row in record["configurations"]] == [2, 1, 4, 3]
     outcomes = [row["outcome"] for row in record["configurations"][1:]]
-    assert outcomes == ["left after 2 epochs", "left after 1 epochs", "left after 1 epochs"]
+    assert outcomes == ["left after epoch 2", "left after epoch 1", "left after epoch 1"]
     assert sorted(calls(tmp_path)) == ["1 1", "1 2", "2 1", "2 2", "2 3", "2 4", "3 1", "4 1"]
     out = tmp_path / "out"
     assert (out / "best" / "model.safetensors").read_bytes() == b"0.001 0.15 1 3.0"
@@ -60,7 +60,7 @@ def test_a_search_ranks_goes_on_and_keeps_the_winner(tmp_path: Path) -> None:
     assert [row["configuration"] for row in rows] == ["2", "1", "4", "3"]
     assert float(rows[0]["value"]) == first["value"] and rows[0]["low"] == ""
     page = (out / "leaderboard.html").read_text()
-    assert "configuration 2 after 3 epochs" in page and "left after 1 epochs" in page
+    assert "configuration 2 after epoch 3" in page and "left after epoch 1" in page
     commands = [line for row in record["configurations"] for run in row["runs"] for line in run["commands"]]
     assert len(commands) == 8 and all("data.validation=dev.json" in line for line in commands)
     assert not any("test.json" in line for line in commands)  # there is no key for a test set
@@ -104,7 +104,9 @@ def test_failures_are_listed_with_their_last_line_and_the_others_ranked(tmp_path
         search(tmp_path, space=space)
     record = read_json(tmp_path / "out" / "search.json")
     assert [row["rank"] for row in record["configurations"]] == [1, 2, None, None]
-    assert record["configurations"][2]["outcome"].startswith("failed after 1 epochs, seed 1: no room for 13 (log: ")
+    assert record["configurations"][2]["outcome"].startswith(
+        "failed on the way to epoch 1, seed 1: no room for 13 (log: "
+    )
     assert [item["configuration"] for item in record["failed"]] == [1, 2]
     assert (tmp_path / "out" / "best" / "model.safetensors").exists()
     with pytest.raises(InputError, match="2 of 2 configurations failed and none is left"):
@@ -113,7 +115,7 @@ def test_failures_are_listed_with_their_last_line_and_the_others_ranked(tmp_path
 
 def test_settings_without_effect_are_an_error_before_the_second_rung(tmp_path: Path) -> None:
     space = {"ce.learning_rate": ["1e-3", "1e-4"], "training.weight_decay": [0.0, 0.1]}
-    message = r"training.weight_decay had no effect: after 1 epochs the models of 2 pairs .* such as 1 and 2; .*"
+    message = r"training.weight_decay had no effect: after epoch 1 the models of 2 pairs .* such as 1 and 2; .*"
     with pytest.raises(InputError, match=message):
         search(tmp_path, space=space)
     assert {call.split()[1] for call in calls(tmp_path)} == {"1"}

@@ -88,7 +88,7 @@ def test_losses_are_those_of_the_library_without_the_code(tmp_path: Path, tokeni
 
 @pytest.mark.parametrize("tokenizer_class", [MBartTokenizer, MBart50Tokenizer])
 def test_the_library_continues_with_a_trained_model(tmp_path: Path, tokenizer_class: Any) -> None:
-    trainer(tmp_path, tokenizer_class, ce_epochs=12, scst_epochs=2).train()
+    trainer(tmp_path, tokenizer_class, ce_epochs=5, scst_epochs=1).train()
     folder = tmp_path / "ce"
     rows = [replace(item, language="") for item in ROWS]
     ours = CandidateGenerator(folder, device=CPU).greedy(rows, max_new_tokens=6)
