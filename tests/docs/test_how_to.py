@@ -132,7 +132,7 @@ def _write_data() -> None:
     _lines(
         "judgements.jsonl", [{**row, "human": {"fluency": n % 5}, "system": "ab"[n % 2]} for n, row in enumerate(rows)]
     )
-    columns = {"q": "question", "c": "context", "a": "answer", "r": "question"}
+    columns = {"q": "question", "c": "context", "a": "answer", "r": "question", "s": "context"}
     for name, column in columns.items():
         Path(f"{name}.txt").write_text("".join(f"{row[column]}\n" for row in rows))
     table = ["prediction\tpassage\tanswer", *("\t".join((r["question"], r["context"], r["answer"])) for r in rows)]
