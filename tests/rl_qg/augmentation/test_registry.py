@@ -78,7 +78,10 @@ def test_an_exception_in_a_custom_filter_is_one_error_line() -> None:
         ({"length": {"min_words": True}}, r"length\.min_words=True must be a whole number"),
         ({"length": {"min_words": 40}}, r"length: min_words=40 is above max_words=30"),
         ({"well_formed": {"balanced": 1}}, r"well_formed\.balanced=1 must be true or false"),
-        ({"well_formed": {"language": "English"}}, r"well_formed: language=English is no code of a language: give one such as de"),
+        (
+            {"well_formed": {"language": "English"}},
+            r"well_formed: language=English is no code of a language: give one such as de",
+        ),
         ({"well_formed": {"repeated_ngram": -1}}, r"repeated_ngram=-1 must not be negative"),
         ({"language": {"min_share": 1.2}}, r"language: min_share=1.2 is not in \[0, 1\]"),
         ({"near_duplicates": {"threshold": 0}}, r"near_duplicates: threshold=0 is not in \(0, 1\]"),
