@@ -69,8 +69,8 @@ def read_results(sources: Sequence[tuple[str | None, Path]]) -> list[ModelScore]
                     f"{result.data!r}, with other values; name the models apart (predictions={{NAME: FILE}}), or the "
                     "data (NAME=RESULT)"
                 )
-            first = hashes.setdefault((result.data, result.metric), result)
-            if first.data_hashes and result.data_hashes and first.data_hashes != result.data_hashes:
+            first = hashes.setdefault((result.data, result.metric), result) if result.data_hashes else result
+            if first.data_hashes != result.data_hashes:
                 raise InputError(
                     f"{first.source} and {result.source}: are about other human questions, and both are called "
                     f"{result.data!r}; name them, such as english={first.source}"

@@ -18,6 +18,7 @@ from typing import Any
 from rewards.loading import own_code_only
 from rl_qg.commands.catalogue import CONFIGS
 from rl_qg.commands.compose import compose
+from rl_qg.data.formats import existing_file, is_hub_name
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 from rl_qg.runtime.locks import locked
@@ -27,7 +28,7 @@ from rl_qg.studies.halving import Configuration, Halving, NoEffect, Trial
 from rl_qg.studies.job_pool import run_jobs
 from rl_qg.studies.search_file import SearchFile, read_search
 from rl_qg.studies.search_jobs import RunJobs, RunPlan, SearchRuns
-from rl_qg.studies.search_output import PAGE, origin_of, write_best, write_search
+from rl_qg.studies.search_output import PAGE, best_trial, origin_of, write_best, write_search
 from rl_qg.studies.search_space import OptunaProposals, Proposals, grid, randomly
 
 SEARCHES = CONFIGS / "search"
@@ -84,6 +85,7 @@ def run_search(search: SearchFile, *, dry_run: bool = False, run: RunJobs | None
         raise InputError(_without_effect(search, equal))
     halving.finish()
     if halving.winner is not None:
+        runs.restore(best_trial(search, halving), halving)
         write_search(search, runs, halving, origin)
         if not search.keep_models:
             runs.tidy(halving, [number for number in halving.configurations if number != halving.winner])
@@ -133,9 +135,18 @@ def _runner(search: SearchFile) -> RunJobs:
 
 
 def _sources(search: SearchFile) -> dict[str, str]:
-    """SHA-256 of the data files; a data set of the Hub or the embedded corpus is named by itself."""
-    paths = {"train": Path(search.data.train), "validation": Path(search.data.validation)}
-    return {name: file_hash(path) for name, path in paths.items() if path.is_file()}
+    """SHA-256 of the data files; a data set of the Hub or the embedded corpus is named by itself.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    hashes = {}
+    for name, value in {"train": search.data.train, "validation": search.data.validation}.items():
+        several = value[1:-1].split(",") if value.startswith("[") and value.endswith("]") else [value]
+        for number, source in enumerate(map(str.strip, several), 1):
+            if not is_hub_name(source):
+                hashes[name if number == 1 else f"{name}-{number}"] = file_hash(existing_file(source))
+    return hashes
 
 
 # --- How a configuration is trained ---
@@ -164,6 +175,8 @@ def _plan(search: SearchFile, configuration: Configuration) -> RunPlan:
     ]
     settings = compose("train", arguments)
     where, planned = f"{search.file}: configuration {configuration.number}", search.planned_epochs
+    if lacking := _lacks_measure(search, settings):
+        raise InputError(f"{where}: measure: {search.measure.name} is not measured: {lacking}")
     if search.stages == "ce":
         overrides = [f"ce.epochs={planned}"]
     else:
@@ -185,6 +198,15 @@ def _plan(search: SearchFile, configuration: Configuration) -> RunPlan:
             "measure.commands"
         )
     return RunPlan(tuple(overrides), final="ce" if search.stages == "ce" else "scst")
+
+
+def _lacks_measure(search: SearchFile, settings: Settings) -> str:
+    """What a training needs to measure the criterion, or ""."""
+    if not search.measure.commands and search.measure.name == "held_out" and not settings.held_out:
+        return "give held_out in settings, such as held_out=bartscore"
+    if not search.measure.commands and search.measure.name == "reward_greedy" and search.stages == "ce":
+        return "stages: ce has no reward; give stages: scst or both, or measure: held_out"
+    return ""
 
 
 def _depend_on_plan(settings: Settings, stages: str) -> list[str]:

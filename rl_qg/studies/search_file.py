@@ -15,7 +15,7 @@ from omegaconf import MISSING
 from rl_qg.evaluation.text_measures import DIRECTION
 from rl_qg.runtime.errors import InputError
 from rl_qg.studies.halving import Plan
-from rl_qg.studies.search_space import METHODS, Space, read_space
+from rl_qg.studies.search_space import METHODS, Choice, Space, read_space
 from rl_qg.studies.yaml_file import as_overrides, listed_values, override, read_content, typed
 
 PAGE = "docs/how-to/search.md"
@@ -122,7 +122,7 @@ def read_search(
     """
     content = _with_base(name, shipped, allow_imports)
     for text in overrides:
-        override(content, text, KIND)
+        override(content, text, KIND, whole=("space", "settings"))
     search = typed(_written_out(content, name), SearchFile, name, PAGE)
     search.file = name
     search.seeds = list(dict.fromkeys(search.seeds))
@@ -145,8 +145,13 @@ def _with_base(name: str, shipped: Mapping[str, Path], allow_imports: bool, dept
     if depth or base not in shipped:
         raise InputError(f"{name}: base: {base!r} is not one of {', '.join(shipped)}")
     below = _with_base(base, shipped, allow_imports, depth + 1)
-    if isinstance(settings := content.get("settings"), dict):
-        content["settings"] = {**below.get("settings", {}), **settings}
+    settings, of_base = content.get("settings"), below.get("settings", {})
+    if isinstance(settings, dict):
+        content["settings"] = {**of_base, **settings}
+    elif settings is None:
+        content["settings"] = of_base
+    else:
+        content["settings"] = [*as_overrides(of_base, base), *as_overrides(settings, f"{name}: settings")]
     return {**below, **content}
 
 
@@ -222,6 +227,10 @@ def _wrong_rest(search: SearchFile) -> Iterator[str]:
             yield f"devices: {name} is neither cpu nor the number of a GPU"
     if search.cluster is not None and search.cluster.kind not in CLUSTERS:
         yield f"cluster.kind: {search.cluster.kind!r} is not one of {', '.join(CLUSTERS)}"
-    for key in (*(text.lstrip("+~").partition("=")[0] for text in search.settings), *search.space):
-        if key in SET_BY_THE_SEARCH:
+    choices = [dimension for dimension in search.dimensions().values() if isinstance(dimension, Choice)]
+    varied = [text for choice in choices for _, overrides in choice.values for text in overrides]
+    ours = {*SET_BY_THE_SEARCH, "ce.epochs" if search.stages == "ce" else "scst.epochs"}
+    keys = [text.lstrip("+~").partition("=")[0] for text in (*search.settings, *varied)]
+    for key in dict.fromkeys([*keys, *search.space]):
+        if key in ours:
             yield f"{key} is set by the search itself (data, stages, rungs, seeds, output_dir)"

@@ -5,6 +5,7 @@ the run are in it. Each stop is a job of its own in `jobs/<name>-e<epochs>`, so 
 """
 
 import hashlib
+import logging
 import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from rl_qg.studies.job_pool import JobOutcomes
 from rl_qg.studies.search_file import SearchFile
 
 WEIGHTS = "weights.json"  # in the folder of a training's job: the hash of the model at its stop
+log = logging.getLogger(__name__)
 RunJobs = Callable[..., JobOutcomes]  # of jobs, and `on_done`
 
 
@@ -137,6 +139,23 @@ class SearchRuns:
                     if epochs != best:
                         for weights in stop_folder(run, epochs).glob("*.safetensors"):
                             weights.unlink()
+
+    def restore(self, trial: Trial, halving: Halving) -> None:
+        """Train a run again where the weights of this stop were deleted: a search with another measure preferred other
+        epochs. The run is the same bit for bit; all its measured stops are made again.
+        """
+        run, noted = self.folder(trial.configuration, trial.seed), self.weights(trial) is not None
+        if not noted or any(self.model(trial).glob("*.safetensors")):
+            return
+        log.info("%s: the weights after epoch %d were deleted; training it again", run, trial.epochs)
+        trials = [replace(trial, epochs=epochs) for epochs in sorted(halving.values[trial.configuration.number])]
+        for one in trials:  # before the run, so that an interruption leaves nothing that seems done
+            for folder in (*(job.folder for job in self.chain(one)), self._out(one)):
+                shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(run, ignore_errors=True)
+        result = self(trials)[trial.key]
+        if result.fault is not None:
+            raise InputError(f"{run}: cannot be trained again: {result.fault}; give the same command again")
 
     def _out(self, trial: Trial) -> Path:
         name = self.name(trial.configuration, trial.seed)

@@ -61,7 +61,7 @@ def write_search(search: SearchFile, runs: SearchRuns, halving: Halving, origin:
 def write_best(search: SearchFile, runs: SearchRuns, halving: Halving) -> Path:
     """Copy the winner's model of the first seed to `best/`, with the files of its run and the record of the search."""
     assert halving.winner is not None
-    trial = _best_trial(search, halving)
+    trial = best_trial(search, halving)
     best, run = search.output_dir / BEST, runs.folder(trial.configuration, trial.seed)
     partial = best.with_name(f"{BEST}.part")
     shutil.rmtree(partial, ignore_errors=True)
@@ -74,7 +74,8 @@ def write_best(search: SearchFile, runs: SearchRuns, halving: Halving) -> Path:
     return best
 
 
-def _best_trial(search: SearchFile, halving: Halving) -> Trial:
+def best_trial(search: SearchFile, halving: Halving) -> Trial:
+    """The winner after its best epoch, with the first seed."""
     assert halving.winner is not None
     return Trial(halving.configurations[halving.winner], search.seeds[0], halving.score(halving.winner)[1])
 
@@ -82,7 +83,7 @@ def _best_trial(search: SearchFile, halving: Halving) -> Trial:
 def _winner(search: SearchFile, runs: SearchRuns, halving: Halving) -> dict[str, Any] | None:
     if halving.winner is None:
         return None
-    trial = _best_trial(search, halving)
+    trial = best_trial(search, halving)
     return {
         "configuration": trial.configuration.number,
         "epochs": trial.epochs,

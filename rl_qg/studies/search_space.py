@@ -90,6 +90,8 @@ def _range(value: Mapping[str, Any], where: str) -> Range:
         raise InputError(f"{where}: log and integer are true or false")
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise InputError(f"{where}: low={low:g} is not below high={high:g}")
+    if integer and not (low.is_integer() and high.is_integer()):
+        raise InputError(f"{where}: integer: true needs whole numbers, not low={low:g} and high={high:g}")
     if log and low <= 0:
         raise InputError(f"{where}: log: true needs low above 0")
     return Range(low, high, log, integer)

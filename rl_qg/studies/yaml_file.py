@@ -1,6 +1,6 @@
 """YAML files of studies and searches: read, changed by overrides, checked against the dataclass of their keys."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -67,17 +67,22 @@ def _read_yaml(text: str, source: str) -> Any:
         raise InputError(f"{source}: not readable as YAML: {' '.join(str(error).split())}") from None
 
 
-def override(content: dict[str, Any], text: str, kind: str) -> None:
-    """Replace one value by `key=value`, nested keys with dots, the value in YAML. Raises `InputError`."""
+def override(content: dict[str, Any], text: str, kind: str, whole: Collection[str] = ()) -> None:
+    """Replace one value by `key=value`, nested keys with dots, the value in YAML. Raises `InputError`.
+
+    What follows a name of `whole` is one key with dots.
+    """
     key, equals, value = text.partition("=")
     if not equals or not key or key.startswith("-"):
         raise InputError(f"argument {text!r} is not of the form key=value with a key of the {kind} file")
-    mapping = content
-    *outer, last = key.split(".")
-    for name in outer:
+    mapping, last = content, key
+    while "." in last and last not in mapping:  # a key may itself have dots, such as those of `settings`
+        name, _, last = last.partition(".")
         mapping = mapping.setdefault(name, {})
         if not isinstance(mapping, dict):
             raise InputError(f"{key}: {name} holds no keys in the {kind} file")
+        if name in whole:
+            break
     mapping[last] = _read_yaml(value, text)
 
 

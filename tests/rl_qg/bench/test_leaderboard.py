@@ -136,6 +136,15 @@ def test_names_of_data(tmp_path: Path, models: dict[str, Any]) -> None:
     assert {one.data for one in read_results([(None, path) for path in sources])} == {"english/test", "german/test"}
     with pytest.raises(InputError, match="are about other human questions, and both are called 'x'"):
         read_results([("x", path) for path in sources])
+    run = tmp_path / "run"  # which does not say what its human questions were, and hides nothing
+    run.mkdir()
+    (run / "evaluation.json").write_text(json.dumps({"models": {"ce": {"rouge_l": 0.2}}, "reward_signature": "r"}))
+    for path in sources:
+        record = json.loads((path / "evaluate.json").read_text())
+        scores = [{**row, "metric": "rouge_l"} for row in record["scores"] if row["metric"] == "words"]
+        (path / "evaluate.json").write_text(json.dumps({**record, "scores": scores}))
+    with pytest.raises(InputError, match="are about other human questions"):
+        read_results([("x", path) for path in (run, *sources)])
 
 
 def test_runs_and_what_is_no_result(tmp_path: Path) -> None:

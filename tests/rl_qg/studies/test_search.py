@@ -8,6 +8,7 @@ import sys
 import time
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -126,6 +127,16 @@ def test_settings_without_effect_are_an_error_before_the_second_rung(tmp_path: P
     assert record["configurations"][1]["tied_with"] == [1]
 
 
+def test_another_measure_trains_its_winner_again_where_the_weights_are_gone(tmp_path: Path) -> None:
+    """The first search is best after epoch 3, and deletes the others; the second wants epoch 1."""
+    changes: dict[str, Any] = {"space": {"ce.learning_rate": ["1e-3"]}, "rungs": [[1, 1], [3, 1]], "go_on_to": None}
+    assert search(tmp_path, **changes)["winner"]["epochs"] == 3
+    record = search(tmp_path, **changes, measure={"name": "bleu4", "better": "lower"})
+    assert record["winner"]["epochs"] == 1 and record["configurations"][0]["runs"][0]["measures"]["loss"]
+    assert (tmp_path / "out" / "best" / "model.safetensors").read_bytes() == b"0.001 0.0 1 1.0"
+    assert calls(tmp_path) == ["1 1", "1 2", "1 3"] * 2
+
+
 def test_seeds_are_replicates_with_an_interval(tmp_path: Path) -> None:
     record = search(
         tmp_path, space={"ce.learning_rate": ["1e-4", "1e-3"]}, seeds=[1, 2, 3], rungs=[[1, 1]], go_on_to=None
@@ -187,6 +198,11 @@ def test_optuna_and_random_configurations_are_searched_and_replayed(tmp_path: Pa
         (["settings=[training.rate_schedule=linear,ce.warmup_fraction=0.1]"],
          r"configuration 1: go_on_to: 9: .* set training.rate_schedule=constant, ce.warmup_fraction=0, or"),
         (["space={ce.epoch: [1]}"], r"no key or group 'ce.epoch'"),
+        (["measure=held_out"], r"configuration 1: measure: held_out is not measured: give held_out in settings"),
+        (["measure=reward_greedy"], r"configuration 1: measure: reward_greedy is not measured: stages: ce has no"),
+        (["settings.ce.epochs=9"], r"ce.epochs is set by the search itself"),
+        (["space={group: [{seed: 1}, {seed: 2}]}"], r"seed is set by the search itself"),
+        (["data.train=missing.json"], r"missing\.json: no such file"),
         (["stages=both", "settings=[ce.epochs=9]"], r"ce.epochs=9 leaves none of 9 epochs to scst"),
     ],
 )  # fmt: skip
@@ -194,6 +210,24 @@ def test_a_wrong_search_is_one_line_before_anything_runs(tmp_path: Path, change:
     with pytest.raises(InputError, match=message) as error:
         search(tmp_path, *change)
     assert "\n" not in str(error.value) and not calls(tmp_path)
+
+
+def test_keys_with_dots_can_be_replaced_one_by_one(tmp_path: Path) -> None:
+    change = ["space.ce.learning_rate=[1e-2]", "settings.ce.warmup_fraction=0.1"]
+    mine = ["data.train=train.json", "data.validation=dev.json", "output_dir=out"]
+    read = read_search("qg-bench", [*mine, *change, "settings.training.batch_size=8"], shipped_searches())
+    assert read.space.keys() == {"ce.learning_rate", "ce.label_smoothing", "training.gradient_accumulation_steps"}
+    assert str(read.space["ce.learning_rate"]) == "['1e-2']" and "training.batch_size=8" in read.settings
+    assert "training.batch_size=64" not in read.settings and "ce.warmup_fraction=0.1" in read.settings
+
+
+@pytest.mark.parametrize(("settings", "length"), [("", 0), ("settings:", 0), ("settings: [model=t5-small]", 1)])
+def test_settings_of_a_base_are_kept_under_a_list(tmp_path: Path, settings: str, length: int) -> None:
+    Path("mine.yaml").write_text(
+        f"base: qg-bench\n{settings}\noutput_dir: out\ndata: {{train: train.json, validation: dev.json}}\n"
+    )
+    read = read_search("mine.yaml", [], shipped_searches())
+    assert "training.batch_size=64" in read.settings and read.settings[3:] == ["model=t5-small"][:length]
 
 
 def test_an_algorithm_that_does_not_stop_needs_one_rung_and_commands(tmp_path: Path) -> None:

@@ -43,6 +43,10 @@ def test_random_configurations_are_seeded_different_and_in_the_space() -> None:
         ({"a": [1, 1]}, "f: space.a: 1 is given twice"),
         ({"a": {"low": 2, "high": 1}}, "f: space.a: low=2 is not below high=1"),
         ({"a": {"low": 0, "high": 1, "log": True}}, "f: space.a: log: true needs low above 0"),
+        (
+            {"a": {"low": 0.2, "high": 0.8, "integer": True}},
+            "f: space.a: integer: true needs whole numbers",
+        ),
         ({"a": {"low": 0, "top": 1}}, "f: space.a: expected a list of values, or a range"),
         ({"a": {"low": "x", "high": 1}}, "f: space.a: low and high are not numbers"),
     ],
