@@ -105,7 +105,8 @@ def code_fault(code: str) -> str:
 _THREE_LETTERS = dict(
     pair.split(":")
     for pair in "eng:en deu:de fra:fr spa:es ita:it por:pt ron:ro nld:nl swe:sv pol:pl ces:cs ind:id tur:tr vie:vi "
-    "ell:el rus:ru ukr:uk ara:ar arb:ar fas:fa pes:fa urd:ur hin:hi kor:ko tha:th lao:lo khm:km mya:my zho:zh jpn:ja".split()
+    "ell:el rus:ru ukr:uk ara:ar arb:ar fas:fa pes:fa urd:ur hin:hi kor:ko tha:th lao:lo khm:km mya:my "
+    "zho:zh jpn:ja".split()
 )
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,10 @@ class FixedWords(OverlapMetric):
     name, tokenize = "fixed_words", "ptb"
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        return MetricResult([1.0] * len(inputs.questions))
+        return MetricResult([1.0] * len(inputs.questions), {})
+
+    def choices(self) -> Mapping[str, object]:
+        return {}
 
 
 def test_a_metric_without_the_option_keeps_its_words_in_every_language() -> None:
