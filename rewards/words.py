@@ -339,7 +339,7 @@ _PTB = [
     (sign, re.compile(pattern), replacement)
     for sign, pattern, replacement in (
         ("?", r"[?!]+", r" \g<0> "),  # "??" and "?!" are words of their own, which are not dropped
-        ("!", r"(?<!\?)!+(?![?!])", r" \g<0> "),
+        ("!", r"(?<![?!])!+(?![?!])", r" \g<0> "),
         ("--", "--+", " -- "),
         ("..", r"\.\.+", " "),
         ("&", r"(?<![a-z0-9])&|&(?![a-z0-9])", " & "),

@@ -14,7 +14,9 @@ from rl_qg.augmentation.funnel import FilterResources, RowFilter, Rule
 from rl_qg.text.languages import (
     AUTO,
     LANGUAGES,
+    OTHER,
     code_fault,
+    code_of,
     contains_text,
     knows_question_words,
     language_of,
@@ -56,10 +58,10 @@ class LanguageFilter(RowFilter):
 
     def language_of(self, record: Record) -> str:
         """The code of a record's language; "" where it is not known."""
-        if self.language != AUTO:
-            return self.language.casefold()
+        if self.language.casefold() != AUTO:
+            return code_of(self.language)
         given = record.get("language")
-        return given if isinstance(given, str) and given else language_of(record["context"])
+        return code_of(given) if isinstance(given, str) and given else language_of(record["context"])
 
 
 @dataclass
@@ -205,7 +207,7 @@ class WellFormed(LanguageFilter):
 
     def _lacks_question_word(self, record: Record) -> bool:
         language = self.language_of(record)
-        if not knows_question_words(language):
+        if language != OTHER and not knows_question_words(language):
             self._skipped[language] += 1
         return not asks(record["question"], language)
 

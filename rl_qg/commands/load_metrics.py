@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 from accelerate import PartialState
@@ -69,7 +70,7 @@ def _options_of_language(metric: Any, options: Mapping[str, Any], language: str)
     if not isinstance(metric, OverlapMetric) or language in ("en", OTHER):
         return {}
     found: dict[str, Any] = {}
-    if "tokenize" in options or metric.name.startswith("lmqg_"):
+    if "tokenize" in options or "tokenize" not in signature(type(metric)).parameters:
         return found
     if (tokenize := tokenizer_for(metric.tokenize, language)) != metric.tokenize:
         found["tokenize"] = tokenize

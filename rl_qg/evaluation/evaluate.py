@@ -49,7 +49,7 @@ from rl_qg.evaluation.set_pairs import write_set_pairs
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import EvaluateSettings
-from rl_qg.text.languages import AUTO, OTHER
+from rl_qg.text.languages import AUTO, OTHER, code_of
 from rl_qg.text.question_types import TYPE_TABLES
 
 LANGUAGE_NOTE = (
@@ -74,7 +74,7 @@ def language_of_files(settings: EvaluateSettings) -> str:
         InputError: the file cannot be read.
     """
     if settings.language.casefold() != AUTO:
-        return settings.language.casefold()
+        return code_of(settings.language)
     columns = asdict(settings.columns)
     source = QuestionTable(
         next(iter(named_inputs(settings.predictions, {*columns, *columns.values()}).values())), columns
@@ -287,6 +287,11 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
     if settings["language"] not in (OTHER, *TYPE_TABLES):
         known = ", ".join(TYPE_TABLES)
         facts.append(f"No table by type of question: types are known in {known}, and not in {settings['language']}.")
+    if settings["language"] == OTHER:
+        facts.append(
+            "Language not known (or language=other): words are split as in English, and there is no table by type of "
+            "question; give a code, such as language=en."
+        )
     if settings["compat"] == "lmqg":
         facts.append(_published_fact(settings))
     if record["not_paired"]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rewards.base import MetricResult
+from rewards.pair_sets import PUBLISHED_OPTIONS
 from rl_qg.data.answer_sentence import sentence_of
 from rl_qg.evaluation.metric_scores import MetricRow
 from rl_qg.evaluation.reward_scorer import Reward
@@ -73,13 +74,12 @@ class FirstReference:
 
     def __init__(self, metric: Any) -> None:
         self.metric = metric
-        self.needs = getattr(metric, "needs", frozenset({"references"}))
         self.signature = f"{getattr(metric, 'signature', type(metric).__name__)}|references:first"
 
-    def reset_cache(self) -> None:
-        """Clear the metric's cache of earlier calls."""
-        if hasattr(self.metric, "reset_cache"):
-            self.metric.reset_cache()
+    def __getattr__(self, name: str) -> Any:
+        if name == "metric":
+            raise AttributeError(name)  # of a copy that is being made
+        return getattr(self.metric, name)  # what it needs, which side is better, whether it scores all rows at once
 
     def score(self, *columns: Any, references: Sequence[Sequence[str]] | None = None, **named: Any) -> MetricResult:
         """The scores against the first reference of each row."""
@@ -89,8 +89,8 @@ class FirstReference:
 
 
 def as_published(metrics: Mapping[str, Reward]) -> dict[str, Reward]:
-    """Return the metrics by label; those that lmqg gives one reference alone get the first."""
+    """Return the metrics by label; those that lmqg gives one reference alone get the first, others are as they are."""
     return {
-        label: metric if str(getattr(metric, "name", "")).startswith("lmqg_") else FirstReference(metric)
+        label: FirstReference(metric) if getattr(metric, "name", "") in PUBLISHED_OPTIONS else metric
         for label, metric in metrics.items()
     }

@@ -140,4 +140,4 @@ def _text_of(trial: DrawnOptions) -> str:
 def _delete_weights(folder: Path) -> None:
     """A finished reader is not trained again without them: its scores mark it as finished."""
     for path in folder.glob("*.safetensors"):
-        path.unlink()
+        path.unlink(missing_ok=True)  # every process deletes them

@@ -126,6 +126,8 @@ class EvaluateSettings(Section):
             yield f"language={fault}"
         if self.compat == "none" and self.level != "answer":
             yield f"level={self.level} is a way to score of compat=lmqg; add it, or leave level out"
+        if self.level == "answer" and self.aggregation != "first":
+            yield f"aggregation={self.aggregation} is for level=sentence or paragraph; add one, or leave it out"
         if self.compat == "lmqg" and (self.sets or (self.pairs and self.level != "answer")):
             yield "compat=lmqg scores single questions, or pairs=true of passages; leave sets and level out"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import groupby
 
-from rewards.words import lower, separate_unspaced
+from rewards.words import is_unspaced, lower, separate_unspaced
 from rl_qg.text.language_words import (
     ENDINGS,
     FUNCTION_WORDS,
@@ -100,6 +100,24 @@ def code_fault(code: str) -> str:
     if re.fullmatch("[a-z]{2,3}", code.casefold()) or code.casefold() in (AUTO, OTHER):
         return ""
     return f"{code} is no code of a language: give one such as de, {AUTO} (found in the texts) or {OTHER}"
+
+
+_THREE_LETTERS = dict(
+    pair.split(":")
+    for pair in "eng:en deu:de fra:fr spa:es ita:it por:pt ron:ro nld:nl swe:sv pol:pl ces:cs ind:id tur:tr vie:vi "
+    "ell:el rus:ru ukr:uk ara:ar arb:ar fas:fa pes:fa urd:ur hin:hi kor:ko tha:th lao:lo khm:km mya:my "
+    "zho:zh jpn:ja".split()
+)
+
+
+def code_of(name: str) -> str:
+    """Return the code under which `LANGUAGES` has a language that is named with capitals, a region or three letters.
+
+    >>> [code_of(name) for name in ("KO", "de_DE", "zh-TW", "tha_Thai", "eu")]
+    ['ko', 'de', 'zh', 'th', 'eu']
+    """
+    first = re.split("[-_]", name.strip().casefold(), maxsplit=1)[0]
+    return _THREE_LETTERS.get(first, first)
 
 
 # --- Which language ---
@@ -212,8 +230,9 @@ def _question_words(language: str) -> tuple[frozenset[str], tuple[str, ...]]:
 def contains_text(part: str, whole: str, language: str) -> bool:
     """Return whether a text holds another one word for word (`contains_words`), by the rules of a language.
 
-    In languages without spaces, whether the characters follow each other; a single character is no word there. A
-    Korean word counts with any of its particles after it. Turkish is compared by the rules for I and İ.
+    In languages without spaces, whether the characters follow each other; a single character is no word there, while
+    Latin words and figures are compared whole. A Korean word counts with any of its particles after it. Turkish is
+    compared by the rules for I and İ.
 
     >>> contains_text("서울", "서울은 어느 나라에 있나?", "ko"), contains_text("ISPARTA", "Isparta nerede?", "tr")
     (True, True)
@@ -221,8 +240,11 @@ def contains_text(part: str, whole: str, language: str) -> bool:
     known = LANGUAGES.get(language)
     part, whole = lower(part, language), lower(whole, language)
     if known is not None and known.unit == CHARACTERS:
-        wanted, available = ("".join(normalised_words(text)) for text in (part, whole))
-        return len(separate_unspaced(wanted).split()) > 1 and wanted in available
+        wanted, available = (separate_unspaced(" ".join(normalised_words(text))).split() for text in (part, whole))
+        if len(wanted) == 1 and is_unspaced(wanted[0]):
+            return False
+        starts = range(len(available) - len(wanted) + 1)
+        return bool(wanted) and any(available[start : start + len(wanted)] == wanted for start in starts)
     if contains_words(part, whole):
         return True
     if known is None or not known.endings:

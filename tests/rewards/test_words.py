@@ -138,7 +138,7 @@ def test_the_libraries_are_imported_on_first_use():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Why?? Who?! No!!", ("why", "??", "who", "?!", "no", "!!")),  # the program's tokens, which are not dropped
+        ("Why?? Who?!! No!!", ("why", "??", "who", "?!!", "no", "!!")),  # the program's tokens, which are not dropped
         ("Why? Who! x ? y", ("why", "who", "x", "y")),
         ("Who?Me!Now", ("who", "me", "now")),
         ("Really?!?!...", ("really", "?!?!")),

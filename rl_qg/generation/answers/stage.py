@@ -9,6 +9,7 @@ the same command continues after the last whole batch.
 
 import hashlib
 import json
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -30,7 +31,10 @@ from rl_qg.runtime.parallel_writer import cannot_write
 from rl_qg.runtime.processes import from_main
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, json_line
 from rl_qg.settings import AnswersSettings
+from rl_qg.text.languages import AUTO, LANGUAGES, OTHER, code_of
 from rl_qg.text.spans import Span
+
+log = logging.getLogger(__name__)
 
 METHODS = ("rules", "spacy", "extractor", "generator")
 Propose = Callable[[Sequence[str]], list[list[Span]]]
@@ -110,10 +114,11 @@ def method(settings: AnswersSettings, state: PartialState) -> tuple[Propose, dic
     limit = settings.max_per_context
     made_by: dict[str, Any] = {"method": settings.method, "max_per_context": limit, "batch_size": settings.batch_size}
     if settings.method == "rules":
+        language = code_of(settings.language)
         made_by |= {"rules": VERSION, "language": settings.language}
-        return lambda contexts: [
-            rule_spans(context, limit, settings.language.casefold()) for context in contexts
-        ], made_by
+        if language not in (AUTO, OTHER, *LANGUAGES):
+            log.warning("language=%s: its rules are not known; those for any language alone are used", language)
+        return lambda contexts: [rule_spans(context, limit, language) for context in contexts], made_by
     if settings.method == "spacy":
         from rl_qg.generation.answers.spacy_parser import SpacyAnswers
 

@@ -53,6 +53,17 @@ def test_a_language_is_given_by_the_setting_the_record_or_the_passage() -> None:
     assert dropped([Length(language="other", min_words=2)], [record("กขคงจฉ", "x", "y")]) == 0
 
 
+@pytest.mark.parametrize("name", ["TH", "th_TH", "tha_Thai", "th-TH"])
+def test_a_record_may_name_its_language_as_models_do(name: str) -> None:
+    row = record(WRITTEN["th"], "x", "y") | {"language": name}
+    assert dropped([Length(), WellFormed()], [row]) == 0  # as words between spaces it is too short, and has no mark
+
+
+def test_no_language_is_none_that_is_missing() -> None:
+    filter_ = WellFormed(language="other")
+    assert dropped([filter_], [record("Wer war es?", "x", "y")]) == 0 and not filter_.notes()
+
+
 def test_a_rule_that_is_not_known_is_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     context = "Puente zaharra ibaiaren gainean dago."
     lines = [

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 import pytest
 
 from rewards import load
+from rewards.base import Inputs, MetricResult
+from rewards.overlap.base import OverlapMetric
 from rewards.overlap.published_lmqg import normalised_as_published
 from rl_qg.commands.cli import run_command
 from rl_qg.commands.load_metrics import load_metrics
 from rl_qg.evaluation.metric_scores import MetricRow
-from rl_qg.evaluation.published_grouping import FirstReference, grouped_rows, stated_sentence
+from rl_qg.evaluation.published_grouping import FirstReference, as_published, grouped_rows, stated_sentence
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import processes
 from rl_qg.settings import EvaluateSettings, Settings
@@ -83,6 +86,23 @@ def test_questions_in_each_script_score_100_against_themselves(code: str) -> Non
     assert_perfect([WRITTEN.get(code, "Nork egin zuen zubi hau?")], code)
 
 
+class FixedWords(OverlapMetric):
+    """A metric that has one way to split words, as the true-cased Q-BLEU."""
+
+    name, tokenize = "fixed_words", "ptb"
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        return MetricResult([1.0] * len(inputs.questions), {})
+
+    def choices(self) -> Mapping[str, object]:
+        return {}
+
+
+def test_a_metric_without_the_option_keeps_its_words_in_every_language() -> None:
+    entry = {"_target_": f"{__name__}.FixedWords", "label": "fixed"}
+    assert [*load_metrics([entry], Settings(), processes(use_cpu=True), language="tr")] == ["fixed"]
+
+
 def test_tokenisers_of_a_language_are_in_the_signature_and_those_of_the_user_stay() -> None:
     def signatures(language: str, *entries: Any) -> list[str]:
         loaded: dict[str, Any] = load_metrics([*entries], Settings(), processes(use_cpu=True), language=language)
@@ -129,6 +149,8 @@ def test_what_grouping_needs() -> None:
         grouped_rows([MetricRow("f: line 1", "q")], "answer", "first")
     [fault] = EvaluateSettings(level="sentence").faults()
     assert fault.startswith("level=sentence is a way to score of compat")
+    [fault] = EvaluateSettings(compat="lmqg", aggregation="last").faults()
+    assert fault.startswith("aggregation=last is for level=sentence or paragraph")
 
 
 def test_only_the_first_reference() -> None:
@@ -137,6 +159,9 @@ def test_only_the_first_reference() -> None:
     assert metric.score(["a b"], references=[["a c", "a b"]]).scores == [pytest.approx(0.5)]
     assert rouge.score(["a b"], references=[["a c", "a b"]]).scores == [1.0]
     assert metric.signature == f"{rouge.signature}|references:first"
+    cider = load("cider")
+    assert FirstReference(cider).whole_set and FirstReference(cider).needs == cider.needs
+    assert as_published({"cider": cider}) == {"cider": cider}  # lmqg has none
 
 
 def test_normalisation_as_published() -> None:
@@ -169,7 +194,12 @@ def test_the_command_names_what_it_did(tmp_path: Path) -> None:
     share = fair["languages"]["q"]
     assert (share["in_script"], share["in_language"], share["others"]) == (0.75, 0.25, {"en": 2, "ru": 1})
     assert "Language of the questions" in (tmp_path / "fair" / "evaluate.html").read_text()
+    assert "Language not known" not in (tmp_path / "fair" / "evaluate.txt").read_text()
     run_command("evaluate", [*options, "compat=lmqg", "level=sentence", f"output={tmp_path / 'published'}"])
+    unknown = write_lines(tmp_path / "unknown.jsonl", [{"question": "Zilk 1902?", "references": ["Zilk?"]}])
+    output = tmp_path / "unknown"
+    run_command("evaluate", [f"predictions={unknown}", "metrics=[bleu1]", "resamples=20", f"output={output}"])
+    assert "Language not known" in (output / "evaluate.txt").read_text()
     published = json.loads((tmp_path / "published" / "evaluate.json").read_text())
     assert published["counts"]["q"]["questions"] == 3 and "sides:questions" in published["signatures"]["bleu4"]
     assert "compat=lmqg" in (tmp_path / "published" / "evaluate.txt").read_text()

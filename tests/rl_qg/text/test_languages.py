@@ -73,6 +73,11 @@ def test_codes() -> None:
         ("東京", "東京タワーはどこですか", "ja", True),
         ("東", "東京タワーはどこですか", "ja", False),  # a single character is no word
         ("กรุงเทพ", "กรุงเทพอยู่ที่ไหน", "th", True),
+        ("NASA", "NASA的总部在哪里？", "zh", True),
+        ("NASA", "ナサではないNASADAとは何ですか", "ja", False),
+        ("1984年", "1984年に何がありましたか", "ja", True),
+        ("1984", "เกิดอะไรขึ้นในปี 1984", "th", True),
+        ("84", "1984年发生了什么？", "zh", False),
         ("ISPARTA", "Isparta nerede?", "tr", True),
         ("izmir", "İZMİR nerede?", "tr", True),
         ("art", "Wer kam zur Party?", "de", False),

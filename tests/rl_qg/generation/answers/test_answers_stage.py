@@ -16,7 +16,7 @@ from rl_qg.data.reading import read_examples
 from rl_qg.data.splits import answer_spans, with_additional_spans
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.generation.answers import stage as answers
-from rl_qg.generation.answers.stage import propose_answers, report_line, report_path
+from rl_qg.generation.answers.stage import method, propose_answers, report_line, report_path
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AnswersSettings
 from rl_qg.text.spans import Span
@@ -325,6 +325,15 @@ def test_an_unknown_method_and_a_missing_library_are_one_line(tmp_path: Path) ->
         run(source, tmp_path / "a.jsonl", replace(RULES, method="extractor", extractor="/no/model"))
     with pytest.raises(InputError, match=r"spacy.*(not installed|cannot be loaded).*install.*method=rules"):
         run(source, tmp_path / "a.jsonl", replace(RULES, method="spacy", spacy_model="no_such_model"))
+
+
+def test_a_language_without_rules_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    method(replace(RULES, language="eu"), PartialState(cpu=True))
+    assert "language=eu: its rules are not known" in caplog.text
+    propose, _ = method(replace(RULES, language="DEU"), PartialState(cpu=True))
+    assert "deu" not in caplog.text
+    [spans] = propose(["Am 3. März 1902 wurde die Brücke gebaut."])
+    assert any(span.kind == "date" and span.end - span.start == len("3. März 1902") for span in spans)
 
 
 def test_spacy_proposes_the_entities_of_its_pipeline(tmp_path: Path) -> None:
