@@ -38,7 +38,7 @@ REPLACED = {
     "rl-qg serve": f"rl-qg serve model.path={QUESTIONS}",
 }
 ADDED = "preset=smoke"  # to a command that names no preset
-RAW = ("report", "search", "study")  # commands without settings
+RAW = ("bench", "report", "search", "study")  # commands without settings
 
 
 @pytest.fixture

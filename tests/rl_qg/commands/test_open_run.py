@@ -42,7 +42,7 @@ def test_the_second_reward_has_the_options_of_its_settings() -> None:
 def test_settings_of_late_stages_may_change_until_they_are_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("rl_qg.commands.open_run.with_miniatures", lambda settings, examples, state: settings)
+    monkeypatch.setattr("rl_qg.commands.open_run.with_miniatures", lambda settings, examples, state, **_: settings)
     base = ["preset=smoke", f"output_dir={tmp_path / 'run'}"]
     open_run(compose("pipeline", base))
     (tmp_path / "run" / "metrics.jsonl").touch()

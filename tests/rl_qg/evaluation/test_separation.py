@@ -200,6 +200,7 @@ def test_training_tests_the_reward_first(trained: bool, tmp_path: Path, monkeypa
         algorithm="scst",
         task="questions",
         scst=SimpleNamespace(credit="whole"),
+        training=SimpleNamespace(stop_after=None),
         evaluation=SimpleNamespace(check_reward=7),
         data=SimpleNamespace(seed=1),
     )
