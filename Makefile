@@ -5,9 +5,11 @@ BIN := $(VENV)/bin
 OUTPUT ?= runs/quickstart
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-# A process for each core, of one thread each. The tests of a file stay together, because they share what its fixtures
-# made; files with slow tests come first (tests/conftest.py).
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Processes of one thread each, one more than there are cores, since tests wait for the commands that they start. The
+# tests of a file stay together, because they share what its fixtures made; files with slow tests come first
+# (tests/conftest.py).
+WORKERS := $(shell $(PYTHON) -c 'import os; print(min(5, (os.cpu_count() or 1) + 1))')
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test test-fast check docs setup clean
 

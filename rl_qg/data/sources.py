@@ -132,7 +132,10 @@ def _hub_rows(name: str, split: str) -> Iterator[tuple[str, int, Any]]:
         except RuntimeError as error:  # lmqg's data sets are scripts, which `datasets` runs no longer
             if "scripts are no longer supported" not in str(error):
                 raise
-            data = load(revision=CONVERTED)
+            # There each configuration is a folder.
+            data = datasets.load_dataset(
+                match["name"], data_dir=match["configuration"] or None, split=split, revision=CONVERTED
+            )
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(
             f"{name}: no file of that name, and the Hub data set's split {split!r} cannot be read "

@@ -116,7 +116,7 @@ def test_a_hub_data_set_is_read_by_role(monkeypatch: pytest.MonkeyPatch, rows: l
 def test_an_unreachable_hub_is_one_error_line_that_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def load(name: str, *, split: str, revision: str = "main") -> datasets.Dataset:
+    def load(name: str, *, split: str, **_: Any) -> datasets.Dataset:
         raise error
 
     monkeypatch.setattr(datasets, "load_dataset", load)
@@ -307,21 +307,29 @@ def test_the_list_of_articles_of_du_et_al_is_read_as_squad(tmp_path: Path) -> No
     assert read_examples(write(tmp_path / "train.json", SQUAD["data"]), role="train").examples == EXPECTED
 
 
-def test_a_hub_data_set_has_a_configuration_after_a_colon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """lmqg's data sets are scripts, which `datasets` runs no longer: then the Hub's conversion is read."""
-    loaded = []
+def test_a_hub_data_set_has_a_configuration_after_a_colon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """lmqg's data sets are scripts, which `datasets` runs no longer: then its conversion is read, a folder here."""
+    for configuration, question in (("amazon", "Amazon?"), ("reddit", "Reddit?")):
+        for split in ("train", "test"):
+            row = {**without("id"), "question": f"{question} {split}"}
+            folder = tmp_path / configuration / split
+            folder.mkdir(parents=True)
+            datasets.Dataset.from_list([row]).to_parquet(folder / "0000.parquet")
+    read = datasets.load_dataset
 
-    def load(*names: str, split: str, revision: str = "main") -> datasets.Dataset:
-        loaded.append((*names, split, revision))
+    def load(name: str, *configuration: str, revision: str = "main", **options: Any) -> datasets.Dataset:
+        assert name == "lmqg/qg_squadshifts"
         if revision == "main":
+            assert configuration == ("amazon",)
             raise RuntimeError("Dataset scripts are no longer supported, but found qg_squadshifts.py")
-        return datasets.Dataset.from_list([without("id")])
+        assert revision == "refs/convert/parquet"
+        return read(str(tmp_path), *configuration, **options)
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     data = read_examples("lmqg/qg_squadshifts:amazon", role="test")
-    names = ("lmqg/qg_squadshifts", "amazon", "test")
-    assert loaded == [(*names, "main"), (*names, "refs/convert/parquet")]
-    assert [example.id for example in data.examples] == ["qg_squadshifts-amazon-test-1"]
+    assert [(example.id, example.question) for example in data.examples] == [
+        ("qg_squadshifts-amazon-test-1", "Amazon? test")
+    ]
 
 
 @pytest.mark.parametrize(
