@@ -160,12 +160,19 @@ def _signatures(settings: Settings, gold: QAData) -> dict[str, str]:
     """What two results must share to be compared: the human questions, and how a reader is trained."""
     qa, trials = settings.qa, settings.qa_evaluate.trials
     search = {"trials": f"{trials.count}/{trials.train}/{trials.validation}/{trials.seed}"} if trials.count else {}
-    own: dict[str, object] = {"lr": f"{qa.learning_rate:g}", "batch": qa.batch_size}
+    own: dict[str, object] = {
+        "lr": f"{qa.learning_rate:g}",
+        "batch": qa.batch_size,
+        "warmup": f"{qa.warmup_fraction:g}",
+    }
     own |= {"steps": qa.max_steps} if qa.max_steps > 0 else {"epochs": f"{qa.epochs:g}"}
     choices = {
         "reader": qa.model.path,
+        "head": qa.head,
+        "unanswerable": f"{qa.unanswerable:g}",
         **(search or own),
         "lengths": f"{qa.max_length}/{qa.doc_stride}/{qa.max_answer_length}",
         "questions": settings.qa_evaluate.max_questions or "all",
+        "context": settings.qa_evaluate.max_context or "any",
     }
     return {score: format_signature(score, choices) for score in (EM, F1)}

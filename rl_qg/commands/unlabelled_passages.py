@@ -67,7 +67,7 @@ def with_unlabelled(settings: Settings, splits: Splits, state: PartialState) -> 
             accept_changed_data=settings.accept_changed_data,
         )
         log.info(report_line(report))
-        files += [str(output)] if report["spans"] else []
+        files.append(str(output))
     if not files:
         return splits
     known = answer_spans([*splits.gold, *splits.unlabelled])

@@ -39,7 +39,7 @@ CALL = re.compile(r"\w+\(.*\)")
 SETTINGS = re.compile(r"[\w.]+=\S+( [\w.]+=\S+)*")
 PATH = re.compile(r"\b(?:rl_qg|rewards|configs|experiments|tests|docs)/[\w./-]+")
 # Metrics that need a program or a package to be built: their options are compared with their signature alone.
-NOT_AT_HAND = {"Meteor15", "BLEURT", "COMET", "CTC", "TruecasedQBleu"}
+NOT_AT_HAND = {"Meteor15", "BLEURT", "COMET", "CTC"}
 # The models of the others.
 MODELS = {
     "QRelScore": {"encoder": "bert-base-cased", "decoder": "gpt2"},

@@ -327,6 +327,13 @@ def test_an_unknown_method_and_a_missing_library_are_one_line(tmp_path: Path) ->
         run(source, tmp_path / "a.jsonl", replace(RULES, method="spacy", spacy_model="no_such_model"))
 
 
+def test_passages_without_any_answer_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "in.txt"
+    path.write_text("and so it was, for ever and ever\n")
+    with pytest.raises(InputError, match=r"no answer was found in 1 passages by method=rules; use another method"):
+        run(path, tmp_path / "answers.jsonl")
+
+
 def test_a_language_without_rules_is_said(caplog: pytest.LogCaptureFixture) -> None:
     method(replace(RULES, language="eu"), PartialState(cpu=True))
     assert "language=eu: its rules are not known" in caplog.text
