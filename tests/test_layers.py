@@ -17,7 +17,18 @@ ROOT = Path(__file__).parent.parent
 # From low to high: a room imports rooms before it, and itself. `docs/architecture.md` describes them.
 ROOMS = (
     *("runtime", "text", "settings", "confidence_intervals", "data", "readers", "generation", "miniatures"),
-    *("evaluation", "augmentation", "asking", "reports", "training", "studies", "bench", "serving", "commands"),
+    *(
+        "evaluation",
+        "augmentation",
+        "asking",
+        "reports",
+        "training",
+        "studies",
+        "bench",
+        "serving",
+        "rating",
+        "commands",
+    ),
 )
 # At the top of rl_qg, above all rooms: launchers, and documented names for what is in a room.
 TOP = {"__init__", "__main__", "train", "generate", "score", "qa", "pipeline", "qa_data"}

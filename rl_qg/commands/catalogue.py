@@ -1,6 +1,6 @@
 """The commands of `rl-qg`, the groups of `configs/`, and the text of `--help`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -221,6 +221,48 @@ COMMANDS = {
         ("output_dir", "bench"),
         "bench_commands",
     ),
+    "rate plan": Command(
+        "people judge, 1: from the questions of several systems to tasks for raters (HITs)",
+        "rl-qg rate plan questions=[ce.jsonl,scst.jsonl] output=plan",
+        ("rate_plan",),
+        "rating_commands",
+    ),
+    "rate serve": Command(
+        "people judge, 2: serve the tasks of a plan to raters, as a web application",
+        "rl-qg rate serve plan=plan study=study.db port=8080",
+        ("rate_serve",),
+        "rating_commands",
+    ),
+    "rate status": Command(
+        "how far a study is: tasks, raters, pass rate so far, minutes and pay",
+        "rl-qg rate status study=study.db",
+        ("rate_status",),
+        "rating_commands",
+    ),
+    "rate export": Command(
+        "people judge, 3: the ratings of a study as files, with pseudonyms of raters",
+        "rl-qg rate export study=study.db output=ratings",
+        ("rate_export",),
+        "rating_commands",
+    ),
+    "rate forget": Command(
+        "delete what a study knows of one rater",
+        "rl-qg rate forget study=study.db rater=r0007",
+        ("rate_forget",),
+        "rating_commands",
+    ),
+    "rate analyse": Command(
+        "people judge, 4: whose ratings count, which system people prefer, and how certain that is",
+        "rl-qg rate analyse ratings=ratings output=analysis",
+        ("rate_analyse",),
+        "rating_commands",
+    ),
+    "rate demo": Command(
+        "a study to try: questions of the quickstart, in a browser, in five minutes",
+        "rl-qg rate demo",
+        ("rate_demo",),
+        "rating_commands",
+    ),
     "report": Command(
         "make one HTML page of one run or several",
         "rl-qg report runs/a runs/b --output report.html",
@@ -230,9 +272,15 @@ COMMANDS = {
 }
 
 
+def named_command(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The command that a command line begins with, of one word or two (`rate plan`), and what follows."""
+    length = 2 if " ".join(words[:2]) in COMMANDS else 1
+    return " ".join(words[:length]), [*words[length:]]
+
+
 def section_of(command: str) -> str:
     """The settings section of a command, which is also the name of its function."""
-    return command.replace("-", "_")
+    return command.replace("-", "_").replace(" ", "_")
 
 
 def choices(group: str) -> list[str]:
@@ -271,6 +319,15 @@ def overview() -> str:
     lines += ["", "Start with:", f"  {COMMANDS['pipeline'].example}", ""]
     lines += ["rl-qg COMMAND --help lists a command's settings, rl-qg --version tells the version, and"]
     return "\n".join([*lines, "rl-qg --completion bash (or zsh, fish) prints what completes commands and keys."])
+
+
+def group_help(first: str) -> str:
+    """The text of `rl-qg FIRST --help`, where the names of several commands begin with the same word."""
+    members = {name: command for name, command in COMMANDS.items() if name.startswith(f"{first} ")}
+    width = max(map(len, members))
+    lines = [f"rl-qg {first}: one of these commands", ""]
+    lines += [f"  {name:<{width}}  {command.purpose}" for name, command in members.items()]
+    return "\n".join([*lines, "", f"rl-qg {first} … --help lists the settings of each."])
 
 
 def command_help(name: str) -> str:

@@ -12,7 +12,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rl_qg.commands.catalogue import COMMANDS, RAW, command_help, overview, section_of, suggestion
+from rl_qg.commands.catalogue import (
+    COMMANDS,
+    RAW,
+    command_help,
+    group_help,
+    named_command,
+    overview,
+    section_of,
+    suggestion,
+)
 from rl_qg.commands.compose import compose, resolved_yaml
 from rl_qg.runtime.errors import InputError, LocalError, Terminated
 from rl_qg.runtime.json_files import is_disk_full
@@ -33,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(overview())
         return
-    name, *rest = arguments
+    name, rest = named_command(arguments)
     before = signal.signal(signal.SIGTERM, _terminate)
     line, code, local = "", 0, False
     try:
@@ -73,6 +82,16 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
 
         print(completion(arguments[0] if arguments else "bash"), end="")
         return
+    name, arguments = named_command([name, *arguments])
+    if subcommands := [known for known in COMMANDS if known.startswith(f"{name} ")]:
+        if "-h" in arguments or "--help" in arguments:
+            print(group_help(name))
+            return
+        given = next(iter(arguments), "")
+        raise InputError(
+            f"{given}: no such subcommand{suggestion(f'{name} {given}', subcommands)}; choose one of "
+            f"{', '.join(subcommands)}, such as {COMMANDS[subcommands[0]].example}".removeprefix(": ")
+        )
     if name not in COMMANDS:
         raise InputError(f"no such command{suggestion(name, COMMANDS)}; choose one of {', '.join(COMMANDS)}")
     if "-h" in arguments or "--help" in arguments:

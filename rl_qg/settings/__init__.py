@@ -23,6 +23,15 @@ from rl_qg.settings.evaluation import (
 from rl_qg.settings.generation import AnswersSettings, GenerateSettings
 from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings, QAModelSettings, TrimSettings
 from rl_qg.settings.qa_evaluation import QAEvaluateSettings, ReaderTrials
+from rl_qg.settings.rating import (
+    RateAnalyseSettings,
+    RateDemoSettings,
+    RateExportSettings,
+    RateForgetSettings,
+    RatePlanSettings,
+    RateServeSettings,
+    RateStatusSettings,
+)
 from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 from rl_qg.settings.reference import all_keys, describe
 from rl_qg.settings.root import Settings
@@ -50,6 +59,13 @@ __all__ = [
     "QAEvaluateSettings",
     "QAModelSettings",
     "QASettings",
+    "RateAnalyseSettings",
+    "RateDemoSettings",
+    "RateExportSettings",
+    "RateForgetSettings",
+    "RatePlanSettings",
+    "RateServeSettings",
+    "RateStatusSettings",
     "ReaderTrials",
     "RobustnessSettings",
     "SCSTSettings",

@@ -22,6 +22,15 @@ from rl_qg.settings.generation import AnswersSettings, GenerateSettings
 from rl_qg.settings.keys import SEED, Section, key
 from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings, TrimSettings
 from rl_qg.settings.qa_evaluation import QAEvaluateSettings
+from rl_qg.settings.rating import (
+    RateAnalyseSettings,
+    RateDemoSettings,
+    RateExportSettings,
+    RateForgetSettings,
+    RatePlanSettings,
+    RateServeSettings,
+    RateStatusSettings,
+)
 from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 from rl_qg.settings.serving import ServeSettings
 from rl_qg.settings.training import CESettings, SCSTSettings, TrainingSettings
@@ -98,6 +107,13 @@ class Settings(Section):
     baselines: BaselinesSettings = key(BaselinesSettings(), "QRelScore of unrelated questions and passages")
     bench: BenchSettings = key(BenchSettings(), "data of a benchmark, divided for training and testing")
     serve: ServeSettings = key(ServeSettings(), "questions over HTTP")
+    rate_plan: RatePlanSettings = key(RatePlanSettings(), "people judge: tasks for raters")
+    rate_serve: RateServeSettings = key(RateServeSettings(), "people judge: the web application")
+    rate_status: RateStatusSettings = key(RateStatusSettings(), "people judge: how far a study is")
+    rate_export: RateExportSettings = key(RateExportSettings(), "people judge: ratings as files")
+    rate_forget: RateForgetSettings = key(RateForgetSettings(), "people judge: one rater's data deleted")
+    rate_analyse: RateAnalyseSettings = key(RateAnalyseSettings(), "people judge: the statistics")
+    rate_demo: RateDemoSettings = key(RateDemoSettings(), "people judge: a study to try")
 
     @property
     def task(self) -> str:
