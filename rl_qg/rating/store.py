@@ -11,12 +11,13 @@ from collections.abc import Callable
 from rl_qg.rating.assignment_tables import AssignmentTables
 from rl_qg.rating.database import Database, open_database
 from rl_qg.rating.plan_files import Plan
+from rl_qg.rating.progress_tables import ProgressTables
 from rl_qg.rating.rater_tables import RaterTables
 from rl_qg.rating.schema import FORMAT, TABLES
 from rl_qg.runtime.errors import InputError
 
 
-class Store(RaterTables, AssignmentTables):
+class Store(RaterTables, AssignmentTables, ProgressTables):
     """A study. All methods may be called from many threads, and from several processes at once."""
 
 

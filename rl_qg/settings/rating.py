@@ -52,10 +52,11 @@ class RateExportSettings(Section):
 
 @dataclass
 class RateForgetSettings(Section):
-    """Delete what a study knows of one rater."""
+    """Delete what a study knows of one rater, or of all when its time is over."""
 
     study: str = key("study.db", "the database of the study")
     rater: str = key("", "the rater: the pseudonym of exports")
+    expired: bool = key(False, "all raters, once the days of the plan's retention_days are over")
     ratings: bool = key(False, "delete the ratings too; else they stay, under a pseudonym that leads nowhere")
 
 
