@@ -131,7 +131,8 @@ class ItemPages:
         ratings = self._store.ratings_of(assignment.id, visit.known.id)
         if any((position, name) not in ratings for name in self._criteria):
             moved = moved_of(visit.form, self._renderer.statements(visit.language, {}))
-            return f"{here}/{position}?{urlencode({'missing': 1} | {f'value-{at}': value for at, value in moved.items()})}"
+            stands = {f"value-{at}": value for at, value in moved.items()}
+            return f"{here}/{position}?{urlencode({'missing': 1} | stands)}"
         return f"{here}/{position + 1}" if position < len(assignment.hit.items) else f"{here}/feedback"
 
     def _position(self, visit: Visit, assignment: Assignment) -> int:
@@ -143,11 +144,11 @@ class ItemPages:
     def _shown(
         self, visit: Visit, assignment: Assignment, position: int, ratings: Mapping[tuple[int, str], int]
     ) -> Response:
-        hit, total = assignment.hit, len(assignment.hit.items)
+        hit, total, query = assignment.hit, len(assignment.hit.items), visit.request.query_params
         values = {name: ratings[position, name] for name in self._criteria if (position, name) in ratings}
-        missing = (
-            [name for name in self._criteria if name not in values] if "missing" in visit.request.query_params else []
-        )
+        asked = "missing" in query
+        missing = [name for name in self._criteria if asked and name not in values]
+        moved = moved_of(query, self._renderer.statements(visit.language, {})) if asked else {}
         rated = [all((item.position, name) in ratings for name in self._criteria) for item in hit.items]
         return self._renderer.page(
             "item",
