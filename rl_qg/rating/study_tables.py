@@ -159,8 +159,10 @@ def assignment_name(number: int | None) -> str | None:
 
 def _number(name: str | None, letter: str) -> int | None:
     """The number in a name of a rater or an assignment; None for anything else."""
-    found = re.fullmatch(rf"{letter}0*([1-9][0-9]{{0,14}})", name or "", re.ASCII)
-    return int(found[1]) if found else None
+    if not re.fullmatch(f"{letter}[0-9]{{4,15}}", name or "", re.ASCII):
+        return None
+    number = int((name or "")[1:])
+    return number if name in (rater_name(number), assignment_name(number)) else None
 
 
 def assignment_number(name: str) -> int:
