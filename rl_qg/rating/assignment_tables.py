@@ -180,7 +180,7 @@ class AssignmentTables(StudyTables):
             InputError: no such item or criterion, or a value that is none of the criterion's.
             StoreFailed: the database could not keep them.
         """
-        self._check_values(values)
+        self.check_values(values)
         with self._database.write() as sql:
             row = self._own(sql, assignment_id, rater)
             if row[3] not in (OPEN, EXPIRED):
@@ -218,7 +218,12 @@ class AssignmentTables(StudyTables):
         if isinstance(position, bool) or not isinstance(position, int) or not 1 <= position <= items:
             raise InputError(f"item {position!r:.20}: the task has items 1 to {items}")
 
-    def _check_values(self, values: Mapping[str, int]) -> None:
+    def check_values(self, values: Mapping[str, int]) -> None:
+        """Refuse what is no rating.
+
+        Raises:
+            InputError: no such criterion, or a value that is none of the criterion's.
+        """
         for name, value in values.items():
             criterion = self._criteria.get(name)
             if criterion is None:
@@ -294,6 +299,13 @@ class AssignmentTables(StudyTables):
                 "ON CONFLICT (assignment) DO UPDATE SET text = excluded.text, at = excluded.at",
                 *(row[0], row[2], storable(text)[:LONGEST_FEEDBACK], self._clock()),
             )
+
+    def feedback_of(self, assignment_id: str, rater: str) -> str:
+        """What a rater has said at the end so far; "" for nothing."""
+        with self._database.read() as sql:
+            row = self._own(sql, assignment_id, rater)
+            found = sql.row("SELECT text FROM feedback WHERE assignment = ?", row[0])
+        return str(found[0]) if found else ""
 
     def code(self, assignment_id: str | None, kind: str) -> str:
         """The code that a rater shows to be paid, the same each time.

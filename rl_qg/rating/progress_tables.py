@@ -8,7 +8,7 @@ from typing import Any
 
 from rl_qg.rating.database import Transaction
 from rl_qg.rating.plan_files import Hit, Plan
-from rl_qg.rating.store_records import OPEN, STATES, SUBMITTED, SURPLUS, Progress
+from rl_qg.rating.store_records import OPEN, STATES, SUBMITTED, SURPLUS, OpenAssignment, Progress
 from rl_qg.rating.study_tables import RATER, StudyTables, assignment_name, rater_name, record_of_rater
 
 
@@ -104,6 +104,19 @@ class ProgressTables(StudyTables):
         """The study as it is now, for as long as the block lasts; raters go on meanwhile."""
         with self._database.read() as sql:
             yield Snapshot(sql, self.plan)
+
+    def open_assignments(self) -> list[OpenAssignment]:
+        """The tasks that raters have now; those whose lease ends first come first."""
+        with self._database.read() as sql:
+            rows = sql.rows(
+                "SELECT id, rater, hit, lease_until, (SELECT count(DISTINCT position) FROM rating WHERE "
+                "rating.assignment = assignment.id) FROM assignment WHERE state = 'open' ORDER BY lease_until, id"
+            )
+        names = [(assignment_name(row[0]) or "", rater_name(row[1]) or "") for row in rows]
+        return [
+            OpenAssignment(*name, hit, until, touched, len(self._hits[hit].items))
+            for name, (_, _, hit, until, touched) in zip(names, rows, strict=True)
+        ]
 
     def progress(self) -> Progress:
         """How far the study is."""

@@ -127,10 +127,20 @@ class RaterTables(StudyTables):
         """The rater does not agree, or takes the agreement back."""
         self._change(rater, "declined", "", "declined = 1", ())
 
-    def set_practice(self, rater: str, values: Any, passed: bool) -> None:
-        """What the rater said of the practice questions (anything that JSON can hold), and whether it passes."""
-        state = "passed" if passed else "failed"
-        self._change(rater, "practice", state, "practice = ?, practice_values = ?", (state, json.dumps(values)))
+    def set_practice(self, rater: str, values: Any, passed: bool | None) -> None:
+        """What the rater said of the practice questions (anything that JSON can hold), and whether it passes; None:
+        not all are answered yet.
+        """
+        state = None if passed is None else "passed" if passed else "failed"
+        columns = "practice = ?, practice_values = ?"
+        self._change(rater, "practice", state or "", columns, (state, json.dumps(values)))
+
+    def practice_values(self, rater: str) -> Any:
+        """What `set_practice` was last given; None: nothing."""
+        with self._database.read() as sql:
+            number, _ = self._rater(sql, rater)
+            row = sql.row("SELECT practice_values FROM rater WHERE id = ?", number)
+        return json.loads(row[0]) if row and row[0] else None
 
     def _change(self, rater: str, event: str, detail: str, assignment: str, values: tuple[Any, ...]) -> None:
         with self._database.write() as sql:

@@ -80,6 +80,18 @@ class Assignment:
 
 
 @dataclass(frozen=True)
+class OpenAssignment:
+    """A task that a rater has now."""
+
+    id: str
+    rater: str
+    hit: str
+    lease_until: float  # seconds since 1970
+    touched: int  # items with a rating
+    items: int
+
+
+@dataclass(frozen=True)
 class Submitted:
     """What came of a submission."""
 
