@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import sha256
 from importlib import resources
 from typing import Any
 
+from jinja2 import Template
 from starlette.responses import HTMLResponse, Response
 
 from rl_qg.rating.interface import Catalogue, LocalText, chosen_language, direction_of, load_catalogues, local_text
@@ -77,9 +79,7 @@ class Renderer:
         self.protocol, self.default = protocol, default
         self.catalogues = load_catalogues()
         self._languages = [(code, texts["language_name"]) for code, texts in self.catalogues.items()]
-        files = [f"page_files/{name}.html" for name in TEMPLATES]
-        environment = page_environment("rl_qg.rating", *files)
-        self._templates = {name: environment.get_template(f"page_files/{name}.html") for name in TEMPLATES}
+        self._templates = _templates()
         self._assets = _assets()
 
     def language(self, asked: Iterable[str | None], accepts: str) -> str:
@@ -202,6 +202,13 @@ def _cut(title: str, context: str, answer: str, start: int | None, question: str
     return ShownItem(title, context[:start], context[start:end], context[end:], question, language, marked=True)
 
 
+@cache
+def _templates() -> dict[str, Template]:
+    environment = page_environment("rl_qg.rating", *(f"page_files/{name}.html" for name in TEMPLATES))
+    return {name: environment.get_template(f"page_files/{name}.html") for name in TEMPLATES}
+
+
+@cache
 def _assets() -> dict[str, tuple[bytes, str, str]]:
     """Content, media type and entity tag of each file that pages load, by its name."""
     files = [
