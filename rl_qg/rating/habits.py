@@ -16,6 +16,7 @@ FAST = 3.0  # times as fast as the study's median
 LONG_RUN = 8  # equal values on end (Graham et al., "Can machine translation systems be evaluated by the crowd alone")
 MOSTLY = 0.5  # share of one value
 SLIDER_VALUES = 10  # criteria with more distinct values are sliders; on scales of few values equal ones mean nothing
+FEWEST_REPEATS = 3
 _DRAWS = 1000
 
 
@@ -79,7 +80,7 @@ def _habits(rated: RatedItems, rater: int, median: float | None, sliders: bool, 
     speed = median / seconds if median and seconds else None
     changed = rated.changes[own & ~np.isnan(rated.changes)]
     changes = float(changed.sum() / max(1, len(known))) if len(changed) else None
-    repeats, difference, chance, p, r = _repeats(rated, own, rng)
+    repeated = _repeats(rated, own, rng)
     flags = []
     if spread is not None and spread <= 1e-9:
         flags.append("all values equal")
@@ -89,13 +90,16 @@ def _habits(rated: RatedItems, rater: int, median: float | None, sliders: bool, 
         flags.append(f"{share:.0%} of values equal")
     if speed is not None and speed > FAST:
         flags.append(f"{speed:.1f} times as fast as the median")
-    if p is not None and repeats >= 3 and p > 0.5:
+    if repeated[3] is not None and repeated[0] >= FEWEST_REPEATS and repeated[3] > 0.5:
         flags.append("repeats no more alike than other questions")
     missing = int(np.isnan(values).sum())
     return Habits(
-        rated.raters[rater], len(known), missing, repeats, difference, chance, p, r, run, share, alike, spread, seconds,
-        speed, changes, tuple(flags),
-    )  # fmt: skip
+        rated.raters[rater],
+        *(len(known), missing),
+        *repeated,
+        *(run, share, alike, spread, seconds, speed, changes),
+        tuple(flags),
+    )
 
 
 def _longest_run(values: Floats) -> int:
@@ -111,8 +115,8 @@ def _longest_run(values: Floats) -> int:
 def _repeats(
     rated: RatedItems, own: np.ndarray, rng: np.random.Generator
 ) -> tuple[int, float | None, float | None, float | None, float | None]:
-    """Repeats of a rater against pairs of the rater's own questions: how many, mean |difference| of both and by chance,
-    the share of draws that is as small, and the correlation.
+    """Repeats of a rater against pairs of the rater's own questions: how many, mean |difference| of both and by
+    chance, the share of draws that is as small, and the correlation.
     """
     rows = np.flatnonzero(own & rated.is_kind(REPEAT) & (rated.original != NO_ORIGINAL))
     first, second = rated.values[rated.original[rows]], rated.values[rows]

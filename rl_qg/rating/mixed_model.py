@@ -55,7 +55,8 @@ def fit_mixed_model(
         scores: of a question by a rater.
         member: who asked it, (n, systems); a question of several systems is a row of each.
         systems: their names; one without a score has the estimate NaN.
-        rater, item: of each score, (n,).
+        rater: of each score, (n,).
+        item: of each score, (n,).
 
     Returns:
         None where there are no more scores than systems, or scores do not vary within systems.

@@ -43,6 +43,7 @@ class RatedItems:
         criteria: names, (c,).
         raters, tasks, hits, items, passages: names; `rater`, `task`, `hit`, `item` and `passage` (n,) index them.
             A task is what one rater did of one HIT.
+        question: a number of the item, the same for all raters who saw it, (n,).
         kind: indices of `KINDS`, (n,).
         position: in the order shown, (n,).
         original: the row of the ordinary item that a repeat or degraded one belongs to, else -1, (n,).
@@ -64,6 +65,7 @@ class RatedItems:
     hit: Ints
     item: Ints
     passage: Ints
+    question: Ints
     kind: Ints
     position: Ints
     original: Ints
@@ -92,7 +94,7 @@ class RatedItems:
         columns: dict[str, Any] = {"original": original}
         for names, index in _INDEXED.items():
             columns |= _without_unused(names, getattr(self, names), index, getattr(self, index)[rows])
-        for name in ("kind", "position", "values", "seconds", "changes"):
+        for name in ("question", "kind", "position", "values", "seconds", "changes"):
             columns[name] = getattr(self, name)[rows]
         columns["systems"] = tuple(one for one, there in zip(self.systems, rows, strict=True) if there)
         return replace(self, **columns)
@@ -150,7 +152,8 @@ def rated_items(records: Located, scales: Mapping[str, Scale], *, with_open: boo
         key = item.key
         if item.position is None:  # the second value of a criterion begins another item
             occurrences[*key, criterion] += 1
-            key = (*key, occurrences[*key, criterion])
+            item.occurrence = occurrences[*key, criterion]
+            key = (*key, item.occurrence)
         value = _number(where, record, "value")
         if value is None:
             left_out["without a value"] += 1
@@ -171,6 +174,8 @@ class _Item:
     systems: tuple[str, ...]
     position: int | None
     original: int | None
+    has_hit: bool
+    occurrence: int = 0
     values: dict[str, float | None] = field(default_factory=dict)
     seconds: float = float("nan")
     changes: float = float("nan")
@@ -181,6 +186,13 @@ class _Item:
         if self.position is not None:
             return self.rater, self.task, self.position
         return self.rater, self.task, self.kind, self.systems, self.item
+
+    @property
+    def question(self) -> tuple[Any, ...]:
+        """What is the same for all raters who saw it."""
+        if self.position is not None and self.has_hit:
+            return self.hit, self.position
+        return self.hit if self.has_hit else "", self.kind, self.systems, self.item, self.occurrence
 
     def add(
         self, where: str, record: Mapping[str, Any], criterion: str, value: float | None, scale: Scale | None
@@ -223,6 +235,7 @@ def _item(where: str, record: Mapping[str, Any]) -> _Item:
         _systems(where, record),
         _whole(where, record, "position"),
         _whole(where, record, "original"),
+        hit is not None,
     )
 
 
@@ -294,8 +307,10 @@ def _columns(items: Sequence[_Item], scales: Mapping[str, Scale], left_out: Mapp
         of_rows = [getattr(row, index) for row in rows]
         known = {name: number for number, name in enumerate(dict.fromkeys(of_rows))}
         columns |= {names: tuple(known), index: np.array([known[name] for name in of_rows], dtype=np.int64)}
+    questions = {name: number for number, name in enumerate(dict.fromkeys(row.question for row in rows))}
     return RatedItems(
         criteria=criteria,
+        question=np.array([questions[row.question] for row in rows], dtype=np.int64),
         kind=np.array([KINDS.index(row.kind) for row in rows], dtype=np.int64),
         position=np.array([row.position or 0 for row in rows], dtype=np.int64),
         original=_originals(rows),

@@ -182,9 +182,9 @@ def without_noisy(rated: RatedItems, *, sides: str, threshold: float, most: int)
     these are is in `left_out`.
     """
     values = rated.values.copy()
-    groups: dict[tuple[int, int], list[int]] = {}
-    for row in range(len(rated)):
-        groups.setdefault((int(rated.hit[row]), int(rated.position[row])), []).append(row)
+    groups: dict[int, list[int]] = {}
+    for row, question in enumerate(rated.question.tolist()):
+        groups.setdefault(question, []).append(row)
     for rows in groups.values():
         for column in range(values.shape[1]):
             given = [None if np.isnan(value) else float(value) for value in values[rows, column]]
