@@ -35,8 +35,10 @@ class CrossedValues:
 
     def map(self, change: Callable[[Floats], Floats]) -> "CrossedValues":
         """A function of the statistics, in each draw; `change` gets and returns (1 + resamples, …)."""
-        parts = (None if part is None else change(part) for part in (self.raters, self.passages, self.pairs))
-        return CrossedValues(*parts, clusters=self.clusters)
+        raters, passages, pairs = (
+            None if part is None else change(part) for part in (self.raters, self.passages, self.pairs)
+        )
+        return CrossedValues(raters, passages, pairs, self.clusters)
 
     def combined(self) -> Floats:
         """The statistic in the data and in so many draws of both, (1 + resamples, …): deviations in draws of raters

@@ -92,13 +92,23 @@ def _habits(rated: RatedItems, rater: int, median: float | None, sliders: bool, 
         flags.append(f"{speed:.1f} times as fast as the median")
     if repeated[3] is not None and repeated[0] >= FEWEST_REPEATS and repeated[3] > 0.5:
         flags.append("repeats no more alike than other questions")
-    missing = int(np.isnan(values).sum())
     return Habits(
-        rated.raters[rater],
-        *(len(known), missing),
-        *repeated,
-        *(run, share, alike, spread, seconds, speed, changes),
-        tuple(flags),
+        rater=rated.raters[rater],
+        ratings=len(known),
+        missing=int(np.isnan(values).sum()),
+        repeats=repeated[0],
+        repeat_difference=repeated[1],
+        chance_difference=repeated[2],
+        p_repeats=repeated[3],
+        repeat_r=repeated[4],
+        longest_run=run,
+        most_frequent=share,
+        alike=alike,
+        spread=spread,
+        seconds=seconds,
+        speed=speed,
+        changes=changes,
+        flags=tuple(flags),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rl_qg.confidence_intervals import Floats
 from rl_qg.evaluation.meta.raters import OVERALL, noisy_ratings
@@ -97,7 +98,7 @@ def question_scores(rated: RatedItems, values: Floats) -> QuestionScores:
     rows = np.flatnonzero(~repeats & ~rated.is_kind(DEGRADED))
     place = np.where(repeats, rated.original, np.arange(len(rated)))
     known = ~np.isnan(values)
-    used = ~rated.is_kind(DEGRADED)
+    used: NDArray[np.bool_] = ~rated.is_kind(DEGRADED)
     sums, counts = np.zeros_like(values), np.zeros_like(values)
     np.add.at(sums, place[used], np.where(known, values, 0.0)[used])
     np.add.at(counts, place[used], known[used])
@@ -157,7 +158,7 @@ def system_scores(rated: RatedItems, scores: QuestionScores, *, resamples: int, 
         return np.concatenate([by_criterion, by_criterion.mean(axis=2, keepdims=True)], axis=2)
 
     values = draws.sums(np.hstack([sums, counts])).map(means)
-    rated_rows = scores.member * known.any(axis=1)[:, None]
+    rated_rows = scores.member * np.any(known, axis=1, keepdims=True)
     return SystemScores(
         scores.systems,
         scores.criteria,
