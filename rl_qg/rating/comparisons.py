@@ -86,10 +86,18 @@ def _paired_means(scores: QuestionScores, values: Floats) -> Floats:
 
 
 def conclusion(rows: Rows, unit: str = "z") -> list[str]:
-    """What the pairs say, a sentence for each; of more than three systems, those of the best one with the others."""
-    best = rows[0]["preferred"] if rows else ""
-    shown = rows if len(rows) <= 3 else [row for row in rows if row["preferred"] == best]
-    return [preference(row, unit) for row in shown]
+    """What the pairs say: a sentence for each, or, of more than three systems, one for the best two and one for the
+    best against all others.
+    """
+    if len(rows) <= 3:
+        return [preference(row, unit) for row in rows]
+    best = [row for row in rows if row["preferred"] == rows[0]["preferred"]]
+    certain = [row["to"] for row in best if (row.get("p_holm") or 1.0) < CERTAIN]
+    other = [row["to"] for row in best if row["to"] not in certain]
+    text = f"best is {rows[0]['preferred']}: "
+    text += f"people prefer it to {', '.join(certain)} (p (Holm) < {CERTAIN:g})" if certain else ""
+    text += ("; " if certain and other else "") + (f"not certain for {', '.join(other)}" if other else "")
+    return [preference(rows[0], unit), text]
 
 
 def preference(row: Mapping[str, Any], unit: str = "z") -> str:

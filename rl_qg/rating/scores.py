@@ -138,9 +138,7 @@ class SystemScores:
     @cached_property
     def data(self) -> Floats:
         """The scores in the data, (s, c + 1)."""
-        part = self.values.raters if self.values.raters is not None else self.values.passages
-        assert part is not None  # one of them is always drawn
-        return part[0]
+        return self.values.data
 
 
 def system_scores(rated: RatedItems, scores: QuestionScores, *, resamples: int, seed: int) -> SystemScores:
