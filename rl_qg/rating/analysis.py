@@ -11,10 +11,10 @@ from rl_qg.evaluation.meta.raters import OVERALL
 from rl_qg.rating.comparisons import pair_rows
 from rl_qg.rating.habits import habits_of_raters
 from rl_qg.rating.mixed_model import fit_mixed_model
+from rl_qg.rating.pass_tables import rater_rows, summary_rows
 from rl_qg.rating.protocol import DEGRADED
 from rl_qg.rating.quality import RaterControl, control_of_raters
 from rl_qg.rating.question_ratings import agreement_rows
-from rl_qg.rating.rater_tables import rater_rows, summary_rows
 from rl_qg.rating.ratings import RatedItems
 from rl_qg.rating.scores import (
     QuestionScores,
@@ -25,7 +25,7 @@ from rl_qg.rating.scores import (
     without_noisy,
     z_scores,
 )
-from rl_qg.rating.study_files import Study
+from rl_qg.rating.study_files import RatedStudy
 from rl_qg.settings.rating import RateAnalyseSettings
 
 Rows = list[dict[str, Any]]
@@ -46,7 +46,7 @@ class StudyScores:
     systems: SystemScores | None
 
 
-def scores_of_study(study: Study, settings: RateAnalyseSettings, *, seed: int) -> StudyScores:
+def scores_of_study(study: RatedStudy, settings: RateAnalyseSettings, *, seed: int) -> StudyScores:
     """Test the raters, leave out those who do not count, and score the systems."""
     controls = control_of_raters(study.rated, study.control, study.control_criteria)
     names = [one.rater for one in controls if one.counts or settings.raters == EVERYBODY]
@@ -62,7 +62,7 @@ def scores_of_study(study: Study, settings: RateAnalyseSettings, *, seed: int) -
     return StudyScores(controls, counted, z, questions, systems)
 
 
-def tables_of(study: Study, scores: StudyScores, settings: RateAnalyseSettings) -> dict[str, Rows]:
+def tables_of(study: RatedStudy, scores: StudyScores, settings: RateAnalyseSettings) -> dict[str, Rows]:
     """Every table but that of the replication; empty where there is nothing to say."""
     habits = habits_of_raters(study.rated, seed=settings.seed)
     tables: dict[str, Rows] = {
@@ -150,7 +150,7 @@ def _with_contrasts(rows: Rows, contrasts: Mapping[tuple[str, str], Mapping[str,
     return found
 
 
-def left_out(study: Study, scores: StudyScores) -> dict[str, int]:
+def left_out(study: RatedStudy, scores: StudyScores) -> dict[str, int]:
     """How many ratings are not in the scores, by reason."""
     counts = dict(scores.counted.left_out)
     kept = {*scores.counted.raters}

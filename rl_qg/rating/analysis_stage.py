@@ -22,7 +22,7 @@ from rl_qg.rating.protocol import DEGRADED
 from rl_qg.rating.quality import UNTESTED, pass_rates_of
 from rl_qg.rating.question_ratings import judgement_lines
 from rl_qg.rating.replication import replication_of_scores
-from rl_qg.rating.study_files import Study, read_study
+from rl_qg.rating.study_files import RatedStudy, read_study
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 from rl_qg.runtime.json_files import atomic_writer
@@ -90,7 +90,9 @@ def _conclusion(scores: StudyScores, tables: Tables, settings: RateAnalyseSettin
     return [f"{one[0].upper()}{one[1:]}{'' if one.endswith('.') else '.'}" for one in said]
 
 
-def _replicated(scores: StudyScores, second: Study, settings: RateAnalyseSettings) -> tuple[list[dict[str, Any]], str]:
+def _replicated(
+    scores: StudyScores, second: RatedStudy, settings: RateAnalyseSettings
+) -> tuple[list[dict[str, Any]], str]:
     """The table of the second study, and its sentence."""
     others = scores_of_study(second, settings, seed=(settings.seed + 1) % 2**32)
     if scores.systems is None or others.systems is None:
@@ -108,7 +110,7 @@ def _replicated(scores: StudyScores, second: Study, settings: RateAnalyseSetting
     )
 
 
-def _facts(study: Study, scores: StudyScores) -> list[str]:
+def _facts(study: RatedStudy, scores: StudyScores) -> list[str]:
     rates = pass_rates_of(scores.controls)
     counted = scores.counted
     facts = []
@@ -134,7 +136,9 @@ def _facts(study: Study, scores: StudyScores) -> list[str]:
     return facts
 
 
-def _judgements(study: Study, scores: StudyScores, settings: RateAnalyseSettings) -> tuple[list[dict[str, Any]], str]:
+def _judgements(
+    study: RatedStudy, scores: StudyScores, settings: RateAnalyseSettings
+) -> tuple[list[dict[str, Any]], str]:
     if not study.questions:
         return [], f"No {JUDGEMENTS}: a file of ratings alone has no texts of questions."
     try:
@@ -159,8 +163,8 @@ def _write_judgements(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _record(
-    study: Study,
-    second: Study | None,
+    study: RatedStudy,
+    second: RatedStudy | None,
     scores: StudyScores,
     settings: RateAnalyseSettings,
     tables: Tables,

@@ -37,7 +37,7 @@ class Item:
         position: from 1, in the order shown.
         kind: ordinary, repeat, degraded or reference.
         passage: its place among the passages of the task, from 0.
-        answer: "" where nothing is marked (yes and no).
+        answer: what the question should ask for; "" where there is none.
         answer_start: of the answer, in characters of the context; None where nothing is marked.
         systems: who asked this very question.
         item: the id of passage and answer.
@@ -180,7 +180,11 @@ def _check_fields(where: str, given: Any, types: Mapping[str, type]) -> None:
         raise InputError(f"{where}: expected a JSON object, got {given!r:.40}")
     for name, kind in types.items():
         value: Any = given.get(name)
-        if not isinstance(value, kind) or isinstance(value, bool) or (kind is str and not is_unicode(value)):
+        if (
+            not isinstance(value, kind)
+            or isinstance(value, bool)
+            or (isinstance(value, str) and not is_unicode(value))
+        ):
             raise InputError(f"{where}: field {name!r} is not {_KINDS_OF_VALUES[kind]}: {value!r:.40}")
 
 

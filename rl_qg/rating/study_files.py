@@ -26,7 +26,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Study:
+class RatedStudy:
     """Ratings, and what else is known of them.
 
     Attributes:
@@ -51,7 +51,7 @@ class Study:
     feedback: int = 0
 
 
-def read_study(source: str, settings: RateAnalyseSettings, *, key: str = "ratings") -> Study:
+def read_study(source: str, settings: RateAnalyseSettings, *, key: str = "ratings") -> RatedStudy:
     """The study that the setting `key` names.
 
     Raises:
@@ -95,13 +95,13 @@ def _scales(settings: RateAnalyseSettings) -> dict[str, Scale]:
 
 def _study(
     name: str, path: Path, rated: RatedItems, control: Control, criteria: list[str], settings: RateAnalyseSettings
-) -> Study:
+) -> RatedStudy:
     wanted = settings.control_criteria or criteria
     for setting, names in (("control_criteria", settings.control_criteria), ("reversed", settings.reversed)):
         for one in names or ():
             if one not in rated.criteria:
                 raise InputError(f"{setting}: nobody rated {one!r}; the criteria are {', '.join(rated.criteria)}")
-    return Study(
+    return RatedStudy(
         name,
         path,
         rated,

@@ -20,10 +20,10 @@ from rl_qg.evaluation.meta.correlation import row_correlations
 from rl_qg.evaluation.meta.raters import OVERALL
 from rl_qg.rating.analysis_stage import write_analysis
 from rl_qg.rating.comparisons import certain_pairs, pair_rows
+from rl_qg.rating.pass_tables import summary_rows
 from rl_qg.rating.protocol import KINDS, Control
 from rl_qg.rating.quality import PASSED, RANK_SUM, RATINGS, RaterControl, control_of_raters
 from rl_qg.rating.question_ratings import agreement_rows
-from rl_qg.rating.rater_tables import summary_rows
 from rl_qg.rating.ratings import NO_ORIGINAL, RatedItems
 from rl_qg.rating.replication import replication_of_scores
 from rl_qg.rating.scores import (
@@ -175,9 +175,9 @@ def test_kappa_of_the_ratings_of_lmqg() -> None:
 
 
 def test_tables_2_and_7_of_qascore(tmp_path: Path) -> None:
-    """From files of ratings to the analysis: one rater gives every system its published scores, on another scale, which
-    z takes away. Exceptions: rounding to three digits made ties in appropriateness (ρ .872, τ .759), and Q-BLEU's r are
-    .726 and .725."""
+    """From files of ratings to the analysis: one rater gives every system its published scores, on another scale,
+    which z takes away. Exceptions: rounding to three digits made ties in appropriateness (ρ .872, τ .759), and
+    Q-BLEU's r are .726 and .725."""
     for run in (0, 1):
         rows = [
             {"rater": "r", "kind": "ordinary", "system": name, "criterion": criterion, "value": 50 + 100 * value}

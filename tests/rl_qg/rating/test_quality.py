@@ -131,9 +131,9 @@ def passed(rated: RatedItems, unit: str) -> int:
     [(HALO, 0.215, 3 / 64), (HONEST, 0.96, 0.75), (RANDOM, 0.05, 3 / 64), (STRAIGHT_LINE, 0.0, 0.0)],
 )
 def test_who_passes_with_one_task(kind: str, single: float, means: float) -> None:
-    """Clicking at random with all criteria alike passes the published test with .21 and not .05; an honest rater passes
-    the stricter one less often, .75 in place of .95. Bounds are those of 99.9 % of such samples, a little wider where
-    the rate itself is known to two digits."""
+    """Clicking at random with all criteria alike passes the published test with .21 and not .05; an honest rater
+    passes the stricter one less often, .75 in place of .95. Bounds are those of 99.9 % of such samples, a little wider
+    where the rate itself is known to two digits."""
     raters = 200
     rated = crowd(kind, raters, seed=5)
     for unit, rate in ((RATINGS, single), (ITEM_MEANS, means)):

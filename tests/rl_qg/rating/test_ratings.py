@@ -123,7 +123,7 @@ def test_what_cannot_be_used_is_named(change: dict[str, Any], said: str) -> None
 
 def test_a_file_without_a_rating_that_counts(tmp_path: Path) -> None:
     path = written(tmp_path / "r.jsonl", [ROWS[6]])
-    with pytest.raises(InputError, match="no rating that counts .1 in tasks that are expired"):
+    with pytest.raises(InputError, match=r"no rating that counts \(1 in tasks that are expired"):
         read_ratings(path, {})
     with pytest.raises(InputError, match="no such file"):
         read_ratings(tmp_path / "nothing.jsonl", {})

@@ -226,8 +226,8 @@ def test_sentences() -> None:
     assert preference(row) == "people prefer scst to ce: +0.21 z [0.08, 0.35], p (Holm) 0.003"
     alone = {**row, "low": None, "high": None, "p_holm": None}
     assert preference(alone) == "it is not certain that people prefer scst to ce: +0.21 z"
-    several = [{**row, "preferred": one, "to": to, "p_holm": p} for one, to, p in (
-        ("a", "b", 0.2), ("a", "c", 0.01), ("a", "d", 0.001), ("b", "c", 0.3), ("b", "d", 0.3), ("c", "d", 0.9))]  # fmt: skip
+    p_values = {"ab": 0.2, "ac": 0.01, "ad": 0.001, "bc": 0.3, "bd": 0.3, "cd": 0.9}
+    several = [{**row, "preferred": pair[0], "to": pair[1], "p_holm": p} for pair, p in p_values.items()]
     assert conclusion(several)[1] == "best is a: people prefer it to c, d (p (Holm) < 0.05); not certain for b"
     assert conclusion([]) == []
 
