@@ -43,12 +43,12 @@ def write_analysis(settings: RateAnalyseSettings) -> dict[str, Any]:
         InputError: ratings that cannot be read, none that counts, or a folder of somebody else's files.
     """
     study = read_study(settings.ratings, settings)
+    second = read_study(settings.replication, settings, key="replication") if settings.replication else None
     folder = check_folder(settings.output, "analysis", name=NAME, key="control")
     scores = scores_of_study(study, settings, seed=settings.seed)
     tables = tables_of(study, scores, settings)
     tables["left_out"] = [{"reason": why, "ratings": count} for why, count in left_out(study, scores).items()]
     said = _conclusion(scores, tables, settings)
-    second = read_study(settings.replication, settings, key="replication") if settings.replication else None
     if second is not None:
         tables["replication"], sentence = _replicated(scores, second, settings)
         said.append(sentence)

@@ -127,7 +127,8 @@ class _Likelihood:
         sums = [csr_array((np.ones(self.n), (factors[at], np.arange(self.n)))) for at in self.order]
         self.counts = [np.asarray(matrix.sum(axis=1)) for matrix in sums]
         self.sums = [np.asarray(matrix @ both) for matrix in sums]
-        self.joint = sums[0] @ sums[1].T if len(sums) == 2 else None
+        self.joint = (sums[0] @ sums[1].T).tocsr() if len(sums) == 2 else None  # how often two levels meet
+        self.turned = None if self.joint is None else self.joint.T.tocsr()
 
     def deviance(self, thetas: Floats) -> float:
         """-2 log of the restricted likelihood at relative standard deviations `thetas`."""
@@ -136,7 +137,6 @@ class _Likelihood:
     def fit(self, thetas: Floats) -> tuple[Floats, Floats, float, float]:
         """Coefficients (p,), their covariance, the residual variance and the deviance."""
         from scipy.linalg import cho_factor, cho_solve, solve_triangular
-        from scipy.sparse import diags_array
 
         theta = [float(thetas[at]) for at in self.order]
         quadratic, log_det = self.cross.copy(), 0.0
@@ -146,11 +146,13 @@ class _Likelihood:
             scaled = right / weight[:, None]
             quadratic -= right.T @ scaled
             log_det += float(np.log(weight).sum())
-        if self.joint is not None:
-            joint = theta[0] * theta[1] * self.joint
-            reduced = (joint.T @ diags_array(1 / weight) @ joint).toarray()
-            root = np.linalg.cholesky(np.diag(theta[1] ** 2 * self.counts[1] + 1) - reduced)
-            rest = solve_triangular(root, theta[1] * self.sums[1] - joint.T @ scaled, lower=True)
+        if self.joint is not None and self.turned is not None:
+            both = theta[0] * theta[1]
+            weighted = self.turned.copy()
+            weighted.data *= both**2 / weight[weighted.indices]
+            reduced = np.diag(theta[1] ** 2 * self.counts[1] + 1) - (weighted @ self.joint).toarray()
+            root = np.linalg.cholesky(reduced)
+            rest = solve_triangular(root, theta[1] * self.sums[1] - both * (self.turned @ scaled), lower=True)
             quadratic -= rest.T @ rest
             log_det += 2 * float(np.log(np.diag(root)).sum())
         information = cho_factor(quadratic[:-1, :-1])

@@ -108,20 +108,22 @@ class RatedItems:
 _INDEXED = {"raters": "rater", "tasks": "task", "hits": "hit", "items": "item", "passages": "passage"}
 
 
-def read_ratings(path: Path, scales: Mapping[str, Scale], *, with_open: bool = False) -> RatedItems:
+def read_ratings(
+    path: Path, scales: Mapping[str, Scale], *, with_open: bool = False, key: str = "ratings"
+) -> RatedItems:
     """The ratings of a file.
 
     Args:
         path: the file.
-        scales: of the criteria; one that is not there has 0 to 100 and is not reversed. With a non-empty key of every
-            criterion, as a protocol gives, their order is the order of columns.
+        scales: of the criteria, in the order of columns; values of one that is not there are taken as they are.
         with_open: tasks that nobody submitted yet count too.
+        key: the setting that names the file.
 
     Raises:
         InputError: the file cannot be read or holds no rating that counts; names line and field of what is wrong.
     """
     if not path.is_file():
-        raise InputError(f"ratings={path}: no such file; give the folder of `rl-qg rate export`, or a file of ratings")
+        raise InputError(f"{key}={path}: no such file; give the folder of `rl-qg rate export`, or a file of ratings")
     rated = rated_items(judgement_records(path, {}), scales, with_open=with_open)
     if not rated.ratings:
         why = ", ".join(f"{count:,} {reason}" for reason, count in rated.left_out.items())

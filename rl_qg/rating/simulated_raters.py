@@ -18,7 +18,7 @@ from rl_qg.rating.protocol import DEGRADED, Criterion
 HONEST, RANDOM, HALO, STRAIGHT_LINE = "honest", "random", "halo", "straight_line"
 RATER_KINDS = (HONEST, RANDOM, HALO, STRAIGHT_LINE)
 ITEM_NOISE, CRITERION_NOISE, HALO_NOISE = 11.0, 11.0, 3.0  # standard deviations, in points
-_MIDDLE, _SECONDS = 60.0, 20.0  # quality of an ordinary question; median time of an item
+_MIDDLE, _LINE, _SECONDS = 60.0, 70.0, 20.0  # quality of an ordinary question; one value; median time of an item
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def simulated_values(kind: str, quality: Floats, criteria: int, rng: np.random.G
     elif kind == HALO:
         values = rng.uniform(0, 100, (len(quality), 1)) + rng.normal(0, HALO_NOISE, shape)
     elif kind == STRAIGHT_LINE:
-        values = np.full(shape, rng.integers(0, 101))
+        values = np.full(shape, _LINE)
     else:
         raise ValueError(f"{kind!r} is not one of {', '.join(RATER_KINDS)}")
     return np.clip(np.round(values), 0, 100)

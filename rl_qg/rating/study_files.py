@@ -61,7 +61,7 @@ def read_study(source: str, settings: RateAnalyseSettings, *, key: str = "rating
         raise InputError(f"{key} has no value; give the folder of `rl-qg rate export`, or a file of ratings")
     path = Path(source).expanduser()
     if not path.is_dir():
-        rated = read_ratings(path, _scales(settings), with_open=settings.with_open)
+        rated = read_ratings(path, _scales(settings), with_open=settings.with_open, key=key)
         return _study(path.name, path, rated, Control(SIGNED_RANK, ITEM_MEANS), list(rated.criteria), settings)
     file = next((path / name for name in FILES if (path / name).is_file()), None)
     if file is None:
