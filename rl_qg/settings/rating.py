@@ -172,11 +172,41 @@ class RateForgetSettings(Section):
 class RateAnalyseSettings(Section):
     """Whose ratings count, scores of systems, and how certain they are."""
 
-    ratings: str = key("", "the folder of `rl-qg rate export`, or a file of ratings (ratings.jsonl, .csv)")
+    ratings: str = key("", "the folder of `rl-qg rate export`, or a file of ratings (.jsonl, .csv)")
     output: str = key("", "folder for the report, tables and judgements.jsonl")
     replication: str = key("", "the ratings of a second run of the study; empty: none")
+    with_open: bool = key(False, "tasks that nobody submitted yet count too")
+    reversed: list[str] | None = key(None, "of a file: criteria whose high values are bad; a study's protocol says so")
+    scale: list[float] | None = key(None, "of a file: lowest and highest value of reversed criteria; null: [0, 100]")
+    control_method: str | None = key(
+        None,
+        "signed_rank (an ordinary question with its degraded form), rank_sum (all of both); null: as the protocol",
+        choices=(None, "signed_rank", "rank_sum"),
+    )
+    control_unit: str | None = key(
+        None,
+        "item_means (mean over criteria of a question), ratings (each by itself, as published); null: as the protocol",
+        choices=(None, "item_means", "ratings"),
+    )
+    control_criteria: list[str] | None = key(None, "that enter the control; null: as the protocol says, or all")
+    level: float | None = key(
+        None, "a rater counts when the control's p is below it; null: as the protocol", limits=Limits(0, 1, above=True)
+    )
+    raters: str = key("passed", "whose ratings count: passed, or all", choices=("passed", "all"))
+    z: str = key(
+        "without_degraded",
+        "mean and deviation of a rater: without_degraded, with_degraded, dialogue_eval (with, 1e-6 added to it)",
+        choices=("without_degraded", "with_degraded", "dialogue_eval"),
+    )
+    human: str = key("z", "the human scores in judgements.jsonl: z, or raw ratings", choices=("z", "raw"))
+    rater_filter: str = key(
+        "none",
+        "leave out ratings far from the others of the question: on both_sides, or above alone; none",
+        choices=("none", "both_sides", "above"),
+    )
+    filter_above: float = key(1.0, "standard deviations from which on rater_filter leaves out", limits=NOT_NEGATIVE)
+    filter_most: int = key(5, "ratings of a question that rater_filter leaves out at most", limits=COUNT)
     resamples: int = key(2000, "of each bootstrap", limits=COUNT)
-    level: float = key(0.05, "a rater counts when the control's p is below it", limits=Limits(0, 1, above=True))
     seed: int = key(13, "of the bootstrap", limits=SEED)
 
 
