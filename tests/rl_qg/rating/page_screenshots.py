@@ -5,6 +5,7 @@ python -m tests.rl_qg.rating.page_screenshots
 
 import io
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from playwright.sync_api import sync_playwright
 
 from rl_qg.rating.application import create_app
 from tests.rl_qg.rating.page_studies import ADMIN_TOKEN, Guest, page_plan, protocol, settings_of, study
+from tests.rl_qg.rating.studies import Clock
 from tests.rl_qg.serving.page_server import served
 
 FOLDER = Path(__file__).parents[3] / "docs" / "rating"
@@ -51,13 +53,17 @@ def walk(
     browser: Any, plan: Any, options: dict[str, Any], prefix: str, *, pages: tuple[str, ...] = (), owner: bool = False
 ) -> None:
     """Go through the whole of a task; keep the pages named, or all."""
+    has_chinese = bool(subprocess.run(["fc-list", ":lang=zh"], capture_output=True, check=False).stdout.strip())
     with tempfile.TemporaryDirectory() as folder:
-        store = study(Path(folder), plan)
+        clock = Clock(1_792_000_000.0)
+        store = study(Path(folder), plan, clock)
         application: Any = create_app(store, settings_of(), ADMIN_TOKEN)
         with served(application) as address:
             page = browser.new_context(reduced_motion="reduce", **options).new_page()
 
             def keep(name: str) -> None:
+                if not has_chinese:
+                    page.evaluate("document.querySelectorAll('footer [lang=zh]').forEach(one => one.remove())")
                 if not pages or name in pages:
                     save(page.screenshot(), FOLDER / f"{prefix}{name}.png")
 
@@ -78,6 +84,7 @@ def walk(
             page.click("#rating button.first")
             page.wait_for_selector("#missing")
             keep("missing")
+            clock.now += 17 * 60
             for position in range(9, 21):
                 store.save("a00001", rater, position, {one.name: one.highest for one in plan.protocol.criteria})
             page.goto(f"{address}task")
@@ -89,6 +96,7 @@ def walk(
             if owner:
                 for _ in range(2):
                     Guest(store, application=application).begin().rate()
+                    clock.now += 240
                 page.goto(f"{address}admin")
                 page.fill("#token", ADMIN_TOKEN)
                 page.click("button.first")
