@@ -156,6 +156,7 @@ class RateExportSettings(Section):
 
     study: str = key("study.db", "the database of the study")
     output: str = key("", "folder for ratings.jsonl, ratings.csv, items.jsonl, assignments.jsonl and plan.json")
+    payments: str = key("", "a table (CSV) of who is to be paid, with identities, outside output; empty: none")
 
 
 @dataclass

@@ -1,6 +1,8 @@
 """Plans and stores for tests: small tasks of made-up questions."""
 
-from rl_qg.rating.plan_files import Hit, Item, Passage, Plan, hits_hash
+import json
+
+from rl_qg.rating.plan_files import PLAN, Hit, Item, Passage, Plan, plan_texts
 from rl_qg.rating.protocol import CHOICE, Control, Criterion, Protocol, Recipe
 from rl_qg.rating.store import Store
 
@@ -38,19 +40,16 @@ def small_plan(tasks: int = 3, raters: int = 2, items: int = 3, name: str = "sma
     )
     hits = tuple(_task(number, items) for number in range(1, tasks + 1))
     settings = {
-        "format": 1,
         "study": name,
         "seed": 13,
         "language": "en",
-        "hits_sha256": hits_hash(hits),
-        "protocol": protocol.to_dict(),
         "raters_per_hit": raters,
         "retention_days": 30,
         "hits": tasks,
         "items": tasks * items,
         "ratings": tasks * items * len(CRITERIA) * raters,
     }
-    return Plan(protocol, hits, settings)
+    return Plan(protocol, hits, json.loads(plan_texts(settings, protocol, hits)[PLAN]))
 
 
 def _task(number: int, items: int) -> Hit:
