@@ -34,7 +34,7 @@ def create_app(store: Store, settings: RateServeSettings, admin_token: str) -> S
     Raises:
         InputError: the language of the settings has no catalogue, or a catalogue is incomplete.
     """
-    renderer = Renderer(store.plan.protocol, settings.language)
+    renderer = Renderer(store.plan, settings.language)
     if settings.language not in renderer.catalogues:
         raise InputError(f"language={settings.language}: there is {', '.join(renderer.catalogues)}")
     desk = Desk(store, settings, renderer)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rl_qg.rating.payments import write_payments
-from rl_qg.rating.plan_files import PLAN, Plan
+from rl_qg.rating.plan_files import PLAN, StudyPlan
 from rl_qg.rating.progress_tables import Snapshot
 from rl_qg.rating.store import Store, open_store
 from rl_qg.runtime.errors import InputError
@@ -75,7 +75,7 @@ def export_study(store: Store, folder: Path) -> tuple[int, Counter[str]]:
     return ratings, states
 
 
-def items_of(plan: Plan) -> Iterator[dict[str, Any]]:
+def items_of(plan: StudyPlan) -> Iterator[dict[str, Any]]:
     """Every item of every task, as a line of `items.jsonl`."""
     for hit in plan.hits:
         for item in hit.items:

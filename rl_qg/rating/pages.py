@@ -110,6 +110,7 @@ class ArrivalPages:
         rater = visit.known
         if rater.declined or rater.consent_version == self._protocol.consent_version:
             return redirect(self.place_of(rater))
+        says_days = all("{retention_days}" in text for text in self._protocol.consent.values())
         return self._renderer.page(
             "consent",
             visit.language,
@@ -117,7 +118,7 @@ class ArrivalPages:
             consent=self._renderer.local(self._protocol.consent, visit.language),
             version=self._protocol.consent_version,
             minutes=round(self._protocol.minutes_per_hit),
-            days=self._plan.retention_days,
+            days=None if says_days else self._plan.retention_days,
         )
 
     def answer_consent(self, visit: Visit) -> Response:

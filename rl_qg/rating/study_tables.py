@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from rl_qg.rating.database import Database, Transaction
-from rl_qg.rating.plan_files import Hit, Plan
+from rl_qg.rating.plan_files import Hit, StudyPlan
 from rl_qg.rating.protocol import Protocol
 from rl_qg.rating.store_records import Event, NotAllowed, NotYours, Rater
 from rl_qg.runtime.errors import InputError
@@ -38,7 +38,7 @@ class StudyTables:
         tasks = tuple(
             Hit.from_dict(f"{where}: task {number}", json.loads(text)) for number, (text,) in enumerate(hits)
         )
-        self.plan = Plan(Protocol.from_dict(f"{where}: protocol", settings["protocol"]), tasks, settings)
+        self.plan = StudyPlan(Protocol.from_dict(f"{where}: protocol", settings["protocol"]), tasks, settings)
         self.created: float = row[2]
         self._secret = bytes.fromhex(row[1])
         self._hits = {hit.hit: hit for hit in tasks}

@@ -26,6 +26,7 @@ function makeSlider(slider) {
     slider.dispatchEvent(new Event("change", { bubbles: true }));
   };
   slider.addEventListener("click", stay);
+  slider.addEventListener("pointerup", stay); // a finger on a slider makes no click
   slider.addEventListener("keydown", (event) => {
     if (event.key !== " ") return;
     event.preventDefault();

@@ -1,7 +1,9 @@
 """Studies and guests for tests of the pages."""
 
+import json
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from rl_qg.rating.application import create_app
-from rl_qg.rating.plan_files import Hit, Item, Passage, Plan, hits_hash
+from rl_qg.rating.plan_files import Hit, Item, Passage, Plan, plan_texts
 from rl_qg.rating.protocol import Protocol, load_protocol
 from rl_qg.rating.store import Store, open_store
 from rl_qg.settings.rating import RateServeSettings
@@ -62,10 +64,10 @@ def page_plan(
             for at in range(1, items + 1)
         ]
         hits.append(Hit(f"h{number:04d}", language, (Passage(f"hash{number}", "", context),), tuple(shown)))
-    settings = {"format": 1, "study": "mill", "seed": 1, "language": language, "hits_sha256": hits_hash(hits)}
-    settings |= {"protocol": protocol.to_dict(), "raters_per_hit": raters, "retention_days": 90}
+    settings = {"study": "mill", "seed": 1, "language": language, "raters_per_hit": raters, "retention_days": 90}
     settings |= {"cost": {"pay_per_hit": 2.5, "currency": "USD"}}
-    return Plan(protocol, tuple(hits), settings)
+    record = json.loads(plan_texts(settings, protocol, hits)["plan.json"])
+    return Plan(protocol, tuple(hits), record)
 
 
 def settings_of(**given: Any) -> RateServeSettings:
@@ -150,6 +152,6 @@ class Guest:
         return found[1] if found else ""
 
 
-def study(folder: Path, plan: Plan | None = None) -> Store:
+def study(folder: Path, plan: Plan | None = None, clock: Callable[[], float] = time.time) -> Store:
     """A new study in a folder."""
-    return open_store(str(folder / "study.db"), plan or page_plan(protocol()))
+    return open_store(str(folder / "study.db"), plan or page_plan(protocol()), clock)

@@ -2,8 +2,8 @@
 
 import json
 
-from rl_qg.rating.plan_files import PLAN, Hit, Item, Passage, Plan, plan_texts
-from rl_qg.rating.protocol import CHOICE, Control, Criterion, Protocol, Recipe
+from rl_qg.rating.plan_files import PLAN, Hit, Item, StudyPlan, TaskPassage, plan_texts
+from rl_qg.rating.protocol import CHOICE, Control, Criterion, Protocol, TaskRecipe
 from rl_qg.rating.store import Store
 
 ENDS = ({"en": "no"}, {"en": "yes"})
@@ -24,13 +24,13 @@ class Clock:
         return self.now
 
 
-def small_plan(tasks: int = 3, raters: int = 2, items: int = 3, name: str = "small") -> Plan:
+def small_plan(tasks: int = 3, raters: int = 2, items: int = 3, name: str = "small") -> StudyPlan:
     """Tasks of `items` items; the second item is degraded, the last a repeat."""
     protocol = Protocol(
         name="small",
         source="made up",
         criteria=CRITERIA,
-        recipe=Recipe(items=items, repeats=1, degraded=1),
+        recipe=TaskRecipe(items=items, repeats=1, degraded=1),
         control=Control(),
         title={"en": "Questions"},
         instructions=({"en": "Read."},),
@@ -49,12 +49,12 @@ def small_plan(tasks: int = 3, raters: int = 2, items: int = 3, name: str = "sma
         "items": tasks * items,
         "ratings": tasks * items * len(CRITERIA) * raters,
     }
-    return Plan(protocol, hits, json.loads(plan_texts(settings, protocol, hits)[PLAN]))
+    return StudyPlan(protocol, hits, json.loads(plan_texts(settings, protocol, hits)[PLAN]))
 
 
 def _task(number: int, items: int) -> Hit:
     context = f"Passage {number} tells of 東京 and of Ada's engine."
-    passage = Passage(f"hash{number}", "", context)
+    passage = TaskPassage(f"hash{number}", "", context)
     kinds = ["ordinary", "degraded", *["ordinary"] * (items - 3), "repeat"][:items]
     return Hit(
         f"h{number:04d}",

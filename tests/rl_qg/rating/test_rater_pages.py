@@ -27,7 +27,7 @@ def test_the_whole_way_of_a_volunteer(store: Store) -> None:
     guest = Guest(store).get("/")
     assert "about 30 minutes" in guest.text
     guest.post("/begin")
-    assert guest.path == "/consent" and "are deleted 90 days after" in guest.text
+    assert guest.path == "/consent" and guest.text.count("deleted 90 days after") == 1 and "{" not in guest.text
     guest.post("/consent", answer="agree", version="1")
     assert guest.path == "/instructions" and store.rater("r0001").consent_version == "1"
     guest.post("/instructions")
@@ -42,6 +42,13 @@ def test_the_whole_way_of_a_volunteer(store: Store) -> None:
     assert store.feedback_of("a00001", "r0001") == "All clear.\nSecond line"
     code = guest.code
     assert guest.get("/").path == "/task/a00001/done" and guest.code == code, "one task a rater, and the code again"
+
+
+def test_a_consent_that_does_not_say_how_long_data_are_kept_is_completed(tmp_path: Path) -> None:
+    given = protocol(consent={"en": "One {strange} part.\n\nAnother <part>."})
+    guest = Guest(study(tmp_path, page_plan(given))).get("/").post("/begin")
+    assert "are deleted 90 days after the study began" in guest.text
+    assert "<p>One {strange} part.</p>\n<p>Another &lt;part&gt;.</p>" in guest.page.text
 
 
 def test_pages_tell_neither_systems_nor_kinds(store: Store) -> None:
