@@ -68,6 +68,7 @@ def tables_of(study: RatedStudy, scores: StudyScores, settings: RateAnalyseSetti
         "raters": rater_rows(scores.controls, habits, study.minutes, study.rated),
         "systems": [],
         "pairs": [],
+        "pairs_by_criterion": [],
         "mixed_model": [],
         "agreement": agreement_rows(scores.counted, resamples=settings.resamples, seed=settings.seed),
     }
@@ -81,6 +82,11 @@ def tables_of(study: RatedStudy, scores: StudyScores, settings: RateAnalyseSetti
         tables["systems"] = system_rows(scores.systems, scores)
         tables["mixed_model"], contrasts = mixed_rows(scores)
         tables["pairs"] = _with_contrasts(pair_rows(scores.questions, scores.systems), contrasts)
+        tables["pairs_by_criterion"] = [
+            {"criterion": name, **row}
+            for name in scores.systems.criteria
+            for row in pair_rows(scores.questions, scores.systems, of=name)
+        ]
     return tables
 
 

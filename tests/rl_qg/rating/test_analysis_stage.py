@@ -90,7 +90,7 @@ def test_the_planted_system_is_preferred(toy: tuple[Path, Path, dict[str, Any]])
     page = (output / "analysis.html").read_text(encoding="utf-8")
     assert "People prefer scst to " in page and "http" not in page.replace("http-equiv", "").replace("www.w3.org", "")
     assert {file.stem for file in (output / "tables").iterdir()} == {
-        "summary", "raters", "systems", "pairs", "mixed_model", "replication", "left_out"
+        "summary", "raters", "systems", "pairs", "pairs_by_criterion", "mixed_model", "replication", "left_out"
     }  # fmt: skip
     assert (output / "analysis.txt").read_text(encoding="utf-8").startswith("# toy\n")
 
