@@ -191,7 +191,11 @@ class RateAnalyseSettings(Section):
     level: float | None = key(
         None, "a rater counts when the control's p is below it; null: as the protocol", limits=Limits(0, 1, above=True)
     )
-    raters: str = key("passed", "whose ratings count: passed, or all", choices=("passed", "all"))
+    raters: str = key(
+        "passed",
+        "whose ratings count: passed; not_failed, also those with too few pairs for the control; all",
+        choices=("passed", "not_failed", "all"),
+    )
     z: str = key(
         "without_degraded",
         "mean and deviation of a rater: without_degraded, with_degraded, dialogue_eval (with, 1e-6 added to it)",
