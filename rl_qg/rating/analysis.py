@@ -13,7 +13,7 @@ from rl_qg.rating.habits import habits_of_raters
 from rl_qg.rating.mixed_model import fit_mixed_model
 from rl_qg.rating.pass_tables import rater_rows, summary_rows
 from rl_qg.rating.protocol import DEGRADED
-from rl_qg.rating.quality import RaterControl, control_of_raters
+from rl_qg.rating.quality import RaterControl, control_of_raters, counted_raters
 from rl_qg.rating.question_ratings import agreement_rows
 from rl_qg.rating.ratings import RatedItems
 from rl_qg.rating.scores import (
@@ -30,7 +30,6 @@ from rl_qg.settings.rating import RateAnalyseSettings
 
 Rows = list[dict[str, Any]]
 NO_FILTER = "none"
-EVERYBODY = "all"
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,7 @@ class StudyScores:
 def scores_of_study(study: RatedStudy, settings: RateAnalyseSettings, *, seed: int) -> StudyScores:
     """Test the raters, leave out those who do not count, and score the systems."""
     controls = control_of_raters(study.rated, study.control, study.control_criteria)
-    names = [one.rater for one in controls if one.counts or settings.raters == EVERYBODY]
-    counted = study.rated.of_raters(names)
+    counted = study.rated.of_raters(counted_raters(controls, settings.raters))
     if settings.rater_filter != NO_FILTER:
         sides, threshold, most = settings.rater_filter, settings.filter_above, settings.filter_most
         counted = without_noisy(counted, sides=sides, threshold=threshold, most=most)
@@ -70,6 +68,7 @@ def tables_of(study: RatedStudy, scores: StudyScores, settings: RateAnalyseSetti
         "raters": rater_rows(scores.controls, habits, study.minutes, study.rated),
         "systems": [],
         "pairs": [],
+        "pairs_by_criterion": [],
         "mixed_model": [],
         "agreement": agreement_rows(scores.counted, resamples=settings.resamples, seed=settings.seed),
     }
@@ -83,6 +82,11 @@ def tables_of(study: RatedStudy, scores: StudyScores, settings: RateAnalyseSetti
         tables["systems"] = system_rows(scores.systems, scores)
         tables["mixed_model"], contrasts = mixed_rows(scores)
         tables["pairs"] = _with_contrasts(pair_rows(scores.questions, scores.systems), contrasts)
+        tables["pairs_by_criterion"] = [
+            {"criterion": name, **row}
+            for name in scores.systems.criteria
+            for row in pair_rows(scores.questions, scores.systems, of=name)
+        ]
     return tables
 
 

@@ -116,6 +116,10 @@ def _facts(study: RatedStudy, scores: StudyScores) -> list[str]:
     facts = []
     if all(one.verdict == UNTESTED for one in scores.controls):
         facts.append(f"{rates.raters} raters, {rates.tasks} tasks; without degraded questions there is no control.")
+    elif rates.undecided == rates.raters:
+        facts.append(
+            f"The control could decide on none of {rates.raters} raters, so all count: {scores.controls[0].why}."
+        )
     else:
         facts.append(
             f"{rates.passed} of {rates.raters} raters passed the control ({rates.undecided} had too few pairs for "
@@ -129,8 +133,8 @@ def _facts(study: RatedStudy, scores: StudyScores) -> list[str]:
     if scores.systems is not None and scores.systems.note:
         facts.append(scores.systems.note)
     elif scores.systems is not None and scores.systems.values.clusters < 2 * FEWEST_RATERS:
-        few = scores.systems.values.clusters
-        facts.append(f"Only {few} raters or passages: intervals are too narrow, and nothing here is certain.")
+        few = min(scores.systems.values.sizes.items(), key=lambda item: item[1])
+        facts.append(f"Only {few[1]} {few[0]}: take intervals and p-values as rough.")
     if study.states:
         facts.append("Assignments: " + ", ".join(f"{count} {state}" for state, count in study.states.items()) + ".")
     return facts

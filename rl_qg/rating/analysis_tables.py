@@ -82,7 +82,8 @@ def _pairs(rows: Rows) -> Table:
         "Overall scores of two systems. The first p is of the difference in draws of raters and passages, two-sided. "
         "Paired: what one rater gave to both about one passage and answer, signed ranks, two-sided. Rank sum: all "
         "questions against all, one-sided, as published by Ji et al. (2022); it takes every question as independent. "
-        "Mixed model: raw values, two-sided. Holm's correction is over all pairs of this table."
+        "Mixed model: raw values, two-sided. Holm's correction is over all pairs of this table. "
+        "Those of each criterion are in tables/pairs_by_criterion.csv."
     )
     return Table("Who is preferred", lines, note)
 

@@ -20,6 +20,7 @@ from rl_qg.rating.ratings import NO_ORIGINAL, RatedItems, Scale, rated_items
 SIGNED_RANK, RANK_SUM = "signed_rank", "rank_sum"
 ITEM_MEANS, RATINGS = "item_means", "ratings"
 PASSED, FAILED, UNDECIDED, UNTESTED = "passed", "failed", "undecided", "untested"
+NOT_FAILED, EVERYBODY = "not_failed", "all"
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,19 @@ def pass_rates(records: Iterable[Mapping[str, Any]], protocol: Protocol) -> Pass
     located = ((f"rating {number}", record) for number, record in enumerate(records, 1))
     rated = rated_items(located, scales_of(protocol))
     return pass_rates_of(control_of_raters(rated, protocol.control, controlled(protocol)))
+
+
+def counted_raters(controls: Sequence[RaterControl], whose: str = PASSED) -> list[str]:
+    """Whose ratings count: of those who passed, who did not fail (`not_failed`), or of all.
+
+    Where the control could decide on nobody, everybody counts, as without a control.
+    """
+    undecidable = all(one.verdict == UNDECIDED for one in controls)
+    return [
+        one.rater
+        for one in controls
+        if one.counts or whose == EVERYBODY or undecidable or (whose == NOT_FAILED and one.verdict == UNDECIDED)
+    ]
 
 
 def pass_rates_of(controls: Sequence[RaterControl]) -> PassRates:

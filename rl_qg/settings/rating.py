@@ -42,10 +42,8 @@ class RatePlanSettings(Section):
     def faults(self) -> Iterator[str]:
         """Choices and limits, and a language that passages can be in."""
         yield from super().faults()
-        if fault := code_fault(self.language):
-            yield f"language={fault}"
-        elif self.language.casefold() in (AUTO, OTHER):
-            yield f"language={self.language}: give the code of the passages' language, such as en"
+        if code_fault(self.language) or self.language.casefold() in (AUTO, OTHER):
+            yield f"language={self.language}: give the code of the language of passages and questions, such as en"
 
 
 @dataclass
@@ -156,6 +154,7 @@ class RateExportSettings(Section):
 
     study: str = key("study.db", "the database of the study")
     output: str = key("", "folder for ratings.jsonl, ratings.csv, items.jsonl, assignments.jsonl and plan.json")
+    payments: str = key("", "a table (CSV) of who is to be paid, with identities, outside output; empty: none")
 
 
 @dataclass
@@ -192,7 +191,11 @@ class RateAnalyseSettings(Section):
     level: float | None = key(
         None, "a rater counts when the control's p is below it; null: as the protocol", limits=Limits(0, 1, above=True)
     )
-    raters: str = key("passed", "whose ratings count: passed, or all", choices=("passed", "all"))
+    raters: str = key(
+        "passed",
+        "whose ratings count: passed; not_failed, also those with too few pairs for the control; all",
+        choices=("passed", "not_failed", "all"),
+    )
     z: str = key(
         "without_degraded",
         "mean and deviation of a rater: without_degraded, with_degraded, dialogue_eval (with, 1e-6 added to it)",

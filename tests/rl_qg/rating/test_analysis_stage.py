@@ -90,7 +90,7 @@ def test_the_planted_system_is_preferred(toy: tuple[Path, Path, dict[str, Any]])
     page = (output / "analysis.html").read_text(encoding="utf-8")
     assert "People prefer scst to " in page and "http" not in page.replace("http-equiv", "").replace("www.w3.org", "")
     assert {file.stem for file in (output / "tables").iterdir()} == {
-        "summary", "raters", "systems", "pairs", "mixed_model", "replication", "left_out"
+        "summary", "raters", "systems", "pairs", "pairs_by_criterion", "mixed_model", "replication", "left_out"
     }  # fmt: skip
     assert (output / "analysis.txt").read_text(encoding="utf-8").startswith("# toy\n")
 
@@ -179,12 +179,21 @@ def test_options_of_the_control(toy: tuple[Path, Path, dict[str, Any]], tmp_path
     everybody = analysed(ratings, tmp_path / "all", raters="all")
     assert everybody["counts"]["ratings_that_count"] == 42 * 7 * 3 > record["counts"]["ratings_that_count"]
     assert any("without two different ratings" in row["reason"] for row in everybody["left_out"])
-    strict = analysed(ratings, tmp_path / "strict", level=1e-6, control_unit="ratings", control_criteria=["clear"])
-    assert strict["counts"]["passed"] == 0 and strict["control"]["criteria"] == ["clear"]
-    (said,) = strict["conclusion"]
-    assert said.startswith("No scores: none of 14 raters passed the control (0 failed, 14 with too few pairs)")
-    assert strict["systems"] == [] and len(strict["raters"]) == 14
-    assert not (tmp_path / "strict" / "judgements.jsonl").exists()
+    strict = analysed(ratings, tmp_path / "strict", level=0.003, control_unit="ratings", control_criteria=["clear"])
+    assert strict["control"]["criteria"] == ["clear"] and strict["control"]["unit"] == "ratings"
+    assert {row["rater"] for row in strict["raters"] if row["verdict"] == "passed"} == {
+        row["rater"] for row in strict["raters"] if row["p_ratings"] < 0.003
+    }
+
+
+def test_nobody_passed(tmp_path: Path) -> None:
+    crowd = [SimulatedRater("x0", STRAIGHT_LINE), SimulatedRater("x1", STRAIGHT_LINE)]
+    record = analysed(export(tmp_path / "ratings", crowd=crowd), tmp_path / "out")
+    assert record["conclusion"] == [
+        "No scores: none of 2 raters passed the control (2 failed, 0 with too few pairs); raters=all counts everybody."
+    ]
+    assert record["systems"] == [] and len(record["raters"]) == 2
+    assert not (tmp_path / "out" / "judgements.jsonl").exists()
 
 
 def test_the_filter_of_kpqa_needs_several_raters(tmp_path: Path) -> None:
@@ -214,7 +223,8 @@ def test_one_system_alone(tmp_path: Path) -> None:
 def test_one_rater_of_one_task(tmp_path: Path) -> None:
     """As somebody who tries a study: no interval, and nothing certain."""
     lines(tmp_path / "ratings.jsonl", [*simulated_ratings([task(0)], CRITERIA, CROWD[:1])])
-    record = analysed(tmp_path / "ratings.jsonl", tmp_path / "out", raters="all")
+    record = analysed(tmp_path / "ratings.jsonl", tmp_path / "out", reversed=["odd"])
+    assert "could decide on none of 1 raters, so all count" in (tmp_path / "out" / "analysis.txt").read_text()
     assert all(text.startswith("It is not certain") for text in record["conclusion"][:3])
     assert {row["p"] for row in record["pairs"]} == {None}
 

@@ -16,6 +16,7 @@ from rl_qg.rating.quality import (
     UNTESTED,
     RaterControl,
     control_of_raters,
+    counted_raters,
     pass_rates,
 )
 from rl_qg.rating.ratings import RatedItems
@@ -85,6 +86,14 @@ def test_criteria_that_are_missing_in_one_of_a_pair() -> None:
     )]  # fmt: skip
     one = only(control_of_raters(columns(rows), CONTROL, ["c", "d"]))
     assert (one.p_item_means, one.p_ratings, one.verdict) == (0.046875, 0.046875, PASSED)
+
+
+def test_who_counts() -> None:
+    verdicts = {"a": PASSED, "b": FAILED, "c": UNDECIDED}
+    controls = [RaterControl(name, 1, 6, 1.0, 0.1, 0.1, verdict) for name, verdict in verdicts.items()]
+    assert counted_raters(controls) == ["a"] and counted_raters(controls, "not_failed") == ["a", "c"]
+    assert counted_raters(controls, "all") == ["a", "b", "c"]
+    assert counted_raters(controls[1:]) == [] and counted_raters(controls[2:]) == ["c"]  # no control for anybody
 
 
 def test_pass_rates_so_far() -> None:

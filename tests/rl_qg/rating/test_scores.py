@@ -238,3 +238,8 @@ def test_holm_is_over_all_pairs() -> None:
     assert len(rows) == 3
     smallest = min(rows, key=lambda row: row["p"])
     assert smallest["p_holm"] == pytest.approx(min(1, 3 * smallest["p"]))
+    of_d = pair_rows(question_scores(rated, z_scores(rated).values), scored(rated, resamples=200), of="d")
+    scores = scored(rated)
+    for row in of_d:
+        gap = float(scores.of(row["preferred"], "d").data - scores.of(row["to"], "d").data)
+        assert row["difference"] == pytest.approx(gap) and gap >= 0
