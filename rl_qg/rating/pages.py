@@ -71,6 +71,8 @@ class ArrivalPages:
         if visit.request.path_params["study"] != self._plan.study or not settings.panel_parameter:
             return self._renderer.message("missing_page", visit.language, 404)
         extra = {name: given[name][:200] for name in settings.panel_extra if name in given}
+        if "{{" in identity:  # the panel has not filled in who comes
+            return self._renderer.message("invite", visit.language, 400)
         try:
             rater = self._store.rater_of_panel(settings.panel, identity, extra)
         except InputError:  # nothing was filled in for the parameter, or something too long
@@ -240,7 +242,7 @@ class ArrivalPages:
             is_practice=True,
             is_test=self._protocol.practice_passes > 0,
             expired=False,
-            item=shown_practice(practice, self._plan.language),
+            item=shown_practice(practice, self._protocol.language),
             statements=statements,
             action=f"/practice/{number}",
             before=False,
