@@ -1,9 +1,11 @@
 """Human evaluation (`rl-qg rate …`)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, SEED, Limits, Section, key
+from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Limits, Section, key
+from rl_qg.text.languages import AUTO, OTHER, code_fault
 
 
 @dataclass
@@ -13,6 +15,7 @@ class RatePlanSettings(Section):
     questions: Any = key(None, "file(s) of questions, or {system: file}; rows may name their `system`")
     gold: str = key("", "QA data whose human questions are rated too, as the system `human`; empty: none")
     output: str = key("", "folder of the plan: plan.json and hits.jsonl")
+    study: str = key("", "name of the study; empty: that of the folder")
     protocol: str = key("qascore", "qascore, qrelscore, qg-bench, direct-assessment, demo, or a YAML file of your own")
     language: str = key("en", "of passages and questions: a code, as en, ar or zh")
     items: int | None = key(None, "so many passages with their answer are drawn; null: all", limits=COUNT)
@@ -20,7 +23,23 @@ class RatePlanSettings(Section):
     pay_per_hour: float = key(12.0, "what people get, for the costs that are printed", limits=NOT_NEGATIVE)
     currency: str = key("USD", "of pay_per_hour")
     retention_days: int = key(365, "ratings and raters are deleted so long after the study began", limits=COUNT)
+    pass_rate: float | None = key(
+        None,
+        "share of tasks whose raters will pass the control, for what the plan can show; null: 0.45, as in QAScore's "
+        "crowd, or 1 without degraded questions",
+        limits=SHARE,
+    )
+    question_sd: float = key(
+        0.37, "spread of a system's questions, in z of the mean over criteria (QG-Bench's ratings)", limits=POSITIVE
+    )
+    rating_sd: float = key(0.37, "spread of raters' values of one question, in the same unit", limits=POSITIVE)
     seed: int = key(13, "of draws, degraded questions and order", limits=SEED)
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits, and a language that passages can be in."""
+        yield from super().faults()
+        if code_fault(self.language) or self.language.casefold() in (AUTO, OTHER):
+            yield f"language={self.language}: give the code of the language of passages and questions, such as en"
 
 
 @dataclass
