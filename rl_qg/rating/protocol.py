@@ -210,7 +210,7 @@ def _name(where: str, given: Any, language: str) -> str:
 def _text(where: str, given: Any, language: str) -> str:
     if not isinstance(given, str) or not given.strip() or not is_unicode(given):
         raise InputError(f"{where}: expected a text, got {given!r:.40}")
-    return " ".join(given.split())
+    return "\n\n".join(" ".join(part.split()) for part in re.split(r"\n[^\S\n]*\n", given) if part.strip())
 
 
 def _texts(where: str, given: Any, language: str) -> Texts:
