@@ -14,7 +14,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from rl_qg.rating.application import create_app
-from tests.rl_qg.rating.page_studies import ADMIN_TOKEN, Guest, page_plan, protocol, settings_of, study
+from tests.rl_qg.rating.page_studies import ADMIN_TOKEN, RaterClient, page_plan, protocol, settings_of, study
 from tests.rl_qg.rating.studies import Clock
 from tests.rl_qg.serving.page_server import served
 
@@ -95,7 +95,7 @@ def walk(
             keep("code")
             if owner:
                 for _ in range(2):
-                    Guest(store, application=application).begin().rate()
+                    RaterClient(store, application=application).begin().rate()
                     clock.now += 240
                 page.goto(f"{address}admin")
                 page.fill("#token", ADMIN_TOKEN)

@@ -77,7 +77,7 @@ def settings_of(**given: Any) -> RateServeSettings:
     return settings
 
 
-class Guest:
+class RaterClient:
     """Somebody with a browser that keeps cookies and follows redirects; `page` is the last answer."""
 
     def __init__(self, store: Store, settings: RateServeSettings | None = None, application: Any = None) -> None:
@@ -86,18 +86,18 @@ class Guest:
         self.client = TestClient(application, base_url="http://localhost", raise_server_exceptions=False)
         self.page: Any = None
 
-    def get(self, path: str, **headers: str) -> "Guest":
+    def get(self, path: str, **headers: str) -> "RaterClient":
         self.page = self.client.get(path, headers=headers)
         return self
 
-    def post(self, path: str = "", headers: dict[str, str] | None = None, **fields: Any) -> "Guest":
+    def post(self, path: str = "", headers: dict[str, str] | None = None, **fields: Any) -> "RaterClient":
         """Send a form, with the secret of the last page unless it is given."""
         named = {name.replace("_", "-"): value for name, value in fields.items()}
         named = {"csrf": self.csrf} | named if self.csrf else named
         self.page = self.client.post(path or self.path, data=named, headers=headers or {})
         return self
 
-    def begin(self, path: str = "") -> "Guest":
+    def begin(self, path: str = "") -> "RaterClient":
         """Up to the first item: by a link, or as a volunteer."""
         if path:
             self.get(path)
@@ -108,7 +108,7 @@ class Guest:
             self.rate().get("/next")
         return self
 
-    def rate(self, value: int | None = None) -> "Guest":
+    def rate(self, value: int | None = None) -> "RaterClient":
         """Rate the item that is shown: sliders at `value`, choices at their first."""
         fields: dict[str, Any] = {"action": "next"}
         for number, criterion in enumerate(self.store.plan.protocol.criteria, 1):
@@ -118,7 +118,7 @@ class Guest:
                 fields |= {f"value_{number}": 60 + number if value is None else value, f"set_{number}": 1}
         return self.post(**fields)
 
-    def rate_all(self) -> "Guest":
+    def rate_all(self) -> "RaterClient":
         while re.fullmatch(r"/task/a\d+/\d+", self.path):
             self.rate()
         return self

@@ -9,7 +9,7 @@ import pytest
 from rl_qg.rating.interface import Catalogue, chosen_language, direction_of, load_catalogues, local_text, places
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.rating import RateServeSettings
-from tests.rl_qg.rating.page_studies import Guest, page_plan, protocol, settings_of, study
+from tests.rl_qg.rating.page_studies import RaterClient, page_plan, protocol, settings_of, study
 
 FILES = Path(__file__).parents[3] / "rl_qg" / "rating" / "page_files"
 RIGHT_TO_LEFT = "في عام 1204 احترقت الطاحونة. أعادت آنا ويفر بناءها."
@@ -89,7 +89,7 @@ def test_texts_say_their_own_language() -> None:
 
 def test_the_chooser_the_address_and_the_browser_decide(tmp_path: Path) -> None:
     store = study(tmp_path, page_plan(protocol(practice=())))
-    guest = Guest(store)
+    guest = RaterClient(store)
     assert '<html lang="de" dir="ltr">' in guest.get("/", **{"Accept-Language": "de-AT,en;q=0.5"}).page.text
     assert '<html lang="ar" dir="rtl">' in guest.get("/?lang=ar").page.text
     assert '<html lang="ar" dir="rtl">' in guest.get("/", **{"Accept-Language": "de"}).page.text, "the choice is kept"
@@ -103,7 +103,7 @@ def test_the_chooser_the_address_and_the_browser_decide(tmp_path: Path) -> None:
 
 def test_a_right_to_left_passage_on_a_left_to_right_page(tmp_path: Path) -> None:
     plan = page_plan(protocol(practice=()), language="ar", context=RIGHT_TO_LEFT, answer="آنا ويفر", questions=["من؟"])
-    guest = Guest(study(tmp_path, plan)).begin()
+    guest = RaterClient(study(tmp_path, plan)).begin()
     assert '<html lang="en" dir="ltr">' in guest.page.text
     assert '<p class="question" lang="ar" dir="rtl">من؟</p>' in guest.page.text
 
@@ -132,4 +132,4 @@ def test_settings_that_cannot_be(given: dict[str, object], fault: str) -> None:
 
 def test_the_default_language_must_have_a_catalogue(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="language=it: there is en, ar, de"):
-        Guest(study(tmp_path), settings_of(language="it"))
+        RaterClient(study(tmp_path), settings_of(language="it"))

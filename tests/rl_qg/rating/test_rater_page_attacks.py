@@ -14,7 +14,7 @@ from rl_qg.rating.security import AdminSessions, hosts_of
 from rl_qg.rating.store import Store
 from rl_qg.rating.store_records import StoreFailed
 from rl_qg.serving.log_lines import JsonLines
-from tests.rl_qg.rating.page_studies import ADMIN_TOKEN, Guest, page_plan, protocol, settings_of, study
+from tests.rl_qg.rating.page_studies import ADMIN_TOKEN, RaterClient, page_plan, protocol, settings_of, study
 from tests.rl_qg.rating.studies import Clock
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'{{ 7*7 }} javascript:alert(3) Who?"
@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.mark.parametrize("path", FORMS)
 def test_forms_need_the_secret_of_their_session(store: Store, path: str) -> None:
-    guest, other = Guest(store).begin(), Guest(store).begin()
+    guest, other = RaterClient(store).begin(), RaterClient(store).begin()
     for fields in ({}, {"csrf": ""}, {"csrf": other.csrf}, {"csrf": guest.csrf[:-1]}):
         page = guest.client.post(path, data=fields | {"value-1": 5, "set-1": 1, "answer": "decline"})
         assert page.status_code == 403 and "not sent by a current page" in page.text
@@ -40,7 +40,7 @@ def test_forms_need_the_secret_of_their_session(store: Store, path: str) -> None
 
 @pytest.mark.parametrize("path", [*FORMS, "/begin", "/admin/login", "/admin/pause"])
 def test_forms_of_other_sites_are_refused(store: Store, path: str) -> None:
-    guest = Guest(store).begin()
+    guest = RaterClient(store).begin()
     for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
         assert guest.client.post(path, data={"csrf": guest.csrf}, headers=headers).status_code == 403
     own = guest.client.post("/task/a00001/1", data={"csrf": guest.csrf}, headers={"Origin": "http://localhost"})
@@ -48,8 +48,8 @@ def test_forms_of_other_sites_are_refused(store: Store, path: str) -> None:
 
 
 def test_assignments_of_others_and_of_nobody_look_alike(store: Store) -> None:
-    Guest(store).begin().rate()
-    thief = Guest(store).begin()
+    RaterClient(store).begin().rate()
+    thief = RaterClient(store).begin()
     secret = thief.csrf
     pages = set()
     for name in ("a00001", "a99999", "a1", "x", "a00001%00", "-1", "a٣"):
@@ -66,7 +66,7 @@ def test_assignments_of_others_and_of_nobody_look_alike(store: Store) -> None:
 
 
 def test_positions_and_values_that_cannot_be(store: Store) -> None:
-    guest = Guest(store).begin()
+    guest = RaterClient(store).begin()
     for position in ("0", "4", "99999999999999999999"):
         assert guest.client.get(f"/task/a00001/{position}").status_code == 404
     assert guest.client.get("/task/a00001/-1").status_code == 404
@@ -77,8 +77,8 @@ def test_positions_and_values_that_cannot_be(store: Store) -> None:
 
 
 def test_without_a_session_nothing_is_shown(store: Store) -> None:
-    Guest(store).begin()
-    stranger = Guest(store)
+    RaterClient(store).begin()
+    stranger = RaterClient(store)
     stranger.client.cookies.set("rating", "x" * 43)
     for path in (
         "/task",
@@ -97,7 +97,7 @@ def test_without_a_session_nothing_is_shown(store: Store) -> None:
 
 def test_hostile_text_is_shown_as_text(tmp_path: Path) -> None:
     plan = page_plan(protocol(practice=()), context=f"{HOSTILE} Anna Weaver <b>x</b>", questions=[HOSTILE])
-    guest = Guest(study(tmp_path, plan)).begin()
+    guest = RaterClient(study(tmp_path, plan)).begin()
     assert "<script>alert" not in guest.page.text and "<img" not in guest.page.text and "<b>" not in guest.page.text
     assert guest.text.count(HOSTILE) == 2
     assert re.findall(r"<script[^>]*>", guest.page.text) == ['<script defer src="/files/rating.js">']
@@ -108,7 +108,7 @@ def test_hostile_text_is_shown_as_text(tmp_path: Path) -> None:
 def test_every_answer_has_the_headers_and_cookies_are_closed(store: Store) -> None:
     https = settings_of(public_url="https://rate.example.org")
     for settings, host in ((settings_of(), "http://localhost"), (https, "https://rate.example.org")):
-        guest = Guest(store, settings)
+        guest = RaterClient(store, settings)
         guest.client.base_url = host
         page = guest.client.get("/s/mill?PROLIFIC_PID=p1&lang=de", follow_redirects=False)
         cookies = page.headers.get_list("set-cookie")
@@ -126,19 +126,19 @@ def test_every_answer_has_the_headers_and_cookies_are_closed(store: Store) -> No
 
 
 def test_long_bodies_and_many_requests_are_refused(store: Store) -> None:
-    guest = Guest(store).begin().rate_all()
+    guest = RaterClient(store).begin().rate_all()
     page = guest.client.post("/task/a00001/feedback", data={"csrf": guest.csrf, "text": "x" * 70_000})
     assert page.status_code == 413 and "too long" in page.text
-    quick = Guest(store, settings_of(rate=0.001, burst=12)).begin()
+    quick = RaterClient(store, settings_of(rate=0.001, burst=12)).begin()
     pages = [quick.client.get("/task/a00002/1") for _ in range(20)]
     assert pages[-1].status_code == 429 and int(pages[-1].headers["retry-after"]) > 0
     assert quick.client.get("/healthz").status_code == quick.client.get("/files/rating.css").status_code == 200
-    crowd = Guest(store, settings_of(address_rate=0.001, address_burst=5))
+    crowd = RaterClient(store, settings_of(address_rate=0.001, address_burst=5))
     assert [crowd.get("/").status for _ in range(7)] == [200] * 5 + [429] * 2
 
 
 def test_other_hosts_are_refused_where_the_server_is_local(store: Store) -> None:
-    guest = Guest(store)
+    guest = RaterClient(store)
     assert guest.client.get("/", headers={"Host": "evil.example:8080"}).status_code == 421
     assert guest.client.get("/", headers={"Host": "127.0.0.1:8080"}).status_code == 200
     assert hosts_of(settings_of(host="0.0.0.0")) is None and hosts_of(settings_of(trusted_proxies="*")) is None
@@ -150,7 +150,7 @@ def test_the_log_has_routes_and_neither_identities_nor_tokens(
 ) -> None:
     caplog.set_level(logging.DEBUG, "rl_qg")
     token = store.add_invites(1)[0]
-    guest = Guest(store).begin(f"/invite/{token}").rate()
+    guest = RaterClient(store).begin(f"/invite/{token}").rate()
     guest.get("/s/mill?PROLIFIC_PID=somebody-secret").get("/admin").post("/admin/login", token=ADMIN_TOKEN)
     monkeypatch.setattr(store, "progress", lambda: 1 / 0)
     assert guest.get("/admin").status == 500
@@ -167,8 +167,8 @@ def test_the_log_has_routes_and_neither_identities_nor_tokens(
 
 
 def test_the_owner_signs_in_by_the_token(store: Store) -> None:
-    guest = Guest(store).begin().rate_all().post(action="submit")
-    owner = Guest(store).get("/admin")
+    guest = RaterClient(store).begin().rate_all().post(action="submit")
+    owner = RaterClient(store).get("/admin")
     assert "mill" not in owner.text and owner.post("/admin/login", token=ADMIN_TOKEN[:-1]).status == 403
     for name in ("pause", "expire", "export", "logout"):
         assert owner.post(f"/admin/{name}", token="x").path == "/admin" and not store.progress().paused
@@ -181,9 +181,9 @@ def test_the_owner_signs_in_by_the_token(store: Store) -> None:
 
 
 def test_pause_expire_and_export(store: Store, tmp_path: Path) -> None:
-    owner = Guest(store).get("/admin").post("/admin/login", token=ADMIN_TOKEN)
+    owner = RaterClient(store).get("/admin").post("/admin/login", token=ADMIN_TOKEN)
     assert "nothing to export" in owner.post("/admin/export").text
-    Guest(store).begin().rate_all()
+    RaterClient(store).begin().rate_all()
     assert "a00001" in owner.get("/admin").text and "3 of 3" in owner.text
     assert "no longer open" in owner.post("/admin/expire", assignment="nonsense").text
     assert "lease has ended" in owner.post("/admin/expire", assignment="a00001").text
@@ -217,7 +217,7 @@ def test_cookies_of_the_owner_expire_and_cannot_be_forged() -> None:
 
 
 def test_what_was_typed_is_kept_when_the_disk_is_full(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    guest = Guest(store).begin().rate_all()
+    guest = RaterClient(store).begin().rate_all()
     secret = guest.csrf
 
     def full(*_: Any) -> None:
@@ -240,7 +240,7 @@ def test_what_was_typed_is_kept_when_the_disk_is_full(store: Store, monkeypatch:
 
 def test_a_file_that_cannot_grow(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite's own error, as a full disk gives it."""
-    guest, database = Guest(store).begin(), store._database
+    guest, database = RaterClient(store).begin(), store._database
     secret, connect = guest.csrf, database._connect
 
     def full() -> Any:
