@@ -43,7 +43,8 @@ def test_every_yaml_is_reached_by_a_test() -> None:
     tested = {CONFIGS / group / f"{choice}.yaml" for group, choice in CHOICES}
     launch = set((CONFIGS / "accelerate").glob("*.yaml"))
     searches = set(shipped_searches().values())  # tests/rl_qg/studies/test_search_file.py
-    assert set(CONFIGS.rglob("*.yaml")) == tested | launch | searches
+    protocols = set((CONFIGS / "protocol").glob("*.yaml"))  # tests/rl_qg/rating/test_protocol.py
+    assert set(CONFIGS.rglob("*.yaml")) == tested | launch | searches | protocols
     for path in launch:
         assert yaml.safe_load(path.read_text())["num_processes"] >= 1
         head = [line for line in path.read_text().splitlines() if line.startswith("# accelerate launch")]

@@ -84,13 +84,19 @@ def resolved_yaml(command: str, overrides: Sequence[str]) -> str:
 def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
     """Write overrides in full: with section names, and with the group that a key implies.
 
-    A key below `filters` is changed where there is one, and added where there is none.
+    A key below `filters` is changed where there is one, and added where there is none. A switch of the command's own
+    section may be written as a flag: `--json` is `json=true`.
 
     Raises:
         InputError: an argument is not of the form `key=value`, or a group is null.
     """
     section = Settings.__dataclass_fields__.get(section_of(command))
-    section_keys = set(section.type.__dataclass_fields__) if section else set()  # type: ignore[union-attr]
+    section_fields = section.type.__dataclass_fields__ if section else {}  # type: ignore[union-attr]
+    section_keys = set(section_fields)
+    flags = {
+        f"--{name.replace('_', '-')}": f"{name}=true" for name, item in section_fields.items() if item.type is bool
+    }
+    overrides = [flags.get(text, text) for text in overrides]
     # A group comes before a key of its name; but `data` may be a key of a command that reads nothing of that group.
     groups = GROUPS.keys() - ({"data"} & section_keys if "data" not in groups_of(command) else set())
     overrides = _with_input(command, overrides)

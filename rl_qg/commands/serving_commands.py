@@ -21,10 +21,12 @@ def serve(settings: Settings) -> None:
     from rl_qg.commands.load_reranker import check_pair_reward, load_pair_reward
     from rl_qg.runtime.processes import processes
     from rl_qg.serving.application import create_app
-    from rl_qg.serving.gate import LOOPBACK, hosts_of
+    from rl_qg.serving.gate import hosts_of
+    from rl_qg.serving.incoming import LOOPBACK
     from rl_qg.serving.keys import read_keys
-    from rl_qg.serving.request_log import JsonLines
-    from rl_qg.serving.server import listen, run_server
+    from rl_qg.serving.listening import listen
+    from rl_qg.serving.log_lines import JsonLines
+    from rl_qg.serving.server import run_server
     from rl_qg.serving.service import AskingService
 
     options = settings.serve

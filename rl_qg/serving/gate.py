@@ -1,15 +1,14 @@
 """What stands before the application: keys, rates, and bodies of limited size that arrive in time (pure ASGI)."""
 
-import asyncio
 import math
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rl_qg.serving.incoming import LOOPBACK, BodyTooLongError, name_in, once, whole_body
 from rl_qg.serving.keys import LONGEST, APIKeys, TokenBuckets
 from rl_qg.serving.problems import ProblemError
 from rl_qg.settings.serving import ServeSettings
@@ -21,7 +20,6 @@ FORM_TYPES = frozenset({"multipart/form-data", "application/x-www-form-urlencode
 KEY_FIELD = "key"
 MOST_FIELDS = 1020  # of a form: 1,000 pairs of an export, and what else it has
 UNLIMITED = frozenset({"/healthz", "/readyz", "/metrics"})
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class Gate:
@@ -56,11 +54,11 @@ class Gate:
             await problem.response()(scope, receive, send)
             return
         if whole is not None:
-            await self._app(scope, _once(whole, receive), send)
+            await self._app(scope, once(whole, receive), send)
 
     def _check_host(self, given: str) -> None:
         """Refuse a page of another site whose name leads to this machine (DNS rebinding)."""
-        if self._hosts is not None and _name_of(given) not in self._hosts:
+        if self._hosts is not None and name_in(given) not in self._hosts:
             names = ", ".join(sorted(self._hosts))
             raise ProblemError(421, f"this server answers to {names} alone; with another Host, set trusted_proxies")
 
@@ -121,28 +119,15 @@ class Gate:
         Raises:
             ProblemError: 413 for a long one, whatever its header says; 400 for a slow one.
         """
-        longest = self._settings.max_body_bytes
-        too_long = ProblemError(413, f"the body has more than {longest} bytes, which is all this server takes")
-        length = Headers(scope=scope).get("content-length", "0")
-        if not length.isdecimal() or int(length[:20]) > longest:
-            raise too_long
+        longest, seconds = self._settings.max_body_bytes, self._settings.body_seconds
         try:
-            async with asyncio.timeout(self._settings.body_seconds):
-                parts = bytearray()
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-                    parts += message.get("body", b"")
-                    if len(parts) > longest:
-                        raise too_long
-                    if not message.get("more_body", False):
-                        return bytes(parts)
+            return await whole_body(scope, receive, longest, seconds)
+        except BodyTooLongError:
+            detail = f"the body has more than {longest} bytes, which is all this server takes"
+            raise ProblemError(413, detail) from None
         except TimeoutError:
-            limit = self._settings.body_seconds
-            raise ProblemError(
-                400, f"the body did not arrive within {limit:g} s", headers={"Connection": "close"}
-            ) from None
+            detail = f"the body did not arrive within {seconds:g} s"
+            raise ProblemError(400, detail, headers={"Connection": "close"}) from None
 
 
 def hosts_of(settings: ServeSettings) -> frozenset[str] | None:
@@ -175,7 +160,7 @@ def _address(scope: Scope) -> str:
 async def _key_field(scope: Scope, body: bytes, receive: Receive) -> str:
     """The key that a form has as a field; "" where it has none, or is no form that can be read."""
     try:
-        async with Request(scope, _once(body, receive)).form(
+        async with Request(scope, once(body, receive)).form(
             max_files=1, max_fields=MOST_FIELDS, max_part_size=len(body) + 1
         ) as form:
             given = form.get(KEY_FIELD)
@@ -184,30 +169,8 @@ async def _key_field(scope: Scope, body: bytes, receive: Receive) -> str:
     return given.strip()[: LONGEST + 1] if isinstance(given, str) else ""
 
 
-def _name_of(host: str) -> str:
-    """The name in a header `Host`: without the port, and the brackets of an IPv6 address."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
-
-
 def given_key(headers: Headers) -> str:
     """The key of a request: `Authorization: Bearer KEY` or `X-API-Key: KEY`; "" for none."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     given = key if scheme.lower() == "bearer" else headers.get("x-api-key", "")
     return given.strip()[: LONGEST + 1]
-
-
-def _once(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body, then what comes after it: that the client leaves."""
-    given = False
-
-    async def next_message() -> Message:
-        nonlocal given
-        if not given:
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
-        return await receive()
-
-    return next_message

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from itertools import pairwise
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
@@ -20,9 +19,10 @@ from rl_qg.asking.exports import ENDINGS, Row, export, line_feeds, row_of
 from rl_qg.asking.pairs import AskRequest, QAPair, QAPairs
 from rl_qg.runtime.errors import InputError
 from rl_qg.serving.gate import MOST_FIELDS
+from rl_qg.serving.incoming import is_of_own_page
+from rl_qg.serving.log_lines import described
 from rl_qg.serving.messages import PairOut, PairsRequest
 from rl_qg.serving.problems import ProblemError
-from rl_qg.serving.request_log import described
 from rl_qg.serving.requests import ClientLeftError, ask_request, check_text, until_client_leaves
 from rl_qg.serving.service import AskingService
 from rl_qg.settings.serving import ServeSettings
@@ -265,17 +265,10 @@ class _Page:
 def check_origin(request: Request) -> None:
     """Refuse a form that another site's page has sent (cross-site request forgery).
 
-    A browser says where a form comes from in `Sec-Fetch-Site` or at least in `Origin`; other programs need not.
-
     Raises:
         ProblemError: 403.
     """
-    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-    if site is not None:
-        own = site in ("same-origin", "none")
-    else:
-        own = origin is None or urlsplit(origin).netloc == request.headers.get("host")
-    if not own:
+    if not is_of_own_page(request.headers):
         raise ProblemError(403, "this form was sent by a page of another site; open the page of this server")
 
 

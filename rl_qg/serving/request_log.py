@@ -1,16 +1,15 @@
 """Around everything: one JSON line for each request, counts, headers that browsers heed, and answers to failures."""
 
-import json
 import logging
 import re
 import time
-import traceback
 from typing import Any
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rl_qg.serving.log_lines import SECURITY, described
 from rl_qg.serving.problems import ProblemError
 from rl_qg.serving.requests import ClientLeftError
 from rl_qg.serving.service import AskingService
@@ -18,15 +17,6 @@ from rl_qg.serving.service import AskingService
 log = logging.getLogger(__name__)
 PROBES = ("/healthz", "/readyz", "/metrics")  # asked every few seconds by machines: only their failures are logged
 ID = re.compile(r"[\w.-]{1,64}")
-# Set where a route has not set them: the page has a policy of its own.
-SECURITY = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "X-Frame-Options": "DENY",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
 
 
 class RequestLog:
@@ -101,31 +91,3 @@ class RequestLog:
         if scope["path"] in PROBES and entry["status"] == 200:
             level = logging.DEBUG
         log.log(level, "request", extra={"fields": entry})
-
-
-def described(error: BaseException, *, message: bool = False) -> dict[str, Any]:
-    """The type of an error and the last places of its way through the code; its message, which may hold texts, only
-    on demand.
-    """
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    frames = traceback.extract_tb(error.__traceback__)
-    places = [f"{frame.filename}:{frame.lineno}" for frame in frames[-8:]]
-    return {"type": type(error).__name__, "at": places} | ({"message": str(error)} if message else {})
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object a line: time (UTC), level, event, and the fields of the record."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        line = {
-            "time": f"{moment}.{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info and record.exc_info[0] is not None:
-            line["error"] = record.exc_info[0].__name__
-        return json.dumps(line)

@@ -12,6 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from rl_qg.asking.pairs import AskRequest, QAPairs
 from rl_qg.serving.explanation import METRIC, shared_words
+from rl_qg.serving.log_lines import described
 from rl_qg.serving.long_texts import WholeText, located
 from rl_qg.serving.messages import (
     AnswerOut,
@@ -31,7 +32,6 @@ from rl_qg.serving.messages import (
     WeighedToken,
 )
 from rl_qg.serving.problems import ProblemError, problem_responses
-from rl_qg.serving.request_log import described
 from rl_qg.serving.requests import (
     ask_request,
     check_number,

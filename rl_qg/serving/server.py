@@ -1,7 +1,6 @@
 """A process that serves: one socket, uvicorn, and an orderly end on SIGTERM."""
 
 import asyncio
-import errno
 import logging
 import socket
 import time
@@ -10,7 +9,6 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from rl_qg.runtime.errors import InputError
 from rl_qg.serving.closing import begin_no_connections
 from rl_qg.serving.service import AskingService
 from rl_qg.settings.serving import ServeSettings
@@ -77,32 +75,6 @@ class DrainingServer(uvicorn.Server):
 
     def _is_idle(self) -> bool:
         return not self.server_state.tasks
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound to an address.
-
-    Raises:
-        InputError: it cannot be; the line says which key to change.
-    """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except (OSError, UnicodeError):
-        raise InputError(f"host={host}: is no address of this machine; use 127.0.0.1, or 0.0.0.0 for all") from None
-    bound = None
-    try:
-        bound = socket.socket(family, kind, protocol)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except OSError as error:
-        if bound is not None:
-            bound.close()
-        if isinstance(error, PermissionError):
-            raise InputError(f"port={port}: needs more rights ({error.strerror}); use one above 1023") from None
-        if error.errno == errno.EADDRINUSE:
-            raise InputError(f"port={port}: is in use on {host}; use another, such as port={port + 1}") from None
-        raise InputError(f"host={host} port={port}: cannot be bound ({error.strerror}); use 127.0.0.1") from None
-    return bound
 
 
 def run_server(application: FastAPI, service: AskingService, settings: ServeSettings, bound: socket.socket) -> None:

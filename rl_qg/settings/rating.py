@@ -1,9 +1,14 @@
 """Human evaluation (`rl-qg rate …`)."""
 
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
-from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, SEED, Limits, Section, key
+from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, SEED, Limits, Section, key
+
+OUTCOMES = ("completed", "no_consent", "screened_out", "failed", "full")  # of a person who comes from a panel
 
 
 @dataclass
@@ -32,6 +37,89 @@ class RateServeSettings(Section):
     host: str = key("127.0.0.1", "address to listen on; 0.0.0.0: all of this machine")
     port: int = key(8080, "0: any free one, which the first line names", limits=Limits(0, 65535))
     public_url: str = key("", "what raters type, as https://rate.example.org; empty: http://HOST:PORT")
+    trusted_proxies: str = key("", "addresses whose X-Forwarded-For is believed, separated by commas; *: all")
+    volunteers: bool = key(False, "whoever opens the address may take part")
+    invites: int = key(
+        0, "so many links, each for one person, are made and printed at this start", limits=NOT_NEGATIVE
+    )
+    panel: str = key("prolific", "a name for the panel whose people come by /s/STUDY")
+    panel_parameter: str = key("PROLIFIC_PID", "of such an address: who comes, as participantId; empty: no panel")
+    panel_extra: list[str] = key(["STUDY_ID", "SESSION_ID"], "other parameters of the address that are kept")
+    completion_url: Any = key(
+        None, "where people go back to; {code} in it is filled in; or {completed: …, no_consent: …, …}; null: nowhere"
+    )
+    codes: Any = key(
+        None,
+        "codes that the panel has set: {completed: …, no_consent: …, screened_out: …, full: …}; null: random ones",
+    )
+    redirect: bool = key(False, "go to completion_url at once, without a page that shows the code")
+    tasks_per_rater: int | None = key(1, "of one person; null: as many as there are", limits=COUNT)
+    language: str = key("en", "of the pages where the browser asks for none that there is")
+    lease_minutes: float | None = key(
+        None,
+        "a task goes to somebody else so long after its rater's last sign of life; null: as the protocol takes, "
+        "at least 30",
+        limits=POSITIVE,
+    )
+    admin_token: str = key(
+        "", "a file that holds the token of /admin; or the variable RL_QG_ADMIN_TOKEN; neither: a new one is printed"
+    )
+    rate: float | None = key(5.0, "requests a second of one person; null: any", limits=POSITIVE)
+    burst: int = key(40, "requests of one person that may come at once, with rate", limits=COUNT)
+    address_rate: float | None = key(
+        30.0, "requests a second of one network address, behind which many may sit; null: any", limits=POSITIVE
+    )
+    address_burst: int = key(200, "requests of one address that may come at once, with address_rate", limits=COUNT)
+
+    def completion_urls(self) -> dict[str, str]:
+        """Where people go back to, by kind of outcome; those without an address are left out."""
+        given = self.completion_url
+        urls = dict.fromkeys(OUTCOMES, given) if isinstance(given, str) else dict(given or {})
+        return {str(kind): str(url) for kind, url in urls.items() if url}
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits, addresses that can be, and kinds of outcomes that there are."""
+        yield from super().faults()
+        if not self.host.strip():
+            yield "host has no value; give an address, such as host=127.0.0.1"
+        yield from _faults_of_url("public_url", self.public_url, path=False)
+        if self.panel_parameter and not re.fullmatch(r"[\w.-]+", self.panel_parameter):
+            yield f"panel_parameter={self.panel_parameter} is no name of a parameter, such as PROLIFIC_PID"
+        for name in ("completion_url", "codes"):
+            yield from _faults_of_outcomes(name, getattr(self, name), text=name == "completion_url")
+        if isinstance(self.completion_url, str | Mapping | None):
+            for url in dict.fromkeys(self.completion_urls().values()):
+                yield from _faults_of_url("completion_url", url, path=True)
+        if self.redirect and not self.completion_url:
+            yield "redirect=true needs completion_url, where people go"
+
+
+def _faults_of_url(name: str, url: str, *, path: bool) -> Iterator[str]:
+    """Whether a text is an address of HTTP, and without a path unless it may have one."""
+    try:
+        parts = urlsplit(url)
+        usable = not url or (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and not re.search(r"[\s;,]", url)
+        )
+    except ValueError:
+        usable = False
+    if not usable:
+        yield f"{name}={url} is no address; write it as https://rate.example.org"
+    elif not path and (parts.path.strip("/") or parts.query or parts.fragment):
+        yield f"{name}={url} has a path; the pages lie at the top of a host, as https://rate.example.org"
+
+
+def _faults_of_outcomes(name: str, given: Any, *, text: bool) -> Iterator[str]:
+    if given is None or (text and isinstance(given, str)):
+        return
+    if not isinstance(given, Mapping):
+        yield f"{name}={given} is no mapping such as {{completed: …}}"
+        return
+    for kind, value in given.items():
+        if kind not in OUTCOMES:
+            yield f"{name}: {kind} is not one of {', '.join(OUTCOMES)}"
+        if not isinstance(value, str) or not value.strip():
+            yield f"{name}.{kind} has no value; give a text"
 
 
 @dataclass
@@ -52,10 +140,11 @@ class RateExportSettings(Section):
 
 @dataclass
 class RateForgetSettings(Section):
-    """Delete what a study knows of one rater."""
+    """Delete what a study knows of one rater, or of all when its time is over."""
 
     study: str = key("study.db", "the database of the study")
     rater: str = key("", "the rater: the pseudonym of exports")
+    expired: bool = key(False, "all raters, once the days of the plan's retention_days are over")
     ratings: bool = key(False, "delete the ratings too; else they stay, under a pseudonym that leads nowhere")
 
 

@@ -18,7 +18,8 @@ from rl_qg.asking.pairs import AskRequest
 from rl_qg.runtime.errors import InputError
 from rl_qg.serving.application import create_app
 from rl_qg.serving.closing import begin_no_connections
-from rl_qg.serving.server import listen, run_server
+from rl_qg.serving.listening import listen
+from rl_qg.serving.server import run_server
 from rl_qg.serving.service import AskingService
 from rl_qg.settings import ServeSettings
 from tests.processes import Forked, start

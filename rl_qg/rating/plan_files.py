@@ -1,0 +1,229 @@
+"""The files of a plan: `plan.json` and `hits.jsonl`, written by `rl-qg rate plan` and read by the application.
+
+Both hold no time, so that the same command gives the same bytes.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from rl_qg.data.formats import is_unicode
+from rl_qg.rating.protocol import KINDS, ORDINARY, Protocol
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.hashes import file_hash
+from rl_qg.runtime.json_files import atomic_writer, read_json, read_json_lines, write_json
+
+PLAN, HITS = "plan.json", "hits.jsonl"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A passage of a task; `passage` is its hash (`rl_qg.data.examples.passage_hash`)."""
+
+    passage: str
+    title: str
+    context: str
+
+
+@dataclass(frozen=True)
+class Item:
+    """One question of a task.
+
+    Args:
+        position: from 1, in the order shown.
+        kind: ordinary, repeat, degraded or reference.
+        passage: its place among the passages of the task, from 0.
+        answer: what the question should ask for; "" where there is none.
+        answer_start: of the answer, in characters of the context; None where nothing is marked.
+        systems: who asked this very question.
+        item: the id of passage and answer.
+        original: the position of the ordinary item that this one repeats, degrades, or is the human question to.
+    """
+
+    position: int
+    kind: str
+    passage: int
+    question: str
+    answer: str
+    answer_start: int | None
+    systems: tuple[str, ...]
+    item: str
+    original: int | None = None
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A task: the items that one rater is given at once."""
+
+    hit: str
+    language: str
+    passages: tuple[Passage, ...]
+    items: tuple[Item, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A line of `hits.jsonl`."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(where: str, given: Mapping[str, Any]) -> "Hit":
+        """A task from plain values; `where` names file and line in errors.
+
+        Raises:
+            InputError: a field is missing or of a wrong type, or an item refers to nothing.
+        """
+        _check_fields(where, given, _HIT)
+        passages = [_passage(f"{where}: passages[{n}]", record) for n, record in enumerate(given["passages"])]
+        items = [_item(f"{where}: items[{n}]", record) for n, record in enumerate(given["items"], 1)]
+        hit = Hit(given["hit"], given["language"], tuple(passages), tuple(items))
+        _check_items(where, hit)
+        return hit
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan: its tasks, its protocol, and everything else that `plan.json` has (`settings`)."""
+
+    protocol: Protocol
+    hits: tuple[Hit, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def study(self) -> str:
+        """The name of the study."""
+        return str(self.settings["study"])
+
+    @property
+    def language(self) -> str:
+        """The code of the language of passages and questions."""
+        return str(self.settings["language"])
+
+    @property
+    def raters_per_hit(self) -> int:
+        """How many people rate each task."""
+        return int(self.settings["raters_per_hit"])
+
+    @property
+    def retention_days(self) -> int:
+        """After so many days a study is deleted."""
+        return int(self.settings["retention_days"])
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of everything that `plan.json` holds, the hash of the tasks among it: which plan this is."""
+        return sha256(json.dumps(self.settings, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def hits_hash(hits: Sequence[Hit]) -> str:
+    """SHA-256 of `hits.jsonl`, as `write_plan_files` writes it."""
+    return sha256("".join(map(_line, hits)).encode()).hexdigest()
+
+
+def write_plan_files(folder: Path, settings: Mapping[str, Any], protocol: Protocol, hits: Sequence[Hit]) -> None:
+    """Write `hits.jsonl`, then `plan.json`, each atomically.
+
+    Args:
+        folder: made if there is none.
+        settings: what `plan.json` holds beside the format, the hash of the tasks and the protocol.
+        protocol: of the study.
+        hits: the tasks.
+    """
+    with atomic_writer(folder / HITS) as stream:
+        stream.writelines(map(_line, hits))
+    head = {"format": FORMAT, "study": settings["study"], "hits_sha256": hits_hash(hits)}
+    write_json(folder / PLAN, {**head, **settings, "protocol": protocol.to_dict()})
+
+
+def read_plan(folder: Path) -> Plan:
+    """The plan in a folder.
+
+    Raises:
+        InputError: a file is missing, was changed, or cannot be used; names file, line and field.
+    """
+    path, lines = folder / PLAN, folder / HITS
+    if not path.is_file():
+        raise InputError(f"{folder}: no plan ({PLAN} is missing); make one with rl-qg rate plan output={folder}")
+    settings = read_json(path)
+    if not isinstance(settings, dict) or settings.get("format") != FORMAT:
+        raise InputError(f"{path}: not a plan of format {FORMAT}; make it again with rl-qg rate plan")
+    _check_fields(str(path), settings, _PLAN)
+    hits = tuple(Hit.from_dict(f"{lines}: line {number}", record) for number, record in read_json_lines(lines))
+    if file_hash(lines) != settings["hits_sha256"]:
+        raise InputError(f"{lines}: is not the file that {PLAN} was written with; make the plan again")
+    names = [hit.hit for hit in hits]
+    if not names or len(set(names)) < len(names):
+        raise InputError(
+            f"{lines}: {'holds no task' if not names else 'two tasks have one name'}; make the plan again"
+        )
+    return Plan(Protocol.from_dict(f"{path}: protocol", settings["protocol"]), hits, settings)
+
+
+def _line(hit: Hit) -> str:
+    return json.dumps(hit.to_dict(), ensure_ascii=False) + "\n"
+
+
+# --- Checks ---
+
+_PLAN = {"study": str, "language": str, "hits_sha256": str, "protocol": dict, "raters_per_hit": int}
+_PLAN |= {"retention_days": int, "seed": int}
+_HIT = {"hit": str, "language": str, "passages": list, "items": list}
+_PASSAGE = {"passage": str, "title": str, "context": str}
+_ITEM = {"position": int, "kind": str, "passage": int, "question": str, "answer": str, "systems": list, "item": str}
+_KINDS_OF_VALUES = {str: "a text", int: "a whole number", list: "a list", dict: "a mapping"}
+
+
+def _check_fields(where: str, given: Any, types: Mapping[str, type]) -> None:
+    if not isinstance(given, Mapping):
+        raise InputError(f"{where}: expected a JSON object, got {given!r:.40}")
+    for name, kind in types.items():
+        value: Any = given.get(name)
+        if (
+            not isinstance(value, kind)
+            or isinstance(value, bool)
+            or (isinstance(value, str) and not is_unicode(value))
+        ):
+            raise InputError(f"{where}: field {name!r} is not {_KINDS_OF_VALUES[kind]}: {value!r:.40}")
+
+
+def _passage(where: str, given: Any) -> Passage:
+    _check_fields(where, given, _PASSAGE)
+    return Passage(**{item.name: given[item.name] for item in fields(Passage)})
+
+
+def _item(where: str, given: Any) -> Item:
+    _check_fields(where, given, _ITEM)
+    for name in ("answer_start", "original"):
+        value = given.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise InputError(f"{where}: field {name!r} is neither a whole number nor null: {value!r:.40}")
+    values = {item.name: given.get(item.name) for item in fields(Item)}
+    systems = given["systems"]
+    if not systems or not all(isinstance(name, str) and name for name in systems):
+        raise InputError(f"{where}: field 'systems' is not a list of names: {systems!r:.40}")
+    return Item(**{**values, "systems": tuple(systems)})
+
+
+def _check_items(where: str, hit: Hit) -> None:
+    if not hit.items:
+        raise InputError(f"{where}: a task without items")
+    for number, item in enumerate(hit.items, 1):
+        at = f"{where}: items[{number}]"
+        if item.position != number:
+            raise InputError(f"{at}: position={item.position}; positions count from 1, in the order shown")
+        if item.kind not in KINDS:
+            raise InputError(f"{at}: kind={item.kind!r} is not one of {', '.join(KINDS)}")
+        if not 0 <= item.passage < len(hit.passages):
+            raise InputError(f"{at}: passage={item.passage}; the task has {len(hit.passages)} passages, from 0")
+        ordinary = item.kind == ORDINARY
+        if ordinary != (item.original is None) or (not ordinary and not _is_ordinary(hit, item.original)):
+            raise InputError(f"{at}: original={item.original} is not the position of an ordinary item")
+        start, context = item.answer_start, hit.passages[item.passage].context
+        if start is not None and (start < 0 or context[start : start + len(item.answer)] != item.answer):
+            raise InputError(f"{at}: answer {item.answer!r:.40} is not at offset {start} of its passage")
+
+
+def _is_ordinary(hit: Hit, position: int | None) -> bool:
+    return position is not None and 1 <= position <= len(hit.items) and hit.items[position - 1].kind == ORDINARY

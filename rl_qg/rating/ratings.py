@@ -1,0 +1,330 @@
+"""Ratings as columns: an export folder (`rl-qg rate export`), or a file of ratings from elsewhere.
+
+A file has one rating a line (`.jsonl`, `.csv`, `.tsv`, `.parquet`, also as `.gz`): `rater`, `criterion`, `value`,
+`kind`, and `systems` or `system`; where known `assignment`, `hit`, `position`, `original`, `item`, `passage`, `state`,
+`last_ms` and `changes`. Here they become one row for each item that a rater saw, with a column for each criterion.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_qg.confidence_intervals import Floats
+from rl_qg.evaluation.meta.judgement_columns import judgement_records
+from rl_qg.rating.protocol import DEGRADED, KINDS, ORDINARY, REPEAT
+from rl_qg.runtime.errors import InputError
+
+Ints = NDArray[np.int64]
+Located = Iterable[tuple[str, Mapping[str, Any]]]  # position for messages, and a rating
+COUNTED = ("submitted", "surplus")  # states of an assignment whose ratings count
+STATES = (*COUNTED, "open", "expired", "returned")
+NO_ORIGINAL = -1
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The values of a criterion."""
+
+    lowest: float = 0.0
+    highest: float = 100.0
+    reversed: bool = False  # a high value is bad; turned when it is read
+
+
+@dataclass(frozen=True)
+class RatedItems:
+    """Items as raters saw them: n rows by task and position, each with a value for each of c criteria.
+
+    Attributes:
+        criteria: names, (c,).
+        raters, tasks, hits, items, passages: names; `rater`, `task`, `hit`, `item` and `passage` (n,) index them.
+            A task is what one rater did of one HIT.
+        kind: indices of `KINDS`, (n,).
+        position: in the order shown, (n,).
+        original: the row of the ordinary item that a repeat or degraded one belongs to, else -1, (n,).
+        systems: who asked the question, (n,).
+        values: (n, c), higher for better: reversed criteria are turned. NaN: not rated.
+        seconds: from first sight of the item to its last change, (n,), NaN: unknown.
+        changes: how often the values of an item were set, (n,), NaN: unknown.
+        left_out: how many ratings do not count, by reason.
+    """
+
+    criteria: tuple[str, ...]
+    raters: tuple[str, ...]
+    tasks: tuple[str, ...]
+    hits: tuple[str, ...]
+    items: tuple[str, ...]
+    passages: tuple[str, ...]
+    rater: Ints
+    task: Ints
+    hit: Ints
+    item: Ints
+    passage: Ints
+    kind: Ints
+    position: Ints
+    original: Ints
+    systems: tuple[tuple[str, ...], ...]
+    values: Floats
+    seconds: Floats
+    changes: Floats
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rater)
+
+    def is_kind(self, *kinds: str) -> NDArray[np.bool_]:
+        """Which rows are of some kinds, (n,)."""
+        return np.isin(self.kind, [KINDS.index(kind) for kind in kinds])
+
+    @property
+    def ratings(self) -> int:
+        """How many values there are."""
+        return int(np.count_nonzero(~np.isnan(self.values)))
+
+    def kept(self, rows: NDArray[np.bool_]) -> "RatedItems":
+        """Those rows; names of raters, tasks and so on that no row has any more are gone too."""
+        place = np.where(rows, np.cumsum(rows) - 1, NO_ORIGINAL)
+        original = np.where(self.original == NO_ORIGINAL, NO_ORIGINAL, place[self.original])[rows]
+        columns: dict[str, Any] = {"original": original}
+        for names, index in _INDEXED.items():
+            columns |= _without_unused(names, getattr(self, names), index, getattr(self, index)[rows])
+        for name in ("kind", "position", "values", "seconds", "changes"):
+            columns[name] = getattr(self, name)[rows]
+        columns["systems"] = tuple(one for one, there in zip(self.systems, rows, strict=True) if there)
+        return replace(self, **columns)
+
+    def of_raters(self, names: Iterable[str]) -> "RatedItems":
+        """The rows of some raters."""
+        wanted = {*names}
+        return self.kept(np.array([name in wanted for name in self.raters], dtype=bool)[self.rater])
+
+
+_INDEXED = {"raters": "rater", "tasks": "task", "hits": "hit", "items": "item", "passages": "passage"}
+
+
+def read_ratings(path: Path, scales: Mapping[str, Scale], *, with_open: bool = False) -> RatedItems:
+    """The ratings of a file.
+
+    Args:
+        path: the file.
+        scales: of the criteria; one that is not there has 0 to 100 and is not reversed. With a non-empty key of every
+            criterion, as a protocol gives, their order is the order of columns.
+        with_open: tasks that nobody submitted yet count too.
+
+    Raises:
+        InputError: the file cannot be read or holds no rating that counts; names line and field of what is wrong.
+    """
+    if not path.is_file():
+        raise InputError(f"ratings={path}: no such file; give the folder of `rl-qg rate export`, or a file of ratings")
+    rated = rated_items(judgement_records(path, {}), scales, with_open=with_open)
+    if not rated.ratings:
+        why = ", ".join(f"{count:,} {reason}" for reason, count in rated.left_out.items())
+        raise InputError(f"{path}: holds no rating that counts{f' ({why})' if why else ''}; check the file")
+    return rated
+
+
+def rated_items(records: Located, scales: Mapping[str, Scale], *, with_open: bool = False) -> RatedItems:
+    """Ratings as rows of items; `records` are (position for messages, rating) in any order."""
+    counted = COUNTED + (("open",) if with_open else ())
+    left_out: Counter[str] = Counter()
+    items: dict[tuple[Any, ...], _Item] = {}
+    occurrences: Counter[tuple[Any, ...]] = Counter()
+    owners: dict[str, str] = {}
+    for where, record in records:
+        state = _text(where, record, "state") or COUNTED[0]
+        if state not in STATES:
+            raise InputError(f"{where}: field 'state' is {state!r}; it is one of {', '.join(STATES)}")
+        if state not in counted:
+            left_out[f"in tasks that are {state}"] += 1
+            continue
+        item, criterion = _item(where, record), _required(where, record, "criterion")
+        if owners.setdefault(item.task, item.rater) != item.rater:
+            raise InputError(
+                f"{where}: field 'assignment' is {item.task!r}, of rater {item.rater!r} here and "
+                f"{owners[item.task]!r} elsewhere; an assignment is what one rater did of one task"
+            )
+        key = item.key
+        if item.position is None:  # the second value of a criterion begins another item
+            occurrences[*key, criterion] += 1
+            key = (*key, occurrences[*key, criterion])
+        value = _number(where, record, "value")
+        if value is None:
+            left_out["without a value"] += 1
+        items.setdefault(key, item).add(where, record, criterion, value, scales.get(criterion))
+    return _columns([*items.values()], scales, dict(left_out))
+
+
+@dataclass
+class _Item:
+    """One item that a rater saw."""
+
+    rater: str
+    task: str
+    hit: str
+    item: str
+    passage: str
+    kind: str
+    systems: tuple[str, ...]
+    position: int | None
+    original: int | None
+    values: dict[str, float | None] = field(default_factory=dict)
+    seconds: float = float("nan")
+    changes: float = float("nan")
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells it from others."""
+        if self.position is not None:
+            return self.rater, self.task, self.position
+        return self.rater, self.task, self.kind, self.systems, self.item
+
+    def add(
+        self, where: str, record: Mapping[str, Any], criterion: str, value: float | None, scale: Scale | None
+    ) -> None:
+        """A rating of one of its criteria."""
+        if criterion in self.values:
+            raise InputError(
+                f"{where}: {self.rater} has two values of {criterion!r} for position {self.position} of {self.task}; "
+                "give each rating once"
+            )
+        if value is not None and scale is not None:
+            if not scale.lowest <= value <= scale.highest:
+                raise InputError(
+                    f"{where}: field 'value' is {value:g}; {criterion!r} goes from {scale.lowest:g} to "
+                    f"{scale.highest:g}"
+                )
+            value = scale.lowest + scale.highest - value if scale.reversed else value
+        self.values[criterion] = value
+        last = _number(where, record, "last_ms")
+        changes = _number(where, record, "changes")
+        self.seconds = float(np.fmax(self.seconds, np.nan if last is None else last / 1000))
+        self.changes = float(np.nansum([self.changes, changes])) if changes is not None else self.changes
+
+
+def _item(where: str, record: Mapping[str, Any]) -> _Item:
+    rater = _required(where, record, "rater")
+    kind = _required(where, record, "kind")
+    if kind not in KINDS:
+        raise InputError(f"{where}: field 'kind' is {kind!r}; it is one of {', '.join(KINDS)}")
+    hit = _text(where, record, "hit")
+    task = _text(where, record, "assignment") or (f"{rater} {hit}" if hit else rater)
+    item, passage = _text(where, record, "item"), _text(where, record, "passage")
+    return _Item(
+        rater,
+        task,
+        hit or task,
+        item or passage or hit or task,
+        passage or item or hit or task,
+        kind,
+        _systems(where, record),
+        _whole(where, record, "position"),
+        _whole(where, record, "original"),
+    )
+
+
+# --- Fields of a record ---
+
+
+def _text(where: str, record: Mapping[str, Any], name: str) -> str | None:
+    value = record.get(name)
+    if value is None or value == "":
+        return None
+    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        return str(value)
+    raise InputError(f"{where}: field {name!r} is {value!r:.40}; give a text")
+
+
+def _required(where: str, record: Mapping[str, Any], name: str) -> str:
+    value = _text(where, record, name)
+    if value is None:
+        raise InputError(f"{where}: field {name!r} is missing or empty; every rating needs it")
+    return value
+
+
+def _systems(where: str, record: Mapping[str, Any]) -> tuple[str, ...]:
+    value = record["systems"] if record.get("systems") is not None else record.get("system")
+    names = value.split("|") if isinstance(value, str) else value
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
+        raise InputError(f"{where}: field 'systems' is {value!r:.40}; name who asked, one or several (a|b in a table)")
+    return tuple(dict.fromkeys(names))
+
+
+def _number(where: str, record: Mapping[str, Any], name: str) -> float | None:
+    value = record.get(name)
+    if value is None or value == "":
+        return None
+    try:
+        number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else np.nan
+    except (ValueError, OverflowError):
+        number = np.nan
+    if not np.isfinite(number) or abs(number) > 1e15:
+        raise InputError(f"{where}: field {name!r} is {value!r:.40}; give a number")
+    return number
+
+
+def _whole(where: str, record: Mapping[str, Any], name: str) -> int | None:
+    number = _number(where, record, name)
+    if number is None:
+        return None
+    if not number.is_integer():
+        raise InputError(f"{where}: field {name!r} is {number:g}; give a whole number")
+    return int(number)
+
+
+# --- Columns ---
+
+
+def _columns(items: Sequence[_Item], scales: Mapping[str, Scale], left_out: Mapping[str, int]) -> RatedItems:
+    """Rows by task and position; tasks in the order of their names, so that the order of lines says nothing."""
+    order = sorted(range(len(items)), key=lambda at: (items[at].rater, items[at].task, items[at].position or 0, at))
+    rows = [items[at] for at in order]
+    seen = dict.fromkeys(name for row in rows for name in row.values)
+    criteria = tuple([name for name in scales if name in seen] + sorted(name for name in seen if name not in scales))
+    values = np.full((len(rows), len(criteria)), np.nan)
+    for number, row in enumerate(rows):
+        for at, name in enumerate(criteria):
+            value = row.values.get(name)
+            values[number, at] = np.nan if value is None else value
+    columns: dict[str, Any] = {}
+    for names, index in _INDEXED.items():
+        of_rows = [getattr(row, index) for row in rows]
+        known = {name: number for number, name in enumerate(dict.fromkeys(of_rows))}
+        columns |= {names: tuple(known), index: np.array([known[name] for name in of_rows], dtype=np.int64)}
+    return RatedItems(
+        criteria=criteria,
+        kind=np.array([KINDS.index(row.kind) for row in rows], dtype=np.int64),
+        position=np.array([row.position or 0 for row in rows], dtype=np.int64),
+        original=_originals(rows),
+        systems=tuple(row.systems for row in rows),
+        values=values,
+        seconds=np.array([row.seconds for row in rows], dtype=np.float64),
+        changes=np.array([row.changes for row in rows], dtype=np.float64),
+        left_out=left_out,
+        **columns,
+    )
+
+
+def _originals(rows: Sequence[_Item]) -> Ints:
+    """The row of the ordinary item of each repeat and degraded one, -1 where the task has none at that position."""
+    at: dict[tuple[str, str, int], int] = {}
+    for number, row in enumerate(rows):
+        if row.kind == ORDINARY and row.position is not None:
+            at[row.rater, row.task, row.position] = number
+    return np.array(
+        [
+            at.get((row.rater, row.task, row.original), NO_ORIGINAL)
+            if row.kind in (REPEAT, DEGRADED) and row.original is not None
+            else NO_ORIGINAL
+            for row in rows
+        ],
+        dtype=np.int64,
+    )
+
+
+def _without_unused(names: str, known: Sequence[str], index: str, used: Ints) -> dict[str, Any]:
+    left, place = np.unique(used, return_inverse=True)
+    return {names: tuple(known[at] for at in left), index: place.reshape(-1).astype(np.int64)}

@@ -1,0 +1,215 @@
+"""What stands before the pages: hosts, rates, bodies of limited size, headers that browsers heed, and the log.
+
+The log has one line for each request: method, route, status, seconds. It has no address of a client, no query string
+(which holds who somebody is on a panel) and no token of a path: of a path the route alone.
+"""
+
+import hmac
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rl_qg.serving.incoming import LOOPBACK, BodyTooLongError, name_in, once, whole_body
+from rl_qg.serving.keys import TokenBuckets
+from rl_qg.serving.log_lines import SECURITY, described
+from rl_qg.settings.rating import RateServeSettings
+
+log = logging.getLogger(__name__)
+LONGEST_BODY = 64 * 1024  # bytes
+LONGEST_WAIT = 20.0  # seconds, for a body
+UNLIMITED = ("/files/", "/healthz")  # of the rates; a page takes four files to show
+Refusal = Callable[[Scope, str, int, Mapping[str, Any]], Response]  # the page that says why; text, status, places
+
+
+class RequestGate:
+    """Refuses what comes too often, is too long or was meant for another host; hands on the rest with whole bodies.
+
+    Args:
+        app: gets the requests.
+        settings: rates, and where the pages are.
+        refusal: makes the page for whoever is refused.
+    """
+
+    def __init__(self, app: ASGIApp, settings: RateServeSettings, refusal: Refusal) -> None:
+        self._app, self._refusal = app, refusal
+        self._hosts = hosts_of(settings)
+        self._cookie = Cookies(settings).session
+        self._of_session = _buckets(settings.rate, settings.burst)
+        self._of_address = _buckets(settings.address_rate, settings.address_burst)
+        self._headers = SECURITY | {
+            "Content-Security-Policy": content_policy(settings),
+            "Referrer-Policy": "same-origin",  # with no-referrer, browsers send `Origin: null` with a form
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let one request through, or answer with a page; log it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = time.monotonic()
+        entry: dict[str, Any] = {"method": scope["method"], "status": None}
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                entry["status"] = message["status"]
+                headers = MutableHeaders(raw=message.setdefault("headers", []))
+                for name, value in self._headers.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, sent)
+        except Exception as error:
+            entry["error"] = described(error)
+            if entry["status"] is None:
+                await self._refusal(scope, "failure", 500, {})(scope, receive, sent)
+        finally:
+            _write_line(scope, entry, time.monotonic() - begun)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        if self._hosts is not None and name_in(headers.get("host", "")) not in self._hosts:
+            await self._refusal(scope, "missing_page", 421, {})(scope, receive, send)
+            return
+        if wait := self._wait(scope, headers):
+            seconds = math.ceil(wait)
+            response = self._refusal(scope, "busy", 429, {"seconds": seconds})
+            response.headers["Retry-After"] = str(seconds)
+            await response(scope, receive, send)
+            return
+        try:
+            body = await whole_body(scope, receive, LONGEST_BODY, LONGEST_WAIT)
+        except BodyTooLongError:
+            await self._refusal(scope, "large", 413, {})(scope, receive, send)
+            return
+        except TimeoutError:
+            response = self._refusal(scope, "failure", 400, {})
+            response.headers["Connection"] = "close"
+            await response(scope, receive, send)
+            return
+        if body is not None:
+            await self._app(scope, once(body, receive), send)
+
+    def _wait(self, scope: Scope, headers: Headers) -> float:
+        """Seconds until the address or the session may ask again."""
+        if scope["path"].startswith(UNLIMITED):
+            return 0.0
+        address = scope["client"][0] if scope.get("client") else "unknown"
+        wait = self._of_address.wait(address) if self._of_address else 0.0
+        token = cookie_parser(headers.get("cookie", "")).get(self._cookie)
+        if not wait and token and self._of_session:
+            wait = self._of_session.wait(token)
+        return wait
+
+
+class Cookies:
+    """Names and attributes of the cookies: not seen by scripts, not sent by forms of other sites, over HTTPS where
+    the pages are.
+    """
+
+    def __init__(self, settings: RateServeSettings) -> None:
+        self._secure = settings.public_url.startswith("https://")
+        prefix = "__Host-" if self._secure else ""
+        self.session, self.language, self.admin = (
+            f"{prefix}rating",
+            f"{prefix}rating-language",
+            f"{prefix}rating-admin",
+        )
+
+    def set(self, response: Response, name: str, value: str, seconds: int) -> None:
+        """Let a response set a cookie."""
+        response.set_cookie(name, value, max_age=seconds, path="/", httponly=True, samesite="lax", secure=self._secure)
+
+    def delete(self, response: Response, name: str) -> None:
+        """Let a response delete a cookie."""
+        response.delete_cookie(name, path="/", httponly=True, samesite="lax", secure=self._secure)
+
+
+class AdminSessions:
+    """Who has shown the admin token: a cookie that says until when, signed with a key that follows from the token.
+
+    Nothing is kept, so that a restart with the same token, or another process, knows the cookie too.
+
+    Args:
+        token: of the owner of the study.
+        clock: seconds since 1970.
+        seconds: how long a session lasts.
+    """
+
+    def __init__(self, token: str, clock: Callable[[], float] = time.time, seconds: int = 8 * 3600) -> None:
+        self._key = sha256(b"rl-qg rating admin\n" + token.encode()).digest()
+        self._hash, self._clock, self.seconds = sha256(token.encode()).digest(), clock, seconds
+
+    def opens(self, given: str) -> bool:
+        """Whether this is the token; takes the same time for all that are wrong."""
+        return hmac.compare_digest(sha256(given.encode(errors="replace")).digest(), self._hash)
+
+    def new_cookie(self) -> str:
+        """The value of the cookie of a new session."""
+        until = str(int(self._clock()) + self.seconds)
+        return f"{until}.{self._sign('session', until)}"
+
+    def is_valid(self, cookie: str) -> bool:
+        """Whether a cookie is one of ours and has not expired."""
+        until, _, signature = cookie.partition(".")
+        known = hmac.compare_digest(signature.encode(errors="replace"), self._sign("session", until).encode())
+        return known and until.isdecimal() and int(until) > self._clock()
+
+    def csrf(self, cookie: str) -> str:
+        """What the forms of a session send back."""
+        return self._sign("csrf", cookie)
+
+    def _sign(self, use: str, value: str) -> str:
+        return hmac.new(self._key, f"{use}\n{value}".encode(errors="replace"), sha256).hexdigest()
+
+
+def same(given: str, expected: str) -> bool:
+    """Whether two secrets are equal, in constant time; an empty one equals nothing."""
+    return bool(expected) and hmac.compare_digest(given.encode(errors="replace"), expected.encode())
+
+
+def content_policy(settings: RateServeSettings) -> str:
+    """The Content-Security-Policy of every page: files of this server alone, nothing inline.
+
+    Browsers apply `form-action` to redirects after a form too, so a panel to which forms redirect is named.
+    """
+    targets = ["'self'"]
+    if settings.redirect:
+        for url in settings.completion_urls().values():
+            parts = urlsplit(url)
+            targets.append(f"{parts.scheme}://{parts.netloc}")
+    return (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        f"form-action {' '.join(dict.fromkeys(targets))}; base-uri 'none'; frame-ancestors 'none'"
+    )
+
+
+def hosts_of(settings: RateServeSettings) -> frozenset[str] | None:
+    """The names in the header `Host` that are answered: those of this machine where the server listens on it alone
+    and behind no proxy, and that of public_url; None: all.
+    """
+    if settings.host not in LOOPBACK or settings.trusted_proxies:
+        return None
+    public = name_in(urlsplit(settings.public_url).netloc) if settings.public_url else ""
+    return LOOPBACK | ({public} if public else set())
+
+
+def _buckets(rate: float | None, burst: int) -> TokenBuckets | None:
+    return TokenBuckets(rate, burst) if rate else None
+
+
+def _write_line(scope: Scope, entry: dict[str, Any], seconds: float) -> None:
+    route = getattr(scope.get("route"), "path", "none")
+    level = logging.ERROR if "error" in entry else logging.INFO
+    if route in ("/healthz", "/files/{name}") and (entry["status"] or 500) < 400:
+        level = logging.DEBUG
+    log.log(level, "request", extra={"fields": {"route": route, **entry, "seconds": round(seconds, 4)}})

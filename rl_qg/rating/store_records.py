@@ -1,0 +1,153 @@
+"""What the store of a study returns, and the errors that it raises."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rl_qg.rating.plan_files import Hit
+
+OPEN, SUBMITTED, SURPLUS, EXPIRED, RETURNED = "open", "submitted", "surplus", "expired", "returned"
+STATES = (OPEN, SUBMITTED, SURPLUS, EXPIRED, RETURNED)  # of an assignment
+COMPLETED, NO_CONSENT, SCREENED_OUT, FAILED, FULL = "completed", "no_consent", "screened_out", "failed", "full"
+CODE_KINDS = (COMPLETED, NO_CONSENT, SCREENED_OUT, FAILED, FULL)
+
+
+class NotYours(PermissionError):
+    """The assignment is another rater's, or there is none of this name. Which of the two is not said."""
+
+
+class NotAllowed(PermissionError):
+    """The rater has not agreed, has failed the practice, or has been forgotten, and may not rate."""
+
+
+class Closed(PermissionError):
+    """The assignment was submitted or given back; its ratings stay as they are."""
+
+
+class StoreFailed(OSError):
+    """The database could not do it: the disk is full, another process holds it too long, or it cannot be reached.
+
+    Nothing of the call was kept, and the same call may be made again.
+    """
+
+
+@dataclass(frozen=True)
+class Rater:
+    """One rater, without an identity."""
+
+    id: str  # r0001
+    panel: str
+    consent_version: str | None
+    declined: bool
+    practice: str | None  # passed or failed
+    language: str | None
+    forgotten: bool = False
+
+    @property
+    def state(self) -> str:
+        """One word: arrived, declined, screened_out, consented or forgotten."""
+        if self.forgotten:
+            return "forgotten"
+        if self.declined:
+            return "declined"
+        if self.practice == "failed":
+            return "screened_out"
+        return "consented" if self.consent_version is not None else "arrived"
+
+
+@dataclass(frozen=True)
+class Session:
+    """A browser that has shown a valid token."""
+
+    rater: str
+    csrf: str  # what each form must send back
+    expires: float  # seconds since 1970
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One task that one rater has; times in seconds since 1970."""
+
+    id: str  # a00001
+    hit: "Hit"
+    rater: str
+    state: str
+    lease_until: float
+    started: float
+    submitted: float | None
+    shown: Mapping[int, float]  # position: when it was first shown
+
+
+@dataclass(frozen=True)
+class OpenAssignment:
+    """A task that a rater has now."""
+
+    id: str
+    rater: str
+    hit: str
+    lease_until: float  # seconds since 1970
+    touched: int  # items with a rating
+    items: int
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What came of a submission."""
+
+    state: str  # submitted, surplus; open or expired while something is missing
+    kind: str  # of the completion code
+    missing: tuple[tuple[int, str], ...] = ()  # position and criterion that have no rating
+
+    @property
+    def done(self) -> bool:
+        """Whether the rater has finished, and is paid."""
+        return self.state in (SUBMITTED, SURPLUS)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened, in the order of `number`."""
+
+    number: int
+    at: float
+    kind: str
+    rater: str | None
+    assignment: str | None
+    position: int | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """How much of a rater was deleted."""
+
+    raters: int = 0
+    identities: int = 0
+    sessions: int = 0
+    feedback: int = 0
+    events: int = 0
+    ratings: int = 0
+    kept_ratings: int = 0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a study is, for the page of its owner and `rl-qg rate status`."""
+
+    study: str
+    created: float
+    retention_until: float
+    paused: bool
+    tasks: int  # HITs
+    tasks_done: int  # with all their raters
+    wanted: int  # assignments: tasks times raters of each
+    assignments: Mapping[str, int]  # by state
+    raters: Mapping[str, int]  # by state
+    ratings: int
+    feedback: int
+    minutes: float | None  # median of those submitted
+    pay_per_hour: float | None  # at that median, from the pay of a task in the plan
+    currency: str
+    systems: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # rated items by kind, of those submitted
+    next_expiry: float | None = None

@@ -1,0 +1,91 @@
+"""Plans and stores for tests: small tasks of made-up questions."""
+
+from rl_qg.rating.plan_files import Hit, Item, Passage, Plan, hits_hash
+from rl_qg.rating.protocol import CHOICE, Control, Criterion, Protocol, Recipe
+from rl_qg.rating.store import Store
+
+ENDS = ({"en": "no"}, {"en": "yes"})
+CRITERIA = (
+    Criterion("clear", {"en": "The question is clear."}, low=ENDS[0], high=ENDS[1]),
+    Criterion("answered", {"en": "It can be answered."}, CHOICE, anchors=((3, ENDS[1]), (1, ENDS[0]))),
+)
+VALUES = {"clear": 70, "answered": 3}
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self, now: float = 1_800_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def small_plan(tasks: int = 3, raters: int = 2, items: int = 3, name: str = "small") -> Plan:
+    """Tasks of `items` items; the second item is degraded, the last a repeat."""
+    protocol = Protocol(
+        name="small",
+        source="made up",
+        criteria=CRITERIA,
+        recipe=Recipe(items=items, repeats=1, degraded=1),
+        control=Control(),
+        title={"en": "Questions"},
+        instructions=({"en": "Read."},),
+        consent={"en": "Do you agree?"},
+        raters_per_hit=raters,
+        minutes_per_hit=5,
+    )
+    hits = tuple(_task(number, items) for number in range(1, tasks + 1))
+    settings = {
+        "format": 1,
+        "study": name,
+        "seed": 13,
+        "language": "en",
+        "hits_sha256": hits_hash(hits),
+        "protocol": protocol.to_dict(),
+        "raters_per_hit": raters,
+        "retention_days": 30,
+        "hits": tasks,
+        "items": tasks * items,
+        "ratings": tasks * items * len(CRITERIA) * raters,
+    }
+    return Plan(protocol, hits, settings)
+
+
+def _task(number: int, items: int) -> Hit:
+    context = f"Passage {number} tells of 東京 and of Ada's engine."
+    passage = Passage(f"hash{number}", "", context)
+    kinds = ["ordinary", "degraded", *["ordinary"] * (items - 3), "repeat"][:items]
+    return Hit(
+        f"h{number:04d}",
+        "en",
+        (passage,),
+        tuple(
+            Item(
+                position=place,
+                kind=kind,
+                passage=0,
+                question=f"What does passage {number} tell ({kind} {place})?",
+                answer="Ada",
+                answer_start=context.index("Ada"),
+                systems=("ce", "scst") if place == 1 else ("ce",),
+                item=f"hash{number}-Ada",
+                original=None if kind == "ordinary" else 1,
+            )
+            for place, kind in enumerate(kinds, 1)
+        ),
+    )
+
+
+def consenting_rater(store: Store) -> str:
+    """A new rater who has agreed."""
+    rater = store.new_rater()
+    store.give_consent(rater, "1", "en")
+    return rater
+
+
+def rate_all(store: Store, assignment_id: str, rater: str) -> None:
+    """Rate every item of an assignment alike."""
+    for item in store.assignment(assignment_id, rater).hit.items:
+        store.save(assignment_id, rater, item.position, VALUES)
