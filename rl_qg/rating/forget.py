@@ -18,18 +18,18 @@ def forget_rater(settings: RateForgetSettings) -> None:
     store = open_store(settings.study)
     try:
         if not settings.expired:
-            before, forgotten = "", store.forget(settings.rater, settings.ratings)
+            forgotten = store.forget(settings.rater, settings.ratings)
         elif store.now() < store.retention_until:
             raise InputError(
                 f"expired: {store.place} keeps its raters until {utc(store.retention_until)}, as its plan says"
             )
         else:
-            before, forgotten = "all ", store.forget_all(settings.ratings)
+            forgotten = store.forget_all(settings.ratings)
     except NotAllowed:
         raise InputError(f"rater={settings.rater}: the study has no such rater; exports name them, as r0007") from None
     finally:
         store.close()
-    print(before + _sentence(forgotten))
+    print(_sentence(forgotten))
 
 
 def _sentence(done: Forgotten) -> str:

@@ -51,13 +51,13 @@ class Draft:
 
 @dataclass
 class Tasks:
-    """The tasks of a study, what was left out by reason, and in how many tasks forms of a question are nearer to each
-    other than the protocol says, since they have too few different questions.
+    """The tasks of a study, what was left out by reason, and how many tasks have too few different questions for the
+    distance of the protocol, by the distance that forms of a question have there.
     """
 
     hits: list[Hit]
     left_out: Counter[str] = field(default_factory=Counter)
-    nearer: int = 0
+    nearer: Counter[int] = field(default_factory=Counter)
 
 
 def make_tasks(study: StudyQuestions, recipe: Recipe, *, language: str, seed: int, items: int | None = None) -> Tasks:
@@ -71,8 +71,9 @@ def make_tasks(study: StudyQuestions, recipe: Recipe, *, language: str, seed: in
         items: so many passages with their answer are drawn; None: all.
 
     Raises:
-        InputError: no passage can be used, or the distance cannot be kept in any task.
+        InputError: no passage can be used, or the distance cannot be kept in a task of the length of the recipe.
     """
+    check_distance(recipe)
     maker = _Maker(study, recipe, language, seed)
     subjects = sorted(study.subjects, key=lambda subject: seeded_rank(seed, subject.item))
     if recipe.kind == ONE_PASSAGE:
@@ -86,6 +87,24 @@ def make_tasks(study: StudyQuestions, recipe: Recipe, *, language: str, seed: in
     else:
         maker.items(subjects)
     return maker.tasks
+
+
+def check_distance(recipe: Recipe) -> None:
+    """Raise `InputError` where the least distance of a recipe cannot be kept in a task of its own length.
+
+    Tasks of fewer systems have the greatest distance that is possible for them.
+    """
+    others = recipe.repeats + recipe.degraded + recipe.references
+    ordinary = recipe.items - others
+    if recipe.kind == ONE_PASSAGE:
+        forms = [1 + len(of_system) for of_system in roles(ordinary, recipe)]
+    else:
+        forms = [1 + (place + others) // ordinary for place in range(ordinary)]
+    if recipe.kind != BLOCKS and (most := longest_distance(forms)) < recipe.distance:
+        raise InputError(
+            f"protocol: recipe.distance={recipe.distance} cannot be kept with items={recipe.items}, "
+            f"repeats={recipe.repeats} and degraded={recipe.degraded}; give {most} or less"
+        )
 
 
 def repeats_and_degraded(systems: int, recipe: Recipe) -> tuple[int, int]:
@@ -158,7 +177,6 @@ class _Maker:
         """A task for each subject. In so many tasks as there are systems each of them has each role once."""
         systems = self.study.systems
         kinds = roles(len(systems), self.recipe)
-        self._check_distance([1 + len(of_system) for of_system in kinds])
         circle = [*systems]
         for number, subject in enumerate(subjects):
             rng = random.Random(f"{self.seed} {subject.item}")
@@ -176,23 +194,15 @@ class _Maker:
 
     def items(self, subjects: Sequence[Subject]) -> None:
         """Tasks of about equal length; questions about one passage follow each other, so most of them share one."""
-        pool, others = self._pool(subjects), sum(self.counts.values())
-        ordinary = self.recipe.items - others
-        self._check_distance([1 + (place + others) // ordinary for place in range(ordinary)])
+        pool, ordinary = self._pool(subjects), self.recipe.items - sum(self.counts.values())
         count = -(-len(pool) // ordinary)
         for number in range(count):
             rng = random.Random(f"{self.seed} task {number}")
             part = pool[number * len(pool) // count : (number + 1) * len(pool) // count]
             drafts = [Draft(ORDINARY, of, asked) for of, asked in enumerate(part)]
             taken = Counter[int]()
-            for kind, wanted in (
-                (DEGRADED, recipe.degraded),
-                (REPEAT, recipe.repeats),
-                (REFERENCE, recipe.references),
-            ):
+            for kind, wanted in self.counts.items():
                 drafts += self._chosen(kind, min(wanted, len(part)), [*enumerate(part)], taken, rng)
-            if number == 0:
-                self._check_distance(_forms(drafts))
             self._add(drafts, rng)
 
     def blocks(self, subjects: Sequence[Subject]) -> None:
@@ -275,18 +285,12 @@ class _Maker:
             return None
         return Draft(kind, of, Asked(subject, text, systems))
 
-    def _check_distance(self, forms: Sequence[int]) -> None:
-        if (most := longest_distance(forms)) < self.recipe.distance:
-            raise InputError(
-                f"protocol: recipe.distance={self.recipe.distance} cannot be kept with {len(forms)} questions in a "
-                f"task; give {most} or less"
-            )
-
     def _add(self, drafts: Sequence[Draft], rng: random.Random) -> None:
         """A task whose items are shuffled."""
         forms = _forms(drafts)
         distance = min(self.recipe.distance, longest_distance(forms))
-        self.tasks.nearer += distance < self.recipe.distance
+        if distance < self.recipe.distance:
+            self.tasks.nearer[distance] += 1
         by_question: dict[int, list[Draft]] = {}
         for draft in drafts:
             by_question.setdefault(draft.of, []).append(draft)

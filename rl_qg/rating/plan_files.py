@@ -14,7 +14,7 @@ from rl_qg.data.formats import is_unicode
 from rl_qg.rating.protocol import KINDS, ORDINARY, Protocol
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
-from rl_qg.runtime.json_files import atomic_writer, read_json, read_json_lines, write_json
+from rl_qg.runtime.json_files import atomic_writer, read_json, read_json_lines
 
 PLAN, HITS = "plan.json", "hits.jsonl"
 FORMAT = 1
@@ -117,24 +117,33 @@ class Plan:
         return sha256(json.dumps(self.settings, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
-def hits_hash(hits: Sequence[Hit]) -> str:
-    """SHA-256 of `hits.jsonl`, as `write_plan_files` writes it."""
-    return sha256("".join(map(_line, hits)).encode()).hexdigest()
-
-
-def write_plan_files(folder: Path, settings: Mapping[str, Any], protocol: Protocol, hits: Sequence[Hit]) -> None:
-    """Write `hits.jsonl`, then `plan.json`, each atomically.
+def plan_texts(settings: Mapping[str, Any], protocol: Protocol, hits: Sequence[Hit]) -> dict[str, str]:
+    """The texts of the files of a plan, by name, `plan.json` last.
 
     Args:
-        folder: made if there is none.
         settings: what `plan.json` holds beside the format, the hash of the tasks and the protocol.
         protocol: of the study.
         hits: the tasks.
     """
-    with atomic_writer(folder / HITS) as stream:
-        stream.writelines(map(_line, hits))
-    head = {"format": FORMAT, "study": settings["study"], "hits_sha256": hits_hash(hits)}
-    write_json(folder / PLAN, {**head, **settings, "protocol": protocol.to_dict()})
+    lines = "".join(json.dumps(hit.to_dict(), ensure_ascii=False) + "\n" for hit in hits)
+    head = {"format": FORMAT, "study": settings["study"], "hits_sha256": sha256(lines.encode()).hexdigest()}
+    record = {**head, **settings, "protocol": protocol.to_dict()}
+    return {HITS: lines, PLAN: json.dumps(record, ensure_ascii=False, indent=2) + "\n"}
+
+
+def write_plan_files(folder: Path, settings: Mapping[str, Any], protocol: Protocol, hits: Sequence[Hit]) -> None:
+    """Write `hits.jsonl`, then `plan.json`, each atomically; see `plan_texts`.
+
+    Raises:
+        InputError: another plan is in the folder, on which raters may be at work.
+    """
+    texts = plan_texts(settings, protocol, hits)
+    for name, text in texts.items():
+        if (folder / name).exists() and (folder / name).read_bytes() != text.encode():
+            raise InputError(f"output={folder}: holds another plan ({name} differs); name another folder")
+    for name, text in texts.items():
+        with atomic_writer(folder / name) as stream:
+            stream.write(text)
 
 
 def read_plan(folder: Path) -> Plan:
@@ -159,10 +168,6 @@ def read_plan(folder: Path) -> Plan:
             f"{lines}: {'holds no task' if not names else 'two tasks have one name'}; make the plan again"
         )
     return Plan(Protocol.from_dict(f"{path}: protocol", settings["protocol"]), hits, settings)
-
-
-def _line(hit: Hit) -> str:
-    return json.dumps(hit.to_dict(), ensure_ascii=False) + "\n"
 
 
 # --- Checks ---

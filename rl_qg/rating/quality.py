@@ -110,25 +110,24 @@ def _tasks(rated: RatedItems, rater: int) -> int:
     return len(np.unique(rated.task[rated.rater == rater]))
 
 
-def _pairs(rated: RatedItems, rater: int, columns: Sequence[int]) -> tuple[Floats, Floats]:
-    """The values of the ordinary items of a rater and of their degraded forms, (pairs, criteria); NaN in both where one
-    of them has none.
+def _pairs(rated: RatedItems, rater: int, columns: list[int]) -> tuple[Floats, Floats]:
+    """The values of a rater's ordinary items and of their degraded forms, (pairs, criteria); NaN in both where one has
+    none.
     """
     rows = np.flatnonzero((rated.rater == rater) & rated.is_kind(DEGRADED) & (rated.original != NO_ORIGINAL))
-    bad = rated.values[np.ix_(rows, columns)]
-    good = rated.values[np.ix_(rated.original[rows], columns)]
+    bad, good = rated.values[rows][:, columns], rated.values[rated.original[rows]][:, columns]
     missing = np.isnan(good) | np.isnan(bad)
     known = ~missing.all(axis=1)
     good, bad = (np.where(missing, np.nan, values)[known] for values in (good, bad))
     return good, bad
 
 
-def _groups(rated: RatedItems, rater: int, columns: Sequence[int]) -> tuple[Floats, Floats]:
+def _groups(rated: RatedItems, rater: int, columns: list[int]) -> tuple[Floats, Floats]:
     """The values of all ordinary and of all degraded items of a rater, (items, criteria)."""
     own = rated.rater == rater
     parts = []
     for kind in (ORDINARY, DEGRADED):
-        values = rated.values[np.ix_(np.flatnonzero(own & rated.is_kind(kind)), columns)]
+        values = rated.values[own & rated.is_kind(kind)][:, columns]
         parts.append(values[~np.isnan(values).all(axis=1)])
     return parts[0], parts[1]
 

@@ -43,6 +43,7 @@ class RatedItems:
         criteria: names, (c,).
         raters, tasks, hits, items, passages: names; `rater`, `task`, `hit`, `item` and `passage` (n,) index them.
             A task is what one rater did of one HIT.
+        question: a number of the item, the same for all raters who saw it, (n,).
         kind: indices of `KINDS`, (n,).
         position: in the order shown, (n,).
         original: the row of the ordinary item that a repeat or degraded one belongs to, else -1, (n,).
@@ -64,6 +65,7 @@ class RatedItems:
     hit: Ints
     item: Ints
     passage: Ints
+    question: Ints
     kind: Ints
     position: Ints
     original: Ints
@@ -92,7 +94,7 @@ class RatedItems:
         columns: dict[str, Any] = {"original": original}
         for names, index in _INDEXED.items():
             columns |= _without_unused(names, getattr(self, names), index, getattr(self, index)[rows])
-        for name in ("kind", "position", "values", "seconds", "changes"):
+        for name in ("question", "kind", "position", "values", "seconds", "changes"):
             columns[name] = getattr(self, name)[rows]
         columns["systems"] = tuple(one for one, there in zip(self.systems, rows, strict=True) if there)
         return replace(self, **columns)
@@ -106,20 +108,22 @@ class RatedItems:
 _INDEXED = {"raters": "rater", "tasks": "task", "hits": "hit", "items": "item", "passages": "passage"}
 
 
-def read_ratings(path: Path, scales: Mapping[str, Scale], *, with_open: bool = False) -> RatedItems:
+def read_ratings(
+    path: Path, scales: Mapping[str, Scale], *, with_open: bool = False, key: str = "ratings"
+) -> RatedItems:
     """The ratings of a file.
 
     Args:
         path: the file.
-        scales: of the criteria; one that is not there has 0 to 100 and is not reversed. With a non-empty key of every
-            criterion, as a protocol gives, their order is the order of columns.
+        scales: of the criteria, in the order of columns; values of one that is not there are taken as they are.
         with_open: tasks that nobody submitted yet count too.
+        key: the setting that names the file.
 
     Raises:
         InputError: the file cannot be read or holds no rating that counts; names line and field of what is wrong.
     """
     if not path.is_file():
-        raise InputError(f"ratings={path}: no such file; give the folder of `rl-qg rate export`, or a file of ratings")
+        raise InputError(f"{key}={path}: no such file; give the folder of `rl-qg rate export`, or a file of ratings")
     rated = rated_items(judgement_records(path, {}), scales, with_open=with_open)
     if not rated.ratings:
         why = ", ".join(f"{count:,} {reason}" for reason, count in rated.left_out.items())
@@ -150,7 +154,8 @@ def rated_items(records: Located, scales: Mapping[str, Scale], *, with_open: boo
         key = item.key
         if item.position is None:  # the second value of a criterion begins another item
             occurrences[*key, criterion] += 1
-            key = (*key, occurrences[*key, criterion])
+            item.occurrence = occurrences[*key, criterion]
+            key = (*key, item.occurrence)
         value = _number(where, record, "value")
         if value is None:
             left_out["without a value"] += 1
@@ -171,6 +176,8 @@ class _Item:
     systems: tuple[str, ...]
     position: int | None
     original: int | None
+    has_hit: bool
+    occurrence: int = 0
     values: dict[str, float | None] = field(default_factory=dict)
     seconds: float = float("nan")
     changes: float = float("nan")
@@ -181,6 +188,13 @@ class _Item:
         if self.position is not None:
             return self.rater, self.task, self.position
         return self.rater, self.task, self.kind, self.systems, self.item
+
+    @property
+    def question(self) -> tuple[Any, ...]:
+        """What is the same for all raters who saw it."""
+        if self.position is not None and self.has_hit:
+            return self.hit, self.position
+        return self.hit if self.has_hit else "", self.kind, self.systems, self.item, self.occurrence
 
     def add(
         self, where: str, record: Mapping[str, Any], criterion: str, value: float | None, scale: Scale | None
@@ -223,6 +237,7 @@ def _item(where: str, record: Mapping[str, Any]) -> _Item:
         _systems(where, record),
         _whole(where, record, "position"),
         _whole(where, record, "original"),
+        hit is not None,
     )
 
 
@@ -294,8 +309,10 @@ def _columns(items: Sequence[_Item], scales: Mapping[str, Scale], left_out: Mapp
         of_rows = [getattr(row, index) for row in rows]
         known = {name: number for number, name in enumerate(dict.fromkeys(of_rows))}
         columns |= {names: tuple(known), index: np.array([known[name] for name in of_rows], dtype=np.int64)}
+    questions = {name: number for number, name in enumerate(dict.fromkeys(row.question for row in rows))}
     return RatedItems(
         criteria=criteria,
+        question=np.array([questions[row.question] for row in rows], dtype=np.int64),
         kind=np.array([KINDS.index(row.kind) for row in rows], dtype=np.int64),
         position=np.array([row.position or 0 for row in rows], dtype=np.int64),
         original=_originals(rows),

@@ -56,11 +56,15 @@ STYLE = {
 
 
 def interval_plot(
-    rows: Sequence[tuple[str, str, ReportedMean, Sequence[float]]], salt: str, *, zero: bool = False
+    rows: Sequence[tuple[str, str, ReportedMean, Sequence[float]]],
+    salt: str,
+    *,
+    zero: bool = False,
+    unit: str | None = None,
 ) -> Markup:
     """Dots with intervals as SVG, one row each: label, CSS variable, mean, values of single seeds (small rings).
 
-    With `zero`, a line marks 0, no difference. About `salt` see `page_svg`.
+    With `zero`, a line marks 0, no difference. `unit` names the axis; None: percent. About `salt` see `page_svg`.
     """
     figure, axes = new_figure(height=max(2.0, 0.6 + 0.33 * len(rows)), left=0.33)
     axes.grid(True, axis="x")
@@ -81,7 +85,7 @@ def interval_plot(
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.margins(x=0.12)
-    axes.set_xlabel("percentage points" if zero else "percent")
+    axes.set_xlabel(unit or ("percentage points" if zero else "percent"))
     return page_svg(figure, f"{salt} intervals {zero}")
 
 

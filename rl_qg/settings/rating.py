@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, SEED, Limits, Section, key
+from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Limits, Section, key
+from rl_qg.text.languages import AUTO, OTHER, code_fault
 
 OUTCOMES = ("completed", "no_consent", "screened_out", "failed", "full")  # of a person who comes from a panel
 
@@ -18,6 +19,7 @@ class RatePlanSettings(Section):
     questions: Any = key(None, "file(s) of questions, or {system: file}; rows may name their `system`")
     gold: str = key("", "QA data whose human questions are rated too, as the system `human`; empty: none")
     output: str = key("", "folder of the plan: plan.json and hits.jsonl")
+    study: str = key("", "name of the study; empty: that of the folder")
     protocol: str = key("qascore", "qascore, qrelscore, qg-bench, direct-assessment, demo, or a YAML file of your own")
     language: str = key("en", "of passages and questions: a code, as en, ar or zh")
     items: int | None = key(None, "so many passages with their answer are drawn; null: all", limits=COUNT)
@@ -25,7 +27,25 @@ class RatePlanSettings(Section):
     pay_per_hour: float = key(12.0, "what people get, for the costs that are printed", limits=NOT_NEGATIVE)
     currency: str = key("USD", "of pay_per_hour")
     retention_days: int = key(365, "ratings and raters are deleted so long after the study began", limits=COUNT)
+    pass_rate: float | None = key(
+        None,
+        "share of tasks whose raters will pass the control, for what the plan can show; null: 0.45, as in QAScore's "
+        "crowd, or 1 without degraded questions",
+        limits=SHARE,
+    )
+    question_sd: float = key(
+        0.37, "spread of a system's questions, in z of the mean over criteria (QG-Bench's ratings)", limits=POSITIVE
+    )
+    rating_sd: float = key(0.37, "spread of raters' values of one question, in the same unit", limits=POSITIVE)
     seed: int = key(13, "of draws, degraded questions and order", limits=SEED)
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits, and a language that passages can be in."""
+        yield from super().faults()
+        if fault := code_fault(self.language):
+            yield f"language={fault}"
+        elif self.language.casefold() in (AUTO, OTHER):
+            yield f"language={self.language}: give the code of the passages' language, such as en"
 
 
 @dataclass
@@ -152,11 +172,41 @@ class RateForgetSettings(Section):
 class RateAnalyseSettings(Section):
     """Whose ratings count, scores of systems, and how certain they are."""
 
-    ratings: str = key("", "the folder of `rl-qg rate export`, or a file of ratings (ratings.jsonl, .csv)")
+    ratings: str = key("", "the folder of `rl-qg rate export`, or a file of ratings (.jsonl, .csv)")
     output: str = key("", "folder for the report, tables and judgements.jsonl")
     replication: str = key("", "the ratings of a second run of the study; empty: none")
+    with_open: bool = key(False, "tasks that nobody submitted yet count too")
+    reversed: list[str] | None = key(None, "of a file: criteria whose high values are bad; a study's protocol says so")
+    scale: list[float] | None = key(None, "of a file: lowest and highest value of reversed criteria; null: [0, 100]")
+    control_method: str | None = key(
+        None,
+        "signed_rank (an ordinary question with its degraded form), rank_sum (all of both); null: as the protocol",
+        choices=(None, "signed_rank", "rank_sum"),
+    )
+    control_unit: str | None = key(
+        None,
+        "item_means (mean over criteria of a question), ratings (each by itself, as published); null: as the protocol",
+        choices=(None, "item_means", "ratings"),
+    )
+    control_criteria: list[str] | None = key(None, "that enter the control; null: as the protocol says, or all")
+    level: float | None = key(
+        None, "a rater counts when the control's p is below it; null: as the protocol", limits=Limits(0, 1, above=True)
+    )
+    raters: str = key("passed", "whose ratings count: passed, or all", choices=("passed", "all"))
+    z: str = key(
+        "without_degraded",
+        "mean and deviation of a rater: without_degraded, with_degraded, dialogue_eval (with, 1e-6 added to it)",
+        choices=("without_degraded", "with_degraded", "dialogue_eval"),
+    )
+    human: str = key("z", "the human scores in judgements.jsonl: z, or raw ratings", choices=("z", "raw"))
+    rater_filter: str = key(
+        "none",
+        "leave out ratings far from the others of the question: on both_sides, or above alone; none",
+        choices=("none", "both_sides", "above"),
+    )
+    filter_above: float = key(1.0, "standard deviations from which on rater_filter leaves out", limits=NOT_NEGATIVE)
+    filter_most: int = key(5, "ratings of a question that rater_filter leaves out at most", limits=COUNT)
     resamples: int = key(2000, "of each bootstrap", limits=COUNT)
-    level: float = key(0.05, "a rater counts when the control's p is below it", limits=Limits(0, 1, above=True))
     seed: int = key(13, "of the bootstrap", limits=SEED)
 
 

@@ -13,9 +13,9 @@ VALUES = {"clear": 70, "answered": 3}
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that is set by hand; it begins with the year 2100, so that a study with it is not over today."""
 
-    def __init__(self, now: float = 1_800_000_000.0) -> None:
+    def __init__(self, now: float = 4_102_444_800.0) -> None:
         self.now = now
 
     def __call__(self) -> float:

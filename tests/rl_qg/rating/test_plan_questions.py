@@ -1,0 +1,124 @@
+"""The questions of a study: which of them are about the same passage and answer, and what is left out."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_qg.data.examples import Answer, QAExample, write_squad
+from rl_qg.rating.plan_questions import EMPTY, FURTHER, NOT_FOUND, read_questions
+from rl_qg.runtime.errors import InputError
+
+ADA = "Ada wrote the program in London in 1843. London was large."
+
+
+def row(question: str, answer: str = "Ada", start: int | None = 0, **others: Any) -> dict[str, Any]:
+    return {"context": ADA, "answer": answer, "answer_start": start, "question": question, **others}
+
+
+def lines(path: Path, *rows: dict[str, Any]) -> str:
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in rows), encoding="utf-8")
+    return str(path)
+
+
+def test_systems_by_name_by_field_and_by_file(tmp_path: Path) -> None:
+    one, other = lines(tmp_path / "ce.jsonl", row("Who?")), lines(tmp_path / "scst.jsonl", row("Who wrote it?"))
+    assert read_questions([one, other]).systems == ["ce", "scst"]
+    assert read_questions({"first": one, "second": other}).systems == ["first", "second"]
+    both = lines(tmp_path / "all.jsonl", row("Who?", system="a"), row("When?", "1843", 35, system="b"), row("X?"))
+    assert read_questions(both).systems == ["a", "b", "all"]
+    assert read_questions({"mine": both}).systems == ["mine"]
+
+
+def test_one_subject_for_each_passage_and_answer(tmp_path: Path) -> None:
+    first = lines(tmp_path / "a.jsonl", row("Who?"), row("Where?", "London", 25), row("Which?", "London", 41))
+    spaced = ADA.replace("in London", "in  London")
+    second = lines(
+        tmp_path / "b.jsonl",
+        row(" Who \n wrote?", start=None),
+        {"context": spaced, "question": "Is it so?", "answer": "yes"},
+        row("Where then?", "London", 25),
+    )
+    study = read_questions([first, second])
+    found = {(subject.answer, subject.answer_start): subject.questions for subject in study.subjects}
+    assert found == {
+        ("Ada", 0): {"a": "Who?", "b": "Who wrote?"},
+        ("London", 25): {"a": "Where?", "b": "Where then?"},
+        ("London", 41): {"a": "Which?"},
+        ("yes", None): {"b": "Is it so?"},
+    }
+    assert len({subject.item for subject in study.subjects}) == 4
+    assert len({subject.passage.passage for subject in study.subjects}) == 1
+    for subject in study.subjects:
+        start, text = subject.answer_start, subject.passage.context
+        assert start is None or text[start : start + len(subject.answer)] == subject.answer
+
+
+def test_equal_questions_differ_in_nothing_but_white_space_and_composition(tmp_path: Path) -> None:
+    files = [
+        lines(tmp_path / f"{name}.jsonl", row(text))
+        for name, text in (("a", "Où est-il ?"), ("b", "Ou\u0300  est-il ?"), ("c", "où est-il ?"))
+    ]
+    subject = read_questions(files).subjects[0]
+    assert subject.asked() == [("Où est-il ?", ("a", "b")), ("où est-il ?", ("c",))]
+
+
+def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    path = lines(
+        tmp_path / "a.jsonl",
+        row("Who?"),
+        row("Who then?", candidate=1),
+        row("  ", "London", 25),
+        row("Who?", "Eve", 3),
+        row("When?", "1843", 2),  # a wrong offset: the answer is where it is in the passage
+    )
+    study = read_questions(path)
+    assert study.left_out == {FURTHER: 1, EMPTY: 1, NOT_FOUND: 1}
+    assert [(s.answer, s.answer_start, s.questions) for s in study.subjects] == [
+        ("Ada", 0, {"a": "Who?"}),
+        ("1843", 35, {"a": "When?"}),
+    ]
+
+
+def test_human_questions_of_qa_data(tmp_path: Path) -> None:
+    examples = [
+        QAExample("q1", "Ada", ADA, "Who  wrote it?", (Answer("Ada", 0),)),
+        QAExample("q2", "Ada", ADA, "When was it?", (Answer("1843", 35),)),
+    ]
+    write_squad(tmp_path / "dev.json", examples)
+    gold = str(tmp_path / "dev.json")
+    path = lines(tmp_path / "a.jsonl", row("Who?", id="q1"), row("When?", "1843", 35), row("Where?", "London", 25))
+    study = read_questions(path, gold)
+    assert study.systems == ["a", "human"]
+    assert [subject.questions.get("human") for subject in study.subjects] == ["Who wrote it?", "When was it?", None]
+    with pytest.raises(InputError, match="a system is called human"):
+        read_questions({"human": path}, gold)
+    other = lines(tmp_path / "b.jsonl", {"context": "Eve ate.", "answer": "Eve", "question": "Who?"})
+    with pytest.raises(InputError, match="has no question about a passage and answer of the systems"):
+        read_questions(other, gold)
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({"question": "Who?"}, "line 1: field 'context' is missing"),
+        ({"context": ADA}, "line 1: field 'question' is missing"),
+        ({"context": ADA, "question": 3}, "line 1: field 'question' is missing or no text"),
+        (row("Who?", system="a|b"), r"line 1: system 'a\|b' is no name"),
+        (row("Who?", system=3), "line 1: system 3 is no name"),
+        (row(""), "hold no question that can be rated"),
+    ],
+)
+def test_a_wrong_row_is_named(given: dict[str, Any], fault: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=fault):
+        read_questions(lines(tmp_path / "a.jsonl", given))
+
+
+def test_files_need_different_names(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    files = [lines(tmp_path / "a.jsonl", row("Who?")), lines(tmp_path / "x" / "a.jsonl", row("Who?"))]
+    with pytest.raises(InputError, match="2 files are called a; give names"):
+        read_questions(files)
+    with pytest.raises(InputError, match="questions has no value"):
+        read_questions(None)

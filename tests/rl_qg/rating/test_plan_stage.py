@@ -1,0 +1,171 @@
+"""The whole stage: files of a plan, what is printed, and what is refused."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_qg.commands.catalogue import CONFIGS
+from rl_qg.data.examples import write_squad
+from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.rating.plan_files import HITS, PLAN, Plan, read_plan
+from rl_qg.rating.plan_stage import write_plan
+from rl_qg.rating.protocol import load_protocol
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings import RatePlanSettings
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Any]:
+    """Two systems that ask about the same passages as people."""
+    examples = list(synthetic_examples(4, seed=1, prefix="dev"))
+    write_squad(tmp_path / "dev.json", examples)
+    for number, name in enumerate(("ce", "scst")):
+        with (tmp_path / f"{name}.jsonl").open("w") as stream:
+            for place, example in enumerate(examples):
+                answer = example.answers[0]
+                words = example.question.split()
+                question = example.question if place == number else " ".join(words[number + 1 :] + words[: number + 1])
+                row = {"id": example.id, "title": example.title, "context": example.context, "question": question}
+                stream.write(json.dumps(row | {"answer": answer.text, "answer_start": answer.start}) + "\n")
+    return {"questions": [f"{tmp_path}/ce.jsonl", f"{tmp_path}/scst.jsonl"], "gold": f"{tmp_path}/dev.json"}
+
+
+def plan(files: dict[str, Any], output: Path, protocol: str = "qascore", **options: Any) -> Plan:
+    settings = RatePlanSettings(**files, output=str(output), protocol=protocol, **options)
+    settings.check()
+    write_plan(settings, load_protocol(protocol, CONFIGS / "protocol"))
+    return read_plan(output)
+
+
+def test_what_is_written_can_be_read_and_is_the_same_again(
+    files: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = plan(files, tmp_path / "one", study="mine", items=6)
+    record = json.loads((tmp_path / "one" / PLAN).read_text())
+    lines = (tmp_path / "one" / HITS).read_bytes()
+    assert record["hits_sha256"] == sha256(lines).hexdigest()
+    assert (record["hits"], record["items"]) == (6, sum(len(hit.items) for hit in first.hits))
+    assert record["ratings"] == 4 * record["items"]
+    assert record["systems"]["human"]["ordinary"] == 6
+    assert (first.study, first.raters_per_hit, first.language) == ("mine", 1, "en")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}
+    plan(files, tmp_path / "one", study="mine", items=6)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()} == before
+    again = plan(files, tmp_path / "two", study="mine", items=6)
+    assert again.sha256 == first.sha256
+    assert plan(files, tmp_path / "three", study="mine", items=6, seed=14).sha256 != first.sha256
+    capsys.readouterr()
+
+
+def test_the_summary(files: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = plan(files, tmp_path / "plan", raters=2, items=8, pay_per_hour=7.5, language="de")
+    text = capsys.readouterr().out
+    assert text.startswith("plan by the protocol qascore: 8 tasks")
+    assert "raters: from 2, who rate every task, to 16 with one task each" in text
+    assert "at 7.5 USD an hour" in text
+    assert "left out: passages with their answer that were not drawn" in text
+    assert "note: ce gets 16 ratings of each criterion; 385 are recommended" in text
+    assert "Prolific asks for 8 USD an hour" in text
+    assert "the practice questions of the protocol are in en" in text
+    assert "smallest difference that is found with probability 0.8 (simulated, with 45% of the tasks counted)" in text
+    record = found.settings
+    hours = record["cost"]["hours"]
+    assert hours == pytest.approx(16 * record["minutes"] / 60, abs=0.1)
+    assert record["cost"]["total"] == pytest.approx(7.5 * 16 * 30 * record["items"] / 8 / 20 / 60, abs=0.01)
+    assert record["detectable"]["pass_rate"] == 0.45
+
+
+def test_numbers_in_the_texts_for_raters(files: dict[str, Any], tmp_path: Path) -> None:
+    protocol = plan(files, tmp_path / "plan", retention_days=90, items=4).protocol
+    for code, text in protocol.consent.items():
+        assert "90" in text and "{" not in text, code
+    assert all("{" not in text for texts in protocol.instructions for text in texts.values())
+    assert f"about {round(protocol.minutes_per_hit)} minutes" in protocol.instructions[-1]["en"]
+
+
+@pytest.mark.parametrize("name", ["demo", "qrelscore", "qg-bench"])
+def test_protocols_of_any_passages(name: str, files: dict[str, Any], tmp_path: Path) -> None:
+    found = plan(files, tmp_path / "plan", name, items=12)
+    kinds = {item.kind for hit in found.hits for item in hit.items}
+    assert kinds == ({"ordinary", "repeat", "degraded"} if name == "demo" else {"ordinary"})
+    assert found.settings["systems"]["ce"]["ordinary"] == 12
+    assert found.settings["detectable"]["pass_rate"] == (0.45 if name == "demo" else 1)
+
+
+def test_another_plan_is_not_overwritten(files: dict[str, Any], tmp_path: Path) -> None:
+    plan(files, tmp_path / "plan", items=3)
+    before = {path: path.read_bytes() for path in (tmp_path / "plan").iterdir()}
+    with pytest.raises(InputError, match=r"holds another plan \(hits.jsonl differs\); name another folder"):
+        plan(files, tmp_path / "plan", items=4)
+    with pytest.raises(InputError, match=r"holds another plan \(plan.json differs\)"):
+        plan(files, tmp_path / "plan", items=3, retention_days=2)
+    assert {path: path.read_bytes() for path in (tmp_path / "plan").iterdir()} == before
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        plan(files, tmp_path / "file" / "plan", items=3)
+
+
+@pytest.mark.parametrize(("language", "fault"), [("english", "english is no code"), ("auto", "give the code")])
+def test_a_language_is_a_code(language: str, fault: str) -> None:
+    with pytest.raises(InputError, match=fault):
+        RatePlanSettings(language=language).check()
+
+
+# --- Files that are not as they were written ---
+
+
+def changed_line(edit: Callable[[dict[str, Any]], Any], plan_folder: Path) -> None:
+    """Change the second task, and the hash of the tasks to match."""
+    lines = (plan_folder / HITS).read_text().splitlines()
+    record = json.loads(lines[1])
+    edit(record)
+    lines[1] = json.dumps(record)
+    text = "\n".join(lines) + "\n"
+    (plan_folder / HITS).write_text(text)
+    settings = json.loads((plan_folder / PLAN).read_text())
+    settings["hits_sha256"] = sha256(text.encode()).hexdigest()
+    (plan_folder / PLAN).write_text(json.dumps(settings))
+
+
+BROKEN: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
+    (lambda hit: hit.pop("language"), r"line 2: field 'language' is not a text: None"),
+    (lambda hit: hit["items"].clear(), "line 2: a task without items"),
+    (lambda hit: hit["items"][2].update(position=7), r"items\[3\]: position=7; positions count from 1"),
+    (lambda hit: hit["items"][0].update(kind="odd"), r"items\[1\]: kind='odd' is not one of ordinary, repeat"),
+    (lambda hit: hit["items"][0].update(passage=3), r"items\[1\]: passage=3; the task has 1 passages"),
+    (lambda hit: hit["items"][0].update(systems=[]), "field 'systems' is not a list of names"),
+    (lambda hit: hit["items"][0].update(answer_start=True), "field 'answer_start' is neither a whole number nor null"),
+    (lambda hit: hit["items"][0].update(answer_start=3, answer="xyz"), "answer 'xyz' is not at offset 3"),
+    (lambda hit: hit["items"][0].update(original=99), "original=99 is not the position of an ordinary item"),
+    (lambda hit: hit["passages"][0].pop("context"), r"passages\[0\]: field 'context' is not a text"),
+    (lambda hit: hit.update(hit="h0001"), "two tasks have one name"),
+]
+
+
+@pytest.mark.parametrize(("edit", "fault"), BROKEN, ids=[fault[-30:] for _, fault in BROKEN])
+def test_a_broken_line_is_named(
+    edit: Callable[[dict[str, Any]], Any], fault: str, files: dict[str, Any], tmp_path: Path
+) -> None:
+    plan(files, tmp_path / "plan", items=3)
+    changed_line(edit, tmp_path / "plan")
+    with pytest.raises(InputError, match=fault):
+        read_plan(tmp_path / "plan")
+
+
+def test_a_folder_without_a_plan(files: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no plan \(plan.json is missing\); make one with rl-qg rate plan"):
+        read_plan(tmp_path / "nothing")
+    found = plan(files, tmp_path / "plan", items=3)
+    lines = (tmp_path / "plan" / HITS).read_text()
+    (tmp_path / "plan" / HITS).write_text(lines.replace("h0002", "h0009"))
+    with pytest.raises(InputError, match=r"is not the file that plan.json was written with"):
+        read_plan(tmp_path / "plan")
+    (tmp_path / "plan" / PLAN).write_text('{"format": 2}')
+    with pytest.raises(InputError, match="not a plan of format 1"):
+        read_plan(tmp_path / "plan")
+    assert replace(found.hits[0]).to_dict()["items"][0]["position"] == 1

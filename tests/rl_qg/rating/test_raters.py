@@ -1,0 +1,194 @@
+"""Raters: tokens, identities apart from everything else, and what is left when one is forgotten."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from rl_qg.commands.cli import run_command
+from rl_qg.rating.store import Store, open_store
+from rl_qg.rating.store_records import NotAllowed
+from rl_qg.runtime.errors import InputError
+from tests.rl_qg.rating.studies import Clock, consenting_rater, rate_all, small_plan
+
+IDENTITY = "5f1dCAFE5f1dCAFE5f1dCAFE"
+DAY = 86_400
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(study_url: str, clock: Clock) -> Store:
+    return open_store(study_url, small_plan(), clock)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "study.db"
+
+
+def bytes_of(path: Path) -> bytes:
+    """Everything that a SQLite database has on disk."""
+    return b"".join(part.read_bytes() for part in sorted(path.parent.glob(f"{path.name}*")))
+
+
+def finished(store: Store, rater: str) -> None:
+    store.give_consent(rater, "1", "en")
+    claimed = store.claim(rater)
+    assert claimed is not None
+    rate_all(store, claimed.id, rater)
+    store.add_feedback(claimed.id, rater, "Write to ada@example.org")
+    store.submit(claimed.id, rater)
+    store.code(claimed.id, "completed")
+
+
+def test_an_identity_is_one_rater_on_its_panel(store: Store) -> None:
+    rater = store.rater_of_panel("prolific", IDENTITY, {"session": "1"})
+    assert store.rater_of_panel("prolific", IDENTITY, {"session": "2"}) == rater
+    assert store.rater_of_panel("prolific", f" {IDENTITY} ") == rater
+    others = {
+        store.rater_of_panel("sona", IDENTITY),
+        store.rater_of_panel("prolific", IDENTITY.lower()),
+        store.new_rater(),
+    }
+    assert rater not in others
+    assert len(others) == 3
+    for given in ("", " ", "\0", "x" * 201):
+        with pytest.raises(InputError, match="participant"):
+            store.rater_of_panel("prolific", given)
+
+
+def test_sessions_end_and_expire(store: Store, clock: Clock) -> None:
+    rater = store.new_rater()
+    one, two = store.new_session(rater), store.new_session(rater)
+    sessions = [store.session(token) for token in (one, two)]
+    assert all(item is not None and item.rater == rater for item in sessions)
+    assert len({item.csrf for item in sessions if item} | {one, two}) == 4
+    assert store.session(one) == sessions[0]
+    store.end_session(one)
+    assert store.session(one) is None
+    clock.now += 14 * DAY - 1
+    assert store.session(two) is not None
+    clock.now += 2
+    assert store.session(two) is None
+    for token in ("", "x", one + "x", "\ud800", "é" * 10_000):
+        assert store.session(token) is None
+    with pytest.raises(NotAllowed):
+        store.new_session("r0099")
+
+
+def test_an_invitation_is_one_rater(store: Store) -> None:
+    first, second = store.add_invites(2)
+    raters = [store.rater_of_invite(token) for token in (first, second, first)]
+    assert raters[0] == raters[2] != raters[1]
+    assert store.rater_of_invite(first[:-1]) is None
+    assert [state for _, state in store.raters()] == ["arrived", "arrived"]
+
+
+def test_no_token_is_in_the_database_and_an_identity_only_in_its_table(file: Path) -> None:
+    store = open_store(str(file), small_plan())
+    rater = store.rater_of_panel("prolific", IDENTITY, {"session": "s3ss10n"})
+    session, (invite,) = store.new_session(rater), store.add_invites(1)
+    held = bytes_of(file)
+    for token in (session, invite):
+        assert token.encode() not in held
+        assert hashlib.sha256(token.encode()).hexdigest().encode() in held
+    assert len(session) == 43  # 256 bits
+    assert IDENTITY.encode() in held  # for payment
+    assert hashlib.sha256(IDENTITY.encode()).hexdigest().encode() not in held  # guessed ids cannot be compared
+    assert file.stat().st_mode & 0o077 == 0
+
+
+# --- Forgetting ---
+
+
+def test_a_forgotten_rater_leaves_ratings_under_a_pseudonym_that_leads_nowhere(store: Store) -> None:
+    rater = store.rater_of_panel("prolific", IDENTITY)
+    token = store.new_session(rater)
+    finished(store, rater)
+    done = store.forget(rater)
+    assert (done.raters, done.identities, done.sessions, done.feedback) == (1, 1, 1, 1)
+    assert (done.events, done.ratings, done.kept_ratings) == (3, 0, 6)
+    assert store.session(token) is None
+    assert store.events(rater) == []
+    assert store.rater(rater).state == "forgotten"
+    assert store.progress().raters == {"forgotten": 1}
+    assert (store.progress().ratings, store.progress().feedback) == (6, 0)
+    assert store.rater_of_panel("prolific", IDENTITY) != rater
+    with pytest.raises(NotAllowed, match="forgotten"):
+        store.claim(rater)
+    again = store.forget(rater)
+    assert (again.raters, again.identities, again.kept_ratings) == (0, 0, 6)
+
+
+def test_forgotten_with_ratings_the_tasks_are_given_out_again(store: Store) -> None:
+    rater = store.new_rater()
+    finished(store, rater)
+    done = store.forget(rater, ratings=True)
+    assert (done.ratings, done.kept_ratings) == (6, 0)
+    progress = store.progress()
+    assert (progress.ratings, progress.assignments["submitted"], progress.raters) == (0, 0, {"forgotten": 1})
+    claimed = store.claim(consenting_rater(store))
+    assert claimed is not None
+    assert claimed.hit.hit == "h0001"
+
+
+def test_an_open_task_of_a_forgotten_rater_is_free(store: Store) -> None:
+    rater = consenting_rater(store)
+    claimed = store.claim(rater)
+    assert claimed is not None
+    store.forget(rater)
+    assert store.progress().assignments["returned"] == 1
+    assert store.progress().next_expiry is None
+
+
+def test_nothing_of_a_forgotten_identity_is_left_on_disk(file: Path) -> None:
+    store = open_store(str(file), small_plan())
+    rater = store.rater_of_panel("prolific", IDENTITY, {"session": "s3ss10n"})
+    finished(store, rater)
+    found = (IDENTITY.encode(), b"s3ss10n", b"ada@example.org")
+    assert all(text in bytes_of(file) for text in found)
+    store.forget(rater)
+    assert not any(text in bytes_of(file) for text in found)
+
+
+def test_the_command_forgets_one_rater_and_says_how_much(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = open_store(str(file), small_plan())
+    for identity in ("one", "two"):
+        finished(store, store.rater_of_panel("prolific", identity))
+    run_command("rate", ["forget", f"study={file}", "rater=r0001"])
+    kept = capsys.readouterr().out
+    assert kept.startswith(
+        "raters forgotten: 1. Deleted: 1 identities, 0 sessions, 1 texts of feedback, 3 events, 0 r"
+    )
+    assert "6 ratings stay" in kept
+    run_command("rate", ["forget", f"study={file}", "rater=r0002", "--ratings"])
+    assert "6 ratings" in capsys.readouterr().out
+    assert store.progress().ratings == 6
+    for arguments, words in (
+        (["rater=r0003"], "no such rater"),
+        (["rater=ada"], "no such rater"),
+        ([], "name one"),
+        (["rater=r0001", "expired=true"], "name one"),
+        (["expired=true"], "keeps its raters until"),
+    ):
+        with pytest.raises(InputError, match=words) as error:
+            run_command("rate", ["forget", f"study={file}", *arguments])
+        assert "\n" not in str(error.value)
+
+
+def test_all_are_forgotten_once_the_time_of_the_study_is_over(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long_ago = Clock(1_169_280_000)  # 2007-01-20
+    store = open_store(str(file), small_plan(), long_ago)
+    for identity in ("one", "two"):
+        finished(store, store.rater_of_panel("prolific", identity))
+    run_command("rate", ["status", f"study={file}"])
+    assert "over since 2007-02-19T08:00:00Z" in capsys.readouterr().out
+    run_command("rate", ["forget", f"study={file}", "--expired"])
+    out = capsys.readouterr().out
+    assert out.startswith("raters forgotten: 2. Deleted: 2 identities, 0 sessions, 2 texts of feedback, 6 events")
+    assert "12 ratings stay" in out
+    assert store.progress().raters == {"forgotten": 2}
