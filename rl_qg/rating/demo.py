@@ -34,11 +34,16 @@ def run_demo(settings: RateDemoSettings, protocol: Protocol) -> None:
     if not (plan / "plan.json").exists():
         with atomic_writer(questions) as file:
             file.write(lines)
-        write_plan(RatePlanSettings(questions=str(questions), output=str(plan), pay_per_hour=0.0), protocol)
+        write_plan(RatePlanSettings(questions=str(questions), output=str(plan), study="demo", pay_per_hour=0.0), protocol)
     print("Open the address below, rate the questions, and end with Ctrl-C.")
     serve_study(
         RateServeSettings(
-            plan=str(plan), study=str(study), port=settings.port, volunteers=True, tasks_per_rater=None
+            plan=str(plan),
+            study=str(study),
+            port=settings.port,
+            volunteers=True,
+            panel_parameter="",
+            tasks_per_rater=None,
         )
     )
     print(
