@@ -6,7 +6,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rl_qg.rating.outcomes import Outcomes
-from rl_qg.rating.plan_files import Plan
+from rl_qg.rating.plan_files import StudyPlan
 from rl_qg.rating.protocol import Practice
 from rl_qg.rating.rendering import shown_practice
 from rl_qg.rating.store_records import NO_CONSENT, SCREENED_OUT, NotYours, Rater
@@ -25,7 +25,7 @@ class ArrivalPages:
     def __init__(self, endpoints: Endpoints, outcomes: Outcomes) -> None:
         self._endpoints, self._outcomes = endpoints, outcomes
         self._store, self._settings, self._renderer = endpoints.store, endpoints.settings, endpoints.renderer
-        self._plan: Plan = endpoints.store.plan
+        self._plan: StudyPlan = endpoints.store.plan
         self._protocol = self._plan.protocol
 
     def routes(self) -> list[Route]:

@@ -11,7 +11,7 @@ from jinja2 import Template
 from starlette.responses import HTMLResponse, Response
 
 from rl_qg.rating.interface import Catalogue, LocalText, chosen_language, direction_of, load_catalogues, local_text
-from rl_qg.rating.plan_files import Hit, Item, Plan
+from rl_qg.rating.plan_files import Hit, Item, StudyPlan
 from rl_qg.rating.protocol import SLIDER, Criterion, Practice
 from rl_qg.text.pages import page_environment
 
@@ -75,7 +75,7 @@ class Renderer:
         InputError: a catalogue is incomplete.
     """
 
-    def __init__(self, plan: Plan, default: str) -> None:
+    def __init__(self, plan: StudyPlan, default: str) -> None:
         self.protocol, self.default = plan.protocol, default
         self._places = {
             "{minutes}": str(round(plan.protocol.minutes_per_hit)),
