@@ -14,11 +14,10 @@ from typing import Any
 
 from rl_qg.evaluation.meta.raters import OVERALL
 from rl_qg.evaluation.result_pages import Page, as_text, check_folder, write_results
-from rl_qg.rating.analysis import StudyScores, left_out, scores_of_study, shared_questions, tables_of
+from rl_qg.rating.analysis import DEGRADED_ROW, StudyScores, left_out, scores_of_study, shared_questions, tables_of
 from rl_qg.rating.analysis_tables import analysis_tables, systems_table
 from rl_qg.rating.comparisons import certain_pairs, conclusion
 from rl_qg.rating.crossed_draws import FEWEST_RATERS
-from rl_qg.rating.protocol import DEGRADED
 from rl_qg.rating.quality import UNTESTED, pass_rates_of
 from rl_qg.rating.question_ratings import judgement_lines
 from rl_qg.rating.replication import replication_of_scores
@@ -202,11 +201,11 @@ def _plots(tables: Tables) -> list[Plot]:
     from rl_qg.reports.run_files import ReportedMean
 
     rows = [row for row in tables["systems"] if row["criterion"] == OVERALL and row["value"] is not None]
-    if not any(row["system"] != DEGRADED for row in rows):
+    if not any(row["system"] != DEGRADED_ROW for row in rows):
         return []
-    rows.sort(key=lambda row: (row["system"] == DEGRADED, -row["value"]))
+    rows.sort(key=lambda row: (row["system"] == DEGRADED_ROW, -row["value"]))
     drawn = [
-        (row["system"], "muted" if row["system"] == DEGRADED else "ce",
+        (row["system"], "muted" if row["system"] == DEGRADED_ROW else "ce",
          ReportedMean(row["value"], row["low"], row["high"]), ())
         for row in rows
     ]  # fmt: skip
