@@ -4,6 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUTPUT ?= runs/quickstart
 export HF_HUB_DISABLE_TELEMETRY := 1
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+# All cores compile what is installed; pip would take one. Packages have files that are no Python: errors do not count.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 
 # Processes of one thread each, one more than there are cores, since tests wait for the commands that they start. The
 # tests of a file stay together, because they share what its fixtures made; files with slow tests come first
@@ -26,7 +29,8 @@ help:
 demo: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/rl-qg pipeline preset=quickstart output_dir=$(OUTPUT)
 
-test: check $(VENV)/.deepspeed
+test: $(VENV)/.installed
+	$(MAKE) -j2 --output-sync=target check $(VENV)/.deepspeed
 	$(PYTEST)
 
 test-fast: $(VENV)/.installed
@@ -45,15 +49,17 @@ setup: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(INSTALL) torch
+	$(INSTALL) --editable ".[dev]"
+	$(COMPILE)
 	touch $@
 
 # The tests of ZeRO run on CPUs. With a CUDA build of torch, DeepSpeed asks for a CUDA toolkit as soon as it is imported,
 # so there it is left to you, and without it those tests are skipped.
 $(VENV)/.deepspeed: $(VENV)/.installed
 	if $(BIN)/python -c "import sys, torch; sys.exit(torch.version.cuda is not None)"; then \
-		DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[deepspeed]"; fi
+		DS_BUILD_OPS=0 $(INSTALL) --editable ".[deepspeed]"; fi
+	$(COMPILE)
 	touch $@
 
 clean:

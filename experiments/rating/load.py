@@ -25,7 +25,7 @@ import httpx
 import numpy as np
 
 from rl_qg.commands.catalogue import CONFIGS
-from rl_qg.rating.plan_files import Hit, Item, Passage, write_plan_files
+from rl_qg.rating.plan_files import Hit, Item, TaskPassage, write_plan_files
 from rl_qg.rating.protocol import Protocol, load_protocol
 from rl_qg.rating.store import open_store
 from rl_qg.runtime.json_files import write_json
@@ -122,7 +122,7 @@ def make_plan(folder: Path, tasks: int, raters: int) -> Protocol:
         Hit(
             f"h{number:04d}",
             "en",
-            (Passage(f"passage{number}", "", CONTEXT),),
+            (TaskPassage(f"passage{number}", "", CONTEXT),),
             tuple(
                 Item(
                     at, "ordinary", 0, f"Who built mill {number} ({at})?", "Anna Weaver", 34, ("ce",), f"item{number}"

@@ -87,13 +87,12 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
         if "-h" in arguments or "--help" in arguments:
             print(group_help(name))
             return
-        given = next(iter(arguments), "")
-        raise InputError(
-            f"{given}: no such subcommand{suggestion(f'{name} {given}', subcommands)}; choose one of "
-            f"{', '.join(subcommands)}, such as {COMMANDS[subcommands[0]].example}".removeprefix(": ")
-        )
+        given = f"{name} {arguments[0]}" if arguments else name
+        fault = f"no such command{suggestion(given, subcommands)}; choose" if arguments else "give"
+        raise InputError(f"{fault} one of {', '.join(subcommands)}, such as {COMMANDS[subcommands[0]].example}")
     if name not in COMMANDS:
-        raise InputError(f"no such command{suggestion(name, COMMANDS)}; choose one of {', '.join(COMMANDS)}")
+        known = [*COMMANDS, *(words.split()[0] for words in COMMANDS)]
+        raise InputError(f"no such command{suggestion(name, known)}; choose one of {', '.join(COMMANDS)}")
     if "-h" in arguments or "--help" in arguments:
         print(command_help(name))
         return

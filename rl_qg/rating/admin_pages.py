@@ -16,7 +16,7 @@ from rl_qg.rating.security import AdminSessions, same
 from rl_qg.rating.status import study_status
 from rl_qg.rating.store import Store
 from rl_qg.rating.store_records import NotYours
-from rl_qg.rating.visits import Desk, FormRefused, Handler, Visit, redirect
+from rl_qg.rating.visits import Endpoints, FormRefused, Handler, Visit, redirect
 from rl_qg.runtime.errors import InputError
 
 LANGUAGE = "en"  # of this page
@@ -33,20 +33,20 @@ class AdminPages:
     """Sign in by the token, progress, and the buttons.
 
     Args:
-        desk: makes visits, and has the store.
+        endpoints: of handlers; has the store.
         sessions: know the token.
     """
 
-    def __init__(self, desk: Desk, sessions: AdminSessions) -> None:
-        self._desk, self._sessions = desk, sessions
-        self._store: Store = desk.store
-        self._renderer, self._cookies = desk.renderer, desk.cookies
+    def __init__(self, endpoints: Endpoints, sessions: AdminSessions) -> None:
+        self._endpoints, self._sessions = endpoints, sessions
+        self._store: Store = endpoints.store
+        self._renderer, self._cookies = endpoints.renderer, endpoints.cookies
 
     def routes(self) -> list[Route]:
         """The addresses of these pages."""
 
         def page(handler: Handler) -> Any:
-            return self._desk.endpoint(handler, checks_form=False)  # sessions of its own
+            return self._endpoints.of(handler, checks_form=False)  # sessions of its own
 
         posts = {"pause": self.pause, "resume": self.resume, "expire": self.expire, "export": self.export}
         return [

@@ -18,7 +18,7 @@ from rl_qg.rating.pages import ArrivalPages
 from rl_qg.rating.rendering import Renderer
 from rl_qg.rating.security import AdminSessions, RequestGate
 from rl_qg.rating.store import Store
-from rl_qg.rating.visits import Desk
+from rl_qg.rating.visits import Endpoints
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.rating import RateServeSettings
 
@@ -34,31 +34,31 @@ def create_app(store: Store, settings: RateServeSettings, admin_token: str) -> S
     Raises:
         InputError: the language of the settings has no catalogue, or a catalogue is incomplete.
     """
-    renderer = Renderer(store.plan.protocol, settings.language)
+    renderer = Renderer(store.plan, settings.language)
     if settings.language not in renderer.catalogues:
         raise InputError(f"language={settings.language}: there is {', '.join(renderer.catalogues)}")
-    desk = Desk(store, settings, renderer)
+    endpoints = Endpoints(store, settings, renderer)
     outcomes = Outcomes(store, settings, renderer)
-    arrival = ArrivalPages(desk, outcomes)
+    arrival = ArrivalPages(endpoints, outcomes)
 
     async def asset(request: Request) -> Response:
         return renderer.asset(request.path_params["name"], request.headers.get("if-none-match", ""))
 
     def refusal(scope: Scope, name: str, status: int, values: Mapping[str, Any]) -> Response:
-        return renderer.message(name, desk.language_of(Request(scope)), status, **values)
+        return renderer.message(name, endpoints.language_of(Request(scope)), status, **values)
 
     async def missing(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         name = "missing_page" if error.status_code == 404 else "forbidden"
-        response = renderer.message(name, desk.language_of(request), error.status_code)
+        response = renderer.message(name, endpoints.language_of(request), error.status_code)
         response.headers.update(error.headers or {})
         return response
 
     return Starlette(
         routes=[
             *arrival.routes(),
-            *ItemPages(desk, arrival, outcomes).routes(),
-            *AdminPages(desk, AdminSessions(admin_token)).routes(),
+            *ItemPages(endpoints, arrival, outcomes).routes(),
+            *AdminPages(endpoints, AdminSessions(admin_token)).routes(),
             Route("/files/{name}", asset, methods=["GET"]),
         ],
         middleware=[Middleware(RequestGate, settings=settings, refusal=refusal)],

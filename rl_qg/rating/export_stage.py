@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from rl_qg.rating.plan_files import PLAN, Plan
+from rl_qg.rating.payments import write_payments
+from rl_qg.rating.plan_files import PLAN, StudyPlan
 from rl_qg.rating.progress_tables import Snapshot
 from rl_qg.rating.store import Store, open_store
 from rl_qg.runtime.errors import InputError
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def write_export(settings: RateExportSettings) -> None:
-    """Write the folder of an export: one state of the study, pseudonyms only.
+    """Write the folder of an export: one state of the study, pseudonyms only. If asked, say apart from it who is paid.
 
     Raises:
         InputError: no output or no study is named, nobody has rated anything, or the folder has another study's
@@ -41,6 +42,9 @@ def write_export(settings: RateExportSettings) -> None:
     try:
         _check_folder(folder, store)
         ratings, states = export_study(store, folder)
+        if settings.payments:
+            paid = write_payments(store, Path(settings.payments).expanduser(), folder)
+            log.info("%d raters with their identities: %s", paid, settings.payments)
     finally:
         store.close()
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
@@ -71,7 +75,7 @@ def export_study(store: Store, folder: Path) -> tuple[int, Counter[str]]:
     return ratings, states
 
 
-def items_of(plan: Plan) -> Iterator[dict[str, Any]]:
+def items_of(plan: StudyPlan) -> Iterator[dict[str, Any]]:
     """Every item of every task, as a line of `items.jsonl`."""
     for hit in plan.hits:
         for item in hit.items:

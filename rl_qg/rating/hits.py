@@ -19,7 +19,7 @@ from rl_qg.rating.arrangement import arranged, longest_distance
 from rl_qg.rating.degrade import Degrader
 from rl_qg.rating.plan_files import Hit, Item
 from rl_qg.rating.plan_questions import HUMAN, StudyQuestions, Subject
-from rl_qg.rating.protocol import BLOCK, BLOCKS, DEGRADED, ONE_PASSAGE, ORDINARY, REFERENCE, REPEAT, Recipe
+from rl_qg.rating.protocol import BLOCK, BLOCKS, DEGRADED, ONE_PASSAGE, ORDINARY, REFERENCE, REPEAT, TaskRecipe
 from rl_qg.runtime.errors import InputError
 
 NOT_DRAWN = "passages with their answer that were not drawn"
@@ -41,7 +41,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Draft:
+class ItemDraft:
     """An item before it has a place; `of` numbers the question of the task that it is a form of."""
 
     kind: str
@@ -60,7 +60,9 @@ class Tasks:
     nearer: Counter[int] = field(default_factory=Counter)
 
 
-def make_tasks(study: StudyQuestions, recipe: Recipe, *, language: str, seed: int, items: int | None = None) -> Tasks:
+def make_tasks(
+    study: StudyQuestions, recipe: TaskRecipe, *, language: str, seed: int, items: int | None = None
+) -> Tasks:
     """The tasks of a study.
 
     Args:
@@ -89,7 +91,7 @@ def make_tasks(study: StudyQuestions, recipe: Recipe, *, language: str, seed: in
     return maker.tasks
 
 
-def check_distance(recipe: Recipe) -> None:
+def check_distance(recipe: TaskRecipe) -> None:
     """Raise `InputError` where the least distance of a recipe cannot be kept in a task of its own length.
 
     Tasks of fewer systems have the greatest distance that is possible for them.
@@ -107,11 +109,11 @@ def check_distance(recipe: Recipe) -> None:
         )
 
 
-def repeats_and_degraded(systems: int, recipe: Recipe) -> tuple[int, int]:
+def repeats_and_degraded(systems: int, recipe: TaskRecipe) -> tuple[int, int]:
     """How many systems of a task of `one_passage` are repeated and degraded: in all as large a share as in the recipe,
     divided by the largest remainder.
 
-    >>> [repeats_and_degraded(number, Recipe()) for number in (1, 2, 3, 5, 11, 22)]
+    >>> [repeats_and_degraded(number, TaskRecipe()) for number in (1, 2, 3, 5, 11, 22)]
     [(0, 1), (1, 1), (1, 1), (1, 3), (3, 6), (6, 12)]
     """
     ordinary = recipe.items - recipe.repeats - recipe.degraded
@@ -123,7 +125,7 @@ def repeats_and_degraded(systems: int, recipe: Recipe) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
-def roles(systems: int, recipe: Recipe) -> list[tuple[str, ...]]:
+def roles(systems: int, recipe: TaskRecipe) -> list[tuple[str, ...]]:
     """What is made of the question at each place of a circle of systems, beside the ordinary one.
 
     Repeated ones are spread evenly over the circle, and degraded ones too, so that among any neighbours each kind is
@@ -149,7 +151,7 @@ def _spread_evenly(count: int, places: int) -> list[bool]:
 class _Maker:
     """Makes the tasks of one study."""
 
-    def __init__(self, study: StudyQuestions, recipe: Recipe, language: str, seed: int) -> None:
+    def __init__(self, study: StudyQuestions, recipe: TaskRecipe, language: str, seed: int) -> None:
         self.study, self.recipe, self.language, self.seed = study, recipe, language, seed
         passages = {subject.passage.passage: subject.passage.context for subject in study.subjects}
         self.degrader = Degrader(passages, recipe.lengths)
@@ -184,11 +186,11 @@ class _Maker:
             if not shift:
                 random.Random(f"{self.seed} circle {number}").shuffle(circle)
             role = {system: kinds[(place + shift) % len(systems)] for place, system in enumerate(circle)}
-            drafts: list[Draft] = []
+            drafts: list[ItemDraft] = []
             for of, (question, names) in enumerate(subject.asked()):
                 asked = Asked(subject, question, names)
                 wanted = {kind for name in names for kind in role[name]}
-                drafts.append(Draft(ORDINARY, of, asked))
+                drafts.append(ItemDraft(ORDINARY, of, asked))
                 drafts += [draft for kind in sorted(wanted) if (draft := self._form(kind, of, asked, rng))]
             self._add(drafts, rng)
 
@@ -199,7 +201,7 @@ class _Maker:
         for number in range(count):
             rng = random.Random(f"{self.seed} task {number}")
             part = pool[number * len(pool) // count : (number + 1) * len(pool) // count]
-            drafts = [Draft(ORDINARY, of, asked) for of, asked in enumerate(part)]
+            drafts = [ItemDraft(ORDINARY, of, asked) for of, asked in enumerate(part)]
             taken = Counter[int]()
             for kind, wanted in self.counts.items():
                 drafts += self._chosen(kind, min(wanted, len(part)), [*enumerate(part)], taken, rng)
@@ -220,9 +222,9 @@ class _Maker:
             part = [*enumerate(pool[task * full : (task + 1) * full])]
             rng.shuffle(part)
             of_blocks = [part[block * size : (block + 1) * size] for block in range(number)]
-            order: list[Draft] = []
+            order: list[ItemDraft] = []
             for block in range(number):
-                drafts = [Draft(ORDINARY, of, asked) for of, asked in of_blocks[block]]
+                drafts = [ItemDraft(ORDINARY, of, asked) for of, asked in of_blocks[block]]
                 opposite, taken = of_blocks[(block + number // 2) % number], Counter[int]()
                 for kind, total in self.counts.items():
                     drafts += self._chosen(kind, total // number, opposite, taken, rng)
@@ -252,11 +254,11 @@ class _Maker:
 
     def _chosen(
         self, kind: str, count: int, among: Sequence[tuple[int, Asked]], taken: Counter[int], rng: random.Random
-    ) -> list[Draft]:
+    ) -> list[ItemDraft]:
         """So many questions in a form of a kind: of systems that have had few of it, and of questions without another
         form in this task where there are some.
         """
-        found: list[Draft] = []
+        found: list[ItemDraft] = []
         left = [*among]
         while left and len(found) < count:
             uses = self.used[kind]
@@ -270,10 +272,10 @@ class _Maker:
             self.tasks.left_out[NOT_MADE[kind]] += count - len(found)
         return found
 
-    def _form(self, kind: str, of: int, asked: Asked, rng: random.Random, *, counted: bool = True) -> Draft | None:
+    def _form(self, kind: str, of: int, asked: Asked, rng: random.Random, *, counted: bool = True) -> ItemDraft | None:
         """A question again, made worse, or the human one in its place; None where there is none."""
         if kind == REPEAT:
-            return Draft(kind, of, asked)
+            return ItemDraft(kind, of, asked)
         subject, systems = asked.subject, asked.systems
         if kind == REFERENCE:
             text = subject.questions.get(HUMAN)
@@ -283,22 +285,22 @@ class _Maker:
         if text is None:
             self.tasks.left_out[NOT_MADE[kind]] += counted
             return None
-        return Draft(kind, of, Asked(subject, text, systems))
+        return ItemDraft(kind, of, Asked(subject, text, systems))
 
-    def _add(self, drafts: Sequence[Draft], rng: random.Random) -> None:
+    def _add(self, drafts: Sequence[ItemDraft], rng: random.Random) -> None:
         """A task whose items are shuffled."""
         forms = _forms(drafts)
         distance = min(self.recipe.distance, longest_distance(forms))
         if distance < self.recipe.distance:
             self.tasks.nearer[distance] += 1
-        by_question: dict[int, list[Draft]] = {}
+        by_question: dict[int, list[ItemDraft]] = {}
         for draft in drafts:
             by_question.setdefault(draft.of, []).append(draft)
         for of_question in by_question.values():
             rng.shuffle(of_question)
         self._add_ordered(_repeats_last([by_question[of].pop() for of in arranged(forms, distance, rng)]))
 
-    def _add_ordered(self, drafts: Sequence[Draft]) -> None:
+    def _add_ordered(self, drafts: Sequence[ItemDraft]) -> None:
         places = {draft.of: place for place, draft in enumerate(drafts, 1) if draft.kind == ORDINARY}
         passages = {draft.asked.subject.passage.passage: draft.asked.subject.passage for draft in drafts}
         numbers = {name: number for number, name in enumerate(passages)}
@@ -322,13 +324,13 @@ class _Maker:
         self.tasks.hits.append(Hit(name, self.language, tuple(passages.values()), tuple(items)))
 
 
-def _forms(drafts: Sequence[Draft]) -> list[int]:
+def _forms(drafts: Sequence[ItemDraft]) -> list[int]:
     """How many forms each question of a task has."""
     counts = Counter(draft.of for draft in drafts)
     return [counts[of] for of in range(len(counts))]
 
 
-def _repeats_last(drafts: Sequence[Draft]) -> list[Draft]:
+def _repeats_last(drafts: Sequence[ItemDraft]) -> list[ItemDraft]:
     """The same order; of a question that is shown twice the first one is the ordinary one."""
     places: dict[tuple[str, int], int] = {(draft.kind, draft.of): place for place, draft in enumerate(drafts)}
     ordered = [*drafts]

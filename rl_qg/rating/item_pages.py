@@ -21,26 +21,26 @@ from rl_qg.rating.store_records import (
     NotYours,
     Rater,
 )
-from rl_qg.rating.visits import AUTOSAVE, Desk, Visit, moved_of, redirect, values_of
+from rl_qg.rating.visits import AUTOSAVE, Endpoints, Visit, moved_of, redirect, values_of
 
 
 class ItemPages:
     """Items, feedback and the end.
 
     Args:
-        desk: makes visits, and has the store.
+        endpoints: of handlers; has the store.
         arrival: says where a rater who may not rate has to go.
         outcomes: what raters see at an end.
     """
 
-    def __init__(self, desk: Desk, arrival: ArrivalPages, outcomes: Outcomes) -> None:
-        self._desk, self._arrival, self._outcomes = desk, arrival, outcomes
-        self._store, self._settings, self._renderer = desk.store, desk.settings, desk.renderer
+    def __init__(self, endpoints: Endpoints, arrival: ArrivalPages, outcomes: Outcomes) -> None:
+        self._endpoints, self._arrival, self._outcomes = endpoints, arrival, outcomes
+        self._store, self._settings, self._renderer = endpoints.store, endpoints.settings, endpoints.renderer
         self._criteria = [criterion.name for criterion in self._store.plan.protocol.criteria]
 
     def routes(self) -> list[Route]:
         """The addresses of these pages."""
-        page, task = self._desk.endpoint, "/task/{assignment}"
+        page, task = self._endpoints.of, "/task/{assignment}"
         return [
             Route("/task", page(self.task), methods=["GET"]),
             Route(task + "/{position:int}", page(self.item), methods=["GET"]),

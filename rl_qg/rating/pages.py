@@ -10,7 +10,7 @@ from rl_qg.rating.plan_files import Plan
 from rl_qg.rating.protocol import Practice
 from rl_qg.rating.rendering import shown_practice
 from rl_qg.rating.store_records import NO_CONSENT, SCREENED_OUT, NotYours, Rater
-from rl_qg.rating.visits import Desk, NoSession, Visit, moved_of, redirect, values_of
+from rl_qg.rating.visits import Endpoints, NoSession, Visit, moved_of, redirect, values_of
 from rl_qg.runtime.errors import InputError
 
 
@@ -18,19 +18,19 @@ class ArrivalPages:
     """Landing, consent, instructions and practice.
 
     Args:
-        desk: makes visits, and has the store.
+        endpoints: of handlers; has the store.
         outcomes: what raters see at an end.
     """
 
-    def __init__(self, desk: Desk, outcomes: Outcomes) -> None:
-        self._desk, self._outcomes = desk, outcomes
-        self._store, self._settings, self._renderer = desk.store, desk.settings, desk.renderer
-        self._plan: Plan = desk.store.plan
+    def __init__(self, endpoints: Endpoints, outcomes: Outcomes) -> None:
+        self._endpoints, self._outcomes = endpoints, outcomes
+        self._store, self._settings, self._renderer = endpoints.store, endpoints.settings, endpoints.renderer
+        self._plan: Plan = endpoints.store.plan
         self._protocol = self._plan.protocol
 
     def routes(self) -> list[Route]:
         """The addresses of these pages."""
-        page = self._desk.endpoint
+        page = self._endpoints.of
         return [
             Route("/", page(self.landing), methods=["GET"]),
             Route("/begin", page(self.begin, checks_form=False), methods=["POST"]),
@@ -62,7 +62,7 @@ class ArrivalPages:
             return redirect("/next")
         if not self._settings.volunteers:
             raise NoSession
-        return self._desk.begin_session(self._store.new_rater("open"))
+        return self._endpoints.begin_session(self._store.new_rater("open"))
 
     def from_panel(self, visit: Visit) -> Response:
         """Somebody comes from a panel, whose address says who it is."""
@@ -75,14 +75,14 @@ class ArrivalPages:
             rater = self._store.rater_of_panel(settings.panel, identity, extra)
         except InputError:  # nothing was filled in for the parameter, or something too long
             return self._renderer.message("invite", visit.language, 400)
-        return self._desk.begin_session(rater)
+        return self._endpoints.begin_session(rater)
 
     def invited(self, visit: Visit) -> Response:
         """Somebody comes by an invitation."""
         rater = self._store.rater_of_invite(visit.request.path_params["token"])
         if rater is None:
             return self._renderer.message("invite", visit.language, 404)
-        return self._desk.begin_session(rater)
+        return self._endpoints.begin_session(rater)
 
     # --- Where next ---
 
@@ -110,6 +110,7 @@ class ArrivalPages:
         rater = visit.known
         if rater.declined or rater.consent_version == self._protocol.consent_version:
             return redirect(self.place_of(rater))
+        says_days = all("{retention_days}" in text for text in self._protocol.consent.values())
         return self._renderer.page(
             "consent",
             visit.language,
@@ -117,7 +118,7 @@ class ArrivalPages:
             consent=self._renderer.local(self._protocol.consent, visit.language),
             version=self._protocol.consent_version,
             minutes=round(self._protocol.minutes_per_hit),
-            days=self._plan.retention_days,
+            days=None if says_days else self._plan.retention_days,
         )
 
     def answer_consent(self, visit: Visit) -> Response:

@@ -21,7 +21,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Passage:
+class TaskPassage:
     """A passage of a task; `passage` is its hash (`rl_qg.data.examples.passage_hash`)."""
 
     passage: str
@@ -61,7 +61,7 @@ class Hit:
 
     hit: str
     language: str
-    passages: tuple[Passage, ...]
+    passages: tuple[TaskPassage, ...]
     items: tuple[Item, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """A plan: its tasks, its protocol, and everything else that `plan.json` has (`settings`)."""
 
     protocol: Protocol
@@ -117,6 +117,11 @@ class Plan:
         return sha256(json.dumps(self.settings, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
+def hits_hash(hits: Sequence[Hit]) -> str:
+    """SHA-256 of `hits.jsonl` with these tasks, in hexadecimal."""
+    return sha256(_lines(hits).encode()).hexdigest()
+
+
 def plan_texts(settings: Mapping[str, Any], protocol: Protocol, hits: Sequence[Hit]) -> dict[str, str]:
     """The texts of the files of a plan, by name, `plan.json` last.
 
@@ -125,10 +130,9 @@ def plan_texts(settings: Mapping[str, Any], protocol: Protocol, hits: Sequence[H
         protocol: of the study.
         hits: the tasks.
     """
-    lines = "".join(json.dumps(hit.to_dict(), ensure_ascii=False) + "\n" for hit in hits)
-    head = {"format": FORMAT, "study": settings["study"], "hits_sha256": sha256(lines.encode()).hexdigest()}
+    head = {"format": FORMAT, "study": settings["study"], "hits_sha256": hits_hash(hits)}
     record = {**head, **settings, "protocol": protocol.to_dict()}
-    return {HITS: lines, PLAN: json.dumps(record, ensure_ascii=False, indent=2) + "\n"}
+    return {HITS: _lines(hits), PLAN: json.dumps(record, ensure_ascii=False, indent=2) + "\n"}
 
 
 def write_plan_files(folder: Path, settings: Mapping[str, Any], protocol: Protocol, hits: Sequence[Hit]) -> None:
@@ -146,7 +150,11 @@ def write_plan_files(folder: Path, settings: Mapping[str, Any], protocol: Protoc
             stream.write(text)
 
 
-def read_plan(folder: Path) -> Plan:
+def _lines(hits: Sequence[Hit]) -> str:
+    return "".join(json.dumps(hit.to_dict(), ensure_ascii=False) + "\n" for hit in hits)
+
+
+def read_plan(folder: Path) -> StudyPlan:
     """The plan in a folder.
 
     Raises:
@@ -167,7 +175,10 @@ def read_plan(folder: Path) -> Plan:
         raise InputError(
             f"{lines}: {'holds no task' if not names else 'two tasks have one name'}; make the plan again"
         )
-    return Plan(Protocol.from_dict(f"{path}: protocol", settings["protocol"]), hits, settings)
+    return StudyPlan(Protocol.from_dict(f"{path}: protocol", settings["protocol"]), hits, settings)
+
+
+Plan, Passage = StudyPlan, TaskPassage  # as other files of this room call them until they are renamed
 
 
 # --- Checks ---
@@ -193,9 +204,9 @@ def _check_fields(where: str, given: Any, types: Mapping[str, type]) -> None:
             raise InputError(f"{where}: field {name!r} is not {_KINDS_OF_VALUES[kind]}: {value!r:.40}")
 
 
-def _passage(where: str, given: Any) -> Passage:
+def _passage(where: str, given: Any) -> TaskPassage:
     _check_fields(where, given, _PASSAGE)
-    return Passage(**{item.name: given[item.name] for item in fields(Passage)})
+    return TaskPassage(**{item.name: given[item.name] for item in fields(TaskPassage)})
 
 
 def _item(where: str, given: Any) -> Item:

@@ -39,7 +39,7 @@ class Effort:
     minutes: float  # of a task, on average
     hours: float
     currency: str
-    per_task: float
+    per_hit: float
     total: float
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from rl_qg.data.examples import passage_hash
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.evaluation.references import GoldQuestions
-from rl_qg.rating.plan_files import Passage
+from rl_qg.rating.plan_files import TaskPassage
 from rl_qg.runtime.errors import InputError
 
 HUMAN = "human"
@@ -31,7 +31,7 @@ class Subject:
     """A passage with its answer, and the question of each system about it."""
 
     item: str
-    passage: Passage
+    passage: TaskPassage
     answer: str
     answer_start: int | None
     questions: dict[str, str]
@@ -175,7 +175,7 @@ def _by_subject(rows: list[_Row], left_out: Counter[str]) -> dict[str, tuple[Sub
         start = None if start == -1 else start
         item = sha256(f"{passage}\0{row.answer}\0{start}".encode()).hexdigest()[:16]
         if item not in found:
-            text = Passage(passage, row.title, row.context)
+            text = TaskPassage(passage, row.title, row.context)
             found[item] = Subject(item, text, row.answer, start, {}), row.id
         of_systems = found[item][0].questions
         if row.system in of_systems:

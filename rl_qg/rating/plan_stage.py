@@ -115,7 +115,7 @@ def _estimates(effort: Effort, pay_per_hour: float, found: Detectable | None, no
             "pay_per_hour": pay_per_hour,
             "assignments": effort.assignments,
             "hours": round(effort.hours, 1),
-            "per_task": round(effort.per_task, 2),
+            "pay_per_hit": round(effort.per_hit, 2),
             "total": round(effort.total, 2),
         },
         "detectable": {
@@ -146,7 +146,7 @@ def summary(record: Mapping[str, Any], protocol: Protocol) -> list[str]:
         f"of {names}",
         f"raters: from {raters:,}, who rate every task, to {cost['assignments']:,} with one task each",
         f"time and pay: {record['minutes']:g} minutes a task, {cost['hours']:,g} hours in all; at "
-        f"{cost['pay_per_hour']:g} {cost['currency']} an hour {cost['per_task']:,.2f} a task and "
+        f"{cost['pay_per_hour']:g} {cost['currency']} an hour {cost['pay_per_hit']:,.2f} a task and "
         f"{cost['total']:,.0f} {cost['currency']} in all, without fees of a panel",
         *_table(record),
     ]
@@ -198,7 +198,7 @@ def _power_lines(record: Mapping[str, Any], protocol: Protocol) -> list[str]:
         lines.append(f"note: {system} gets {count:,} ratings of each criterion; {ENOUGH_RATINGS} are recommended "
                      "(Graham et al. 2020)")  # fmt: skip
     least = LEAST_PAY.get(record["cost"]["currency"])
-    if least and record["cost"]["pay_per_hour"] < least:
+    if least and 0 < record["cost"]["pay_per_hour"] < least:
         lines.append(f"note: Prolific asks for {least:g} {record['cost']['currency']} an hour or more")
     if record["language"] != protocol.language and protocol.practice:
         lines.append(f"note: the practice questions of the protocol are in {protocol.language}")

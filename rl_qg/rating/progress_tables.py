@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from rl_qg.rating.database import Transaction
-from rl_qg.rating.plan_files import Hit, Plan
+from rl_qg.rating.plan_files import Hit, StudyPlan
 from rl_qg.rating.store_records import OPEN, STATES, SUBMITTED, SURPLUS, OpenAssignment, Progress
 from rl_qg.rating.study_tables import RATER, StudyTables, assignment_name, rater_name, record_of_rater
 
@@ -15,7 +15,7 @@ from rl_qg.rating.study_tables import RATER, StudyTables, assignment_name, rater
 class Snapshot:
     """One state of a study, whatever is written meanwhile. Holds no identity and no token."""
 
-    def __init__(self, sql: Transaction, plan: Plan) -> None:
+    def __init__(self, sql: Transaction, plan: StudyPlan) -> None:
         self._sql = sql
         self._plan = plan
         self._hits = {hit.hit: hit for hit in plan.hits}
@@ -161,7 +161,7 @@ def _items_of_systems(hits: tuple[Hit, ...], finished: Mapping[str, int]) -> dic
     return dict(sorted(counts.items()))
 
 
-def pay_of_task(plan: Plan) -> tuple[float | None, str]:
+def pay_of_task(plan: StudyPlan) -> tuple[float | None, str]:
     """What a rater gets for a task, and the currency, as the plan computed it; None where it says nothing."""
     cost = plan.settings.get("cost") or {}
     pay = cost.get("pay_per_hit")

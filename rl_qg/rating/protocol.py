@@ -53,7 +53,7 @@ class Criterion:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TaskRecipe:
     """How the items of a task (HIT) are chosen.
 
     `one_passage`: all systems' questions about one passage and answer, some repeated, some degraded; `blocks`: blocks
@@ -98,7 +98,7 @@ class Protocol:
     name: str
     source: str
     criteria: tuple[Criterion, ...]
-    recipe: Recipe
+    recipe: TaskRecipe
     control: Control
     title: Texts
     instructions: tuple[Texts, ...]
@@ -122,10 +122,13 @@ class Protocol:
             InputError: a field that is unknown, missing or of a wrong value, in one line that names it.
         """
         language = _code(f"{where}: language", given.get("language", "en"))
-        nested = {"recipe": Recipe, "control": Control}
+        nested = {"recipe": TaskRecipe, "control": Control}
         protocol: Protocol = _filled(Protocol, where, {"control": {}} | dict(given), language, nested)
         _check_whole(where, protocol)
         return protocol
+
+
+Recipe = TaskRecipe  # as other files of this room call it until they are renamed
 
 
 def text_in(texts: Texts, language: str, fallback: str = "en") -> str:
@@ -159,7 +162,7 @@ def load_protocol(name: str, folder: Path) -> Protocol:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Criterion | Recipe | Practice | Control):
+    if isinstance(value, Criterion | TaskRecipe | Practice | Control):
         return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
@@ -207,7 +210,7 @@ def _name(where: str, given: Any, language: str) -> str:
 def _text(where: str, given: Any, language: str) -> str:
     if not isinstance(given, str) or not given.strip() or not is_unicode(given):
         raise InputError(f"{where}: expected a text, got {given!r:.40}")
-    return " ".join(given.split())
+    return "\n\n".join(" ".join(part.split()) for part in re.split(r"\n[^\S\n]*\n", given) if part.strip())
 
 
 def _texts(where: str, given: Any, language: str) -> Texts:
@@ -297,10 +300,10 @@ _READ: dict[tuple[type[Any], str], Callable[[str, Any, str], Any]] = {
     (Criterion, "name"): _name,
     (Criterion, "scale"): _one_of(SLIDER, CHOICE),
     (Criterion, "anchors"): _anchors,
-    (Recipe, "kind"): _one_of(ONE_PASSAGE, BLOCKS, ITEMS),
-    (Recipe, "items"): _whole(1, 1000),
-    **{(Recipe, name): _whole(0, 1000) for name in ("repeats", "degraded", "references", "distance")},
-    (Recipe, "lengths"): _one_of(*LENGTHS),
+    (TaskRecipe, "kind"): _one_of(ONE_PASSAGE, BLOCKS, ITEMS),
+    (TaskRecipe, "items"): _whole(1, 1000),
+    **{(TaskRecipe, name): _whole(0, 1000) for name in ("repeats", "degraded", "references", "distance")},
+    (TaskRecipe, "lengths"): _one_of(*LENGTHS),
     **{(Practice, name): _text for name in ("context", "answer", "question")},
     (Practice, "comment"): _texts,
     (Practice, "expected"): _expected,
@@ -354,7 +357,7 @@ def _check_criterion(where: str, criterion: Criterion) -> None:
         raise InputError(f"{where}: a choice has two anchors or more, and neither low nor high")
 
 
-def _check_recipe(where: str, recipe: Recipe) -> None:
+def _check_recipe(where: str, recipe: TaskRecipe) -> None:
     controls = (recipe.repeats, recipe.degraded, recipe.references)
     ordinary = recipe.items - sum(controls)
     if ordinary < 1 or max(controls) > ordinary:

@@ -2,13 +2,14 @@
 
 import json
 import secrets
+from collections import Counter
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
 from rl_qg.rating.database import Transaction
-from rl_qg.rating.store_records import Forgotten, Session
-from rl_qg.rating.study_tables import DAY, StudyTables, rater_name, record_of_rater, storable
+from rl_qg.rating.store_records import SUBMITTED, SURPLUS, Forgotten, KnownRater, Session
+from rl_qg.rating.study_tables import DAY, RATER, StudyTables, rater_name, record_of_rater, storable
 from rl_qg.runtime.errors import InputError
 
 SESSION_S = 14 * DAY
@@ -177,12 +178,36 @@ class RaterTables(StudyTables):
         self._database.scrub()
         return total
 
+    def identities(self) -> list[KnownRater]:
+        """The raters whose identity is known, for payment; nothing else returns an identity."""
+        columns = ", ".join(f"rater.{name}" for name in RATER.split(", "))
+        with self._database.read() as sql:
+            rows = sql.rows(
+                f"SELECT identity, extra, {columns} FROM identity JOIN rater ON rater.id = identity.rater "
+                "ORDER BY rater.id"
+            )
+            tasks = sql.rows("SELECT rater, state FROM assignment WHERE state IN ('submitted', 'surplus')")
+            codes = sql.rows(
+                "SELECT rater, value FROM code JOIN assignment ON assignment.id = code.assignment "
+                "WHERE kind = 'completed' ORDER BY assignment.id"
+            )
+        counts = Counter(tasks)
+        return [
+            KnownRater(
+                record_of_rater(row),
+                identity,
+                json.loads(extra),
+                counts[row[0], SUBMITTED],
+                counts[row[0], SURPLUS],
+                tuple(value for rater, value in codes if rater == row[0]),
+            )
+            for identity, extra, *row in rows
+        ]
+
     def raters(self) -> list[tuple[str, str]]:
         """Every rater and its state."""
         with self._database.read() as sql:
-            rows = sql.rows(
-                "SELECT id, panel, consent_version, declined, practice, language, forgotten FROM rater ORDER BY id"
-            )
+            rows = sql.rows(f"SELECT {RATER} FROM rater ORDER BY id")
         return [(record.id, record.state) for record in map(record_of_rater, rows)]
 
 

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import sha256
 from importlib import resources
 from typing import Any
 
+from jinja2 import Template
 from starlette.responses import HTMLResponse, Response
 
 from rl_qg.rating.interface import Catalogue, LocalText, chosen_language, direction_of, load_catalogues, local_text
-from rl_qg.rating.plan_files import Hit, Item
-from rl_qg.rating.protocol import SLIDER, Criterion, Practice, Protocol
+from rl_qg.rating.plan_files import Hit, Item, Plan
+from rl_qg.rating.protocol import SLIDER, Criterion, Practice
 from rl_qg.text.pages import page_environment
 
 TEMPLATES = (
@@ -66,20 +68,22 @@ class Renderer:
     """The pages of a study.
 
     Args:
-        protocol: of the study.
+        plan: of the study.
         default: the language where a browser asks for none that there is.
 
     Raises:
         InputError: a catalogue is incomplete.
     """
 
-    def __init__(self, protocol: Protocol, default: str) -> None:
-        self.protocol, self.default = protocol, default
+    def __init__(self, plan: Plan, default: str) -> None:
+        self.protocol, self.default = plan.protocol, default
+        self._places = {
+            "{minutes}": str(round(plan.protocol.minutes_per_hit)),
+            "{retention_days}": str(plan.retention_days),
+        }
         self.catalogues = load_catalogues()
         self._languages = [(code, texts["language_name"]) for code, texts in self.catalogues.items()]
-        files = [f"page_files/{name}.html" for name in TEMPLATES]
-        environment = page_environment("rl_qg.rating", *files)
-        self._templates = {name: environment.get_template(f"page_files/{name}.html") for name in TEMPLATES}
+        self._templates = _templates()
         self._assets = _assets()
 
     def language(self, asked: Iterable[str | None], accepts: str) -> str:
@@ -91,8 +95,14 @@ class Renderer:
         return self.catalogues[language]
 
     def local(self, texts: Mapping[str, str], language: str) -> LocalText:
-        """A text of the protocol in a language of the interface, or in the protocol's own."""
-        return local_text(texts, language, self.protocol.language)
+        """A text of the protocol in a language of the interface, or in the protocol's own.
+
+        `{minutes}` of a task and `{retention_days}` are filled in; other braces are left as they are.
+        """
+        found = local_text(texts, language, self.protocol.language)
+        for place, value in self._places.items():
+            found = replace(found, text=found.text.replace(place, value))
+        return found
 
     def page(
         self,
@@ -202,6 +212,13 @@ def _cut(title: str, context: str, answer: str, start: int | None, question: str
     return ShownItem(title, context[:start], context[start:end], context[end:], question, language, marked=True)
 
 
+@cache
+def _templates() -> dict[str, Template]:
+    environment = page_environment("rl_qg.rating", *(f"page_files/{name}.html" for name in TEMPLATES))
+    return {name: environment.get_template(f"page_files/{name}.html") for name in TEMPLATES}
+
+
+@cache
 def _assets() -> dict[str, tuple[bytes, str, str]]:
     """Content, media type and entity tag of each file that pages load, by its name."""
     files = [

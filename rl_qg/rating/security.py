@@ -208,7 +208,7 @@ def _buckets(rate: float | None, burst: int) -> TokenBuckets | None:
 
 
 def _write_line(scope: Scope, entry: dict[str, Any], seconds: float) -> None:
-    route = scope.get("state", {}).get("route", "none")
+    route = getattr(scope.get("route"), "path", "none")
     level = logging.ERROR if "error" in entry else logging.INFO
     if route in ("/healthz", "/files/{name}") and (entry["status"] or 500) < 400:
         level = logging.DEBUG

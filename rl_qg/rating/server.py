@@ -60,6 +60,7 @@ def serve_study(settings: RateServeSettings) -> None:
             store.lease_s = 60 * settings.lease_minutes
         application = create_app(store, settings, token)
         bound = listen(settings.host, settings.port)
+        bound.listen()  # whoever reads the address can connect at once, and is answered soon
         _print_addresses(store, settings, bound, token if is_new else "")
         _run(application, settings, bound)
     finally:

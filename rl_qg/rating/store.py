@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from rl_qg.rating.assignment_tables import AssignmentTables
 from rl_qg.rating.database import Database, open_database
-from rl_qg.rating.plan_files import Plan
+from rl_qg.rating.plan_files import StudyPlan
 from rl_qg.rating.progress_tables import ProgressTables
 from rl_qg.rating.rater_tables import RaterTables
 from rl_qg.rating.schema import FORMAT, TABLES
@@ -21,7 +21,7 @@ class Store(RaterTables, AssignmentTables, ProgressTables):
     """A study. All methods may be called from many threads, and from several processes at once."""
 
 
-def open_store(url: str, plan: Plan | None = None, clock: Callable[[], float] = time.time) -> Store:
+def open_store(url: str, plan: StudyPlan | None = None, clock: Callable[[], float] = time.time) -> Store:
     """Open a study.
 
     Args:
@@ -42,7 +42,7 @@ def open_store(url: str, plan: Plan | None = None, clock: Callable[[], float] = 
         raise
 
 
-def _create(database: Database, plan: Plan, now: float) -> None:
+def _create(database: Database, plan: StudyPlan, now: float) -> None:
     """Make the tables and keep the plan; where there is a study, check that it is of this plan."""
     with database.write() as sql:
         if not sql.has_table("study"):

@@ -57,6 +57,18 @@ class Rater:
 
 
 @dataclass(frozen=True)
+class KnownRater:
+    """A rater with the identity that a panel gave, for payment."""
+
+    rater: Rater
+    identity: str
+    extra: Mapping[str, str]  # what else the panel's address held
+    submitted: int  # tasks that count, and that came too late; both are paid
+    surplus: int
+    codes: tuple[str, ...]  # of completion, that the rater was shown
+
+
+@dataclass(frozen=True)
 class Session:
     """A browser that has shown a valid token."""
 

@@ -3,11 +3,12 @@
 import hmac
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
+from typing import Any
 
-from rl_qg.rating.database import Database, Row, Transaction
-from rl_qg.rating.plan_files import Hit, Plan
+from rl_qg.rating.database import Database, Transaction
+from rl_qg.rating.plan_files import Hit, StudyPlan
 from rl_qg.rating.protocol import Protocol
 from rl_qg.rating.store_records import Event, NotAllowed, NotYours, Rater
 from rl_qg.runtime.errors import InputError
@@ -37,7 +38,7 @@ class StudyTables:
         tasks = tuple(
             Hit.from_dict(f"{where}: task {number}", json.loads(text)) for number, (text,) in enumerate(hits)
         )
-        self.plan = Plan(Protocol.from_dict(f"{where}: protocol", settings["protocol"]), tasks, settings)
+        self.plan = StudyPlan(Protocol.from_dict(f"{where}: protocol", settings["protocol"]), tasks, settings)
         self.created: float = row[2]
         self._secret = bytes.fromhex(row[1])
         self._hits = {hit.hit: hit for hit in tasks}
@@ -142,7 +143,7 @@ class StudyTables:
         return hmac.new(self._secret, text.encode(), sha256).hexdigest()
 
 
-def record_of_rater(row: Row) -> Rater:
+def record_of_rater(row: Sequence[Any]) -> Rater:
     """A rater from the columns `RATER`."""
     return Rater(rater_name(row[0]) or "", row[1], row[2], bool(row[3]), row[4], row[5], bool(row[6]))
 

@@ -61,7 +61,7 @@ class Visit:
 Handler = Callable[[Visit], Response]
 
 
-class Desk:
+class Endpoints:
     """Makes visits of requests, calls handlers in threads, and answers what they raise.
 
     Args:
@@ -74,8 +74,8 @@ class Desk:
         self.store, self.settings, self.renderer = store, settings, renderer
         self.cookies = Cookies(settings)
 
-    def endpoint(self, handler: Handler, *, checks_form: bool = True) -> Callable[[Request], Awaitable[Response]]:
-        """An endpoint for Starlette.
+    def of(self, handler: Handler, *, checks_form: bool = True) -> Callable[[Request], Awaitable[Response]]:
+        """The endpoint of a handler, for Starlette.
 
         Args:
             handler: of a visit.

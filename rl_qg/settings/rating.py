@@ -42,10 +42,8 @@ class RatePlanSettings(Section):
     def faults(self) -> Iterator[str]:
         """Choices and limits, and a language that passages can be in."""
         yield from super().faults()
-        if fault := code_fault(self.language):
-            yield f"language={fault}"
-        elif self.language.casefold() in (AUTO, OTHER):
-            yield f"language={self.language}: give the code of the passages' language, such as en"
+        if code_fault(self.language) or self.language.casefold() in (AUTO, OTHER):
+            yield f"language={self.language}: give the code of the language of passages and questions, such as en"
 
 
 @dataclass
@@ -156,6 +154,7 @@ class RateExportSettings(Section):
 
     study: str = key("study.db", "the database of the study")
     output: str = key("", "folder for ratings.jsonl, ratings.csv, items.jsonl, assignments.jsonl and plan.json")
+    payments: str = key("", "a table (CSV) of who is to be paid, with identities, outside output; empty: none")
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """A folder of files that users may have: good ones, and ones that are broken in a known way.
 
-Its folders are `data`, `models`, `rewards_of_others`, `runs` and `studies`. The transcripts beside this file name what
-is in them.
+Its folders are `data`, `models`, `rating`, `rewards_of_others`, `runs` and `studies`. The transcripts beside this file
+name what is in them.
 """
 
 import gzip
@@ -29,6 +29,7 @@ def build(root: Path) -> None:
     for part, write in (
         ("data", _data),
         ("models", _models),
+        ("rating", _rating),
         ("rewards_of_others", _rewards),
         ("runs", _runs),
         ("studies", _studies),
@@ -81,6 +82,27 @@ def candidate(example: QAExample) -> dict[str, Any]:
         "question": example.question,
         "logprob": -1.0,
     }
+
+
+def _rating(folder: Path) -> None:
+    good = {"context": PASSAGE, "question": "Who wrote it?", "answer": "Ada", "answer_start": 0}
+    rows = {
+        "other": [good],
+        "no-context": [good, {"question": "Who?"}],
+        "pipe": [good | {"system": "a|b"}],
+    }
+    for name, of_file in rows.items():
+        _lines(folder / f"{name}.jsonl", of_file)
+    start = "source: me\ntitle: Rate\nconsent: I agree\ninstructions: []\n"
+    criteria = "criteria: [{name: a, statement: Good, low: bad, high: good}]\n"
+    protocols = {
+        "unknown-field": f"{start}{criteria}recipe: {{items: 20}}\ncriterion: x\n",
+        "far": f"{start}{criteria}recipe: {{items: 4, repeats: 1, degraded: 1, distance: 4}}\n",
+    }
+    for name, text in protocols.items():
+        (folder / f"{name}.yaml").write_text(text)
+    (folder / "plan").mkdir()
+    (folder / "plan" / "plan.json").write_text('{"study": "another"}')
 
 
 def _judgement(example: QAExample, number: int) -> dict[str, Any]:

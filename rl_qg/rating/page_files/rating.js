@@ -26,6 +26,7 @@ function makeSlider(slider) {
     slider.dispatchEvent(new Event("change", { bubbles: true }));
   };
   slider.addEventListener("click", stay);
+  slider.addEventListener("pointerup", stay); // a finger on a slider makes no click
   slider.addEventListener("keydown", (event) => {
     if (event.key !== " ") return;
     event.preventDefault();
@@ -44,7 +45,8 @@ async function send() {
   status.textContent = rating.dataset.saving;
   try {
     const signal = AbortSignal.timeout(LONGEST);
-    const answer = await fetch(rating.action, { method: "POST", body, keepalive: true, redirect: "error", signal });
+    const address = rating.getAttribute("action"); // rating.action is the buttons of that name
+    const answer = await fetch(address, { method: "POST", body, keepalive: true, redirect: "error", signal });
     status.textContent = answer.ok ? rating.dataset.saved : rating.dataset.notSaved;
   } catch {
     status.textContent = rating.dataset.notSaved;

@@ -1,7 +1,9 @@
 """Plans and stores for tests: small tasks of made-up questions."""
 
-from rl_qg.rating.plan_files import Hit, Item, Passage, Plan, hits_hash
-from rl_qg.rating.protocol import CHOICE, Control, Criterion, Protocol, Recipe
+import json
+
+from rl_qg.rating.plan_files import PLAN, Hit, Item, StudyPlan, TaskPassage, plan_texts
+from rl_qg.rating.protocol import CHOICE, Control, Criterion, Protocol, TaskRecipe
 from rl_qg.rating.store import Store
 
 ENDS = ({"en": "no"}, {"en": "yes"})
@@ -22,13 +24,13 @@ class Clock:
         return self.now
 
 
-def small_plan(tasks: int = 3, raters: int = 2, items: int = 3, name: str = "small") -> Plan:
+def small_plan(tasks: int = 3, raters: int = 2, items: int = 3, name: str = "small") -> StudyPlan:
     """Tasks of `items` items; the second item is degraded, the last a repeat."""
     protocol = Protocol(
         name="small",
         source="made up",
         criteria=CRITERIA,
-        recipe=Recipe(items=items, repeats=1, degraded=1),
+        recipe=TaskRecipe(items=items, repeats=1, degraded=1),
         control=Control(),
         title={"en": "Questions"},
         instructions=({"en": "Read."},),
@@ -38,24 +40,21 @@ def small_plan(tasks: int = 3, raters: int = 2, items: int = 3, name: str = "sma
     )
     hits = tuple(_task(number, items) for number in range(1, tasks + 1))
     settings = {
-        "format": 1,
         "study": name,
         "seed": 13,
         "language": "en",
-        "hits_sha256": hits_hash(hits),
-        "protocol": protocol.to_dict(),
         "raters_per_hit": raters,
         "retention_days": 30,
         "hits": tasks,
         "items": tasks * items,
         "ratings": tasks * items * len(CRITERIA) * raters,
     }
-    return Plan(protocol, hits, settings)
+    return StudyPlan(protocol, hits, json.loads(plan_texts(settings, protocol, hits)[PLAN]))
 
 
 def _task(number: int, items: int) -> Hit:
     context = f"Passage {number} tells of 東京 and of Ada's engine."
-    passage = Passage(f"hash{number}", "", context)
+    passage = TaskPassage(f"hash{number}", "", context)
     kinds = ["ordinary", "degraded", *["ordinary"] * (items - 3), "repeat"][:items]
     return Hit(
         f"h{number:04d}",

@@ -174,6 +174,28 @@ def test_exports_that_cannot_be_made_are_one_line(tmp_path: Path) -> None:
     assert not [*(tmp_path / "new").glob("*")]
 
 
+def test_who_is_to_be_paid_is_a_file_apart(tmp_path: Path) -> None:
+    clock, file, paid = Clock(), tmp_path / "study.db", tmp_path / "paid.csv"
+    store = open_store(str(file), small_plan(), clock)
+    first, _ = rated(store, clock)
+    code = store.code("a00001", "completed")
+    store.rater_of_panel("prolific", "=cmd()", {"session": "s1"})
+    run_command("rate", ["export", f"study={file}", f"output={tmp_path}/out", f"payments={paid}"])
+    with paid.open(encoding="utf-8", newline="") as stream:
+        rows = [*csv.reader(stream)]
+    assert rows == [
+        ["rater", "panel", "identity", "state", "submitted", "surplus", "codes", "extra"],
+        [first, "prolific", "5f1dCAFE", "consented", "1", "0", code, "{}"],
+        ["r0003", "prolific", "'=cmd()", "arrived", "0", "0", "", '{"session": "s1"}'],
+    ]
+    assert paid.stat().st_mode & 0o077 == 0
+    store.forget(first)
+    run_command("rate", ["export", f"study={file}", f"output={tmp_path}/out", f"payments={paid}"])
+    assert "5f1dCAFE" not in paid.read_text()
+    with pytest.raises(InputError, match="name a file elsewhere"):
+        run_command("rate", ["export", f"study={file}", f"output={tmp_path}/out", f"payments={tmp_path}/out/paid.csv"])
+
+
 # --- Status ---
 
 

@@ -22,19 +22,19 @@ from rl_qg.rating.hits import (
     repeats_and_degraded,
     roles,
 )
-from rl_qg.rating.plan_files import Hit, Item, Passage
+from rl_qg.rating.plan_files import Hit, Item, TaskPassage
 from rl_qg.rating.plan_questions import StudyQuestions, Subject
-from rl_qg.rating.protocol import Recipe
+from rl_qg.rating.protocol import TaskRecipe
 from rl_qg.runtime.errors import InputError
 
-QASCORE = Recipe("one_passage", items=20, repeats=3, degraded=6, distance=4)
-ITEMS = Recipe("items", items=16, repeats=1, degraded=3, distance=3)
-BLOCKS = Recipe("blocks", items=100, repeats=10, degraded=10, references=10, distance=40, lengths="crowd_alone")
+QASCORE = TaskRecipe("one_passage", items=20, repeats=3, degraded=6, distance=4)
+ITEMS = TaskRecipe("items", items=16, repeats=1, degraded=3, distance=3)
+BLOCKS = TaskRecipe("blocks", items=100, repeats=10, degraded=10, references=10, distance=40, lengths="crowd_alone")
 
 
 def subject(number: int, questions: dict[str, str]) -> Subject:
     context = f"Passage {number} tells of town {number} and of river {number}, which the people of {number} like."
-    passage = Passage(passage_hash(context), f"Town {number}", context)
+    passage = TaskPassage(passage_hash(context), f"Town {number}", context)
     return Subject(f"item{number}", passage, str(number), context.index(str(number)), questions)
 
 
@@ -48,7 +48,7 @@ def study(subjects: int, systems: int, *, human: bool = False) -> StudyQuestions
     return StudyQuestions(names, asked)
 
 
-def made(questions: StudyQuestions, recipe: Recipe, seed: int = 1, items: int | None = None) -> Tasks:
+def made(questions: StudyQuestions, recipe: TaskRecipe, seed: int = 1, items: int | None = None) -> Tasks:
     return make_tasks(questions, recipe, language="en", seed=seed, items=items)
 
 

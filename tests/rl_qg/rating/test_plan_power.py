@@ -8,7 +8,7 @@ from scipy.stats import nct
 from scipy.stats import t as students_t
 
 from rl_qg.commands.catalogue import CONFIGS
-from rl_qg.rating.plan_files import Hit, Item, Passage
+from rl_qg.rating.plan_files import Hit, Item, TaskPassage
 from rl_qg.rating.plan_power import LEVEL, POWER, Noise, detectable_difference, effort_of
 from rl_qg.rating.protocol import load_protocol
 
@@ -19,7 +19,7 @@ def item(position: int, kind: str, question: str, systems: tuple[str, ...], orig
 
 def task(number: int, items: list[Item]) -> Hit:
     named = [Item(**{**vars(each), "item": f"s{number}"}) for each in items]
-    return Hit(f"h{number}", "en", (Passage(f"p{number}", "", "Ada."),), tuple(named))
+    return Hit(f"h{number}", "en", (TaskPassage(f"p{number}", "", "Ada."),), tuple(named))
 
 
 def tasks(count: int, *, equal: int = 0, repeated: bool = False) -> list[Hit]:
@@ -104,7 +104,7 @@ def test_pay_of_the_qascore_paper() -> None:
     assert effort.hours == pytest.approx(387.9, abs=0.1)
     assert effort.total == pytest.approx(3103, abs=1)
     paid = effort_of(hits, type(protocol)(**{**vars(protocol), "minutes_per_hit": 33.24}), 1, 1.787, "USD")
-    assert paid.per_task == pytest.approx(0.99, abs=0.001)
+    assert paid.per_hit == pytest.approx(0.99, abs=0.001)
     shorter = effort_of([task(1, full[:10])], protocol, 3, 12.0, "EUR")
     assert (shorter.minutes, shorter.hours, shorter.total) == (15.0, 0.75, 9.0)
 

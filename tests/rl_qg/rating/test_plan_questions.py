@@ -55,6 +55,16 @@ def test_one_subject_for_each_passage_and_answer(tmp_path: Path) -> None:
         assert start is None or text[start : start + len(subject.answer)] == subject.answer
 
 
+def test_an_answer_without_a_place_has_that_of_the_other_files(tmp_path: Path) -> None:
+    without = lines(tmp_path / "a.jsonl", row("Where?", "London", None), row("Who?", start=None))
+    one = lines(tmp_path / "b.jsonl", row("Where then?", "London", 41))
+    two = lines(tmp_path / "c.jsonl", row("Where then?", "London", 25), row("Which?", "London", 41))
+    places = [(subject.answer, subject.answer_start) for subject in read_questions([without, one]).subjects]
+    assert places == [("London", 41), ("Ada", 0)]
+    first = read_questions([without, two]).subjects[0]  # two places are known: the first in the passage
+    assert (first.answer_start, [*first.questions]) == (25, ["a", "c"])
+
+
 def test_equal_questions_differ_in_nothing_but_white_space_and_composition(tmp_path: Path) -> None:
     files = [
         lines(tmp_path / f"{name}.jsonl", row(text))

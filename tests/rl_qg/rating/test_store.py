@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rl_qg.rating.database import open_database
 from rl_qg.rating.store import Store, open_store
 from rl_qg.rating.store_records import Closed, NotAllowed, NotYours
 from rl_qg.runtime.errors import InputError
@@ -308,15 +309,17 @@ def test_saving_after_the_lease_takes_the_free_place_again(single: Store, clock:
     assert single.claim(second) is None
 
 
-def test_no_lease_is_eternal_when_the_clock_goes_back(single: Store, clock: Clock) -> None:
+@pytest.mark.parametrize("saves", [False, True])
+def test_no_lease_is_eternal_when_the_clock_goes_back(single: Store, clock: Clock, saves: bool) -> None:
     first, second = consenting_rater(single), consenting_rater(single)
     clock.now += 400 * 86_400  # a year ahead by mistake
     claimed = single.claim(first)
     assert claimed is not None
     single.shown(claimed.id, first, 1)
     clock.now -= 400 * 86_400
+    if saves:
+        single.save(claimed.id, first, 1, {"clear": 5})
     assert single.claim(second) is None  # it has a lease still, but not for longer than one
-    single.save(claimed.id, first, 1, {"clear": 5})
     clock.now += 31 * 60
     assert single.claim(second) is not None
     rate_all(single, claimed.id, first)
@@ -397,6 +400,19 @@ def check_claim(store: Store, raters: list[str], rater: str) -> None:
 
 
 # --- Which study ---
+
+
+def test_a_transaction_that_fails_keeps_nothing(study_url: str) -> None:
+    database = open_database(study_url, create=True)
+    with database.write() as sql:
+        sql.run("CREATE TABLE thing (name TEXT PRIMARY KEY)")
+    for error in (ZeroDivisionError, KeyboardInterrupt):
+        with pytest.raises(error), database.write() as sql:
+            sql.run("INSERT INTO thing (name) VALUES (?)", "half")
+            raise error
+    with database.read() as sql:
+        assert sql.rows("SELECT name FROM thing") == []
+    database.close()
 
 
 def test_another_plan_in_the_same_database_is_refused(study_url: str, store: Store) -> None:

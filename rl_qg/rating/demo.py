@@ -1,0 +1,79 @@
+"""A study to try (`rl-qg rate demo`): the questions of the quickstart's two generators and of people about held-out
+passages, with some made worse, on a page of this machine.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rl_qg.rating.plan_questions import HUMAN
+from rl_qg.rating.plan_stage import write_plan
+from rl_qg.rating.protocol import Protocol
+from rl_qg.rating.server import serve_study
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.json_files import atomic_writer, read_json
+from rl_qg.settings.rating import RateDemoSettings, RatePlanSettings, RateServeSettings
+
+PACKAGED = Path(__file__).with_name("demo_questions.json")
+GENERATORS = ("ce", "scst")
+_TEXTS = ("id", "context", "answer", "answer_start")
+
+
+def run_demo(settings: RateDemoSettings, protocol: Protocol) -> None:
+    """Plan the study, unless it stands already, serve it until Ctrl-C, and say how to analyse it.
+
+    Raises:
+        InputError: the run has no compared questions, or the folder holds a study of other questions.
+    """
+    folder = Path(settings.output).expanduser()
+    plan, study, questions = folder / "plan", folder / "study.db", folder / "questions.jsonl"
+    samples = compared_questions(Path(settings.run).expanduser()) if settings.run else read_json(PACKAGED)
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in question_rows(samples))
+    if questions.exists() and questions.read_text(encoding="utf-8") != lines:
+        raise InputError(f"output={folder}: holds a study of other questions; choose another folder")
+    if not (plan / "plan.json").exists():
+        with atomic_writer(questions) as file:
+            file.write(lines)
+        write_plan(RatePlanSettings(questions=str(questions), output=str(plan), study="demo", pay_per_hour=0.0), protocol)
+    print("Open the address below, rate the questions, and end with Ctrl-C.")
+    serve_study(
+        RateServeSettings(
+            plan=str(plan),
+            study=str(study),
+            port=settings.port,
+            volunteers=True,
+            panel_parameter="",
+            tasks_per_rater=None,
+        )
+    )
+    print(
+        "Which questions do you prefer? The answer is in analysis.html after\n"
+        f"  rl-qg rate export study={study} output={folder / 'ratings'}\n"
+        f"  rl-qg rate analyse ratings={folder / 'ratings'} output={folder / 'analysis'}"
+    )
+
+
+def compared_questions(run: Path) -> list[dict[str, Any]]:
+    """The held-out passages of a run with the questions of its generators and of people.
+
+    Raises:
+        InputError: the run is not that far, or has one generator.
+    """
+    path = run / "evaluation.json"
+    if not path.exists():
+        raise InputError(f"run={run}: has no evaluation.json; give a finished run, as rl-qg pipeline makes it")
+    samples = read_json(path)["samples"]
+    wanted = (*_TEXTS, "gold", *GENERATORS)
+    if missing := [name for name in wanted if name not in samples[0]]:
+        raise InputError(f"{path}: its questions lack {missing[0]}; give a run with both stages (stages=both)")
+    return [{name: sample[name] for name in wanted} for sample in samples]
+
+
+def question_rows(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each question, with who asked it."""
+    asked = {**{name: name for name in GENERATORS}, HUMAN: "gold"}
+    return [
+        {name: sample[name] for name in _TEXTS} | {"system": system, "question": sample[field]}
+        for sample in samples
+        for system, field in asked.items()
+    ]

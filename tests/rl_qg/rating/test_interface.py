@@ -1,0 +1,135 @@
+"""The language of the pages: catalogues, choice, and texts in other languages than the page's."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from rl_qg.rating.interface import Catalogue, chosen_language, direction_of, load_catalogues, local_text, places
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings.rating import RateServeSettings
+from tests.rl_qg.rating.page_studies import RaterClient, page_plan, protocol, settings_of, study
+
+FILES = Path(__file__).parents[3] / "rl_qg" / "rating" / "page_files"
+RIGHT_TO_LEFT = "في عام 1204 احترقت الطاحونة. أعادت آنا ويفر بناءها."
+
+
+def test_catalogues_have_the_same_keys_and_places() -> None:
+    """Read here without the code under test."""
+    texts = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (FILES / "languages").glob("*.json")}
+    assert set(texts) == {"ar", "de", "en", "es", "fr", "zh"}
+    for code, catalogue in texts.items():
+        assert [*catalogue] == [*texts["en"]], code
+        for key, text in catalogue.items():
+            assert sorted(re.findall(r"{\w+}", text)) == sorted(re.findall(r"{\w+}", texts["en"][key])), (code, key)
+            assert code == "en" or len(text) < 25 or text != texts["en"][key], (code, key)
+
+
+def test_every_text_is_used_and_every_used_text_exists() -> None:
+    code = ("application", "item_pages", "outcomes", "pages", "rendering", "security", "visits")
+    sources = [*FILES.glob("*.html"), *(FILES.parent / f"{name}.py" for name in code)]
+    written = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    named = set(re.findall(r"\bt\.(\w+)", written)) - {"language", "direction"}
+    named |= set(re.findall(r'\b(?:t|texts|catalogue\(visit\.language\))\(\s*"(\w+)"', written)) | {"language_name"}
+    pages = re.findall(r'(?:message\(|_refusal\(scope, |NoSession: \(|Refused: \(|Closed: \()"(\w+)"', written)
+    pages += ["done", "declined", "screened", "full", "missing_page", "closed", "forbidden"]
+    named |= {f"{page}_{part}" for page in pages for part in ("heading", "text")}
+    assert named == set(load_catalogues()["en"])
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"back": None}, "de.json: lacks the text back; add it"),
+        ({"more": "x"}, "de.json: has a text more that en.json lacks"),
+        ({"back": " "}, "de.json: the text back is blank"),
+        ({"minutes": "Es dauert {minute}."}, "de.json: the text minutes must have these places: minutes"),
+    ],
+)
+def test_a_catalogue_with_a_fault_is_refused(tmp_path: Path, change: dict[str, str | None], fault: str) -> None:
+    for code in ("en", "de"):
+        texts = json.loads((FILES / "languages" / f"{code}.json").read_text(encoding="utf-8"))
+        texts = {key: text for key, text in (texts | (change if code == "de" else {})).items() if text is not None}
+        (tmp_path / f"{code}.json").write_text(json.dumps(texts), encoding="utf-8")
+    with pytest.raises(InputError, match=re.escape(fault)):
+        load_catalogues(tmp_path)
+
+
+def test_a_folder_without_english_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no en\.json"):
+        load_catalogues(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("asked", "accepts", "expected"),
+    [
+        (["de"], "fr", "de"),
+        ([None, "xx", "ar"], "fr", "ar"),
+        ([], "it, fr-CH;q=0.8, de;q=0.9", "de"),
+        ([], "zh-Hans-CN", "zh"),
+        ([], "de;q=0, es;q=nonsense, fr;q=0.1", "fr"),
+        ([], "*", "en"),
+        ([], "", "en"),
+        (["../../etc"], "x" * 5000, "en"),
+    ],
+)
+def test_the_language_of_a_page(asked: list[str | None], accepts: str, expected: str) -> None:
+    assert chosen_language(["en", "de", "fr", "es", "ar", "zh"], asked, accepts, "en") == expected
+
+
+def test_texts_say_their_own_language() -> None:
+    assert local_text({"de": "Frage", "en": "question"}, "de", "en").language == "de"
+    assert local_text({"en": "question"}, "ar", "en").direction == "ltr"
+    assert local_text({"zh": "问题"}, "ar", "en").language == "zh"
+    assert local_text({}, "ar", "en").text == ""
+    assert [direction_of(code) for code in ("ar", "he-IL", "fa", "en", "zh")] == ["rtl", "rtl", "rtl", "ltr", "ltr"]
+    assert Catalogue("ar", {"x": "{a} of {b}"})("x", a=1, b=2) == "1 of 2" and places("{a} {{b}}") == {"a"}
+
+
+def test_the_chooser_the_address_and_the_browser_decide(tmp_path: Path) -> None:
+    store = study(tmp_path, page_plan(protocol(practice=())))
+    guest = RaterClient(store)
+    assert '<html lang="de" dir="ltr">' in guest.get("/", **{"Accept-Language": "de-AT,en;q=0.5"}).page.text
+    assert '<html lang="ar" dir="rtl">' in guest.get("/?lang=ar").page.text
+    assert '<html lang="ar" dir="rtl">' in guest.get("/", **{"Accept-Language": "de"}).page.text, "the choice is kept"
+    guest.begin()
+    assert store.rater("r0001").language == "ar" and 'lang="ar" dir="rtl">السؤال سهل الفهم.' in guest.page.text
+    assert 'tabindex="0" lang="en" dir="ltr">The mill' in guest.page.text, "the passage has its own language"
+    guest.post(lang="fr", value_1=20, set_1=1)
+    assert guest.path == "/task/a00001/1" and '<html lang="fr"' in guest.page.text
+    assert store.ratings_of("a00001", "r0001") == {(1, "understandability"): 20}, "a choice of language loses nothing"
+
+
+def test_a_right_to_left_passage_on_a_left_to_right_page(tmp_path: Path) -> None:
+    plan = page_plan(protocol(practice=()), language="ar", context=RIGHT_TO_LEFT, answer="آنا ويفر", questions=["من؟"])
+    guest = RaterClient(study(tmp_path, plan)).begin()
+    assert '<html lang="en" dir="ltr">' in guest.page.text
+    assert '<p class="question" lang="ar" dir="rtl">من؟</p>' in guest.page.text
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({"public_url": "rate.example.org"}, "public_url=rate.example.org is no address"),
+        ({"public_url": "https://example.org/rate"}, "has a path"),
+        ({"completion_url": "javascript:alert(1)"}, "completion_url=javascript:alert(1) is no address"),
+        ({"completion_url": "https://a.example/; script-src *"}, "is no address"),
+        ({"completion_url": {"finished": "https://a.example"}}, "finished is not one of completed, no_consent"),
+        ({"codes": "ABC"}, "codes=ABC is no mapping"),
+        ({"codes": {"completed": ""}}, "codes.completed has no value"),
+        ({"redirect": True}, "redirect=true needs completion_url"),
+        ({"panel_parameter": "a b"}, "panel_parameter=a b is no name"),
+        ({"host": " "}, "host has no value"),
+        ({"rate": 0.0}, "rate=0.0 must be above 0"),
+        ({"invites": -1}, "invites=-1 must be at least 0"),
+    ],
+)
+def test_settings_that_cannot_be(given: dict[str, object], fault: str) -> None:
+    with pytest.raises(InputError, match=re.escape(fault)):
+        RateServeSettings(**given).check()  # type: ignore[arg-type]
+
+
+def test_the_default_language_must_have_a_catalogue(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="language=it: there is en, ar, de"):
+        RaterClient(study(tmp_path), settings_of(language="it"))

@@ -1,0 +1,261 @@
+"""What the pages refuse, keep to themselves, and do when the database fails."""
+
+import json
+import logging
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_qg.rating.security import AdminSessions, hosts_of
+from rl_qg.rating.store import Store
+from rl_qg.rating.store_records import StoreFailed
+from rl_qg.serving.log_lines import JsonLines
+from tests.rl_qg.rating.page_studies import ADMIN_TOKEN, RaterClient, page_plan, protocol, settings_of, study
+from tests.rl_qg.rating.studies import Clock
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'{{ 7*7 }} javascript:alert(3) Who?"
+FORMS = ("/consent", "/instructions", "/practice/1", "/task/a00001/1", "/task/a00001/feedback")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = study(tmp_path, page_plan(protocol(practice=())))
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("path", FORMS)
+def test_forms_need_the_secret_of_their_session(store: Store, path: str) -> None:
+    guest, other = RaterClient(store).begin(), RaterClient(store).begin()
+    for fields in ({}, {"csrf": ""}, {"csrf": other.csrf}, {"csrf": guest.csrf[:-1]}):
+        page = guest.client.post(path, data=fields | {"value-1": 5, "set-1": 1, "answer": "decline"})
+        assert page.status_code == 403 and "not sent by a current page" in page.text
+    assert guest.client.post(path, content=b"\xff%%&&=", headers={"Content-Type": "text/plain"}).status_code == 403
+    assert not store.ratings_of("a00001", "r0001") and not store.rater("r0001").declined
+
+
+@pytest.mark.parametrize("path", [*FORMS, "/begin", "/admin/login", "/admin/pause"])
+def test_forms_of_other_sites_are_refused(store: Store, path: str) -> None:
+    guest = RaterClient(store).begin()
+    for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert guest.client.post(path, data={"csrf": guest.csrf}, headers=headers).status_code == 403
+    own = guest.client.post("/task/a00001/1", data={"csrf": guest.csrf}, headers={"Origin": "http://localhost"})
+    assert own.status_code == 200
+
+
+def test_assignments_of_others_and_of_nobody_look_alike(store: Store) -> None:
+    RaterClient(store).begin().rate()
+    thief = RaterClient(store).begin()
+    secret = thief.csrf
+    pages = set()
+    for name in ("a00001", "a99999", "a1", "x", "a00001%00", "-1", "a٣"):
+        for path in (f"/task/{name}/1", f"/task/{name}/feedback", f"/task/{name}/done", f"/task/{name}/99"):
+            page = thief.client.get(path)
+            assert page.status_code == 404, path
+            pages.add(page.text)
+            if not path.endswith("/done"):
+                posted = thief.client.post(path, data={"csrf": secret, "value-1": 1, "set-1": 1, "text": "x"})
+                assert posted.status_code == 404
+    assert len(pages) == 1, "nothing tells which of them there are"
+    assert set(store.ratings_of("a00001", "r0001").values()) == {61, 62, 63, 64}
+    assert store.feedback_of("a00001", "r0001") == ""
+
+
+def test_positions_and_values_that_cannot_be(store: Store) -> None:
+    guest = RaterClient(store).begin()
+    for position in ("0", "4", "99999999999999999999"):
+        assert guest.client.get(f"/task/a00001/{position}").status_code == 404
+    assert guest.client.get("/task/a00001/-1").status_code == 404
+    for value in ("101", "-1", "1e1", "٥", "nan", "1" * 30, "0x1", "50.5"):
+        page = guest.client.post("/task/a00001/1", data={"csrf": guest.csrf, "value-1": value, "set-1": 1})
+        assert page.status_code == 400, value
+    assert not store.ratings_of("a00001", "r0001")
+
+
+def test_without_a_session_nothing_is_shown(store: Store) -> None:
+    RaterClient(store).begin()
+    stranger = RaterClient(store)
+    stranger.client.cookies.set("rating", "x" * 43)
+    for path in (
+        "/task",
+        "/task/a00001/1",
+        "/consent",
+        "/instructions",
+        "/practice/1",
+        "/next",
+        "/screened",
+        "/declined",
+    ):
+        stranger.get(path)
+        assert stranger.status == 401 and "open your link again" in stranger.text
+    assert stranger.post("/task/a00001/1", value_1=1, set_1=1).status == 401
+
+
+def test_hostile_text_is_shown_as_text(tmp_path: Path) -> None:
+    plan = page_plan(protocol(practice=()), context=f"{HOSTILE} Anna Weaver <b>x</b>", questions=[HOSTILE])
+    guest = RaterClient(study(tmp_path, plan)).begin()
+    assert "<script>alert" not in guest.page.text and "<img" not in guest.page.text and "<b>" not in guest.page.text
+    assert guest.text.count(HOSTILE) == 2
+    assert re.findall(r"<script[^>]*>", guest.page.text) == ['<script defer src="/files/rating.js">']
+    guest.rate_all().post(text="</textarea><script>alert(4)</script>", action="back").get("/task/a00001/feedback")
+    assert "<script>alert" not in guest.page.text and "&lt;/textarea&gt;" in guest.page.text
+
+
+def test_every_answer_has_the_headers_and_cookies_are_closed(store: Store) -> None:
+    https = settings_of(public_url="https://rate.example.org")
+    for settings, host in ((settings_of(), "http://localhost"), (https, "https://rate.example.org")):
+        guest = RaterClient(store, settings)
+        guest.client.base_url = host
+        page = guest.client.get("/s/mill?PROLIFIC_PID=p1&lang=de", follow_redirects=False)
+        cookies = page.headers.get_list("set-cookie")
+        assert len(cookies) == 2
+        for cookie in cookies:
+            attributes = {part.strip().lower() for part in cookie.split(";")}
+            assert {"httponly", "samesite=lax", "path=/"} <= attributes
+            assert ("secure" in attributes) == cookie.startswith("__Host-") == host.startswith("https")
+        for path in ("/consent", "/files/rating.js", "/nothing", "/healthz", "/task/a1/1", "/admin", "/files/../x"):
+            headers = guest.client.get(path).headers
+            policy = headers["content-security-policy"]
+            assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';"), path
+            assert "unsafe" not in policy and "frame-ancestors 'none'" in policy and "form-action 'self';" in policy
+            assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "same-origin"
+
+
+def test_long_bodies_and_many_requests_are_refused(store: Store) -> None:
+    guest = RaterClient(store).begin().rate_all()
+    page = guest.client.post("/task/a00001/feedback", data={"csrf": guest.csrf, "text": "x" * 70_000})
+    assert page.status_code == 413 and "too long" in page.text
+    quick = RaterClient(store, settings_of(rate=0.001, burst=12)).begin()
+    pages = [quick.client.get("/task/a00002/1") for _ in range(20)]
+    assert pages[-1].status_code == 429 and int(pages[-1].headers["retry-after"]) > 0
+    assert quick.client.get("/healthz").status_code == quick.client.get("/files/rating.css").status_code == 200
+    crowd = RaterClient(store, settings_of(address_rate=0.001, address_burst=5))
+    assert [crowd.get("/").status for _ in range(7)] == [200] * 5 + [429] * 2
+
+
+def test_other_hosts_are_refused_where_the_server_is_local(store: Store) -> None:
+    guest = RaterClient(store)
+    assert guest.client.get("/", headers={"Host": "evil.example:8080"}).status_code == 421
+    assert guest.client.get("/", headers={"Host": "127.0.0.1:8080"}).status_code == 200
+    assert hosts_of(settings_of(host="0.0.0.0")) is None and hosts_of(settings_of(trusted_proxies="*")) is None
+    assert "rate.example.org" in (hosts_of(settings_of(public_url="https://rate.example.org")) or ())
+
+
+def test_the_log_has_routes_and_neither_identities_nor_tokens(
+    store: Store, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG, "rl_qg")
+    token = store.add_invites(1)[0]
+    guest = RaterClient(store).begin(f"/invite/{token}").rate()
+    guest.get("/s/mill?PROLIFIC_PID=somebody-secret").get("/admin").post("/admin/login", token=ADMIN_TOKEN)
+    monkeypatch.setattr(store, "progress", lambda: 1 / 0)
+    assert guest.get("/admin").status == 500
+    lines = "\n".join(JsonLines().format(record) for record in caplog.records if record.name.startswith("rl_qg"))
+    routes = {json.loads(line)["route"] for line in lines.splitlines()}
+    assert {"/invite/{token}", "/s/{study}", "/task/{assignment}/{position:int}"} <= routes
+    cookies = [cookie.value or "" for cookie in guest.client.cookies.jar]
+    for secret in (token, "somebody-secret", ADMIN_TOKEN, "testclient", *cookies):
+        assert secret not in lines
+    assert "ZeroDivisionError" in lines and "Traceback" not in guest.page.text
+
+
+# --- The owner ---
+
+
+def test_the_owner_signs_in_by_the_token(store: Store) -> None:
+    guest = RaterClient(store).begin().rate_all().post(action="submit")
+    owner = RaterClient(store).get("/admin")
+    assert "mill" not in owner.text and owner.post("/admin/login", token=ADMIN_TOKEN[:-1]).status == 403
+    for name in ("pause", "expire", "export", "logout"):
+        assert owner.post(f"/admin/{name}", token="x").path == "/admin" and not store.progress().paused
+    owner.post("/admin/login", token=f" {ADMIN_TOKEN}\n")
+    assert owner.path == "/admin" and "1 of 2" in owner.text and "planted-system-a" in owner.text
+    assert "r0001 consented" in owner.text and "USD" in owner.text
+    forged = owner.client.post("/admin/pause", data={"csrf": "0" * 64})
+    assert forged.status_code == 403 and not store.progress().paused
+    assert guest.get("/admin").path == "/admin" and "1 of 2" not in guest.text, "raters do not see it"
+
+
+def test_pause_expire_and_export(store: Store, tmp_path: Path) -> None:
+    owner = RaterClient(store).get("/admin").post("/admin/login", token=ADMIN_TOKEN)
+    assert "nothing to export" in owner.post("/admin/export").text
+    RaterClient(store).begin().rate_all()
+    assert "a00001" in owner.get("/admin").text and "3 of 3" in owner.text
+    assert "no longer open" in owner.post("/admin/expire", assignment="nonsense").text
+    assert "lease has ended" in owner.post("/admin/expire", assignment="a00001").text
+    assert store.assignment("a00001", "r0001").state == "expired" and "Nobody has a task" in owner.text
+    assert "(paused)" in owner.post("/admin/pause").text and "Give out tasks again" in owner.text
+    assert "(paused)" not in owner.post("/admin/resume").text
+    page = owner.client.post("/admin/export", data={"csrf": owner.csrf})
+    (tmp_path / "ratings.zip").write_bytes(page.content)
+    with zipfile.ZipFile(tmp_path / "ratings.zip") as archive:
+        lines = archive.read("ratings/ratings.jsonl").decode().splitlines()
+        assert len(lines) == 12 and json.loads(lines[0])["value"] == 61
+        assert "ratings/plan.json" in archive.namelist()
+    assert owner.post("/admin/logout").path == "/admin" and "1 of 2" not in owner.text
+
+
+def test_cookies_of_the_owner_expire_and_cannot_be_forged() -> None:
+    clock = Clock()
+    sessions = AdminSessions(ADMIN_TOKEN, clock)
+    cookie = sessions.new_cookie()
+    assert sessions.is_valid(cookie) and AdminSessions(ADMIN_TOKEN, clock).is_valid(cookie)
+    until, _, signature = cookie.partition(".")
+    for forged in ("", ".", until, f"{int(until) + 9}.{signature}", f"{until}.", f"é.{signature}", cookie + "0"):
+        assert not sessions.is_valid(forged)
+    assert not AdminSessions(ADMIN_TOKEN + "x", clock).is_valid(cookie)
+    assert not sessions.opens("") and not sessions.opens("é" * 30)
+    clock.now += 8 * 3600
+    assert not sessions.is_valid(cookie)
+
+
+# --- A database that fails ---
+
+
+def test_what_was_typed_is_kept_when_the_disk_is_full(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    guest = RaterClient(store).begin().rate_all()
+    secret = guest.csrf
+
+    def full(*_: Any) -> None:
+        raise StoreFailed(28, "the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "save", full)
+        broken.setattr(store, "add_feedback", full)
+        guest.post("/task/a00001/2", csrf=secret, value_1=7, set_1=1, action="next")
+        assert guest.status == 503 and "was not saved" in guest.text and guest.title.startswith("Error: ")
+        kept = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', guest.page.text))
+        assert kept == {"csrf": secret, "value-1": "7", "set-1": "1", "action": "next"}
+        assert guest.client.post("/task/a00001/2", data=kept | {"action": "autosave"}).status_code == 503
+        written = guest.client.post("/task/a00001/feedback", data={"csrf": secret, "text": 'a "b" <c>'})
+        assert written.status_code == 503 and 'value="a &#34;b&#34; &lt;c&gt;"' in written.text
+    action = re.search(r'<form method="post" action="([^"]+)"', guest.page.text)[1]  # type: ignore[index]
+    guest.client.post(action, data=kept)  # the button
+    assert store.ratings_of("a00001", "r0001")[2, "understandability"] == 7
+
+
+def test_a_file_that_cannot_grow(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite's own error, as a full disk gives it."""
+    guest, database = RaterClient(store).begin(), store._database
+    secret, connect = guest.csrf, database._connect
+
+    def full() -> Any:
+        connection = connect()
+        connection.execute("PRAGMA max_page_count = 1")  # as large as the file is
+        return connection
+
+    with monkeypatch.context() as broken:
+        broken.setattr(database, "_connect", full)
+        database.close()
+        with pytest.raises(StoreFailed):
+            for _ in range(100):
+                store.add_event("filled", detail="x" * 500)
+        assert guest.post("/task/a00001/feedback", csrf=secret, text="y" * 5000).status == 503
+        assert "y" * 5000 in guest.page.text and guest.get("/task/a00001/1").status in (200, 503)
+        database.close()
+    guest.post("/task/a00001/feedback", csrf=secret, text="y" * 5000)
+    assert store.feedback_of("a00001", "r0001") == "y" * 5000

@@ -1,0 +1,127 @@
+"""The process that serves a study: what it prints, how it ends and goes on, and what it refuses."""
+
+import re
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+
+from rl_qg.commands.cli import run_command
+from rl_qg.rating.plan_files import write_plan_files
+from rl_qg.rating.server import VARIABLE, admin_token
+from rl_qg.rating.store import open_store
+from rl_qg.runtime.errors import InputError
+from tests.rl_qg.rating.page_studies import page_plan, protocol
+from tests.rl_qg.rating.serving_study import served_study
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    plan = page_plan(protocol(practice=()))
+    write_plan_files(tmp_path / "plan", plan.settings, plan.protocol, plan.hits)
+    return tmp_path
+
+
+def serve(folder: Path, *settings: str) -> None:
+    run_command("rate serve", [f"plan={folder / 'plan'}", f"study={folder / 'study.db'}", "port=0", *settings])
+
+
+def test_the_token_of_a_file_of_the_environment_or_a_new_one(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a-token-of-a-file-1234\n")
+    assert admin_token(str(tmp_path / "token"), {VARIABLE: "x" * 40}) == ("a-token-of-a-file-1234", False)
+    assert admin_token("", {VARIABLE: "x" * 40}) == ("x" * 40, False)
+    first, is_new = admin_token("", {})
+    assert is_new and len(first) >= 43 and first != admin_token("", {})[0]
+    for given, fault in (
+        ("short", "must have 16 to 200"),
+        ("has a space in its middle", "no space"),
+        ("é" * 20, "ASCII"),
+    ):
+        with pytest.raises(InputError, match=fault):
+            admin_token("", {VARIABLE: given})
+    with pytest.raises(InputError, match="cannot be read"):
+        admin_token(str(tmp_path / "none"), {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        (["plan=''"], "plan: is empty"),
+        (["plan=nowhere"], "nowhere: no plan"),
+        (["language=xx"], "language=xx: there is en"),
+        (["redirect=true"], "redirect=true needs completion_url"),
+        (["admin_token=nowhere.txt"], "admin_token=nowhere.txt: cannot be read"),
+        (["host=no.such.host.invalid"], "is no address of this machine"),
+        (["study=''"], "study: is empty"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_line(folder: Path, settings: list[str], fault: str) -> None:
+    with pytest.raises(InputError, match=re.escape(fault)) as raised:
+        serve(folder, *settings)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_port_in_use_and_another_plan(folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(InputError, match="is in use"):
+            serve(folder, f"port={taken.getsockname()[1]}")
+    plan = page_plan(protocol(practice=()), items=4)
+    write_plan_files(folder / "other", plan.settings, plan.protocol, plan.hits)
+    with pytest.raises(InputError, match="belongs to another plan"):
+        serve(folder, f"plan={folder / 'other'}")
+
+
+@pytest.mark.slow
+def test_it_prints_addresses_ends_on_a_signal_and_goes_on(tmp_path: Path) -> None:
+    with served_study(tmp_path, page_plan(protocol(practice=())), invites=2, volunteers=False) as server:
+        panel = (
+            "{}/s/mill?PROLIFIC_PID={{{{%PROLIFIC_PID%}}}}&STUDY_ID={{{{%STUDY_ID%}}}}&SESSION_ID={{{{%SESSION_ID%}}}}"
+        )
+        assert server.lines[0] == f"rl-qg rate serve: study mill at {server.address}"
+        assert server.lines[1] == f"panel prolific: {panel.format(server.address)}"
+        invitations = [line.removeprefix("invitation: ") for line in server.lines[2:4]]
+        token = server.lines[4].removeprefix(f"owner: {server.address}/admin token ")
+        with httpx.Client(follow_redirects=True) as rater:
+            page = rater.get(invitations[0])
+            assert page.url.path == "/consent" and page.status_code == 200
+            assert httpx.get(f"{server.address}/healthz").json() == {"status": "ok"}
+            assert "server" not in page.headers
+            owner = rater.post(f"{server.address}/admin/login", data={"token": token})
+            assert "Study mill" in owner.text
+            assert server.end() == 0
+            with served_study(tmp_path, port=server.port, volunteers=False) as again:
+                assert rater.get(f"{again.address}/next").url.path == "/consent", "the session goes on"
+                assert "Token" in rater.get(f"{again.address}/admin").text, "another token, so another session"
+                assert again.end(signal.SIGINT) == 0
+        log = server.log.read_text()
+    assert token not in log and not any(link.rpartition("/")[2] in log for link in invitations)
+    assert len(invitations) == len({*invitations}) == 2
+
+
+@pytest.mark.slow
+def test_requests_under_way_are_answered_when_it_ends(tmp_path: Path) -> None:
+    """Whoever has an answer that says "saved" finds it in the study."""
+    with served_study(tmp_path, page_plan(protocol(practice=()), items=20), rate=None, address_rate=None) as server:
+        with httpx.Client(base_url=server.address, follow_redirects=True) as rater:
+            rater.post("/begin")
+            form = {"csrf": re.search(r'name="csrf" value="(\w+)"', rater.get("/consent").text)[1]}  # type: ignore[index]
+            rater.post("/consent", data=form | {"answer": "agree", "version": "1"})
+            assert rater.post("/instructions", data=form).url.path == "/task/a00001/1"
+            threading.Timer(0.3, server.process.send_signal, [signal.SIGTERM]).start()
+            saved = 0
+            try:
+                for value in range(101):
+                    fields = form | {"action": "autosave", "value-1": value, "set-1": 1}
+                    saved = value if rater.post("/task/a00001/1", data=fields).status_code == 204 else saved
+            except httpx.TransportError:
+                pass
+        assert server.process.wait(30) == 0
+    store = open_store(str(tmp_path / "study.db"))
+    found = store.ratings_of("a00001", "r0001")[1, "understandability"]
+    store.close()
+    assert saved > 0 and found in (saved, saved + 1)
