@@ -226,7 +226,10 @@ def test_one_rater_of_one_task(tmp_path: Path) -> None:
     """As somebody who tries a study: no interval, and nothing certain."""
     lines(tmp_path / "ratings.jsonl", [*simulated_ratings([task(0)], CRITERIA, CROWD[:1])])
     record = analysed(tmp_path / "ratings.jsonl", tmp_path / "out", reversed=["odd"])
-    assert "could decide on none of 1 raters, so all count" in (tmp_path / "out" / "analysis.txt").read_text()
+    assert (
+        "could decide on none of 1 rater (3 pairs: p cannot be below 0.125): all count."
+        in (tmp_path / "out" / "analysis.txt").read_text()
+    )
     assert all(text.startswith("It is not certain") for text in record["conclusion"][:3])
     assert {row["p"] for row in record["pairs"]} == {None}
 
