@@ -30,6 +30,7 @@ from rl_qg.settings.rating import RateAnalyseSettings
 
 Rows = list[dict[str, Any]]
 NO_FILTER = "none"
+DEGRADED_ROW = "degraded questions"  # in the table of systems
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def system_rows(systems: SystemScores, scores: StudyScores) -> Rows:
         means = _column_means(np.column_stack([z, z.mean(axis=1)]))
         shown = int(bad.sum())
         rows += [
-            {"system": DEGRADED, "criterion": criterion, "value": value, "low": None, "high": None, "n": shown,
+            {"system": DEGRADED_ROW, "criterion": criterion, "value": value, "low": None, "high": None, "n": shown,
              "shown": shown, "ratings": int(np.count_nonzero(~np.isnan(scores.counted.values[bad])))}
             for criterion, value in zip(criteria, means, strict=True)
         ]  # fmt: skip

@@ -14,11 +14,10 @@ from typing import Any
 
 from rl_qg.evaluation.meta.raters import OVERALL
 from rl_qg.evaluation.result_pages import Page, as_text, check_folder, write_results
-from rl_qg.rating.analysis import StudyScores, left_out, scores_of_study, shared_questions, tables_of
+from rl_qg.rating.analysis import DEGRADED_ROW, StudyScores, left_out, scores_of_study, shared_questions, tables_of
 from rl_qg.rating.analysis_tables import analysis_tables, systems_table
 from rl_qg.rating.comparisons import certain_pairs, conclusion
 from rl_qg.rating.crossed_draws import FEWEST_RATERS
-from rl_qg.rating.protocol import DEGRADED
 from rl_qg.rating.quality import UNTESTED, pass_rates_of
 from rl_qg.rating.question_ratings import judgement_lines
 from rl_qg.rating.replication import replication_of_scores
@@ -115,10 +114,11 @@ def _facts(study: RatedStudy, scores: StudyScores) -> list[str]:
     counted = scores.counted
     facts = []
     if all(one.verdict == UNTESTED for one in scores.controls):
-        facts.append(f"{rates.raters} raters, {rates.tasks} tasks; without degraded questions there is no control.")
+        who = f"{_count(rates.raters, 'rater')}, {_count(rates.tasks, 'task')}"
+        facts.append(f"{who}; without degraded questions there is no control.")
     elif rates.undecided == rates.raters:
         facts.append(
-            f"The control could decide on none of {rates.raters} raters, so all count: {scores.controls[0].why}."
+            f"The control could decide on none of {_count(rates.raters, 'rater')} ({scores.controls[0].why}): all count."
         )
     else:
         facts.append(
@@ -126,18 +126,23 @@ def _facts(study: RatedStudy, scores: StudyScores) -> list[str]:
             f"it), with {rates.tasks_passed} of {rates.tasks} tasks."
         )
     facts.append(
-        f"{counted.ratings:,} ratings of {len(counted.raters)} raters count, about {len(counted.passages)} passages."
+        f"{counted.ratings:,} ratings of {_count(len(counted.raters), 'rater')} count, about "
+        f"{_count(len(counted.passages), 'passage')}."
     )
     if shared := shared_questions(scores.questions):
         facts.append(f"{shared:,} rated questions were asked by several systems, and count for each.")
     if scores.systems is not None and scores.systems.note:
         facts.append(scores.systems.note)
-    elif scores.systems is not None and scores.systems.values.clusters < 2 * FEWEST_RATERS:
+    if scores.systems is not None and 1 < scores.systems.values.clusters < 2 * FEWEST_RATERS:
         few = min(scores.systems.values.sizes.items(), key=lambda item: item[1])
         facts.append(f"Only {few[1]} {few[0]}: take intervals and p-values as rough.")
     if study.states:
         facts.append("Assignments: " + ", ".join(f"{count} {state}" for state, count in study.states.items()) + ".")
     return facts
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _judgements(
@@ -202,11 +207,11 @@ def _plots(tables: Tables) -> list[Plot]:
     from rl_qg.reports.run_files import ReportedMean
 
     rows = [row for row in tables["systems"] if row["criterion"] == OVERALL and row["value"] is not None]
-    if not any(row["system"] != DEGRADED for row in rows):
+    if not any(row["system"] != DEGRADED_ROW for row in rows):
         return []
-    rows.sort(key=lambda row: (row["system"] == DEGRADED, -row["value"]))
+    rows.sort(key=lambda row: (row["system"] == DEGRADED_ROW, -row["value"]))
     drawn = [
-        (row["system"], "muted" if row["system"] == DEGRADED else "ce",
+        (row["system"], "muted" if row["system"] == DEGRADED_ROW else "ce",
          ReportedMean(row["value"], row["low"], row["high"]), ())
         for row in rows
     ]  # fmt: skip

@@ -6,7 +6,8 @@ from typing import Any
 from rl_qg.evaluation.meta.raters import OVERALL
 from rl_qg.evaluation.meta.rating_tables import SYMBOLS
 from rl_qg.evaluation.result_pages import MINUS, NONE, Table, estimate_text, p_text
-from rl_qg.rating.protocol import DEGRADED, Control
+from rl_qg.rating.analysis import DEGRADED_ROW
+from rl_qg.rating.protocol import Control
 from rl_qg.rating.quality import RATINGS, SIGNED_RANK
 from rl_qg.text.pages import Plot
 
@@ -44,12 +45,11 @@ def systems_table(rows: Rows, plots: Sequence[Plot] = ()) -> Table:
     lines: dict[str, dict[str, str]] = {}
     overall = {row["system"]: row["value"] for row in rows if row["criterion"] == OVERALL and row["value"] is not None}
     order = sorted(
-        {row["system"]: None for row in rows}, key=lambda name: (name == DEGRADED, -overall.get(name, -9e9))
+        {row["system"]: None for row in rows}, key=lambda name: (name == DEGRADED_ROW, -overall.get(name, -9e9))
     )
     for name in order:
         own = [row for row in rows if row["system"] == name]
-        label = "degraded questions" if name == DEGRADED else name
-        lines[name] = {"system": label, "questions": f"{own[0]['n']:,}", "shown": f"{own[0]['shown']:,}"}
+        lines[name] = {"system": name, "questions": f"{own[0]['n']:,}", "shown": f"{own[0]['shown']:,}"}
         for row in [own[-1], *own[:-1]]:  # overall first
             lines[name][row["criterion"]] = estimate_text(row, 3, signed=True)
     note = (

@@ -85,6 +85,8 @@ def interval_plot(
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.margins(x=0.12)
+    if unit:
+        axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.set_xlabel(unit or ("percentage points" if zero else "percent"))
     return page_svg(figure, f"{salt} intervals {zero}")
 

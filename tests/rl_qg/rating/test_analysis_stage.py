@@ -146,7 +146,7 @@ def test_judgements_are_those_of_correlate(toy: tuple[Path, Path, dict[str, Any]
 def test_reversed_criteria_are_turned(toy: tuple[Path, Path, dict[str, Any]]) -> None:
     """The simulated raters give `odd` low values to good questions."""
     scores = {(row["system"], row["criterion"]): row["value"] for row in toy[2]["systems"]}
-    assert scores["scst", "odd"] > scores["ce", "odd"] and scores["degraded", "odd"] < scores["ce", "odd"]
+    assert scores["scst", "odd"] > scores["ce", "odd"] and scores["degraded questions", "odd"] < scores["ce", "odd"]
 
 
 def test_the_same_ratings_give_the_same_bytes(toy: tuple[Path, Path, dict[str, Any]], tmp_path: Path) -> None:
@@ -179,6 +179,8 @@ def test_options_of_the_control(toy: tuple[Path, Path, dict[str, Any]], tmp_path
     everybody = analysed(ratings, tmp_path / "all", raters="all")
     assert everybody["counts"]["ratings_that_count"] == 42 * 7 * 3 > record["counts"]["ratings_that_count"]
     assert any("without two different ratings" in row["reason"] for row in everybody["left_out"])
+    of_line = [one for one in read_judgements(tmp_path / "all" / "judgements.jsonl") if "x1" in one.raters]
+    assert not of_line  # without a z, ratings would count on another scale
     strict = analysed(ratings, tmp_path / "strict", level=0.003, control_unit="ratings", control_criteria=["clear"])
     assert strict["control"]["criteria"] == ["clear"] and strict["control"]["unit"] == "ratings"
     assert {row["rater"] for row in strict["raters"] if row["verdict"] == "passed"} == {
@@ -217,14 +219,17 @@ def test_one_system_alone(tmp_path: Path) -> None:
     lines(tmp_path / "ratings.jsonl", rows)
     record = analysed(tmp_path / "ratings.jsonl", tmp_path / "out", raters="all")
     assert record["conclusion"] == ["Nothing to compare: all ratings are of one system (ce)."]
-    assert record["pairs"] == [] and {row["system"] for row in record["systems"]} == {"ce", "degraded"}
+    assert record["pairs"] == [] and {row["system"] for row in record["systems"]} == {"ce", "degraded questions"}
 
 
 def test_one_rater_of_one_task(tmp_path: Path) -> None:
     """As somebody who tries a study: no interval, and nothing certain."""
     lines(tmp_path / "ratings.jsonl", [*simulated_ratings([task(0)], CRITERIA, CROWD[:1])])
     record = analysed(tmp_path / "ratings.jsonl", tmp_path / "out", reversed=["odd"])
-    assert "could decide on none of 1 raters, so all count" in (tmp_path / "out" / "analysis.txt").read_text()
+    assert (
+        "could decide on none of 1 rater (3 pairs: p cannot be below 0.125): all count."
+        in (tmp_path / "out" / "analysis.txt").read_text()
+    )
     assert all(text.startswith("It is not certain") for text in record["conclusion"][:3])
     assert {row["p"] for row in record["pairs"]} == {None}
 

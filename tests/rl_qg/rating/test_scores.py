@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import wilcoxon
 
 from rl_qg.evaluation.meta.raters import OVERALL
 from rl_qg.rating.comparisons import certain_pairs, conclusion, pair_rows, preference
@@ -159,10 +160,10 @@ def spread_of(rater: list[int], passage: list[int], values: list[float]) -> floa
 
 def test_one_passage_a_rater_is_one_sample() -> None:
     """Then raters, passages and pairs are the same, and the error is that of a mean of n numbers: s / √n, times
-    Student's over the normal quantile (here 2.045 / 1.960). The product of both weights would give √3 of it."""
-    values = np.random.default_rng(1).normal(size=30)
-    expected = values.std(ddof=1) / np.sqrt(30) * 2.0452 / 1.9600
-    assert spread_of([*range(30)], [*range(30)], values.tolist()) == pytest.approx(expected, rel=0.05)
+    Student's over the normal quantile (here 2.262 / 1.960). The product of both weights would give √3 of it."""
+    values = np.random.default_rng(1).normal(size=10)
+    expected = values.std(ddof=1) / np.sqrt(10) * 2.2622 / 1.9600
+    assert spread_of([*range(10)], [*range(10)], values.tolist()) == pytest.approx(expected, rel=0.05)
 
 
 def test_crossed_raters_and_passages_add_up() -> None:
@@ -205,7 +206,10 @@ def study_of(gap: float, tasks: int = 30) -> tuple[QuestionScores, SystemScores]
 
 
 def test_a_planted_difference_is_found() -> None:
-    (row,) = rows = pair_rows(*study_of(15))
+    scores, systems = study_of(15)
+    (row,) = rows = pair_rows(scores, systems)
+    ce, scst = (scores.overall[scores.member[:, at] > 0] for at in range(2))  # of the same tasks in the same order
+    assert row["p_paired"] == pytest.approx(wilcoxon(scst, ce, method="exact").pvalue)
     assert (row["preferred"], row["to"], row["pairs"]) == ("scst", "ce", 30)
     assert row["low"] > 0 and row["p_holm"] < 0.005 and row["p_paired"] < 0.01 and row["p_rank_sum"] < 0.01
     assert row["higher"] + row["lower"] == 30 and row["difference"] == pytest.approx(row["paired_difference"])
