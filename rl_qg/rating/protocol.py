@@ -128,9 +128,6 @@ class Protocol:
         return protocol
 
 
-Recipe = TaskRecipe  # as other files of this room call it until they are renamed
-
-
 def text_in(texts: Texts, language: str, fallback: str = "en") -> str:
     """A text in a language of the interface; where it has none, in `fallback`, else in the first language given."""
     return texts.get(language) or texts.get(fallback) or next(iter(texts.values()), "")

@@ -28,7 +28,9 @@ WORSE = 35.0  # points that a degraded question loses
 class ScriptedRater:
     """Somebody who rates what the page shows, by the words of the question alone."""
 
-    def __init__(self, number: int, client: RaterClient, degraded: set[str], asked: dict[str, tuple[str, ...]]) -> None:
+    def __init__(
+        self, number: int, client: RaterClient, degraded: set[str], asked: dict[str, tuple[str, ...]]
+    ) -> None:
         self.client, self.degraded, self.asked = client, degraded, asked
         self.random = random.Random(number)
         self.bias = self.random.gauss(0, 10)
@@ -38,7 +40,9 @@ class ScriptedRater:
         client = self.client
         client.begin()
         while "/task/" in client.path and not client.path.endswith(("feedback", "done")):
-            question = unescape(client.page.text.partition('<p class="question"')[2].partition(">")[2].partition("<")[0])
+            question = unescape(
+                client.page.text.partition('<p class="question"')[2].partition(">")[2].partition("<")[0]
+            )
             liked = 25 + LENGTH * len(question.split()) + self.bias - WORSE * (question in self.degraded)
             liked += max((BETTER.get(name, 0.0) for name in self.asked.get(question, ())), default=0.0)
             values = [round(min(100.0, max(0.0, liked + self.random.gauss(0, NOISE)))) for _ in range(4)]
