@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from rl_qg.evaluation.meta.judgements import read_judgements
-from rl_qg.rating.analysis_stage import write_analysis
+from rl_qg.rating.analysis.analysis_stage import write_analysis
+from rl_qg.rating.analysis.simulated_raters import HALO, HONEST, STRAIGHT_LINE, SimulatedRater, simulated_ratings
 from rl_qg.rating.plan_files import Hit, Item, TaskPassage
 from rl_qg.rating.protocol import DEGRADED, ORDINARY, REPEAT, Control, Criterion, Protocol, TaskRecipe
-from rl_qg.rating.simulated_raters import HALO, HONEST, STRAIGHT_LINE, SimulatedRater, simulated_ratings
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.rating import RateAnalyseSettings
 

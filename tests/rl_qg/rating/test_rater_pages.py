@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.rating.store import Store
+from rl_qg.rating.study.store import Store
 from tests.rl_qg.rating.page_studies import RaterClient, page_plan, protocol, settings_of, study
 
 NAMES = ("understandability", "relevancy", "answerability", "appropriateness")

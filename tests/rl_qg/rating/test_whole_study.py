@@ -15,12 +15,12 @@ import pytest
 from rl_qg.commands.cli import run_command
 from rl_qg.rating.demo import PACKAGED, question_rows
 from rl_qg.rating.plan_files import read_plan
-from rl_qg.rating.store import open_store
+from rl_qg.rating.study.store import open_store
 from rl_qg.runtime.json_files import read_json
 from tests.rl_qg.rating.page_studies import RaterClient, settings_of
 
 LENGTH = 5.0  # points that a further word is worth to every rater
-BETTER = {"scst": 12.0}  # points that raters see in a system's questions besides
+BETTER = {"scst": 20.0}  # points that raters see in a system's questions besides
 NOISE = 8.0  # standard deviation of a value
 WORSE = 35.0  # points that a degraded question loses
 
@@ -34,7 +34,7 @@ class ScriptedRater:
         self.client, self.degraded, self.asked = client, degraded, asked
         self.random = random.Random(number)
         self.bias = self.random.gauss(0, 10)
-        self.given: list[tuple[str, float]] = []  # question and mean value, as sent
+        self.given: list[tuple[str, list[float]]] = []  # question and values, as sent
 
     def rate_what_is_open(self) -> None:
         client = self.client
@@ -46,7 +46,7 @@ class ScriptedRater:
             liked = 25 + LENGTH * len(question.split()) + self.bias - WORSE * (question in self.degraded)
             liked += max((BETTER.get(name, 0.0) for name in self.asked.get(question, ())), default=0.0)
             values = [round(min(100.0, max(0.0, liked + self.random.gauss(0, NOISE)))) for _ in range(4)]
-            self.given.append((question, fmean(values)))
+            self.given.append((question, values))
             sliders = {f"value_{at}": value for at, value in enumerate(values, 1)}
             client.post(action="next", **sliders, **{f"set_{at}": 1 for at in range(1, 5)})
         client.post(feedback="")
@@ -77,7 +77,7 @@ def test_what_raters_think_is_what_the_metrics_are_compared_with(
     exported = [json.loads(line) for line in Path("ratings/ratings.jsonl").read_text().splitlines()]
     assert len(exported) == 4 * len(items), "every item once, on four criteria"
     run_command("rate", ["analyse", "ratings=ratings", "raters=all", "resamples=200", "output=analysis"])
-    metric = "{_target_: tests.toy_metrics.Length}"
+    metric = "{_target_: tests.toy_metrics.WordCount}"
     run_command(
         "correlate",
         ["human=analysis/judgements.jsonl", f"metrics=[{metric}]", "overall=true", "output=correlated"],
@@ -88,17 +88,20 @@ def test_what_raters_think_is_what_the_metrics_are_compared_with(
     table = json.loads(Path("correlated/correlate.json").read_text())
     found = [row for row in table["correlations"] if row["criterion"] == "overall" and row["coefficient"] == "pearson"]
     assert found[0]["value"] == pytest.approx(planted, abs=1e-9)
-    assert planted > 0.4 + 2 / sqrt(len(scores)), "raters like long questions, in this study"
-    preferred = read_json(Path("analysis/analysis.json"))
-    assert preferred
+    assert planted > 3 / sqrt(len(scores)), "raters like long questions, in this study"
+    pairs = {(one["preferred"], one["to"]): one for one in read_json(Path("analysis/analysis.json"))["pairs"]}
+    assert pairs["scst", "ce"]["low"] > 0
 
 
 def expected_scores(crowd: list[ScriptedRater], degraded: set[str]) -> dict[str, float]:
-    """The mean z of each question over raters, from what was sent."""
+    """The mean z of each question over criteria and raters, from what was sent."""
     scores: defaultdict[str, list[float]] = defaultdict(list)
     for rater in crowd:
-        own = [value for question, value in rater.given if question not in degraded]
-        for question, value in rater.given:
-            if question not in degraded:
-                scores[question].append((value - fmean(own)) / stdev(own))
+        own = [(question, values) for question, values in rater.given if question not in degraded]
+        every = [value for _, values in own for value in values]
+        seen: defaultdict[str, list[float]] = defaultdict(list)
+        for question, values in own:
+            seen[question].append((fmean(values) - fmean(every)) / stdev(every))
+        for question, z in seen.items():
+            scores[question].append(fmean(z))
     return {question: fmean(values) for question, values in scores.items()}
