@@ -20,7 +20,7 @@ from rl_qg.data.examples import write_squad
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import QUESTIONS, SHIPPED
 from tests.docs.markdown import PAGES, ROOT, Block, blocks, commands, indented_commands
-from tests.docs.serving_commands import serve_until_ready
+from tests.docs.serving_commands import serve_study_until_ready, serve_until_ready
 
 README, TUTORIAL = ROOT / "README.md", ROOT / "docs" / "tutorial.md"
 
@@ -80,6 +80,8 @@ def run_line(line: str) -> None:
     outputs = [word.partition("=")[2] for word in words if re.match(r"output(_dir)?=", word)]
     if words[:2] == ["rl-qg", "serve"]:
         serve_until_ready(words[1:])
+    elif words[:3] == ["rl-qg", "rate", "demo"]:
+        serve_study_until_ready(words[1:])
     elif words[0] == "rl-qg":
         name, *arguments = words[1:]
         run_command(name, arguments if name in RAW or ADDED in arguments else [*arguments, ADDED])

@@ -27,7 +27,7 @@ from rl_qg.miniatures.cache import SHIPPED
 from tests.bad_input.workspace import candidate
 from tests.docs.benchmark_files import write_benchmark_files
 from tests.docs.markdown import ROOT, blocks, commands
-from tests.docs.serving_commands import serve_until_ready
+from tests.docs.serving_commands import serve_study_until_ready, serve_until_ready
 from tests.lmqg_outputs import join_pairs_as_lmqg
 from tests.rl_qg.data.test_published_layouts import HOTPOT, MARCO, as_columns
 from tests.tiny_models import byte_tokenizer, coded_tokenizer, save, tiny, tiny_t5
@@ -45,6 +45,7 @@ REPLACED = {
     "model=mbart-large-50": "model.path=my-mbart50",
     "model.path=google/mt5-small": "model.path=my-t5",
     "model.path=distilbert-base-uncased": "model.path=miniature:distilbert",
+    "gold=dev.json output=plan": "gold=train.json output=plan",  # whose passages these questions are about
     "preset=kpqa-paper": f"{ADDED} model.path=miniature:bert head=tanh keep=best repetitions=2",
     # Without WordNet and without ten models for five languages.
     "negation=either back_translation=[fr,de,zh,es,ru]": "negation=not",
@@ -239,6 +240,9 @@ def run_line(line: str, number: int, written: set[Path]) -> None:
         words = without_launcher(words)
     if words[1] == "serve":
         serve_until_ready(words[1:])
+        return
+    if words[1:3] in (["rate", "serve"], ["rate", "demo"]):
+        serve_study_until_ready(words[1:])
         return
     words = completed(words, number)
     named = [Path(word.partition("=")[2]) for word in words if re.match(r"output(_dir)?=", word)]

@@ -20,7 +20,7 @@ from transformers import BertForTokenClassification, BertModel
 
 import rewards
 from rewards import METRICS, MetricInputError, known_name
-from rl_qg.commands.catalogue import COMMANDS, RAW
+from rl_qg.commands.catalogue import COMMANDS, RAW, named_command
 from rl_qg.commands.compose import compose
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.runtime.errors import InputError
@@ -182,7 +182,7 @@ def fault_of(span: str, models: Path) -> str:
 
 def check_command(line: str) -> None:
     """`…` stands for more keys, and values in capitals for the reader's own."""
-    _, name, *arguments = [word for word in shlex.split(line) if word != "…"]
+    name, arguments = named_command([word for word in shlex.split(line) if word != "…"][1:])
     assert name in COMMANDS, "no such command"
     if name in RAW:
         return
