@@ -34,7 +34,9 @@ def run_demo(settings: RateDemoSettings, protocol: Protocol) -> None:
     if not (plan / "plan.json").exists():
         with atomic_writer(questions) as file:
             file.write(lines)
-        write_plan(RatePlanSettings(questions=str(questions), output=str(plan), study="demo", pay_per_hour=0.0), protocol)
+        write_plan(
+            RatePlanSettings(questions=str(questions), output=str(plan), study="demo", pay_per_hour=0.0), protocol
+        )
     print("Open the address below, rate the questions, and end with Ctrl-C.")
     serve_study(
         RateServeSettings(
