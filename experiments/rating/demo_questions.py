@@ -1,7 +1,7 @@
 """The questions of `rl-qg rate demo`: those that a finished run of the quickstart compares on held-out passages.
 
-    rl-qg pipeline preset=quickstart output_dir=runs/quickstart
-    python experiments/rating/demo_questions.py runs/quickstart
+rl-qg pipeline preset=quickstart output_dir=runs/quickstart
+python experiments/rating/demo_questions.py runs/quickstart
 """
 
 import sys

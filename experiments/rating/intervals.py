@@ -1,5 +1,5 @@
 """How often 95 % intervals hold the true difference of two systems, by what is drawn: raters and passages as
-`rl_qg.rating.crossed_draws` does, the product of both weights, passages alone, raters alone.
+`rl_qg.rating.analysis.crossed_draws` does, the product of both weights, passages alone, raters alone.
 
     python experiments/rating/intervals.py [STUDIES]
 """
@@ -9,7 +9,7 @@ import sys
 import numpy as np
 
 from rl_qg.confidence_intervals import PassageDraws, percentiles
-from rl_qg.rating.crossed_draws import CrossedDraws, CrossedValues
+from rl_qg.rating.analysis.crossed_draws import CrossedDraws, CrossedValues
 
 RESAMPLES = 400
 # raters, passages, passages a rater: as QAScore (hardly any passage has two raters), as QRelScore (all rate all), half

@@ -11,45 +11,45 @@ PACKAGES = ("starlette", "uvicorn", "multipart")
 
 
 def rate_plan(settings: Settings) -> None:
-    """Tasks for raters (`rl_qg.rating.plan_stage`)."""
-    from rl_qg.rating.plan_stage import write_plan
+    """Tasks for raters (`rl_qg.rating.planning.plan_stage`)."""
+    from rl_qg.rating.planning.plan_stage import write_plan
     from rl_qg.rating.protocol import load_protocol
 
     write_plan(settings.rate_plan, load_protocol(settings.rate_plan.protocol, PROTOCOLS))
 
 
 def rate_serve(settings: Settings) -> None:
-    """The web application, until SIGTERM (`rl_qg.rating.server`)."""
+    """The web application, until SIGTERM (`rl_qg.rating.pages.server`)."""
     check_packages("rate serve")
-    from rl_qg.rating.server import serve_study
+    from rl_qg.rating.pages.server import serve_study
 
     serve_study(settings.rate_serve)
 
 
 def rate_status(settings: Settings) -> None:
-    """How far a study is (`rl_qg.rating.status`)."""
-    from rl_qg.rating.status import print_status
+    """How far a study is (`rl_qg.rating.study.status`)."""
+    from rl_qg.rating.study.status import print_status
 
     print_status(settings.rate_status)
 
 
 def rate_export(settings: Settings) -> None:
-    """Ratings as files (`rl_qg.rating.export_stage`)."""
-    from rl_qg.rating.export_stage import write_export
+    """Ratings as files (`rl_qg.rating.study.export_stage`)."""
+    from rl_qg.rating.study.export_stage import write_export
 
     write_export(settings.rate_export)
 
 
 def rate_forget(settings: Settings) -> None:
-    """One rater's data deleted (`rl_qg.rating.forget`)."""
-    from rl_qg.rating.forget import forget_rater
+    """One rater's data deleted (`rl_qg.rating.study.forget`)."""
+    from rl_qg.rating.study.forget import forget_rater
 
     forget_rater(settings.rate_forget)
 
 
 def rate_analyse(settings: Settings) -> None:
-    """The statistics (`rl_qg.rating.analysis_stage`)."""
-    from rl_qg.rating.analysis_stage import write_analysis
+    """The statistics (`rl_qg.rating.analysis.analysis_stage`)."""
+    from rl_qg.rating.analysis.analysis_stage import write_analysis
 
     write_analysis(settings.rate_analyse)
 

@@ -178,9 +178,6 @@ def read_plan(folder: Path) -> StudyPlan:
     return StudyPlan(Protocol.from_dict(f"{path}: protocol", settings["protocol"]), hits, settings)
 
 
-Plan, Passage = StudyPlan, TaskPassage  # as other files of this room call them until they are renamed
-
-
 # --- Checks ---
 
 _PLAN = {"study": str, "language": str, "hits_sha256": str, "protocol": dict, "raters_per_hit": int}

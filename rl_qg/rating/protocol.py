@@ -22,7 +22,7 @@ ORDINARY, REPEAT, DEGRADED, REFERENCE = "ordinary", "repeat", "degraded", "refer
 KINDS = (ORDINARY, REPEAT, DEGRADED, REFERENCE)  # of the items of a task
 SLIDER, CHOICE = "slider", "choice"
 ONE_PASSAGE, BLOCKS, ITEMS = "one_passage", "blocks", "items"  # recipes
-LENGTHS = ("qascore", "appraise", "crowd_alone")  # tables of `rl_qg.rating.degrade`
+LENGTHS = ("qascore", "appraise", "crowd_alone")  # tables of `rl_qg.rating.planning.degrade`
 SIGNED_RANK, RANK_SUM = "signed_rank", "rank_sum"
 ITEM_MEANS, RATINGS = "item_means", "ratings"
 BLOCK = 10  # items of a block of `blocks`
@@ -126,9 +126,6 @@ class Protocol:
         protocol: Protocol = _filled(Protocol, where, {"control": {}} | dict(given), language, nested)
         _check_whole(where, protocol)
         return protocol
-
-
-Recipe = TaskRecipe  # as other files of this room call it until they are renamed
 
 
 def text_in(texts: Texts, language: str, fallback: str = "en") -> str:

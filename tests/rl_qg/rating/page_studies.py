@@ -11,10 +11,10 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from rl_qg.rating.application import create_app
-from rl_qg.rating.plan_files import Hit, Item, Passage, Plan, plan_texts
+from rl_qg.rating.pages.application import create_app
+from rl_qg.rating.plan_files import Hit, Item, StudyPlan, TaskPassage, plan_texts
 from rl_qg.rating.protocol import Protocol, load_protocol
-from rl_qg.rating.store import Store, open_store
+from rl_qg.rating.study.store import Store, open_store
 from rl_qg.settings.rating import RateServeSettings
 
 PROTOCOLS = Path(__file__).parents[3] / "configs" / "protocol"
@@ -44,7 +44,7 @@ def page_plan(
     context: str = CONTEXT,
     answer: str = "Anna Weaver",
     questions: Sequence[str] = QUESTIONS,
-) -> Plan:
+) -> StudyPlan:
     """Tasks of one passage whose answer is marked."""
     start = context.index(answer) if answer else None
     hits = []
@@ -63,11 +63,11 @@ def page_plan(
             )
             for at in range(1, items + 1)
         ]
-        hits.append(Hit(f"h{number:04d}", language, (Passage(f"hash{number}", "", context),), tuple(shown)))
+        hits.append(Hit(f"h{number:04d}", language, (TaskPassage(f"hash{number}", "", context),), tuple(shown)))
     settings = {"study": "mill", "seed": 1, "language": language, "raters_per_hit": raters, "retention_days": 90}
     settings |= {"cost": {"pay_per_hit": 2.5, "currency": "USD"}}
     record = json.loads(plan_texts(settings, protocol, hits)["plan.json"])
-    return Plan(protocol, tuple(hits), record)
+    return StudyPlan(protocol, tuple(hits), record)
 
 
 def settings_of(**given: Any) -> RateServeSettings:
@@ -152,6 +152,6 @@ class RaterClient:
         return found[1] if found else ""
 
 
-def study(folder: Path, plan: Plan | None = None, clock: Callable[[], float] = time.time) -> Store:
+def study(folder: Path, plan: StudyPlan | None = None, clock: Callable[[], float] = time.time) -> Store:
     """A new study in a folder."""
     return open_store(str(folder / "study.db"), plan or page_plan(protocol()), clock)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rl_qg.rating.ratings import RatedItems, Scale, rated_items
+from rl_qg.rating.analysis.ratings import RatedItems, Scale, rated_items
 
 
 def rating(

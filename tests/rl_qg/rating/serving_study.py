@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rl_qg.rating.plan_files import Plan, write_plan_files
+from rl_qg.rating.plan_files import StudyPlan, write_plan_files
 
 ROOT = Path(__file__).parents[3]
 SERVE = (
     "import json, logging, sys; logging.basicConfig(level=logging.INFO, stream=sys.stderr)\n"
-    "from rl_qg.rating.server import serve_study; from rl_qg.settings.rating import RateServeSettings\n"
+    "from rl_qg.rating.pages.server import serve_study; from rl_qg.settings.rating import RateServeSettings\n"
     "serve_study(RateServeSettings(**json.loads(sys.argv[1])))\n"
 )
 
@@ -52,7 +52,7 @@ class ServedStudy:
 
 
 @contextmanager
-def served_study(folder: Path, plan: Plan | None = None, **settings: Any) -> Iterator[ServedStudy]:
+def served_study(folder: Path, plan: StudyPlan | None = None, **settings: Any) -> Iterator[ServedStudy]:
     """Serve a plan, which is written first; None: it is there."""
     if plan is not None:
         write_plan_files(folder, plan.settings, plan.protocol, plan.hits)

@@ -4,7 +4,7 @@ import json
 
 from rl_qg.rating.plan_files import PLAN, Hit, Item, StudyPlan, TaskPassage, plan_texts
 from rl_qg.rating.protocol import CHOICE, Control, Criterion, Protocol, TaskRecipe
-from rl_qg.rating.store import Store
+from rl_qg.rating.study.store import Store
 
 ENDS = ({"en": "no"}, {"en": "yes"})
 CRITERIA = (

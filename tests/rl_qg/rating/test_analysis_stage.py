@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from rl_qg.evaluation.meta.judgements import read_judgements
-from rl_qg.rating.analysis_stage import write_analysis
-from rl_qg.rating.plan_files import Hit, Item, Passage
-from rl_qg.rating.protocol import DEGRADED, ORDINARY, REPEAT, Control, Criterion, Protocol, Recipe
-from rl_qg.rating.simulated_raters import HALO, HONEST, STRAIGHT_LINE, SimulatedRater, simulated_ratings
+from rl_qg.rating.analysis.analysis_stage import write_analysis
+from rl_qg.rating.analysis.simulated_raters import HALO, HONEST, STRAIGHT_LINE, SimulatedRater, simulated_ratings
+from rl_qg.rating.plan_files import Hit, Item, TaskPassage
+from rl_qg.rating.protocol import DEGRADED, ORDINARY, REPEAT, Control, Criterion, Protocol, TaskRecipe
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.rating import RateAnalyseSettings
 
@@ -25,7 +25,7 @@ CRITERIA = (
     Criterion("fits", TEXT, **ENDS),
 )
 PROTOCOL = Protocol(
-    "small", "made up", CRITERIA, Recipe(items=8, repeats=1, degraded=3), Control(), TEXT, (TEXT,), TEXT
+    "small", "made up", CRITERIA, TaskRecipe(items=8, repeats=1, degraded=3), Control(), TEXT, (TEXT,), TEXT
 )
 CROWD = [SimulatedRater(f"r{at:02}", HONEST, bias=at - 5) for at in range(12)]
 CROWD += [SimulatedRater("x0", HALO), SimulatedRater("x1", STRAIGHT_LINE)]
@@ -40,7 +40,7 @@ def task(number: int) -> Hit:
     for at, (kind, who, original) in enumerate(zip(KINDS, systems, originals, strict=True), 1):
         text = f"Question {original or at} of {number}{'?' * (2 if kind == DEGRADED else 1)}"
         items.append(Item(at, kind, 0, text, "Ada", 0, who, f"p{number}-Ada", original))
-    return Hit(f"h{number:03}", "en", (Passage(f"p{number}", "", f"Ada wrote program {number}."),), tuple(items))
+    return Hit(f"h{number:03}", "en", (TaskPassage(f"p{number}", "", f"Ada wrote program {number}."),), tuple(items))
 
 
 def export(folder: Path, *, better: float = 15.0, seed: int = 1, crowd: list[SimulatedRater] = CROWD) -> Path:

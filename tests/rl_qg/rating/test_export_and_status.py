@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rl_qg.commands.cli import run_command
-from rl_qg.rating.export_stage import export_study
 from rl_qg.rating.plan_files import read_plan, write_plan_files
-from rl_qg.rating.store import Store, open_store
+from rl_qg.rating.study.export_stage import export_study
+from rl_qg.rating.study.store import Store, open_store
 from rl_qg.runtime.errors import InputError
 from tests.full_disk import room_for
 from tests.rl_qg.rating.studies import Clock, rate_all, small_plan

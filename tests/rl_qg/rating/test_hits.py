@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_qg.data.examples import passage_hash
-from rl_qg.rating.arrangement import arranged, longest_distance, nearest
-from rl_qg.rating.hits import (
+from rl_qg.rating.plan_files import Hit, Item, TaskPassage
+from rl_qg.rating.planning.arrangement import arranged, longest_distance, nearest
+from rl_qg.rating.planning.hits import (
     INCOMPLETE,
     NOT_DRAWN,
     NOT_FULL,
@@ -22,8 +23,7 @@ from rl_qg.rating.hits import (
     repeats_and_degraded,
     roles,
 )
-from rl_qg.rating.plan_files import Hit, Item, TaskPassage
-from rl_qg.rating.plan_questions import StudyQuestions, Subject
+from rl_qg.rating.planning.plan_questions import StudyQuestions, Subject
 from rl_qg.rating.protocol import TaskRecipe
 from rl_qg.runtime.errors import InputError
 

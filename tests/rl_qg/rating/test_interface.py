@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.rating.interface import Catalogue, chosen_language, direction_of, load_catalogues, local_text, places
+from rl_qg.rating.pages.interface import Catalogue, chosen_language, direction_of, load_catalogues, local_text, places
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.rating import RateServeSettings
 from tests.rl_qg.rating.page_studies import RaterClient, page_plan, protocol, settings_of, study
 
-FILES = Path(__file__).parents[3] / "rl_qg" / "rating" / "page_files"
+FILES = Path(__file__).parents[3] / "rl_qg" / "rating" / "pages" / "page_files"
 RIGHT_TO_LEFT = "في عام 1204 احترقت الطاحونة. أعادت آنا ويفر بناءها."
 
 
@@ -27,7 +27,7 @@ def test_catalogues_have_the_same_keys_and_places() -> None:
 
 
 def test_every_text_is_used_and_every_used_text_exists() -> None:
-    code = ("application", "item_pages", "outcomes", "pages", "rendering", "security", "visits")
+    code = ("application", "arrival_pages", "item_pages", "outcomes", "rendering", "security", "visits")
     sources = [*FILES.glob("*.html"), *(FILES.parent / f"{name}.py" for name in code)]
     written = "\n".join(path.read_text(encoding="utf-8") for path in sources)
     named = set(re.findall(r"\bt\.(\w+)", written)) - {"language", "direction"}

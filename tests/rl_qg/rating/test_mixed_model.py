@@ -5,8 +5,8 @@ import pytest
 from statsmodels.regression.mixed_linear_model import MixedLM, VCSpec
 
 from rl_qg.confidence_intervals import Floats
-from rl_qg.rating.mixed_model import fit_mixed_model
-from rl_qg.rating.ratings import Ints
+from rl_qg.rating.analysis.mixed_model import fit_mixed_model
+from rl_qg.rating.analysis.ratings import Ints
 
 NAMES = ("a", "b", "c")
 

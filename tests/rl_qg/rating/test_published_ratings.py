@@ -18,15 +18,14 @@ import pytest
 
 from rl_qg.evaluation.meta.correlation import row_correlations
 from rl_qg.evaluation.meta.raters import OVERALL
-from rl_qg.rating.analysis_stage import write_analysis
-from rl_qg.rating.comparisons import certain_pairs, pair_rows
-from rl_qg.rating.pass_tables import summary_rows
-from rl_qg.rating.protocol import KINDS, Control
-from rl_qg.rating.quality import PASSED, RANK_SUM, RATINGS, RaterControl, control_of_raters
-from rl_qg.rating.question_ratings import agreement_rows
-from rl_qg.rating.ratings import NO_ORIGINAL, RatedItems
-from rl_qg.rating.replication import replication_of_scores
-from rl_qg.rating.scores import (
+from rl_qg.rating.analysis.analysis_stage import write_analysis
+from rl_qg.rating.analysis.comparisons import certain_pairs, pair_rows
+from rl_qg.rating.analysis.pass_tables import summary_rows
+from rl_qg.rating.analysis.quality import PASSED, RANK_SUM, RATINGS, RaterControl, control_of_raters
+from rl_qg.rating.analysis.question_ratings import agreement_rows
+from rl_qg.rating.analysis.ratings import NO_ORIGINAL, RatedItems
+from rl_qg.rating.analysis.replication import replication_of_scores
+from rl_qg.rating.analysis.scores import (
     DIALOGUE_EVAL,
     QuestionScores,
     SystemScores,
@@ -34,6 +33,7 @@ from rl_qg.rating.scores import (
     system_scores,
     z_scores,
 )
+from rl_qg.rating.protocol import KINDS, Control
 from rl_qg.settings.rating import RateAnalyseSettings
 from tests.rl_qg.evaluation.meta.test_published_tables import (
     COEFFICIENTS,

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from rl_qg.rating.protocol import Control, Criterion, Protocol, Recipe
-from rl_qg.rating.quality import (
+from rl_qg.rating.analysis.quality import (
     FAILED,
     ITEM_MEANS,
     PASSED,
@@ -19,8 +18,9 @@ from rl_qg.rating.quality import (
     counted_raters,
     pass_rates,
 )
-from rl_qg.rating.ratings import RatedItems
-from rl_qg.rating.simulated_raters import HALO, HONEST, RANDOM, STRAIGHT_LINE, simulated_values
+from rl_qg.rating.analysis.ratings import RatedItems
+from rl_qg.rating.analysis.simulated_raters import HALO, HONEST, RANDOM, STRAIGHT_LINE, simulated_values
+from rl_qg.rating.protocol import Control, Criterion, Protocol, TaskRecipe
 from tests.rl_qg.rating.rating_rows import columns, pairs_of, rating
 from tests.rl_qg.rating.test_rank_tests import B, Q
 
@@ -99,7 +99,7 @@ def test_who_counts() -> None:
 def test_pass_rates_so_far() -> None:
     text = {"en": "A statement."}
     protocol = Protocol(
-        "p", "s", (Criterion("c", text), Criterion("d", text, reversed=True, control=False)), Recipe(),
+        "p", "s", (Criterion("c", text), Criterion("d", text, reversed=True, control=False)), TaskRecipe(),
         Control(), text, (text,), text,
     )  # fmt: skip
     rows = pairs_of("good", Q, B) + pairs_of("bad", B, Q) + [rating("new", 1, 50), rating("half", 1, 50, state="open")]

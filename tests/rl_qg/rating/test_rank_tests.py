@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata, wilcoxon
 
-from rl_qg.rating.rank_tests import rank_sum, signed_rank
+from rl_qg.rating.analysis.rank_tests import rank_sum, signed_rank
 
 Q = np.array([80.0, 75, 90, 60, 85, 70])
 B = np.array([60.0, 70, 40, 65, 50, 30])

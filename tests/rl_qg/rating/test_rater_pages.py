@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.rating.store import Store
+from rl_qg.rating.study.store import Store
 from tests.rl_qg.rating.page_studies import RaterClient, page_plan, protocol, settings_of, study
 
 NAMES = ("understandability", "relevancy", "answerability", "appropriateness")
@@ -154,7 +154,9 @@ def test_a_panel_with_parameters_of_its_own(store: Store) -> None:
     assert first.path == "/consent" and store.rater("r0001").panel == "connect"
     RaterClient(store, settings).get("/s/mill?participantId=x1")
     assert [rater for rater, _ in store.raters()] == ["r0001"], "the same person"
-    for path, status in (("/s/mill", 400), ("/s/mill?participantId=", 400), ("/s/other?participantId=x1", 404)):
+    unfilled = "/s/mill?participantId={{%25PROLIFIC_PID%25}}"
+    refused = {"/s/mill": 400, "/s/mill?participantId=": 400, unfilled: 400, "/s/other?participantId=x1": 404}
+    for path, status in refused.items():
         assert RaterClient(store, settings).get(path).status == status
     assert RaterClient(store, settings_of(panel_parameter="")).get("/s/mill?PROLIFIC_PID=1").status == 404
 

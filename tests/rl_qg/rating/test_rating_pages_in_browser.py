@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rl_qg.rating.application import create_app
-from rl_qg.rating.plan_files import Plan
-from rl_qg.rating.store import Store, open_store
-from rl_qg.rating.store_records import StoreFailed
+from rl_qg.rating.pages.application import create_app
+from rl_qg.rating.plan_files import StudyPlan
+from rl_qg.rating.study.store import Store, open_store
+from rl_qg.rating.study.store_records import StoreFailed
 from tests.rl_qg.rating.page_studies import ADMIN_TOKEN, page_plan, protocol, settings_of, study
 from tests.rl_qg.rating.serving_study import served_study
 from tests.rl_qg.serving.conftest import BROWSERS
@@ -87,7 +87,7 @@ def visit(started: Any, tmp_path: Path) -> Iterator[Opened]:
     with ExitStack() as stack:
         browsers = []
 
-        def opened(plan: Plan | None = None, **options: Any) -> RaterBrowser:
+        def opened(plan: StudyPlan | None = None, **options: Any) -> RaterBrowser:
             store = study(tmp_path, plan or page_plan(protocol(practice=())))
             stack.callback(store.close)
             application: Any = create_app(store, settings_of(), ADMIN_TOKEN)

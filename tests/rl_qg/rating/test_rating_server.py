@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from rl_qg.commands.cli import run_command
+from rl_qg.rating.pages.server import VARIABLE, admin_token
 from rl_qg.rating.plan_files import write_plan_files
-from rl_qg.rating.server import VARIABLE, admin_token
-from rl_qg.rating.store import open_store
+from rl_qg.rating.study.store import open_store
 from rl_qg.runtime.errors import InputError
 from tests.rl_qg.rating.page_studies import page_plan, protocol
 from tests.rl_qg.rating.serving_study import served_study

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_qg.rating.ratings import RatedItems, Scale, read_ratings
+from rl_qg.rating.analysis.ratings import RatedItems, Scale, read_ratings
 from rl_qg.runtime.errors import InputError
 from tests.rl_qg.rating.rating_rows import columns, rating
 

@@ -8,10 +8,10 @@ import pytest
 from scipy.stats import wilcoxon
 
 from rl_qg.evaluation.meta.raters import OVERALL
-from rl_qg.rating.comparisons import certain_pairs, conclusion, pair_rows, preference
-from rl_qg.rating.crossed_draws import CrossedDraws
-from rl_qg.rating.ratings import NO_ORIGINAL, RatedItems
-from rl_qg.rating.scores import (
+from rl_qg.rating.analysis.comparisons import certain_pairs, conclusion, pair_rows, preference
+from rl_qg.rating.analysis.crossed_draws import CrossedDraws
+from rl_qg.rating.analysis.ratings import NO_ORIGINAL, RatedItems
+from rl_qg.rating.analysis.scores import (
     DIALOGUE_EVAL,
     WITH_DEGRADED,
     QuestionScores,

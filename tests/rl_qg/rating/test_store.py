@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.rating.database import open_database
-from rl_qg.rating.store import Store, open_store
-from rl_qg.rating.store_records import Closed, NotAllowed, NotYours
+from rl_qg.rating.study.database import open_database
+from rl_qg.rating.study.store import Store, open_store
+from rl_qg.rating.study.store_records import Closed, NotAllowed, NotYours
 from rl_qg.runtime.errors import InputError
 from tests.rl_qg.rating.studies import CRITERIA, VALUES, Clock, consenting_rater, rate_all, small_plan
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from rl_qg.rating.store import Store, open_store
-from rl_qg.rating.store_records import StoreFailed
+from rl_qg.rating.study.store import Store, open_store
+from rl_qg.rating.study.store_records import StoreFailed
 from tests.full_disk import room_for
 from tests.rl_qg.rating.studies import VALUES, consenting_rater, rate_all, small_plan
 
@@ -113,7 +113,7 @@ def test_processes_that_begin_a_study_together_make_one(study_url: str) -> None:
 
 SAVES = """
 import sys
-from rl_qg.rating.store import open_store
+from rl_qg.rating.study.store import open_store
 from tests.rl_qg.rating.studies import consenting_rater, small_plan
 store = open_store(sys.argv[1], small_plan(tasks=1, raters=1, items=200))
 rater = consenting_rater(store)

@@ -1,0 +1,193 @@
+"""Scores of systems from ratings: one scale for all raters, then means.
+
+Source: QAScore, section 4.3.3, equation 13: z = (rating - μ) / σ with μ and σ of the rater, over all criteria; the
+score of a system on a criterion is the mean z of its questions, its overall score the mean over criteria. Degraded
+questions are left out, and of a question that a rater saw twice the mean of both ratings counts.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_qg.confidence_intervals import Floats
+from rl_qg.evaluation.meta.raters import OVERALL, noisy_ratings
+from rl_qg.rating.analysis.crossed_draws import CrossedDraws, CrossedValues
+from rl_qg.rating.analysis.ratings import NO_ORIGINAL, Ints, RatedItems
+from rl_qg.rating.protocol import DEGRADED, REPEAT
+
+WITHOUT_DEGRADED, WITH_DEGRADED, DIALOGUE_EVAL = "without_degraded", "with_degraded", "dialogue_eval"
+_DIALOGUE_EVAL_ADDS = 1e-6  # to σ, in the code of Ji et al. (ACL 2022)
+
+
+@dataclass(frozen=True)
+class ZScores:
+    """The z of every rating, (n, c) as `RatedItems.values`; NaN where there is none. `without_spread`: raters whose
+    ratings are all equal, or single, and so have no z; `ratings_left_out`: how many ratings these are.
+    """
+
+    values: Floats
+    without_spread: tuple[str, ...]
+    ratings_left_out: int
+
+
+def z_scores(rated: RatedItems, variant: str = WITHOUT_DEGRADED) -> ZScores:
+    """(rating - μ) / σ of each rating, where μ and σ (n - 1 in the denominator) are of the rater's ratings.
+
+    `variant`: μ and σ are of all ratings but those of degraded items (`without_degraded`), of all (`with_degraded`),
+    or of all with 1e-6 added to σ (`dialogue_eval`, as the code of that study).
+    """
+    enters = ~np.isnan(rated.values)
+    if variant == WITHOUT_DEGRADED:
+        enters &= ~rated.is_kind(DEGRADED)[:, None]
+    raters = len(rated.raters)
+    rater = np.broadcast_to(rated.rater[:, None], rated.values.shape)
+    count = np.bincount(rater[enters], minlength=raters)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.bincount(rater[enters], weights=rated.values[enters], minlength=raters) / count
+        gaps = rated.values - mean[rated.rater][:, None]
+        squares = np.bincount(rater[enters], weights=gaps[enters] ** 2, minlength=raters)
+        spread = np.sqrt(squares / (count - 1))
+        spread = np.where((count > 1) & (spread > 1e-9), spread, np.nan)
+        spread += _DIALOGUE_EVAL_ADDS if variant == DIALOGUE_EVAL else 0.0
+        values = gaps / spread[rated.rater][:, None]
+    lost = ~np.isnan(rated.values) & np.isnan(values)
+    names = tuple(name for name, without in zip(rated.raters, np.isnan(spread), strict=True) if without)
+    return ZScores(values, names, int(lost.sum()))
+
+
+@dataclass(frozen=True)
+class QuestionScores:
+    """What raters gave to questions: a row for each question and rater, without degraded ones; a repeat is in the row
+    of its question, whose values are the mean of both.
+
+    Attributes:
+        criteria: names, (c,); values: (q, c), NaN: none.
+        rows: of each question in `RatedItems`, (q,).
+        rater, task, item, passage: as there, (q,).
+        shown: how often the rater saw it, (q,).
+        systems: names, (s,); member: who asked the question, (q, s), 1 or 0: a shared one is everybody's who asked it.
+    """
+
+    criteria: tuple[str, ...]
+    values: Floats
+    rows: Ints
+    rater: Ints
+    task: Ints
+    item: Ints
+    passage: Ints
+    shown: Ints
+    systems: tuple[str, ...]
+    member: Floats
+
+    @cached_property
+    def overall(self) -> Floats:
+        """The mean over criteria of each row, (q,), NaN where one has no value."""
+        return np.asarray(self.values.mean(axis=1))
+
+    def with_overall(self) -> Floats:
+        """The values, and in the last column the mean over criteria, (q, c + 1)."""
+        return np.column_stack([self.values, self.overall])
+
+
+def question_scores(rated: RatedItems, values: Floats) -> QuestionScores:
+    """Rows of questions from values of items, (n, c), such as their z."""
+    repeats = rated.is_kind(REPEAT) & (rated.original != NO_ORIGINAL)
+    rows = np.flatnonzero(~repeats & ~rated.is_kind(DEGRADED))
+    place = np.where(repeats, rated.original, np.arange(len(rated)))
+    known = ~np.isnan(values)
+    used: NDArray[np.bool_] = ~rated.is_kind(DEGRADED)
+    sums, counts = np.zeros_like(values), np.zeros_like(values)
+    np.add.at(sums, place[used], np.where(known, values, 0.0)[used])
+    np.add.at(counts, place[used], known[used])
+    shown = np.bincount(place[used], minlength=len(rated))
+    with np.errstate(invalid="ignore"):
+        merged = np.where(counts > 0, sums / counts, np.nan)[rows]
+    systems = tuple(dict.fromkeys(sorted(name for row in rows for name in rated.systems[row])))
+    at = {name: number for number, name in enumerate(systems)}
+    member = np.zeros((len(rows), len(systems)))
+    for number, row in enumerate(rows):
+        member[number, [at[name] for name in rated.systems[row]]] = 1.0
+    columns = {name: getattr(rated, name)[rows] for name in ("rater", "task", "item", "passage")}
+    return QuestionScores(rated.criteria, merged, rows, shown=shown[rows], systems=systems, member=member, **columns)
+
+
+@dataclass(frozen=True)
+class SystemScores:
+    """Scores of s systems on c criteria and overall (last), in the data and in draws, (1 + resamples, s, c + 1).
+
+    `questions` (s,): rated questions of each, one for each rater; `shown`: with repeats, which is N in the tables of
+    QAScore; `ratings`: single values. `note`: what the intervals are not about.
+    """
+
+    systems: tuple[str, ...]
+    criteria: tuple[str, ...]
+    values: CrossedValues
+    questions: Ints
+    shown: Ints
+    ratings: Ints
+    note: str
+
+    def of(self, system: str, criterion: str = OVERALL) -> CrossedValues:
+        """The score of one system, (1 + resamples,)."""
+        s, c = self.systems.index(system), (*self.criteria, OVERALL).index(criterion)
+        return self.values.map(lambda part: part[:, s, c])
+
+    @cached_property
+    def data(self) -> Floats:
+        """The scores in the data, (s, c + 1)."""
+        return self.values.data
+
+
+def system_scores(rated: RatedItems, scores: QuestionScores, *, resamples: int, seed: int) -> SystemScores:
+    """Means over questions by system and criterion, and their mean over criteria, in draws of raters and passages."""
+    draws = CrossedDraws(scores.rater, scores.passage, resamples=resamples, seed=seed)
+    known = ~np.isnan(scores.values)
+    q, c, s = len(scores.rows), len(scores.criteria), len(scores.systems)
+    sums = (scores.member[:, :, None] * np.where(known, scores.values, 0.0)[:, None, :]).reshape(q, s * c)
+    counts = (scores.member[:, :, None] * known[:, None, :]).reshape(q, s * c)
+
+    def means(part: Floats) -> Floats:
+        total, count = part.reshape(len(part), 2, s, c).swapaxes(0, 1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            by_criterion = np.where(count > 0, total / count, np.nan)
+        return np.concatenate([by_criterion, by_criterion.mean(axis=2, keepdims=True)], axis=2)
+
+    values = draws.sums(np.hstack([sums, counts])).map(means)
+    rated_rows = scores.member * np.any(known, axis=1, keepdims=True)
+    return SystemScores(
+        scores.systems,
+        scores.criteria,
+        values,
+        questions=rated_rows.sum(axis=0).astype(np.int64),
+        shown=(rated_rows * scores.shown[:, None]).sum(axis=0).astype(np.int64),
+        ratings=_ratings_by_system(rated, scores.systems),
+        note=draws.note,
+    )
+
+
+def _ratings_by_system(rated: RatedItems, systems: tuple[str, ...]) -> Ints:
+    counts: Counter[str] = Counter()
+    values = np.count_nonzero(~np.isnan(rated.values), axis=1)
+    for row in np.flatnonzero(~rated.is_kind(DEGRADED)):
+        counts.update(dict.fromkeys(rated.systems[row], int(values[row])))
+    return np.array([counts[name] for name in systems], dtype=np.int64)
+
+
+def without_noisy(rated: RatedItems, *, sides: str, threshold: float, most: int) -> RatedItems:
+    """Without ratings that are far from those of other raters of the same question (`noisy_ratings`, KPQA); how many
+    these are is in `left_out`.
+    """
+    values = rated.values.copy()
+    groups: dict[int, list[int]] = {}
+    for row, question in enumerate(rated.question.tolist()):
+        groups.setdefault(question, []).append(row)
+    for rows in groups.values():
+        for column in range(values.shape[1]):
+            given = [None if np.isnan(value) else float(value) for value in values[rows, column]]
+            for noisy in noisy_ratings(given, sides=sides, threshold=threshold, most=most):
+                values[rows[noisy], column] = np.nan
+    removed = rated.ratings - int(np.count_nonzero(~np.isnan(values)))
+    return replace(rated, values=values, left_out={**rated.left_out, "far from the others (rater_filter)": removed})

@@ -1,0 +1,132 @@
+"""A process that serves a study (`rl-qg rate serve`): one socket, uvicorn, and an orderly end on SIGTERM."""
+
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from rl_qg.rating.pages.application import create_app
+from rl_qg.rating.plan_files import read_plan
+from rl_qg.rating.study.store import Store, open_store
+from rl_qg.runtime.errors import InputError
+from rl_qg.serving.closing import begin_no_connections
+from rl_qg.serving.incoming import LOOPBACK
+from rl_qg.serving.keys import LONGEST, SHORTEST
+from rl_qg.serving.listening import listen
+from rl_qg.serving.log_lines import JsonLines
+from rl_qg.settings.rating import RateServeSettings
+
+VARIABLE = "RL_QG_ADMIN_TOKEN"
+CLOSING_S = 10  # seconds that requests under way get after SIGTERM
+
+log = logging.getLogger(__name__)
+
+
+class StudyServer(uvicorn.Server):
+    """Uvicorn that ends with exit code 0 on SIGTERM or Ctrl-C: what is under way is answered, nothing new begun."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end; on a second signal, end."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the port without losing a connection that has begun."""
+        for listening in sockets or []:
+            begin_no_connections(listening)
+        await super().shutdown(sockets)
+
+
+def serve_study(settings: RateServeSettings) -> None:
+    """Show the tasks of a plan to raters until SIGTERM.
+
+    A study that was begun goes on. The first lines printed are the address and, unless it was given, the admin token.
+
+    Raises:
+        InputError: the plan, the study or a setting cannot be used.
+    """
+    settings.check()
+    token, is_new = admin_token(settings.admin_token)
+    if not settings.plan:
+        raise InputError("plan: is empty; name the folder of rl-qg rate plan, as plan=plan")
+    store = open_store(settings.study, read_plan(Path(settings.plan).expanduser()))
+    try:
+        if settings.lease_minutes is not None:
+            store.lease_s = 60 * settings.lease_minutes
+        application = create_app(store, settings, token)
+        bound = listen(settings.host, settings.port)
+        bound.listen()  # whoever reads the address can connect at once, and is answered soon
+        _print_addresses(store, settings, bound, token if is_new else "")
+        _run(application, settings, bound)
+    finally:
+        store.close()
+
+
+def admin_token(path: str, environment: Mapping[str, str] = os.environ) -> tuple[str, bool]:
+    """The token of the owner's page, and whether it was made just now: that of a file, else of the variable
+    `RL_QG_ADMIN_TOKEN`, else a new one.
+
+    Raises:
+        InputError: the file cannot be read, or the token is too short, too long, or has white space.
+    """
+    given, where = environment.get(VARIABLE, "").strip(), VARIABLE
+    if path:
+        where = f"admin_token={path}"
+        try:
+            given = Path(path).expanduser().read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not UTF-8 text"
+            raise InputError(f"{where}: cannot be read ({reason}); give a file that holds the token") from None
+    elif not given:
+        return secrets.token_urlsafe(32), True
+    if not SHORTEST <= len(given) <= LONGEST or not given.isascii() or not given.isprintable() or " " in given:
+        raise InputError(
+            f"{where}: the token must have {SHORTEST} to {LONGEST} ASCII characters and no space; make one with "
+            "openssl rand -hex 32"
+        )
+    return given, False
+
+
+def public_address(settings: RateServeSettings, bound: socket.socket) -> str:
+    """What raters type, without a slash at the end."""
+    if settings.public_url:
+        return settings.public_url.rstrip("/")
+    host, port = bound.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _print_addresses(store: Store, settings: RateServeSettings, bound: socket.socket, token: str) -> None:
+    address, study = public_address(settings, bound), store.plan.study
+    lines = [f"rl-qg rate serve: study {study} at {address}"]
+    if settings.panel_parameter:
+        names = [settings.panel_parameter, *settings.panel_extra]
+        query = "&".join(f"{name}={{{{%{name}%}}}}" for name in names)
+        lines.append(f"panel {settings.panel}: {address}/s/{study}?{query}")
+    lines += [f"invitation: {address}/invite/{invite}" for invite in store.add_invites(settings.invites)]
+    lines.append(f"owner: {address}/admin" + (f" token {token}" if token else ""))
+    print("\n".join(lines), flush=True)
+    if settings.host not in LOOPBACK and not settings.public_url.startswith("https://"):
+        log.warning("host=%s: raters come without encryption; put a proxy with HTTPS before it", settings.host)
+
+
+def _run(application: object, settings: RateServeSettings, bound: socket.socket) -> None:
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonLines())
+    config = uvicorn.Config(
+        application,  # type: ignore[arg-type]
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies or None,
+        timeout_graceful_shutdown=CLOSING_S,
+    )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it logs starts, stops and each connection
+    StudyServer(config).run(sockets=[bound])
+    log.info("stopped")

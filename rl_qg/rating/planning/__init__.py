@@ -1,0 +1,1 @@
+"""Tasks for raters from the questions of systems."""

@@ -1,0 +1,347 @@
+"""Tasks for raters (HITs) from the questions of several systems, by the recipe of a protocol.
+
+`one_passage`: all questions about one passage and answer. With the eleven systems of the QAScore paper a task has 11
+ordinary questions, 3 repeats and 6 degraded ones; with another number of systems 3/11 and 6/11 of it, rounded by the
+largest remainders. Which systems are repeated and degraded changes from task to task, so that each of them is as often
+as any other, give or take one.
+`items`: questions in the order of their passages, those of one task shuffled. `blocks`: see `_blocks`.
+
+All draws depend on the seed and the questions alone, not on the order of the files' rows.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rl_qg.data.examples import seeded_rank
+from rl_qg.rating.plan_files import Hit, Item
+from rl_qg.rating.planning.arrangement import arranged, longest_distance
+from rl_qg.rating.planning.degrade import Degrader
+from rl_qg.rating.planning.plan_questions import HUMAN, StudyQuestions, Subject
+from rl_qg.rating.protocol import BLOCK, BLOCKS, DEGRADED, ONE_PASSAGE, ORDINARY, REFERENCE, REPEAT, TaskRecipe
+from rl_qg.runtime.errors import InputError
+
+NOT_DRAWN = "passages with their answer that were not drawn"
+INCOMPLETE = "passages with their answer that lack a question of a system"
+NOT_FULL = "questions too few for one more task"
+NOT_MADE = {
+    DEGRADED: "degraded questions that could not be made",
+    REFERENCE: "human questions that a task lacks",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question about a subject, and who asked it."""
+
+    subject: Subject
+    question: str
+    systems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ItemDraft:
+    """An item before it has a place; `of` numbers the question of the task that it is a form of."""
+
+    kind: str
+    of: int
+    asked: Asked
+
+
+@dataclass
+class Tasks:
+    """The tasks of a study, what was left out by reason, and how many tasks have too few different questions for the
+    distance of the protocol, by the distance that forms of a question have there.
+    """
+
+    hits: list[Hit]
+    left_out: Counter[str] = field(default_factory=Counter)
+    nearer: Counter[int] = field(default_factory=Counter)
+
+
+def make_tasks(
+    study: StudyQuestions, recipe: TaskRecipe, *, language: str, seed: int, items: int | None = None
+) -> Tasks:
+    """The tasks of a study.
+
+    Args:
+        study: questions by passage and answer.
+        recipe: of the protocol.
+        language: of passages and questions.
+        seed: of all draws.
+        items: so many passages with their answer are drawn; None: all.
+
+    Raises:
+        InputError: no passage can be used, or the distance cannot be kept in a task of the length of the recipe.
+    """
+    check_distance(recipe)
+    maker = _Maker(study, recipe, language, seed)
+    subjects = sorted(study.subjects, key=lambda subject: seeded_rank(seed, subject.item))
+    if recipe.kind == ONE_PASSAGE:
+        subjects = maker.complete(subjects)
+    maker.tasks.left_out[NOT_DRAWN] += max(0, len(subjects) - (items or len(subjects)))
+    subjects = subjects[:items]
+    if recipe.kind == ONE_PASSAGE:
+        maker.one_passage(subjects)
+    elif recipe.kind == BLOCKS:
+        maker.blocks(subjects)
+    else:
+        maker.items(subjects)
+    return maker.tasks
+
+
+def check_distance(recipe: TaskRecipe) -> None:
+    """Raise `InputError` where the least distance of a recipe cannot be kept in a task of its own length.
+
+    Tasks of fewer systems have the greatest distance that is possible for them.
+    """
+    others = recipe.repeats + recipe.degraded + recipe.references
+    ordinary = recipe.items - others
+    if recipe.kind == ONE_PASSAGE:
+        forms = [1 + len(of_system) for of_system in roles(ordinary, recipe)]
+    else:
+        forms = [1 + (place + others) // ordinary for place in range(ordinary)]
+    if recipe.kind != BLOCKS and (most := longest_distance(forms)) < recipe.distance:
+        raise InputError(
+            f"protocol: recipe.distance={recipe.distance} cannot be kept with items={recipe.items}, "
+            f"repeats={recipe.repeats} and degraded={recipe.degraded}; give {most} or less"
+        )
+
+
+def repeats_and_degraded(systems: int, recipe: TaskRecipe) -> tuple[int, int]:
+    """How many systems of a task of `one_passage` are repeated and degraded: in all as large a share as in the recipe,
+    divided by the largest remainder.
+
+    >>> [repeats_and_degraded(number, TaskRecipe()) for number in (1, 2, 3, 5, 11, 22)]
+    [(0, 1), (1, 1), (1, 1), (1, 3), (3, 6), (6, 12)]
+    """
+    ordinary = recipe.items - recipe.repeats - recipe.degraded
+    wanted = [recipe.repeats * systems, recipe.degraded * systems]  # times `ordinary`
+    total = (2 * sum(wanted) + ordinary) // (2 * ordinary)
+    counts = [value // ordinary for value in wanted]
+    for place in sorted((0, 1), key=lambda place: -(wanted[place] % ordinary))[: total - sum(counts)]:
+        counts[place] += 1
+    return counts[0], counts[1]
+
+
+def roles(systems: int, recipe: TaskRecipe) -> list[tuple[str, ...]]:
+    """What is made of the question at each place of a circle of systems, beside the ordinary one.
+
+    Repeated ones are spread evenly over the circle, and degraded ones too, so that among any neighbours each kind is
+    as often as among as many others, give or take one. One system in eleven is both, as in the paper, or as near to
+    that as this allows.
+    """
+    repeats, degraded = repeats_and_degraded(systems, recipe)
+    again, worse = _spread_evenly(repeats, systems), _spread_evenly(degraded, systems)
+
+    def distance_from_paper(shift: int) -> float:
+        both = sum(again[place - shift] and worse[place] for place in range(systems))
+        return abs(both - systems / 11)
+
+    shift = min(range(systems), key=distance_from_paper)
+    kinds = [(REPEAT,) * again[place - shift] + (DEGRADED,) * worse[place] for place in range(systems)]
+    return kinds
+
+
+def _spread_evenly(count: int, places: int) -> list[bool]:
+    return [(place + 1) * count // places > place * count // places for place in range(places)]
+
+
+class _Maker:
+    """Makes the tasks of one study."""
+
+    def __init__(self, study: StudyQuestions, recipe: TaskRecipe, language: str, seed: int) -> None:
+        self.study, self.recipe, self.language, self.seed = study, recipe, language, seed
+        passages = {subject.passage.passage: subject.passage.context for subject in study.subjects}
+        self.degrader = Degrader(passages, recipe.lengths)
+        self.tasks = Tasks([])
+        self.counts = {DEGRADED: recipe.degraded, REPEAT: recipe.repeats, REFERENCE: recipe.references}
+        self.used = {kind: Counter[str]() for kind in self.counts}  # by system
+
+    def complete(self, subjects: Sequence[Subject]) -> list[Subject]:
+        """Those with a question of every system."""
+        systems = self.study.systems
+        found = [subject for subject in subjects if len(subject.questions) == len(systems)]
+        self.tasks.left_out[INCOMPLETE] += len(subjects) - len(found)
+        if not found:
+            counts = Counter(system for subject in subjects for system in subject.questions)
+            has = ", ".join(f"{system} {counts[system]:,}" for system in systems)
+            raise InputError(
+                f"questions: no passage and answer has a question of every system (of {len(subjects):,}: {has}); give "
+                "files about the same passages and answers, or a protocol whose recipe is items"
+            )
+        return found
+
+    # --- Recipes ---
+
+    def one_passage(self, subjects: Sequence[Subject]) -> None:
+        """A task for each subject. In so many tasks as there are systems each of them has each role once."""
+        systems = self.study.systems
+        kinds = roles(len(systems), self.recipe)
+        circle = [*systems]
+        for number, subject in enumerate(subjects):
+            rng = random.Random(f"{self.seed} {subject.item}")
+            shift = number % len(systems)
+            if not shift:
+                random.Random(f"{self.seed} circle {number}").shuffle(circle)
+            role = {system: kinds[(place + shift) % len(systems)] for place, system in enumerate(circle)}
+            drafts: list[ItemDraft] = []
+            for of, (question, names) in enumerate(subject.asked()):
+                asked = Asked(subject, question, names)
+                wanted = {kind for name in names for kind in role[name]}
+                drafts.append(ItemDraft(ORDINARY, of, asked))
+                drafts += [draft for kind in sorted(wanted) if (draft := self._form(kind, of, asked, rng))]
+            self._add(drafts, rng)
+
+    def items(self, subjects: Sequence[Subject]) -> None:
+        """Tasks of about equal length; questions about one passage follow each other, so most of them share one."""
+        pool, ordinary = self._pool(subjects), self.recipe.items - sum(self.counts.values())
+        count = -(-len(pool) // ordinary)
+        for number in range(count):
+            rng = random.Random(f"{self.seed} task {number}")
+            part = pool[number * len(pool) // count : (number + 1) * len(pool) // count]
+            drafts = [ItemDraft(ORDINARY, of, asked) for of, asked in enumerate(part)]
+            taken = Counter[int]()
+            for kind, wanted in self.counts.items():
+                drafts += self._chosen(kind, min(wanted, len(part)), [*enumerate(part)], taken, rng)
+            self._add(drafts, rng)
+
+    def blocks(self, subjects: Sequence[Subject]) -> None:
+        """Direct assessment: blocks of ten items, whose repeats, degraded and human questions belong to questions of
+        the opposite block, so that forms of a question are at least half of the task less nine items apart.
+        """
+        pool, number = self._pool(subjects), self.recipe.items // BLOCK
+        size = BLOCK - sum(self.counts.values()) // number
+        full = number * size
+        if len(pool) < full:
+            raise InputError(f"questions: {len(pool)} different ones; a task of this protocol needs {full}")
+        self.tasks.left_out[NOT_FULL] += len(pool) % full
+        for task in range(len(pool) // full):
+            rng = random.Random(f"{self.seed} task {task}")
+            part = [*enumerate(pool[task * full : (task + 1) * full])]
+            rng.shuffle(part)
+            of_blocks = [part[block * size : (block + 1) * size] for block in range(number)]
+            order: list[ItemDraft] = []
+            for block in range(number):
+                drafts = [ItemDraft(ORDINARY, of, asked) for of, asked in of_blocks[block]]
+                opposite, taken = of_blocks[(block + number // 2) % number], Counter[int]()
+                for kind, total in self.counts.items():
+                    drafts += self._chosen(kind, total // number, opposite, taken, rng)
+                rng.shuffle(drafts)
+                order += drafts
+            self._add_ordered(order)
+
+    # --- Parts of recipes ---
+
+    def _pool(self, subjects: Sequence[Subject]) -> list[Asked]:
+        """All questions to be rated, those about a subject in random order; human ones are not among them where the
+        recipe has them as references.
+        """
+        pool = []
+        for subject in subjects:
+            asked = subject.asked()
+            if self.recipe.references:
+                asked = [(text, tuple(name for name in names if name != HUMAN)) for text, names in asked]
+            of_subject = [Asked(subject, question, names) for question, names in asked if names]
+            random.Random(f"{self.seed} {subject.item}").shuffle(of_subject)
+            pool += of_subject
+        if self.recipe.references and HUMAN not in self.study.systems:
+            raise InputError(
+                "gold has no value: this protocol shows human questions beside others; give gold=dev.json"
+            )
+        return pool
+
+    def _chosen(
+        self, kind: str, count: int, among: Sequence[tuple[int, Asked]], taken: Counter[int], rng: random.Random
+    ) -> list[ItemDraft]:
+        """So many questions in a form of a kind: of systems that have had few of it, and of questions without another
+        form in this task where there are some.
+        """
+        found: list[ItemDraft] = []
+        left = [*among]
+        while left and len(found) < count:
+            uses = self.used[kind]
+            left.sort(key=lambda pair: (taken[pair[0]], max(uses[name] for name in pair[1].systems), rng.random()))
+            of, asked = left.pop(0)
+            if draft := self._form(kind, of, asked, rng, counted=False):
+                found.append(draft)
+                taken[of] += 1
+                uses.update(asked.systems)
+        if len(found) < count:
+            self.tasks.left_out[NOT_MADE[kind]] += count - len(found)
+        return found
+
+    def _form(self, kind: str, of: int, asked: Asked, rng: random.Random, *, counted: bool = True) -> ItemDraft | None:
+        """A question again, made worse, or the human one in its place; None where there is none."""
+        if kind == REPEAT:
+            return ItemDraft(kind, of, asked)
+        subject, systems = asked.subject, asked.systems
+        if kind == REFERENCE:
+            text = subject.questions.get(HUMAN)
+            text, systems = (None if text == asked.question else text), (HUMAN,)
+        else:
+            text = self.degrader.degraded(asked.question, subject.passage.passage, rng)
+        if text is None:
+            self.tasks.left_out[NOT_MADE[kind]] += counted
+            return None
+        return ItemDraft(kind, of, Asked(subject, text, systems))
+
+    def _add(self, drafts: Sequence[ItemDraft], rng: random.Random) -> None:
+        """A task whose items are shuffled."""
+        forms = _forms(drafts)
+        distance = min(self.recipe.distance, longest_distance(forms))
+        if distance < self.recipe.distance:
+            self.tasks.nearer[distance] += 1
+        by_question: dict[int, list[ItemDraft]] = {}
+        for draft in drafts:
+            by_question.setdefault(draft.of, []).append(draft)
+        for of_question in by_question.values():
+            rng.shuffle(of_question)
+        self._add_ordered(_repeats_last([by_question[of].pop() for of in arranged(forms, distance, rng)]))
+
+    def _add_ordered(self, drafts: Sequence[ItemDraft]) -> None:
+        places = {draft.of: place for place, draft in enumerate(drafts, 1) if draft.kind == ORDINARY}
+        passages = {draft.asked.subject.passage.passage: draft.asked.subject.passage for draft in drafts}
+        numbers = {name: number for number, name in enumerate(passages)}
+        items = []
+        for place, draft in enumerate(drafts, 1):
+            subject = draft.asked.subject
+            items.append(
+                Item(
+                    position=place,
+                    kind=draft.kind,
+                    passage=numbers[subject.passage.passage],
+                    question=draft.asked.question,
+                    answer=subject.answer,
+                    answer_start=subject.answer_start,
+                    systems=draft.asked.systems,
+                    item=subject.item,
+                    original=None if draft.kind == ORDINARY else places[draft.of],
+                )
+            )
+        name = f"h{len(self.tasks.hits) + 1:04}"
+        self.tasks.hits.append(Hit(name, self.language, tuple(passages.values()), tuple(items)))
+
+
+def _forms(drafts: Sequence[ItemDraft]) -> list[int]:
+    """How many forms each question of a task has."""
+    counts = Counter(draft.of for draft in drafts)
+    return [counts[of] for of in range(len(counts))]
+
+
+def _repeats_last(drafts: Sequence[ItemDraft]) -> list[ItemDraft]:
+    """The same order; of a question that is shown twice the first one is the ordinary one."""
+    places: dict[tuple[str, int], int] = {(draft.kind, draft.of): place for place, draft in enumerate(drafts)}
+    ordered = [*drafts]
+    for (kind, of), place in places.items():
+        if kind == REPEAT and place < (ordinary := places[ORDINARY, of]):
+            ordered[place], ordered[ordinary] = ordered[ordinary], ordered[place]
+    return ordered
+
+
+def counts_of(hits: Sequence[Hit], systems: Sequence[str]) -> dict[str, Mapping[str, int]]:
+    """The items of each system by kind; a shared question counts for each system that asked it."""
+    counts = Counter((name, item.kind) for hit in hits for item in hit.items for name in item.systems)
+    kinds = (ORDINARY, REPEAT, DEGRADED, REFERENCE)
+    return {system: {kind: counts[system, kind] for kind in kinds} for system in systems}

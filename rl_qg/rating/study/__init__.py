@@ -1,0 +1,1 @@
+"""A study: its database, who rates what, and its ratings as files."""

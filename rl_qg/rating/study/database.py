@@ -1,0 +1,284 @@
+"""SQLite and PostgreSQL behind one small interface: the same SQL text for both, writers one after another.
+
+All writing transactions of a study wait for each other (SQLite: `BEGIN IMMEDIATE`; PostgreSQL: one advisory lock), so
+that what one of them reads stays true until it has ended: this is what makes double serving impossible. A study of the
+paper's size needs less than one write a second. Reading transactions see one state of the data and wait for nobody.
+"""
+
+import errno
+import os
+import sqlite3
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rl_qg.rating.study.store_records import StoreFailed
+from rl_qg.runtime.errors import InputError
+
+CONNECTIONS = 8  # of one process
+WAIT_S = 20.0  # for another writer
+ADVISORY_LOCK = 4_807_526_976  # any number that every process of a study agrees on
+OLDEST_SQLITE = (3, 35)  # RETURNING
+
+Row = tuple[Any, ...]
+
+
+class Transaction(ABC):
+    """SQL within one transaction; `?` stands for a value. Rows are tuples."""
+
+    @abstractmethod
+    def _execute(self, text: str, values: Sequence[Any]) -> Any:
+        """A cursor that has run a statement."""
+
+    @abstractmethod
+    def stream(self, text: str, *values: Any) -> Iterator[Row]:
+        """Rows one after another, however many there are."""
+
+    @abstractmethod
+    def has_table(self, name: str) -> bool:
+        """Whether there is a table of this name."""
+
+    def run(self, text: str, *values: Any) -> int:
+        """Run a statement; return how many rows it changed."""
+        return int(self._execute(text, values).rowcount)
+
+    def rows(self, text: str, *values: Any) -> list[Row]:
+        """All rows."""
+        return list(self._execute(text, values).fetchall())
+
+    def row(self, text: str, *values: Any) -> Row | None:
+        """The first row, or None."""
+        found: Row | None = self._execute(text, values).fetchone()
+        return found
+
+
+class Database(ABC):
+    """A pool of connections. Safe under threads; transactions must not be nested."""
+
+    NUMBERED: str  # type of a column that numbers its rows
+    place: str  # for messages: never holds a password
+
+    def __init__(self) -> None:
+        self._idle: list[Any] = []
+        self._places = threading.BoundedSemaphore(CONNECTIONS)
+        self._writer = threading.Lock()  # fairer than the database's own waiting, and holds no connection meanwhile
+
+    @abstractmethod
+    def _connect(self) -> Any:
+        """A new connection."""
+
+    @abstractmethod
+    def _begin(self, connection: Any, writing: bool) -> Transaction:
+        """Begin a transaction."""
+
+    @abstractmethod
+    def _failure(self, error: Exception) -> StoreFailed | None:
+        """What the application is told of an error of the database; None: a mistake of ours, raised as it is."""
+
+    @abstractmethod
+    def scrub(self) -> None:
+        """Remove what deleted rows have left in files, as far as the database can."""
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """A transaction that may write: all of it is kept when the block ends, nothing if it raises.
+
+        Raises:
+            StoreFailed: the database could not keep it.
+        """
+        with self._writer, self._transaction(writing=True) as transaction:
+            yield transaction
+
+    @contextmanager
+    def read(self) -> Iterator[Transaction]:
+        """A transaction that sees the data as they are now, whatever is written meanwhile."""
+        with self._transaction(writing=False) as transaction:
+            yield transaction
+
+    @contextmanager
+    def _transaction(self, writing: bool) -> Iterator[Transaction]:
+        with self._connection() as connection:
+            transaction = self._begin(connection, writing)
+            try:
+                yield transaction
+            except BaseException:
+                connection.rollback()
+                raise
+            connection.commit()
+
+    @contextmanager
+    def _connection(self) -> Iterator[Any]:
+        with self._places:
+            connection = None
+            try:
+                with suppress(IndexError):
+                    connection = self._idle.pop()
+                connection = connection or self._connect()
+                yield connection
+            except Exception as error:
+                if (failure := self._failure(error)) is None:
+                    raise
+                if connection is not None:
+                    with suppress(Exception):
+                        connection.close()
+                    connection = None
+                raise failure from error
+            finally:
+                if connection is not None:
+                    self._idle.append(connection)  # also after a mistake of the caller: it was rolled back
+
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        while self._idle:
+            self._idle.pop().close()
+
+
+class _SQLiteTransaction(Transaction):
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def _execute(self, text: str, values: Sequence[Any]) -> Any:
+        return self._connection.execute(text, values)
+
+    def stream(self, text: str, *values: Any) -> Iterator[Row]:
+        yield from self._connection.execute(text, values)
+
+    def has_table(self, name: str) -> bool:
+        """Whether there is a table of this name."""
+        return self.row("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name) is not None
+
+
+class SQLiteDatabase(Database):
+    """A file on a local disk; write-ahead log, every commit on the disk before it returns."""
+
+    NUMBERED = "INTEGER PRIMARY KEY AUTOINCREMENT"
+
+    def __init__(self, path: Path, create: bool) -> None:
+        super().__init__()
+        self._path = path
+        self.place = str(path)
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            raise InputError(f"study={path}: SQLite {sqlite3.sqlite_version} is too old; 3.35 or newer is needed")
+        if create:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))  # identities of raters are nobody else's
+        elif not path.is_file():
+            what = "is a folder" if path.is_dir() else "there is no such file"
+            raise InputError(f"study={path}: {what}; name the database of `rl-qg rate serve`")
+        try:
+            self._idle.append(self._connect())
+        except sqlite3.Error as error:
+            raise InputError(f"study={path}: cannot be opened ({error}); name the database of a study") from None
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+        return connection
+
+    def _begin(self, connection: sqlite3.Connection, writing: bool) -> Transaction:
+        connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+        return _SQLiteTransaction(connection)
+
+    def _failure(self, error: Exception) -> StoreFailed | None:
+        if not isinstance(error, sqlite3.DatabaseError) or isinstance(error, sqlite3.IntegrityError):
+            return None
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            return StoreFailed(errno.ENOSPC, "the disk is full or cannot be written; nothing was saved", self.place)
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StoreFailed(errno.EBUSY, f"another process holds the database for over {WAIT_S:.0f} s", self.place)
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return StoreFailed(errno.EIO, str(error), self.place)
+        return None
+
+    def scrub(self) -> None:
+        """Empty the write-ahead log, which holds old pages; deleted rows of the file itself are overwritten."""
+        with self._writer, self._connection() as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+class _PostgreSQLTransaction(Transaction):
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def _execute(self, text: str, values: Sequence[Any]) -> Any:
+        return self._connection.execute(text.replace("?", "%s").encode(), values)
+
+    def stream(self, text: str, *values: Any) -> Iterator[Row]:
+        with closing(self._connection.cursor("stream")) as cursor:
+            yield from cursor.execute(text.replace("?", "%s").encode(), values)
+
+    def has_table(self, name: str) -> bool:
+        """Whether there is a table of this name, in a schema that is searched."""
+        return self.row("SELECT 1 WHERE to_regclass(?) IS NOT NULL", name) is not None
+
+
+class PostgreSQLDatabase(Database):
+    """A server, for several hosts; package psycopg 3."""
+
+    NUMBERED = "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY"
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+        parts = urlsplit(url)
+        self.place = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+        if find_spec("psycopg") is None:
+            raise InputError(f'study={self.place}: psycopg is not installed; pip install "rl-qg[postgresql]"')
+        import psycopg
+
+        self._errors = psycopg
+        try:
+            self._idle.append(self._connect())
+        except psycopg.Error as error:
+            reason = str(error).strip().splitlines()[-1].strip() if str(error).strip() else type(error).__name__
+            raise InputError(f"study={self.place}: cannot be opened ({reason}); check the address") from None
+
+    def _connect(self) -> Any:
+        return self._errors.connect(self._url, autocommit=True, connect_timeout=10)
+
+    def _begin(self, connection: Any, writing: bool) -> Transaction:
+        if writing:
+            connection.execute("BEGIN")
+            connection.execute(f"SET LOCAL lock_timeout = '{WAIT_S:.0f}s'")
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (ADVISORY_LOCK,))
+        else:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        return _PostgreSQLTransaction(connection)
+
+    def _failure(self, error: Exception) -> StoreFailed | None:
+        errors = self._errors.errors
+        if isinstance(error, errors.DiskFull):
+            return StoreFailed(errno.ENOSPC, "the server's disk is full; nothing was saved", self.place)
+        if isinstance(error, errors.LockNotAvailable):
+            return StoreFailed(errno.EBUSY, f"another process holds the database for over {WAIT_S:.0f} s", self.place)
+        if isinstance(error, (self._errors.OperationalError, self._errors.InterfaceError)):
+            return StoreFailed(errno.EIO, f"the server does not answer ({str(error).strip()[:100]})", self.place)
+        return None
+
+    def scrub(self) -> None:
+        """Vacuum: deleted rows become free space."""
+        with self._connection() as connection:
+            connection.execute("VACUUM")
+
+
+def open_database(url: str, create: bool) -> Database:
+    """The database of an address: a file (SQLite), or `postgresql://…`.
+
+    Raises:
+        InputError: it is missing (a file, unless `create`), cannot be opened, or its package is not installed.
+    """
+    if not url:
+        raise InputError("study: is empty; name the database of the study, as study=study.db")
+    if url.startswith(("postgresql://", "postgres://")):
+        return PostgreSQLDatabase(url)
+    if "://" in url:
+        raise InputError(f"study={url.split('://')[0]}://…: unknown kind; give a file, or postgresql://USER@HOST/NAME")
+    return SQLiteDatabase(Path(url).expanduser(), create)
