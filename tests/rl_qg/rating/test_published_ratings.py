@@ -72,6 +72,11 @@ def dialogue(run: str) -> tuple[RatedItems, dict[str, bool], np.ndarray]:
 
 
 @cache
+def decisions(run: str) -> list[RaterControl]:
+    return control_of_raters(dialogue(run)[0], Control(RANK_SUM, RATINGS), POSITIVE)
+
+
+@cache
 def of_passed(run: str, *, published_z: bool) -> tuple[QuestionScores, SystemScores]:
     """Scores from the ratings of the workers whom the authors passed, by our z or theirs."""
     every, passed, z = dialogue(run)
@@ -85,8 +90,8 @@ def of_passed(run: str, *, published_z: bool) -> tuple[QuestionScores, SystemSco
 @needs_shared
 @pytest.mark.parametrize(("run", "workers", "good"), [(RUNS[0], 248, 173), (RUNS[1], 246, 138), (RUNS[2], 246, 169)])
 def test_the_authors_decision_on_every_worker(run: str, workers: int, good: int) -> None:
-    rated, passed, _ = dialogue(run)
-    found = {one.rater: one for one in control_of_raters(rated, Control(RANK_SUM, RATINGS), POSITIVE)}
+    _, passed, _ = dialogue(run)
+    found = {one.rater: one for one in decisions(run)}
     assert len(found) == workers and sum(passed.values()) == good
     assert {name: one.verdict == PASSED for name, one in found.items()} == passed
 
@@ -96,7 +101,7 @@ def test_the_criteria_that_enter_decide() -> None:
     rated, passed, _ = dialogue("free_1")
     found = control_of_raters(rated, Control(RANK_SUM, RATINGS), SEVEN)
     assert sum(one.verdict == PASSED for one in found) == 132 < sum(passed.values())
-    rows = summary_rows(rated, control_of_raters(rated, Control(RANK_SUM, RATINGS), POSITIVE), {})
+    rows = summary_rows(rated, decisions("free_1"), {})
     assert [(row["raters"], row["number"], row["tasks"]) for row in rows] == [
         ("passed", 173, 215), ("failed", 75, 89), ("all", 248, 304)
     ]  # fmt: skip

@@ -143,7 +143,7 @@ def test_who_passes_with_one_task(kind: str, single: float, means: float) -> Non
     """Clicking at random with all criteria alike passes the published test with .21 and not .05; an honest rater
     passes the stricter one less often, .75 in place of .95. Bounds are those of 99.9 % of such samples, a little wider
     where the rate itself is known to two digits."""
-    raters = 200
+    raters = 150
     rated = crowd(kind, raters, seed=5)
     for unit, rate in ((RATINGS, single), (ITEM_MEANS, means)):
         low, high = binom.interval(0.999, raters, rate)
