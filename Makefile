@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUTPUT ?= runs/quickstart
 export HF_HUB_DISABLE_TELEMETRY := 1
+unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 # All cores compile what is installed; pip would take one. Packages have files that are no Python: errors do not count.
 COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true

@@ -30,7 +30,7 @@ PRELOADED = (
     *sorted({f"rl_qg.commands.{command.module}" for command in COMMANDS.values()}),
     *("rl_qg.training.stages", "rl_qg.training.trl_stages", "rl_qg.training.trl_trainers", "rl_qg.readers.stage"),
     *(f"transformers.models.{name}.modeling_{name}" for name in ("bart", "bert", "distilbert", "gpt2", "t5")),
-    *("matplotlib.pyplot", "torch.utils.tensorboard", "rewards.relevance.qrelscore"),
+    *("matplotlib.pyplot", "torch.utils.tensorboard", "rewards.relevance.qrelscore", "tests.preloaded"),
 )
 _CACHE = tempfile.TemporaryDirectory()  # empty: nothing is found that a user of this machine has loaded before
 # Read by the libraries when they are imported; the command line sets the last three.
