@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.commands.catalogue import COMMANDS
+from rl_qg.commands.catalogue import COMMANDS, named_command
 from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import compose
 from rl_qg.data.examples import write_squad
@@ -127,8 +127,8 @@ def test_documented_commands_and_keys_exist(page: str, line: str) -> None:
     """What a page leaves open is filled in: `…` stands for more keys, and values in capitals for the reader's own."""
     words = [word for word in shlex.split(line) if not word.startswith(("…", "--"))]
     start = next(number for number, word in enumerate(words) if word == "rl-qg" or word.startswith("rl_qg/"))
-    name = words[start + 1] if words[start] == "rl-qg" else Path(words[start]).stem
-    arguments = words[start + 2 :] if words[start] == "rl-qg" else words[start + 1 :]
+    launched = [] if words[start] == "rl-qg" else [Path(words[start]).stem]
+    name, arguments = named_command([*launched, *words[start + 1 :]])
     assert name in COMMANDS
     if name not in RAW:
         compose(name, arguments)
