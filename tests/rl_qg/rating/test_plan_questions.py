@@ -65,6 +65,15 @@ def test_an_answer_without_a_place_has_that_of_the_other_files(tmp_path: Path) -
     assert (first.answer_start, [*first.questions]) == (25, ["a", "c"])
 
 
+def test_yes_and_no_have_no_place_and_short_answers_that_of_a_word(tmp_path: Path) -> None:
+    context = "Nobody knows who made 12 engines in 1912; not one of 2 does, yes, no."
+    given = [{"context": context, "question": f"Is it {answer}?", "answer": answer} for answer in ("yes", "No", "2")]
+    given.append({"context": context, "question": "What?", "answer": "no", "answer_start": 66})
+    subjects = read_questions(lines(tmp_path / "a.jsonl", *given)).subjects
+    places = [(subject.answer, subject.answer_start) for subject in subjects]
+    assert places == [("yes", None), ("No", None), ("2", context.index("2 does")), ("no", 66)]
+
+
 def test_equal_questions_differ_in_nothing_but_white_space_and_composition(tmp_path: Path) -> None:
     files = [
         lines(tmp_path / f"{name}.jsonl", row(text))
