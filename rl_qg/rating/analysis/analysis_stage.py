@@ -35,6 +35,7 @@ from rl_qg.runtime.json_files import atomic_writer
 from rl_qg.runtime.parallel_writer import cannot_write
 from rl_qg.settings.rating import RateAnalyseSettings
 from rl_qg.text.pages import Plot
+from rl_qg.text.words import counted
 
 log = logging.getLogger(__name__)
 Tables = dict[str, list[dict[str, Any]]]
@@ -118,13 +119,12 @@ def _replicated(
 
 def _facts(study: RatedStudy, scores: StudyScores) -> list[str]:
     rates = pass_rates_of(scores.controls)
-    counted = scores.counted
     facts = []
     if all(one.verdict == UNTESTED for one in scores.controls):
-        who = f"{_count(rates.raters, 'rater')}, {_count(rates.tasks, 'task')}"
+        who = f"{counted(rates.raters, 'rater')}, {counted(rates.tasks, 'task')}"
         facts.append(f"{who}; without degraded questions there is no control.")
     elif rates.undecided == rates.raters:
-        none_of, why = _count(rates.raters, "rater"), scores.controls[0].why
+        none_of, why = counted(rates.raters, "rater"), scores.controls[0].why
         facts.append(f"The control could decide on none of {none_of} ({why}): all count.")
     else:
         facts.append(
@@ -132,8 +132,8 @@ def _facts(study: RatedStudy, scores: StudyScores) -> list[str]:
             f"it), with {rates.tasks_passed} of {rates.tasks} tasks."
         )
     facts.append(
-        f"{counted.ratings:,} ratings of {_count(len(counted.raters), 'rater')} count, about "
-        f"{_count(len(counted.passages), 'passage')}."
+        f"{scores.counted.ratings:,} ratings of {counted(len(scores.counted.raters), 'rater')} count, about "
+        f"{counted(len(scores.counted.passages), 'passage')}."
     )
     if shared := shared_questions(scores.questions):
         facts.append(f"{shared:,} rated questions were asked by several systems, and count for each.")
@@ -145,10 +145,6 @@ def _facts(study: RatedStudy, scores: StudyScores) -> list[str]:
     if study.states:
         facts.append("Assignments: " + ", ".join(f"{count} {state}" for state, count in study.states.items()) + ".")
     return facts
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _judgements(
