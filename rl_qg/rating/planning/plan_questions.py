@@ -8,7 +8,7 @@ systems asked about it is compared. Two systems ask the same question where the 
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -150,9 +150,18 @@ def _is_at(context: str, answer: str, start: Any) -> bool:
     return is_place and bool(answer) and context[start : start + len(answer)] == answer
 
 
+def _moved(row: _Row, context: str) -> _Row:
+    """A row with its passage in other white space, its answer at the same occurrence."""
+    places = [start for start, _ in occurrences(context, row.answer)]
+    before = [start for start, _ in occurrences(row.context, row.answer)]
+    start = places[before.index(row.start)] if row.start in before and len(places) == len(before) else None
+    answer = row.answer if start is None else context[start : dict(occurrences(context, row.answer))[start]]
+    return replace(row, context=context, answer=answer, start=start)
+
+
 def _first_place(context: str, answer: str) -> int | None:
-    """Where an answer first stands in a passage, as whole words if it does anywhere; None for yes and no, which nothing
-    in a passage shows, and where it does not stand.
+    """Where an answer first stands in a passage, as whole words if it does anywhere; None where it does not, and for
+    yes and no, which nothing in a passage shows.
     """
     if answer.strip().casefold() in YES_NO:
         return None
@@ -171,8 +180,12 @@ def _by_subject(rows: list[_Row], left_out: Counter[str]) -> dict[str, tuple[Sub
     """
     places: defaultdict[tuple[str, str], dict[int, None]] = defaultdict(dict)
     hashes: dict[str, str] = {}
-    for row in rows:
+    texts: dict[str, str] = {}
+    for number, row in enumerate(rows):
         passage = hashes.setdefault(row.context, passage_hash(row.context))
+        if row.context != texts.setdefault(passage, row.context):  # in white space: shown as the first row has it
+            rows[number] = row = _moved(row, texts[passage])
+            hashes[row.context] = passage
         if row.start is not None:
             places[passage, row.answer][row.start] = None
     found: dict[str, tuple[Subject, Any]] = {}

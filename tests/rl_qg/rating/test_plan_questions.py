@@ -74,6 +74,17 @@ def test_yes_and_no_have_no_place_and_short_answers_that_of_a_word(tmp_path: Pat
     assert places == [("yes", None), ("No", None), ("2", context.index("2 does")), ("no", 66)]
 
 
+def test_a_passage_in_other_white_space_is_the_same_subject(tmp_path: Path) -> None:
+    spaced = ADA.replace("Ada", " Ada").replace(". London", ".\n\nLondon")
+    one = lines(tmp_path / "a.jsonl", row("Which?", "London", 41), row("Where?", "in London", 22))
+    other = row("Which then?", "London", spaced.rindex("London")) | {"context": spaced}
+    without = row("Where then?", "in London", None) | {"context": spaced}
+    subjects = read_questions([one, lines(tmp_path / "b.jsonl", other, without)]).subjects
+    found = [(subject.answer_start, [*subject.questions]) for subject in subjects]
+    assert found == [(41, ["a", "b"]), (22, ["a", "b"])]
+    assert {subject.passage.context for subject in subjects} == {ADA}
+
+
 def test_equal_questions_differ_in_nothing_but_white_space_and_composition(tmp_path: Path) -> None:
     files = [
         lines(tmp_path / f"{name}.jsonl", row(text))
