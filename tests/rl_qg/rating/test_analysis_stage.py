@@ -173,6 +173,16 @@ def test_the_same_ratings_give_the_same_bytes(toy: tuple[Path, Path, dict[str, A
         assert (tmp_path / "third" / name).read_bytes() == (output / name).read_bytes(), name
 
 
+def test_human_questions_are_the_references_of_the_others(toy: tuple[Path, Path, dict[str, Any]]) -> None:
+    """In each task people ask what ce asks too (question 3)."""
+    rated = read_judgements(toy[1] / "judgements.jsonl")
+    others = read_judgements(toy[1] / "judgements_references.jsonl")
+    people = {one.row.context: one.row.question for one in rated if "human" in one.systems and not one.control}
+    assert others and all(one.row.references == (people[one.row.context],) for one in others)
+    assert {name for one in others for name in one.systems} == {"ce", "scst"}
+    assert len(others) == len(rated)  # nobody but people asked no question here
+
+
 def test_equal_systems_are_not_told_apart(tmp_path: Path) -> None:
     record = analysed(export(tmp_path / "ratings", better=0, seed=4), tmp_path / "out")
     assert all(text.startswith("It is not certain") for text in record["conclusion"][:3])
