@@ -1,8 +1,8 @@
 """`rl-qg rate analyse`: whose ratings count, which system people prefer, and how certain that is.
 
-Writes `analysis.json`, `.txt` and `.html`, every table as CSV (`tables/`), and `judgements.jsonl` (and
-`judgements_references.jsonl`), which `rl-qg correlate` reads. The same ratings and settings give the same bytes. `docs/explanation/human-evaluation.md`
-explains each number.
+Writes `analysis.json`, `.txt` and `.html`, every table as CSV (`tables/`), and `judgements.jsonl` and
+`judgements_references.jsonl`, which `rl-qg correlate` reads. The same ratings and settings give the same bytes.
+`docs/explanation/human-evaluation.md` explains each number.
 """
 
 import json
