@@ -1,8 +1,8 @@
 """`rl-qg rate analyse`: whose ratings count, which system people prefer, and how certain that is.
 
-Writes `analysis.json`, `.txt` and `.html`, every table as CSV (`tables/`), and `judgements.jsonl`, which
-`rl-qg correlate` reads. The same ratings and settings give the same bytes. `docs/explanation/human-evaluation.md`
-explains each number.
+Writes `analysis.json`, `.txt` and `.html`, every table as CSV (`tables/`), and `judgements.jsonl` and
+`judgements_references.jsonl`, which `rl-qg correlate` reads. The same ratings and settings give the same bytes.
+`docs/explanation/human-evaluation.md` explains each number.
 """
 
 import json
@@ -18,7 +18,7 @@ from rl_qg.rating.analysis.analysis_tables import analysis_tables, systems_table
 from rl_qg.rating.analysis.comparisons import certain_pairs, conclusion
 from rl_qg.rating.analysis.crossed_draws import FEWEST_RATERS
 from rl_qg.rating.analysis.quality import UNTESTED, pass_rates_of
-from rl_qg.rating.analysis.question_ratings import judgement_lines
+from rl_qg.rating.analysis.question_ratings import judgement_lines, with_references
 from rl_qg.rating.analysis.replication import replication_of_scores
 from rl_qg.rating.analysis.study_analysis import (
     DEGRADED_ROW,
@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 Tables = dict[str, list[dict[str, Any]]]
 NAME = "analysis"
 JUDGEMENTS = "judgements.jsonl"
+WITH_REFERENCES = "judgements_references.jsonl"  # of systems alone, with the questions of people as references
 
 
 def write_analysis(settings: RateAnalyseSettings) -> dict[str, Any]:
@@ -65,6 +66,7 @@ def write_analysis(settings: RateAnalyseSettings) -> dict[str, Any]:
     page = Page("rate analyse", study.name, facts, analysis_tables(tables, study.control, _plots(tables)), {}, _FOOTER)
     write_results(folder, NAME, record, page, tables)
     _write_judgements(folder / JUDGEMENTS, judgements)
+    _write_judgements(folder / WITH_REFERENCES, with_references(judgements))
     short = Page(
         "rate analyse", study.name, facts, [systems_table(tables["systems"])] if tables["systems"] else [], {}
     )
@@ -158,6 +160,8 @@ def _judgements(
         hit, position = error.args[0]
         raise InputError(f"{study.path}: {hit} has no item {position} in items.jsonl; export the study anew") from None
     note = f"{JUDGEMENTS} has {len(lines):,} questions for rl-qg correlate"
+    if referenced := len(with_references(lines)):
+        note += f", {WITH_REFERENCES} {referenced:,} of systems with the human question as reference"
     return lines, note + (f"; {lost:,} without a score are left out." if lost else ".")
 
 

@@ -10,6 +10,7 @@ from rl_qg.evaluation.meta.agreement import fleiss_kappa, krippendorff_alpha
 from rl_qg.rating.analysis.ratings import RatedItems
 from rl_qg.rating.analysis.scores import question_scores
 from rl_qg.rating.analysis.study_files import Question
+from rl_qg.rating.planning.plan_questions import HUMAN
 from rl_qg.rating.protocol import DEGRADED
 
 Rows = list[dict[str, Any]]
@@ -67,6 +68,19 @@ def judgement_lines(
     lines = [one.line(rated, raw=raw) for one in records.values()]
     kept = [line for line in lines if line["human"]]
     return kept, len(lines) - len(kept)
+
+
+def with_references(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The judgements of systems about passages and answers of which people asked too, with their question as the
+    reference. Those of people are left out: they would be compared with themselves.
+    """
+    asked = {line["item"]: line["question"] for line in lines if HUMAN in line["system"] and "control" not in line}
+    found = []
+    for line in lines:
+        systems = [name for name in line["system"] if name != HUMAN]
+        if systems and line["item"] in asked:
+            found.append({**line, "system": systems, "references": [asked[line["item"]]]})
+    return found
 
 
 def _rows(rated: RatedItems, z: Floats) -> Iterator[tuple[int, Floats, Floats]]:

@@ -163,17 +163,19 @@ def system_scores(rated: RatedItems, scores: QuestionScores, *, resamples: int, 
         values,
         questions=rated_rows.sum(axis=0).astype(np.int64),
         shown=(rated_rows * scores.shown[:, None]).sum(axis=0).astype(np.int64),
-        ratings=_ratings_by_system(rated, scores.systems),
+        ratings=_ratings_by_system(rated, scores),
         note=draws.note,
     )
 
 
-def _ratings_by_system(rated: RatedItems, systems: tuple[str, ...]) -> Ints:
+def _ratings_by_system(rated: RatedItems, scores: QuestionScores) -> Ints:
+    """How many ratings of raters who have a score at all, as those whose ratings are all equal have not."""
     counts: Counter[str] = Counter()
     values = np.count_nonzero(~np.isnan(rated.values), axis=1)
-    for row in np.flatnonzero(~rated.is_kind(DEGRADED)):
+    scored = np.isin(rated.rater, scores.rater[~np.isnan(scores.values).all(axis=1)])
+    for row in np.flatnonzero(scored & ~rated.is_kind(DEGRADED)):
         counts.update(dict.fromkeys(rated.systems[row], int(values[row])))
-    return np.array([counts[name] for name in systems], dtype=np.int64)
+    return np.array([counts[name] for name in scores.systems], dtype=np.int64)
 
 
 def without_noisy(rated: RatedItems, *, sides: str, threshold: float, most: int) -> RatedItems:

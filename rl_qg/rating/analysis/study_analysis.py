@@ -27,6 +27,7 @@ from rl_qg.rating.analysis.scores import (
 from rl_qg.rating.analysis.study_files import RatedStudy
 from rl_qg.rating.protocol import DEGRADED
 from rl_qg.settings.rating import RateAnalyseSettings
+from rl_qg.text.words import counted
 
 Rows = list[dict[str, Any]]
 NO_FILTER = "none"
@@ -102,14 +103,13 @@ def system_rows(systems: SystemScores, scores: StudyScores) -> Rows:
         for criterion in criteria:
             statistic = systems.of(name, criterion).estimate(int(systems.questions[at]))
             rows.append({"system": name, "criterion": criterion, **statistic.to_dict(), **counts})
-    bad = scores.counted.is_kind(DEGRADED)
-    if bad.any():
-        z = scores.z.values[bad]
+    z = scores.z.values[scores.counted.is_kind(DEGRADED)]
+    z = z[~np.isnan(z).all(axis=1)]
+    if len(z):
         means = _column_means(np.column_stack([z, z.mean(axis=1)]))
-        shown = int(bad.sum())
         rows += [
-            {"system": DEGRADED_ROW, "criterion": criterion, "value": value, "low": None, "high": None, "n": shown,
-             "shown": shown, "ratings": int(np.count_nonzero(~np.isnan(scores.counted.values[bad])))}
+            {"system": DEGRADED_ROW, "criterion": criterion, "value": value, "low": None, "high": None, "n": len(z),
+             "shown": len(z), "ratings": int(np.count_nonzero(~np.isnan(z)))}
             for criterion, value in zip(criteria, means, strict=True)
         ]  # fmt: skip
     return rows
@@ -164,19 +164,19 @@ def left_out(study: RatedStudy, scores: StudyScores) -> dict[str, int]:
         names = [one.rater for one in scores.controls if one.verdict == verdict and one.rater not in kept]
         if names:
             own = np.array([rater in names for rater in study.rated.raters], dtype=bool)[study.rated.rater]
-            counts[f"of {len(names)} raters who {_WHY[verdict]}"] = int(values[own].sum())
+            counts[f"of {counted(len(names), 'rater')} who {_WHY[verdict]}"] = int(values[own].sum())
     if scores.z.ratings_left_out:
-        reason = f"of {len(scores.z.without_spread)} raters without two different ratings, who have no z"
+        reason = f"of {counted(len(scores.z.without_spread), 'rater')} without two different ratings, and so without z"
         counts[reason] = scores.z.ratings_left_out
-    degraded = scores.counted.values[scores.counted.is_kind(DEGRADED)]
-    if degraded.size:
-        counts["of degraded questions, which enter no score"] = int(np.count_nonzero(~np.isnan(degraded)))
+    degraded = scores.z.values[scores.counted.is_kind(DEGRADED)]  # those without a z are counted above
+    counts["of degraded questions, which enter no score"] = int(np.count_nonzero(~np.isnan(degraded)))
     return {reason: count for reason, count in counts.items() if count}
 
 
-_WHY = {"failed": "failed the control", "undecided": "have too few pairs, or tasks, for the control"}
+_WHY = {"failed": "failed the control", "undecided": "had too few pairs, or tasks, for the control"}
 
 
 def shared_questions(scores: QuestionScores) -> int:
     """How many rated questions count for several systems."""
-    return int((scores.member.sum(axis=1) > 1).sum())
+    scored = ~np.isnan(scores.values).all(axis=1)
+    return int((scored & (scores.member.sum(axis=1) > 1)).sum())

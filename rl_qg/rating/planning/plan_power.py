@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as students_t
 
+from rl_qg.rating.analysis.rank_tests import rank_sum, signed_rank
 from rl_qg.rating.plan_files import Hit
-from rl_qg.rating.protocol import ORDINARY, REPEAT, Protocol
+from rl_qg.rating.protocol import DEGRADED, ORDINARY, RATINGS, REPEAT, SIGNED_RANK, Control, Protocol
 
 POWER, LEVEL = 0.8, 0.05
 ENOUGH_RATINGS = 385  # of a system, Graham et al., as the QAScore paper quotes
+MOST_TASKS = 1000  # of one rater, that are tried
 STUDIES = 1000  # simulated, and fewer where they would be larger than so many numbers:
 NUMBERS = 2_000_000
 
@@ -49,6 +51,28 @@ def effort_of(hits: Sequence[Hit], protocol: Protocol, raters: int, pay_per_hour
     assignments = raters * len(hits)
     hours = assignments * minutes / 60
     return Effort(assignments, minutes, hours, currency, pay_per_hour * minutes / 60, pay_per_hour * hours)
+
+
+def tasks_for_control(hits: Sequence[Hit], control: Control, criteria: int) -> int | None:
+    """How many tasks one rater has to rate before the control can pass anybody; None where that is one.
+
+    Args:
+        hits: the tasks; each counts with as many ordinary and degraded questions as they have on average.
+        control: of the protocol.
+        criteria: how many enter it.
+    """
+    kinds = [item.kind for hit in hits for item in hit.items]
+    ordinary, degraded = kinds.count(ORDINARY), kinds.count(DEGRADED)
+    if not degraded or not criteria:
+        return None
+    values = criteria if control.unit == RATINGS else 1
+    for tasks in range(control.least_tasks, MOST_TASKS):
+        share = tasks / len(hits) * values
+        high, low = np.ones(max(1, int(ordinary * share))), np.zeros(int(degraded * share))
+        test = signed_rank(low + 1, low) if control.method == SIGNED_RANK else rank_sum(high, low)
+        if test is not None and test.smallest < control.level:
+            return tasks if tasks > 1 else None
+    return MOST_TASKS
 
 
 @dataclass(frozen=True)

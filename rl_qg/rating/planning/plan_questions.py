@@ -8,7 +8,7 @@ systems asked about it is compared. Two systems ask the same question where the 
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from rl_qg.data.question_tables import QuestionTable
 from rl_qg.evaluation.references import GoldQuestions
 from rl_qg.rating.plan_files import TaskPassage
 from rl_qg.runtime.errors import InputError
+from rl_qg.text.occurrences import occurrences
 
 HUMAN = "human"
 EMPTY = "empty questions"
@@ -149,6 +150,24 @@ def _is_at(context: str, answer: str, start: Any) -> bool:
     return is_place and bool(answer) and context[start : start + len(answer)] == answer
 
 
+def _moved(row: _Row, context: str) -> _Row:
+    """A row with its passage in other white space, its answer at the same occurrence."""
+    places = [start for start, _ in occurrences(context, row.answer)]
+    before = [start for start, _ in occurrences(row.context, row.answer)]
+    start = places[before.index(row.start)] if row.start in before and len(places) == len(before) else None
+    answer = row.answer if start is None else context[start : dict(occurrences(context, row.answer))[start]]
+    return replace(row, context=context, answer=answer, start=start)
+
+
+def _first_place(context: str, answer: str) -> int | None:
+    """Where an answer first stands in a passage, as whole words if it does anywhere; None where it does not, and for
+    yes and no, which nothing in a passage shows.
+    """
+    if answer.strip().casefold() in YES_NO:
+        return None
+    return next((start for start, _ in occurrences(context, answer) if _is_at(context, answer, start)), None)
+
+
 def _system_name(where: str, given: Any) -> str:
     if not isinstance(given, str) or not given.strip() or not given.isprintable() or "|" in given:
         raise InputError(f"{where}: system {given!r:.40} is no name; give a text on one line without |")
@@ -157,12 +176,16 @@ def _system_name(where: str, given: Any) -> str:
 
 def _by_subject(rows: list[_Row], left_out: Counter[str]) -> dict[str, tuple[Subject, Any]]:
     """Subjects by id, with the id of their first row. An answer without a place has that of the other files, or the
-    first in the passage.
+    first in the passage; yes and no have none.
     """
     places: defaultdict[tuple[str, str], dict[int, None]] = defaultdict(dict)
     hashes: dict[str, str] = {}
-    for row in rows:
+    texts: dict[str, str] = {}
+    for number, row in enumerate(rows):
         passage = hashes.setdefault(row.context, passage_hash(row.context))
+        if row.context != texts.setdefault(passage, row.context):  # in white space: shown as the first row has it
+            rows[number] = row = _moved(row, texts[passage])
+            hashes[row.context] = passage
         if row.start is not None:
             places[passage, row.answer][row.start] = None
     found: dict[str, tuple[Subject, Any]] = {}
@@ -171,8 +194,7 @@ def _by_subject(rows: list[_Row], left_out: Counter[str]) -> dict[str, tuple[Sub
         if start is None and row.answer:
             known = [*places[passage, row.answer]]
             is_known = len(known) == 1 and _is_at(row.context, row.answer, known[0])
-            start = known[0] if is_known else row.context.find(row.answer)
-        start = None if start == -1 else start
+            start = known[0] if is_known else _first_place(row.context, row.answer)
         item = sha256(f"{passage}\0{row.answer}\0{start}".encode()).hexdigest()[:16]
         if item not in found:
             text = TaskPassage(passage, row.title, row.context)

@@ -23,6 +23,7 @@ from rl_qg.rating.planning.plan_power import (
     Noise,
     detectable_difference,
     effort_of,
+    tasks_for_control,
 )
 from rl_qg.rating.planning.plan_questions import StudyQuestions, read_questions
 from rl_qg.rating.protocol import DEGRADED, KINDS, ORDINARY, Protocol, Texts
@@ -61,11 +62,12 @@ def write_plan(settings: RatePlanSettings, protocol: Protocol) -> None:
         **_counts(study, tasks, raters, len(protocol.criteria)),
         **_estimates(effort, settings.pay_per_hour, found, noise),
     }
+    needed = tasks_for_control(tasks.hits, protocol.control, sum(one.control for one in protocol.criteria))
     try:
         write_plan_files(folder, record, protocol, tasks.hits)
     except OSError as error:
         raise InputError(f"output={folder}: cannot be written ({error.strerror}); name another folder") from None
-    print("\n".join(summary(record, protocol)))
+    print("\n".join(summary(record, protocol, needed)))
     print(f"done: {folder / PLAN}; next: rl-qg rate serve plan={folder}")
 
 
@@ -136,8 +138,8 @@ def _rounded(found: Detectable) -> dict[str, float]:
 # --- Output ---
 
 
-def summary(record: Mapping[str, Any], protocol: Protocol) -> list[str]:
-    """The plan in a few lines."""
+def summary(record: Mapping[str, Any], protocol: Protocol, needed: int | None = None) -> list[str]:
+    """The plan in a few lines; `needed`: tasks that a rater must have before the control can pass anybody."""
     raters, cost = record["raters_per_hit"], record["cost"]
     names = ", ".join(criterion.name for criterion in protocol.criteria)
     lines = [
@@ -158,6 +160,11 @@ def summary(record: Mapping[str, Any], protocol: Protocol) -> list[str]:
             f"{counted(sum(nearer.values()), 'short task')} {min(nearer, key=int)} or more"
         )
     lines += [f"left out: {reason}: {count:,}" for reason, count in record["left_out"].items()]
+    if needed is not None:
+        advice = f"let raters have as many: rl-qg rate serve tasks_per_rater={needed}"
+        if needed > record["hits"]:
+            advice = "there are fewer"
+        lines.append(f"note: the control can pass nobody with fewer than {needed:,} of these tasks; {advice}")
     return [*lines, *_power_lines(record, protocol)]
 
 
@@ -176,7 +183,9 @@ def _power_lines(record: Mapping[str, Any], protocol: Protocol) -> list[str]:
     found = record["detectable"]
     lines = []
     if found["one"] is None:
-        lines.append("smallest difference that is found: none; the systems share too few passages for a comparison")
+        compared = sum(counts[ORDINARY] > 0 for counts in record["systems"].values())
+        why = "the systems share too few passages" if compared > 1 else "there are no two systems"
+        lines.append(f"smallest difference that is found: none; {why} for a comparison")
     else:
         share = "" if found["pass_rate"] == 1 else f", with {found['pass_rate']:.0%} of the tasks counted"
         holm = (

@@ -107,8 +107,12 @@ def test_raters_who_do_not_see_what_they_rate_fail(toy: tuple[Path, Path, dict[s
 
 
 def test_nothing_is_lost_without_a_count(toy: tuple[Path, Path, dict[str, Any]]) -> None:
-    """Ratings in the scores, of degraded questions and left out are all ratings."""
-    record = toy[2]
+    check_counts(toy[2])
+    assert any(row["reason"] == "of 2 raters who failed the control" for row in toy[2]["left_out"])
+
+
+def check_counts(record: dict[str, Any]) -> None:
+    """Ratings in the scores, of degraded questions and left out are all ratings, each of them once."""
     degraded = sum(row["ratings"] for row in record["left_out"] if "degraded" in row["reason"])
     others = sum(row["ratings"] for row in record["left_out"] if "degraded" not in row["reason"])
     by_system = {row["system"]: row["ratings"] for row in record["systems"]}
@@ -169,6 +173,16 @@ def test_the_same_ratings_give_the_same_bytes(toy: tuple[Path, Path, dict[str, A
         assert (tmp_path / "third" / name).read_bytes() == (output / name).read_bytes(), name
 
 
+def test_human_questions_are_the_references_of_the_others(toy: tuple[Path, Path, dict[str, Any]]) -> None:
+    """In each task people ask what ce asks too (question 3)."""
+    rated = read_judgements(toy[1] / "judgements.jsonl")
+    others = read_judgements(toy[1] / "judgements_references.jsonl")
+    people = {one.row.context: one.row.question for one in rated if "human" in one.systems and not one.control}
+    assert others and all(one.row.references == (people[one.row.context],) for one in others)
+    assert {name for one in others for name in one.systems} == {"ce", "scst"}
+    assert len(others) == len(rated)  # nobody but people asked no question here
+
+
 def test_equal_systems_are_not_told_apart(tmp_path: Path) -> None:
     record = analysed(export(tmp_path / "ratings", better=0, seed=4), tmp_path / "out")
     assert all(text.startswith("It is not certain") for text in record["conclusion"][:3])
@@ -178,7 +192,8 @@ def test_options_of_the_control(toy: tuple[Path, Path, dict[str, Any]], tmp_path
     ratings, _, record = toy
     everybody = analysed(ratings, tmp_path / "all", raters="all")
     assert everybody["counts"]["ratings_that_count"] == 42 * 7 * 3 > record["counts"]["ratings_that_count"]
-    assert any("without two different ratings" in row["reason"] for row in everybody["left_out"])
+    assert any("of 1 rater without two different ratings" in row["reason"] for row in everybody["left_out"])
+    check_counts(everybody)
     of_line = [one for one in read_judgements(tmp_path / "all" / "judgements.jsonl") if "x1" in one.raters]
     assert not of_line  # without a z, ratings would count on another scale
     strict = analysed(ratings, tmp_path / "strict", level=0.003, control_unit="ratings", control_criteria=["clear"])

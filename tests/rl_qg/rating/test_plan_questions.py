@@ -65,6 +65,26 @@ def test_an_answer_without_a_place_has_that_of_the_other_files(tmp_path: Path) -
     assert (first.answer_start, [*first.questions]) == (25, ["a", "c"])
 
 
+def test_yes_and_no_have_no_place_and_short_answers_that_of_a_word(tmp_path: Path) -> None:
+    context = "Nobody knows who made 12 engines in 1912; not one of 2 does, yes, no."
+    given = [{"context": context, "question": f"Is it {answer}?", "answer": answer} for answer in ("yes", "No", "2")]
+    given.append({"context": context, "question": "What?", "answer": "no", "answer_start": 66})
+    subjects = read_questions(lines(tmp_path / "a.jsonl", *given)).subjects
+    places = [(subject.answer, subject.answer_start) for subject in subjects]
+    assert places == [("yes", None), ("No", None), ("2", context.index("2 does")), ("no", 66)]
+
+
+def test_a_passage_in_other_white_space_is_the_same_subject(tmp_path: Path) -> None:
+    spaced = ADA.replace("Ada", " Ada").replace(". London", ".\n\nLondon")
+    one = lines(tmp_path / "a.jsonl", row("Which?", "London", 41), row("Where?", "in London", 22))
+    other = row("Which then?", "London", spaced.rindex("London")) | {"context": spaced}
+    without = row("Where then?", "in London", None) | {"context": spaced}
+    subjects = read_questions([one, lines(tmp_path / "b.jsonl", other, without)]).subjects
+    found = [(subject.answer_start, [*subject.questions]) for subject in subjects]
+    assert found == [(41, ["a", "b"]), (22, ["a", "b"])]
+    assert {subject.passage.context for subject in subjects} == {ADA}
+
+
 def test_equal_questions_differ_in_nothing_but_white_space_and_composition(tmp_path: Path) -> None:
     files = [
         lines(tmp_path / f"{name}.jsonl", row(text))

@@ -80,6 +80,17 @@ def test_the_summary(files: dict[str, Any], tmp_path: Path, capsys: pytest.Captu
     assert record["detectable"]["pass_rate"] == 0.45
 
 
+def test_tasks_too_short_for_the_control_are_named(
+    files: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tasks of three systems have one or two degraded questions each; with one system there is nothing to compare."""
+    plan(files, tmp_path / "plan", items=6)
+    degraded = sum(item.kind == "degraded" for hit in read_plan(tmp_path / "plan").hits for item in hit.items)
+    assert f"fewer than {-(-5 * 6 // degraded)} of these tasks" in capsys.readouterr().out
+    plan({"questions": files["questions"][:1]}, tmp_path / "one", items=6)
+    assert "none; there are no two systems for a comparison" in capsys.readouterr().out
+
+
 def test_numbers_in_the_texts_for_raters(files: dict[str, Any], tmp_path: Path) -> None:
     protocol = plan(files, tmp_path / "plan", retention_days=90, items=4).protocol
     for code, text in protocol.consent.items():
