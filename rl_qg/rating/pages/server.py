@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
+from urllib.parse import quote
 
 import uvicorn
 
@@ -106,7 +107,7 @@ def _print_addresses(store: Store, settings: RateServeSettings, bound: socket.so
     if settings.panel_parameter:
         names = [settings.panel_parameter, *settings.panel_extra]
         query = "&".join(f"{name}={{{{%{name}%}}}}" for name in names)
-        lines.append(f"panel {settings.panel}: {address}/s/{study}?{query}")
+        lines.append(f"panel {settings.panel}: {address}/s/{quote(study, safe='')}?{query}")
     lines += [f"invitation: {address}/invite/{invite}" for invite in store.add_invites(settings.invites)]
     lines.append(f"owner: {address}/admin" + (f" token {token}" if token else ""))
     print("\n".join(lines), flush=True)
