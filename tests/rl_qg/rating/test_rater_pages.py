@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rl_qg.rating.pages.server import panel_path
 from rl_qg.rating.study.store import Store
 from tests.rl_qg.rating.page_studies import RaterClient, page_plan, protocol, settings_of, study
 
@@ -180,6 +182,14 @@ def test_a_panel_with_parameters_of_its_own(store: Store) -> None:
     for path, status in refused.items():
         assert RaterClient(store, settings).get(path).status == status
     assert RaterClient(store, settings_of(panel_parameter="")).get("/s/mill?PROLIFIC_PID=1").status == 404
+
+
+def test_a_study_with_any_name_has_an_address(tmp_path: Path) -> None:
+    plan = page_plan(protocol())
+    store = study(tmp_path, replace(plan, settings={**plan.settings, "study": "Mill 1/2 & more?"}))
+    path = panel_path(settings := settings_of(panel_extra=[]), store.plan.study)
+    assert " " not in path
+    assert RaterClient(store, settings).get(path.replace("{{%PROLIFIC_PID%}}", "p1")).path == "/consent"
 
 
 def test_invitations(store: Store) -> None:
