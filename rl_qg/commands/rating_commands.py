@@ -7,7 +7,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings
 
 PROTOCOLS = CONFIGS / "protocol"
-PACKAGES = ("starlette", "uvicorn", "multipart")
+PACKAGES = ("starlette", "uvicorn", "python_multipart")
 
 
 def rate_plan(settings: Settings) -> None:

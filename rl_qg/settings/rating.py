@@ -117,7 +117,10 @@ def _faults_of_url(name: str, url: str, *, path: bool) -> Iterator[str]:
     try:
         parts = urlsplit(url)
         usable = not url or (
-            parts.scheme in ("http", "https") and bool(parts.hostname) and not re.search(r"[\s;,]", url)
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.port != 0  # reading it refuses what is no number
+            and not re.search(r"[\s;,]", url)
         )
     except ValueError:
         usable = False

@@ -34,7 +34,7 @@ class ArrivalPages:
         return [
             Route("/", page(self.landing), methods=["GET"]),
             Route("/begin", page(self.begin, checks_form=False), methods=["POST"]),
-            Route("/s/{study}", page(self.from_panel), methods=["GET"]),
+            Route("/s/{study:path}", page(self.from_panel), methods=["GET"]),
             Route("/invite/{token}", page(self.invited), methods=["GET"]),
             Route("/next", page(self.next), methods=["GET"]),
             Route("/consent", page(self.consent), methods=["GET"]),
@@ -124,9 +124,11 @@ class ArrivalPages:
         )
 
     def answer_consent(self, visit: Visit) -> Response:
-        """Yes to the version that was shown, or no."""
+        """Yes to the version that was shown, or no, also by going back to this page before a task is submitted."""
         rater = visit.known
         if visit.form.get("answer") == "decline":
+            if any(one.submitted is not None for one in self._store.assignments_of(rater.id)):
+                return redirect("/next")  # what was submitted is the owner's to delete (`rl-qg rate forget`)
             self._store.decline(rater.id)
             return self._outcomes.leave(rater, NO_CONSENT) or redirect("/declined")
         if visit.form.get("answer") == "agree" and visit.form.get("version") == self._protocol.consent_version:
@@ -229,6 +231,7 @@ class ArrivalPages:
     ) -> Response:
         statements = self._renderer.statements(visit.language, values or {}, missing=missing, fixed=fixed, moved=moved)
         total, texts = len(self._protocol.practice), self._renderer.catalogue(visit.language)
+        end = "/screened" if visit.known.practice == "failed" else "/task"
         return self._renderer.page(
             "item",
             visit.language,
@@ -247,5 +250,5 @@ class ArrivalPages:
             action=f"/practice/{number}",
             before=False,
             comment=self._renderer.local(practice.comment, visit.language) if fixed else None,
-            after=f"/practice/{number + 1}" if number < total else "/task",
+            after=f"/practice/{number + 1}" if number < total else end,
         )

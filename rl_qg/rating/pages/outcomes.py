@@ -20,6 +20,7 @@ class Outcome:
 
     code: str
     url: str
+    of_panel: bool = False  # the code is asked for on the page that the rater came from
 
 
 class Outcomes:
@@ -37,11 +38,12 @@ class Outcomes:
 
     def of(self, rater: Rater, kind: str, assignment: str | None = None) -> Outcome:
         """Code and address. Volunteers and the invited have a code for completed tasks alone, and nowhere to go."""
-        if rater.panel != self._settings.panel and kind != COMPLETED:
+        of_panel = rater.panel == self._settings.panel
+        if not of_panel and kind != COMPLETED:
             return Outcome("", "")
         code = self._codes.get(kind) or self._store.code(assignment if kind in OWN_CODES else None, kind)
-        url = self._urls.get(kind, "") if rater.panel == self._settings.panel else ""
-        return Outcome(code, url.replace("{code}", quote(code, safe="")))
+        url = self._urls.get(kind, "") if of_panel else ""
+        return Outcome(code, url.replace("{code}", quote(code, safe="")), of_panel)
 
     def leave(self, rater: Rater, kind: str, assignment: str | None = None) -> Response | None:
         """To the panel at once where the settings say so; else None."""

@@ -26,6 +26,7 @@ from rl_qg.settings.rating import RateServeSettings
 log = logging.getLogger(__name__)
 LONGEST_BODY = 64 * 1024  # bytes
 LONGEST_WAIT = 20.0  # seconds, for a body
+LONGEST_PATH = 1000  # characters; Python reads no number of more than 4300 digits
 UNLIMITED = ("/files/", "/healthz")  # of the rates; a page takes four files to show
 Refusal = Callable[[Scope, str, int, Mapping[str, Any]], Response]  # the page that says why; text, status, places
 
@@ -79,6 +80,9 @@ class RequestGate:
         headers = Headers(scope=scope)
         if self._hosts is not None and name_in(headers.get("host", "")) not in self._hosts:
             await self._refusal(scope, "missing_page", 421, {})(scope, receive, send)
+            return
+        if len(scope["path"]) > LONGEST_PATH:
+            await self._refusal(scope, "missing_page", 404, {})(scope, receive, send)
             return
         if wait := self._wait(scope, headers):
             seconds = math.ceil(wait)

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
+from urllib.parse import quote
 
 import uvicorn
 
@@ -100,13 +101,17 @@ def public_address(settings: RateServeSettings, bound: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
+def panel_path(settings: RateServeSettings, study: str) -> str:
+    """Where people of a panel come, with the panel's placeholders for who they are."""
+    names = [settings.panel_parameter, *settings.panel_extra]
+    return f"/s/{quote(study, safe='')}?" + "&".join(f"{name}={{{{%{name}%}}}}" for name in names)
+
+
 def _print_addresses(store: Store, settings: RateServeSettings, bound: socket.socket, token: str) -> None:
     address, study = public_address(settings, bound), store.plan.study
     lines = [f"rl-qg rate serve: study {study} at {address}"]
     if settings.panel_parameter:
-        names = [settings.panel_parameter, *settings.panel_extra]
-        query = "&".join(f"{name}={{{{%{name}%}}}}" for name in names)
-        lines.append(f"panel {settings.panel}: {address}/s/{study}?{query}")
+        lines.append(f"panel {settings.panel}: {address}{panel_path(settings, study)}")
     lines += [f"invitation: {address}/invite/{invite}" for invite in store.add_invites(settings.invites)]
     lines.append(f"owner: {address}/admin" + (f" token {token}" if token else ""))
     print("\n".join(lines), flush=True)

@@ -165,9 +165,7 @@ class SQLiteDatabase(Database):
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise InputError(f"study={path}: SQLite {sqlite3.sqlite_version} is too old; 3.35 or newer is needed")
         if create:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError):
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))  # identities of raters are nobody else's
+            _make_file(path)
         elif not path.is_file():
             what = "is a folder" if path.is_dir() else "there is no such file"
             raise InputError(f"study={path}: {what}; name the database of `rl-qg rate serve`")
@@ -228,7 +226,10 @@ class PostgreSQLDatabase(Database):
     def __init__(self, url: str) -> None:
         super().__init__()
         self._url = url
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            raise InputError("study=postgresql://…: is no address; write postgresql://USER@HOST/NAME") from None
         self.place = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
         if find_spec("psycopg") is None:
             raise InputError(f'study={self.place}: psycopg is not installed; pip install "rl-qg[postgresql]"')
@@ -267,6 +268,16 @@ class PostgreSQLDatabase(Database):
         """Vacuum: deleted rows become free space."""
         with self._connection() as connection:
             connection.execute("VACUUM")
+
+
+def _make_file(path: Path) -> None:
+    """An empty file that its owner alone can read, since it gets identities of raters, unless there is one."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT, 0o600))
+    except OSError as error:
+        raise InputError(f"study={path}: cannot be made ({error.strerror}); name a file in another folder") from None
 
 
 def open_database(url: str, create: bool) -> Database:

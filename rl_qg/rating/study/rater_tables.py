@@ -125,8 +125,17 @@ class RaterTables(StudyTables):
         )
 
     def decline(self, rater: str) -> None:
-        """The rater does not agree, or takes the agreement back."""
-        self._change(rater, "declined", "", "declined = 1", ())
+        """The rater does not agree, or takes the agreement back: a task that was not submitted is free again, and
+        what was rated in it is deleted.
+        """
+        unfinished = "SELECT id FROM assignment WHERE rater = ? AND state IN ('open', 'expired')"
+        with self._database.write() as sql:
+            number, _ = self._rater(sql, rater)
+            sql.run("UPDATE rater SET declined = 1 WHERE id = ?", number)
+            for table in ("rating", "shown", "feedback"):
+                sql.run(f"DELETE FROM {table} WHERE assignment IN ({unfinished})", number)
+            sql.run(f"UPDATE assignment SET state = 'returned' WHERE id IN ({unfinished})", number)
+            self._note(sql, "declined", number)
 
     def set_practice(self, rater: str, values: Any, passed: bool | None) -> None:
         """What the rater said of the practice questions (anything that JSON can hold), and whether it passes; None:
@@ -159,7 +168,7 @@ class RaterTables(StudyTables):
             ratings: delete the ratings too, and the assignments: their tasks are given out again.
 
         Raises:
-            NotAllowed: there is no such rater, or nothing is left to forget.
+            NotAllowed: there is no such rater.
         """
         with self._database.write() as sql:
             number, _ = self._rater(sql, rater)

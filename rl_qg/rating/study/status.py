@@ -62,7 +62,7 @@ def status_text(status: dict[str, Any]) -> str:
     if status["next_expiry"] is not None:
         lines.append(f"next expiry  {status['next_expiry']}, of {states['open']} open assignments")
     over = "over since" if status["retention_over"] else "until"
-    hint = "; rl-qg rate forget expired=true deletes who they are" if status["retention_over"] else ""
+    hint = "; rl-qg rate forget expired=true ratings=true deletes them" if status["retention_over"] else ""
     return "\n".join([*lines, f"raters kept  {over} {status['retention_until']}{hint}"])
 
 

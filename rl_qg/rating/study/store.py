@@ -45,6 +45,8 @@ def open_store(url: str, plan: StudyPlan | None = None, clock: Callable[[], floa
 def _create(database: Database, plan: StudyPlan, now: float) -> None:
     """Make the tables and keep the plan; where there is a study, check that it is of this plan."""
     with database.write() as sql:
+        if sql.has_table("study") and not sql.has_table("assignment"):
+            raise InputError(f"study={database.place}: has a table of another program; name another database")
         if not sql.has_table("study"):
             for table in TABLES:
                 sql.run(table.format(numbered=database.NUMBERED))

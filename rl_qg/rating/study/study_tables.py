@@ -30,7 +30,7 @@ class StudyTables:
         self._database = database
         self._clock = clock
         with database.read() as sql:
-            row = sql.row("SELECT plan, secret, created FROM study") if sql.has_table("study") else None
+            row = sql.row("SELECT plan, secret, created FROM study") if sql.has_table("assignment") else None
             if row is None:
                 raise InputError(f"study={database.place}: holds no study; name the database of `rl-qg rate serve`")
             hits = sql.rows("SELECT payload FROM hit ORDER BY number")

@@ -113,6 +113,7 @@ def test_a_right_to_left_passage_on_a_left_to_right_page(tmp_path: Path) -> None
     [
         ({"public_url": "rate.example.org"}, "public_url=rate.example.org is no address"),
         ({"public_url": "https://example.org/rate"}, "has a path"),
+        ({"public_url": "https://example.org:port"}, "is no address"),
         ({"completion_url": "javascript:alert(1)"}, "completion_url=javascript:alert(1) is no address"),
         ({"completion_url": "https://a.example/; script-src *"}, "is no address"),
         ({"completion_url": {"finished": "https://a.example"}}, "finished is not one of completed, no_consent"),

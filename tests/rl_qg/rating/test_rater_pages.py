@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rl_qg.rating.pages.server import panel_path
 from rl_qg.rating.study.store import Store
 from tests.rl_qg.rating.page_studies import RaterClient, page_plan, protocol, settings_of, study
 
@@ -37,6 +39,7 @@ def test_the_whole_way_of_a_volunteer(store: Store) -> None:
     assert guest.path == "/task/a00001/feedback"
     guest.post(text="All clear.\nSecond line", action="submit")
     assert guest.path == "/task/a00001/done" and len(guest.code) == 10
+    assert "Copy it" not in guest.text, "a volunteer came from no page that asks for it"
     wanted = {(at, name): 69 + at for at in (1, 2, 3) for name in NAMES}
     assert store.ratings_of("a00001", "r0001") == wanted
     assert store.feedback_of("a00001", "r0001") == "All clear.\nSecond line"
@@ -134,6 +137,26 @@ def test_declining_ends_with_the_code_for_it(store: Store) -> None:
     assert store.progress().assignments["open"] == 0 and store.rater("r0001").declined
 
 
+def test_declining_later_frees_the_task_and_deletes_what_was_rated_in_it(store: Store) -> None:
+    guest = RaterClient(store).begin().rate()
+    secret = guest.csrf
+    guest.post("/consent", answer="decline")  # on the page that Back shows
+    assert guest.path == "/declined" and "Nothing was recorded" in guest.text
+    assert store.progress().ratings == 0
+    assert guest.client.post("/task/a00001/1", data={"csrf": secret, "value-1": 5, "set-1": 1}).status_code == 409
+    other = RaterClient(store).begin()
+    assert store.assignment("a00002", "r0002").hit.hit == "h0001" and other.path == "/task/a00002/1"
+
+
+def test_whoever_has_submitted_keeps_the_code_on_an_old_page_of_the_consent(store: Store) -> None:
+    guest = RaterClient(store).begin("/s/mill?PROLIFIC_PID=p1").rate_all()
+    secret = guest.csrf
+    code = guest.post(action="submit").code
+    assert "Copy it to the page" in guest.text
+    guest.post("/consent", csrf=secret, answer="decline")
+    assert (guest.path, guest.code) == ("/task/a00001/done", code) and not store.rater("r0001").declined
+
+
 def test_redirects_to_the_panel_by_kind_of_outcome(store: Store) -> None:
     urls = {"completed": "https://panel.example/ok?c={code}", "no_consent": "https://panel.example/no"}
     settings = settings_of(completion_url=urls, codes={"completed": "A&B"}, redirect=True)
@@ -159,6 +182,14 @@ def test_a_panel_with_parameters_of_its_own(store: Store) -> None:
     for path, status in refused.items():
         assert RaterClient(store, settings).get(path).status == status
     assert RaterClient(store, settings_of(panel_parameter="")).get("/s/mill?PROLIFIC_PID=1").status == 404
+
+
+def test_a_study_with_any_name_has_an_address(tmp_path: Path) -> None:
+    plan = page_plan(protocol())
+    store = study(tmp_path, replace(plan, settings={**plan.settings, "study": "Mill 1/2 & more?"}))
+    path = panel_path(settings := settings_of(panel_extra=[]), store.plan.study)
+    assert " " not in path
+    assert RaterClient(store, settings).get(path.replace("{{%PROLIFIC_PID%}}", "p1")).path == "/consent"
 
 
 def test_invitations(store: Store) -> None:
@@ -255,6 +286,7 @@ def test_practice_that_is_a_test_screens_out(tmp_path: Path) -> None:
                     values[f"value_{at}"] = low if passes else one.lowest + (low == one.lowest)
             guest.post(f"/practice/{number}", **values)
             assert guest.path == f"/practice/{number}" and guest.status == 200
+            assert ("Begin the task" in guest.text) == (passes and number == len(given.practice))
             guest.get("/next")
         assert (guest.path, guest.code) == (("/task/a00001/1", "") if passes else ("/screened", "SCREEN"))
     assert store.progress().assignments["open"] == 1

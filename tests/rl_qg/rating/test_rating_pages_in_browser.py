@@ -165,6 +165,30 @@ def test_on_a_phone(visit: Opened, started: Any) -> None:
     assert all(abs(value - target) <= 4 for value, target in zip(values[1:], (40, 60, 80), strict=True)), values
 
 
+def test_a_long_question_leaves_room_for_the_statements_on_a_phone(visit: Opened, started: Any) -> None:
+    plan = page_plan(protocol(practice=()), questions=["Who built the mill again " * 60 + "?"])
+    page = visit(plan, **started[0].devices["Pixel 7"]).begin()
+    page.locator("#value-4").scroll_into_view_if_needed()
+    slider, shown = page.locator("#value-4").bounding_box(), page.locator(".shown").bounding_box()
+    assert shown["height"] <= 0.47 * page.evaluate("innerHeight")
+    page.locator("#value-4").tap()
+    assert page.is_checked("#set-4") and slider["y"] >= shown["y"] + shown["height"]
+
+
+def test_keys_lead_on_after_a_practice_question(visit: Opened) -> None:
+    rater = visit(page_plan(protocol()))
+    page = rater.open()
+    for button in ("form button", "button[value=agree]", "form button.first"):
+        page.click(button)
+    page.wait_for_url("**/practice/1")
+    for number in range(1, 5):
+        page.press(f"#value-{number}", "ArrowRight")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("a.first")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_url("**/practice/2")
+
+
 def test_without_javascript(visit: Opened) -> None:
     page = (rater := visit(java_script_enabled=False)).begin()
     assert page.is_visible("#set-1") and "tick the box" in page.inner_text("#rating")

@@ -1,7 +1,9 @@
 """The store of a study: tasks are given out, resumed, submitted and counted as they should be."""
 
 import random
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -442,9 +444,17 @@ def test_what_is_no_database_is_one_line(tmp_path: Path) -> None:
         ("", "is empty"),
         ("mysql://host/name", "unknown kind"),
         ("postgresql://ann:s3cret@127.0.0.1:1/none", "cannot be opened"),
+        ("postgresql://ann:s3cret@[::1/none", "is no address"),
     ):
         with pytest.raises(InputError, match=words) as error:
             open_store(url)
         assert "\n" not in str(error.value)
         assert "s3cret" not in str(error.value)
     assert not (tmp_path / "none.db").exists()
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
+        other.execute("CREATE TABLE study (id INTEGER)")
+    for name, words in (("text.db/new.db", "cannot be made"), ("other.db", "another program")):
+        with pytest.raises(InputError, match=words):
+            open_store(str(tmp_path / name), small_plan())
+    with pytest.raises(InputError, match="holds no study"):
+        open_store(str(tmp_path / "other.db"))

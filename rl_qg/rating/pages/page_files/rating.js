@@ -100,7 +100,9 @@ if (main) {
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
-      main.requestSubmit(main.querySelector("button.first"));
+      const first = main.querySelector(".first"); // after a practice question it is a link
+      if (first instanceof HTMLAnchorElement) first.click();
+      else main.requestSubmit(first);
     }
   });
 }
