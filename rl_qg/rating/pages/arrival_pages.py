@@ -1,5 +1,6 @@
 """The way of a rater to the task: landing, consent, instructions, practice; and where it leads next."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 from starlette.responses import Response
@@ -12,6 +13,8 @@ from rl_qg.rating.plan_files import StudyPlan
 from rl_qg.rating.protocol import Practice
 from rl_qg.rating.study.store_records import NO_CONSENT, SCREENED_OUT, NotYours, Rater
 from rl_qg.runtime.errors import InputError
+
+NOT_FILLED_IN = re.compile(r"\{\{|\$\{|^%\w+%$")  # placeholders of panels, which stand for nobody
 
 
 class ArrivalPages:
@@ -71,7 +74,7 @@ class ArrivalPages:
         if visit.request.path_params["study"] != self._plan.study or not settings.panel_parameter:
             return self._renderer.message("missing_page", visit.language, 404)
         extra = {name: given[name][:200] for name in settings.panel_extra if name in given}
-        if "{{" in identity:  # the panel has not filled in who comes
+        if NOT_FILLED_IN.search(identity):
             return self._renderer.message("invite", visit.language, 400)
         try:
             rater = self._store.rater_of_panel(settings.panel, identity, extra)

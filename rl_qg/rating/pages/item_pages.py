@@ -62,6 +62,8 @@ class ItemPages:
             return redirect(self._first_unrated(assignment, rater))
         if finished:
             return redirect(f"/task/{finished[-1].id}/done")
+        if self._store.is_paused():
+            return self._renderer.message("paused", visit.language, 503, link="/task")
         left = self._outcomes.leave(rater, FULL)
         return left or self._outcomes.page(rater, FULL, visit.language)
 

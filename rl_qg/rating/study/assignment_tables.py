@@ -89,6 +89,11 @@ class AssignmentTables(StudyTables):
                 return None
             return self._reopened(sql, number, now) or self._given(sql, number, now)
 
+    def is_paused(self) -> bool:
+        """Whether no more tasks are given out for now."""
+        with self._database.read() as sql:
+            return self._paused(sql)
+
     def _allowed(self, sql: Transaction, rater: str) -> int:
         number, record = self._rater(sql, rater)
         if record.state != "consented":

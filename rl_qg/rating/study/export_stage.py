@@ -45,6 +45,8 @@ def write_export(settings: RateExportSettings) -> None:
         if settings.payments:
             paid = write_payments(store, Path(settings.payments).expanduser(), folder)
             log.info("%d raters with their identities: %s", paid, settings.payments)
+    except (PermissionError, NotADirectoryError) as error:
+        raise InputError(f"output={folder}: cannot be written ({error.strerror}); name another place") from None
     finally:
         store.close()
     counts = ", ".join(f"{count} {state}" for state, count in states.items())

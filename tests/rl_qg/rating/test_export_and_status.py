@@ -167,6 +167,7 @@ def test_exports_that_cannot_be_made_are_one_line(tmp_path: Path) -> None:
         ([f"study={tmp_path}/none.db", f"output={tmp_path}/new"], "no such file"),
         ([f"study={file}", f"output={tmp_path}/text"], "is a file"),
         ([f"study={file}", f"output={tmp_path}/out"], "another study"),
+        ([f"study={other}", f"output={tmp_path}/text/out"], "cannot be written"),
     ):
         with pytest.raises(InputError, match=words) as error:
             run_command("rate", ["export", *arguments])

@@ -179,6 +179,7 @@ def test_a_panel_with_parameters_of_its_own(store: Store) -> None:
     assert [rater for rater, _ in store.raters()] == ["r0001"], "the same person"
     unfilled = "/s/mill?participantId={{%25PROLIFIC_PID%25}}"
     refused = {"/s/mill": 400, "/s/mill?participantId=": 400, unfilled: 400, "/s/other?participantId=x1": 404}
+    refused |= {"/s/mill?participantId=%25SURVEY_CODE%25": 400, "/s/mill?participantId=${e://Field/ID}": 400}
     for path, status in refused.items():
         assert RaterClient(store, settings).get(path).status == status
     assert RaterClient(store, settings_of(panel_parameter="")).get("/s/mill?PROLIFIC_PID=1").status == 404
@@ -209,7 +210,8 @@ def test_nothing_left_and_paused(store: Store) -> None:
     assert third.path == "/task" and "no task for you" in third.text
     store.expire("a00001")
     store.pause()
-    assert "no task for you" in third.get("/task").text
+    paused = third.get("/task")
+    assert paused.status == 503 and "a break" in paused.text and not paused.code, "nobody is sent away"
     store.resume()
     assert third.get("/task").path == "/task/a00003/1"
 
