@@ -85,20 +85,23 @@ def best(action, repetitions: int = 5) -> float:
     return min(times)
 
 
+WIDTH = 2048  # of the layer whose speed is the peak
+
+
 @torch.inference_mode()
 def peak(dtype: torch.dtype, packed: bool) -> float:
-    """GFLOP/s of a linear layer of 2048 x 2048 on as many rows: the default routine, or oneDNN's packed weight.
+    """GFLOP/s of a linear layer of `WIDTH` x `WIDTH` on as many rows: the default routine, or oneDNN's packed weight.
 
     Raises:
         NotOnThisMachine: no packed product of that type (bfloat16 without AVX-512, or no oneDNN).
     """
-    a, layer = torch.randn(2048, 2048, dtype=dtype), nn.Linear(2048, 2048, bias=False, dtype=dtype)
+    a, layer = torch.randn(WIDTH, WIDTH, dtype=dtype), nn.Linear(WIDTH, WIDTH, bias=False, dtype=dtype)
     if not packed:
-        return 2 * 2048**3 / 1e9 / best(lambda: layer(a))
+        return 2 * WIDTH**3 / 1e9 / best(lambda: layer(a))
     if not can_pack(layer):
         raise NotOnThisMachine(f"oneDNN has no packed product of {dtype} on this processor")
     found = PackedLinear(layer.weight, None)
-    return 2 * 2048**3 / 1e9 / best(lambda: found(a))
+    return 2 * WIDTH**3 / 1e9 / best(lambda: found(a))
 
 
 def peaks(results: Measurements, dtype: torch.dtype, when: str = "") -> dict[str, float | None]:

@@ -43,14 +43,28 @@ SHELLS = ("bash", "zsh", "fish")
 
 def completion(shell: str) -> str:
     """The script for a shell. Raises `InputError` for one that is not in `SHELLS`."""
-    words = {name: words_of(name) for name in COMMANDS}
+    words = {name: words_of(name) for name in COMMANDS if " " not in name}
+    groups: dict[str, dict[str, list[str]]] = {}  # commands of two words, by the first
+    for name in [name for name in COMMANDS if name not in words]:
+        first, _, second = name.partition(" ")
+        groups.setdefault(first, {})[second] = words_of(name)
     if shell == "fish":
-        return _fish(words)
+        return _fish(words, groups)
     if shell not in SHELLS:
         raise InputError(f"--completion {shell}: choose one of {', '.join(SHELLS)}")
-    cases = "\n".join(f'      {name}) words="{" ".join(known)}" ;;' for name, known in words.items())
-    script = _BASH.format(commands=" ".join(COMMANDS), cases=cases)
+    cases = "\n".join([*_cases(words, 6), *(line for first, inner in groups.items() for line in _inner(first, inner))])
+    script = _BASH.format(commands=" ".join([*words, *groups]), cases=cases)
     return script if shell == "bash" else _ZSH + script
+
+
+def _cases(words: Mapping[str, list[str]], indent: int) -> list[str]:
+    return [f'{" " * indent}{name}) words="{" ".join(known)}" ;;' for name, known in words.items()]
+
+
+def _inner(first: str, words: Mapping[str, list[str]]) -> list[str]:
+    """The case of a first word that several commands share: the second word, or what may follow that."""
+    opening = f'      {first}) (( COMP_CWORD == 2 )) && words="{" ".join(words)}" || case "${{COMP_WORDS[2]}}" in'
+    return [opening, *_cases(words, 8), "      esac ;;"]
 
 
 def words_of(command: str) -> list[str]:
@@ -65,10 +79,14 @@ def words_of(command: str) -> list[str]:
     return [*words, *(f"{key.removeprefix(own)}=" for key in keys), "--help"]
 
 
-def _fish(words: Mapping[str, list[str]]) -> str:
-    lines = ["complete -c rl-qg -f -n __fish_use_subcommand -a '" + " ".join(COMMANDS) + "'"]
-    lines += [
-        f"complete -c rl-qg -n '__fish_seen_subcommand_from {name}' -a '{' '.join(known)}'"
-        for name, known in words.items()
-    ]
+def _fish(words: Mapping[str, list[str]], groups: Mapping[str, Mapping[str, list[str]]]) -> str:
+    seen = "__fish_seen_subcommand_from"
+    lines = ["complete -c rl-qg -f -n __fish_use_subcommand -a '" + " ".join([*words, *groups]) + "'"]
+    lines += [f"complete -c rl-qg -n '{seen} {name}' -a '{' '.join(known)}'" for name, known in words.items()]
+    for first, inner in groups.items():
+        lines.append(f"complete -c rl-qg -n '{seen} {first}; and not {seen} {' '.join(inner)}' -a '{' '.join(inner)}'")
+        lines += [
+            f"complete -c rl-qg -n '{seen} {first}; and {seen} {name}' -a '{' '.join(known)}'"
+            for name, known in inner.items()
+        ]
     return "\n".join(lines) + "\n"

@@ -37,6 +37,7 @@ PAGES.append(ROOT / "docs" / "sets.md")
 ADDED = "preset=smoke"  # to a command that names no preset
 REPLACED = {
     "preset=quickstart": ADDED,
+    "preset: quickstart": "preset: smoke",  # whose miniatures are made in seconds
     "model.path=gpt2": f"model.path={SHIPPED / 'gpt2'}",
     "model=gpt2": "model=miniature-gpt2",
     "model.path=runs/search/best": "model.path=RUN/ce",
@@ -67,6 +68,17 @@ COMPLETED = {
     "qa-evaluate": {"qa.model.path": "miniature:distilbert"},
     "augment": {"questions": "questions.jsonl", "gold": "train.json", "output": "augmented-{}.json"},
 }
+PACKAGED = (
+    "settings=["
+    + ",".join(
+        f"{key}={SHIPPED / name}"
+        for key, name in {
+            **{"model.path": "bart", "qa.model.path": "distilbert"},
+            **{f"reward_models.{name}": name for name in ("bert", "gpt2", "roberta", "bart")},
+        }.items()
+    )
+    + "]"
+)
 MY_REWARD = """
 class MyReward:
     needs = frozenset({"contexts"})
@@ -276,7 +288,10 @@ def completed(words: list[str], number: int) -> list[str]:
     name = words[1]
     is_small = any(Path(word).name.startswith("small") for word in words)
     if (name in ("search", "study") or words[1:3] == ["bench", "transfer"]) and not is_small:
-        return [*dict.fromkeys([*words, "--dry-run"])]  # the pages' take days; tests/rl_qg/studies run small ones
+        models = [PACKAGED] if name == "study" else []  # else three sets of miniatures would be made first
+        return [
+            *dict.fromkeys([*words, *models, "--dry-run"])
+        ]  # the pages' take days; tests/rl_qg/studies run small ones
     if name in RAW:
         return words
     given = {word.partition("=")[0] for word in words}

@@ -36,7 +36,7 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
 
 def test_reference_pages_are_made_from_the_code(site: Path) -> None:
     commands = (site / "reference/commands/index.html").read_text(encoding="utf-8")
-    assert all(f'id="rl-qg-{name}"' in commands for name in COMMANDS)
+    assert all(f'id="rl-qg-{name.replace(" ", "-")}"' in commands for name in COMMANDS)
     settings = (site / "reference/settings/index.html").read_text(encoding="utf-8")
     assert "kl_coefficient" in settings and "qrelscore" in settings
     rewards = (site / "reference/rewards/index.html").read_text(encoding="utf-8")

@@ -109,6 +109,9 @@ COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=(); _rl_qg; echo "${COMPREPLY[*
         ("rl-qg train reward=qrel", "qrelscore"),
         ("rl-qg train reward=qrelscore scst.base", "scst.baseline="),
         ("rl-qg generate num_", "num_beams= num_samples="),
+        ("rl-qg ra", "rate"),
+        ("rl-qg rate se", "serve"),
+        ("rl-qg rate plan retent", "retention_days="),
     ],
 )
 def test_bash_completes(line: str, words: str, tmp_path: Path) -> None:
