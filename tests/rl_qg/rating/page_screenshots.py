@@ -43,7 +43,7 @@ def main() -> None:
             answer="آنا ويفر",
             questions=["من أعاد بناء الطاحونة؟"],
         )
-        walk(browser, arabic, DESKTOP | {"locale": "ar"}, "right-to-left-", pages=("item",))
+        walk(browser, arabic, DESKTOP | {"locale": "ar"}, "right-to-left-")
         choices = page_plan(protocol("qrelscore"), items=20)
         walk(browser, choices, DESKTOP, "choices-", pages=("item",))
         browser.close()
