@@ -17,7 +17,6 @@ pytestmark = pytest.mark.slow
 KILLED_TWICE = 2  # the first seed with which the resumed run is killed too
 CASES = [
     Case("SIGKILL", "both", "cpu2", 0),
-    Case("SIGTERM", "both", "cpu2", 0),
     Case("elastic restart", "both", "torchrun", 0),
     Case("SIGKILL", "pipeline", "python", KILLED_TWICE),  # which begins as `both` does
     *(Case("SIGKILL", stage) for stage in STAGES if stage not in ("pipeline", "both", "ce")),
