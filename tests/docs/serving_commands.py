@@ -4,7 +4,6 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
-from urllib.error import URLError
 from urllib.request import urlopen
 
 from rl_qg.rating.protocol import DEGRADED
@@ -20,35 +19,29 @@ def free_port() -> int:
 
 def serve_until_ready(words: list[str]) -> None:
     """Start a server as written, but for its port, in a process of its own; end it as soon as it takes requests."""
-    port = free_port()
     Path("keys.txt").write_text("0123456789abcdef\n")  # what the page makes with openssl
-    given = [word for word in words if not word.startswith("port=")]
-    server = start(command_line, *given, f"port={port}", "training.use_cpu=true", folder=Path.cwd())
-    try:
-        for _ in range(1200):
-            assert server.poll() is None, f"{words}: the server has ended"
-            with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
-                assert answer.status == 200
-                break
-            time.sleep(0.1)
-        server.terminate()
-        assert server.wait(60) == 0
-    finally:
-        server.kill()
+    _serve_until([*words, "training.use_cpu=true"], "readyz")
 
 
 def serve_study_until_ready(words: list[str]) -> None:
     """Start the application for raters as written, but for its port; end it as soon as it answers. What its raters
     would have done is then in the study that it serves.
     """
-    port = free_port()
     Path("token.txt").write_text("0123456789abcdef\n")
+    _serve_until(words, "healthz")
+    studies = [word.removeprefix("study=") for word in words if word.startswith("study=")]
+    rate_all_tasks(studies[0] if studies else "rate-demo/study.db")
+
+
+def _serve_until(words: list[str], path: str) -> None:
+    """Serve until a path answers with 200, then end the process, which must say that all went well."""
+    port = free_port()
     given = [word for word in words if not word.startswith("port=")]
     server = start(command_line, *given, f"port={port}", folder=Path.cwd())
     try:
         for _ in range(1200):
             assert server.poll() is None, f"{words}: the server has ended"
-            with suppress(URLError), urlopen(f"http://127.0.0.1:{port}/healthz") as answer:
+            with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/{path}") as answer:
                 assert answer.status == 200
                 break
             time.sleep(0.1)
@@ -56,8 +49,6 @@ def serve_study_until_ready(words: list[str]) -> None:
         assert server.wait(60) == 0
     finally:
         server.kill()
-    studies = [word.removeprefix("study=") for word in words if word.startswith("study=")]
-    rate_all_tasks(studies[0] if studies else "rate-demo/study.db")
 
 
 def rate_all_tasks(study: str) -> None:

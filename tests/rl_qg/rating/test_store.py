@@ -1,15 +1,10 @@
 """The store of a study: tasks are given out, resumed, submitted and counted as they should be."""
 
 import random
-import sqlite3
 from collections import Counter
-from contextlib import closing
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from rl_qg.rating.study.database import open_database
 from rl_qg.rating.study.store import Store, open_store
 from rl_qg.rating.study.store_records import Closed, NotAllowed, NotYours
 from rl_qg.runtime.errors import InputError
@@ -399,62 +394,3 @@ def check_claim(store: Store, raters: list[str], rater: str) -> None:
         assert free[claimed.hit.hit] == max(free.values())
     elif before[claimed.id].state == "expired":
         assert live[claimed.hit.hit] < 2
-
-
-# --- Which study ---
-
-
-def test_a_transaction_that_fails_keeps_nothing(study_url: str) -> None:
-    database = open_database(study_url, create=True)
-    with database.write() as sql:
-        sql.run("CREATE TABLE thing (name TEXT PRIMARY KEY)")
-    for error in (ZeroDivisionError, KeyboardInterrupt):
-        with pytest.raises(error), database.write() as sql:
-            sql.run("INSERT INTO thing (name) VALUES (?)", "half")
-            raise error
-    with database.read() as sql:
-        assert sql.rows("SELECT name FROM thing") == []
-    database.close()
-
-
-def test_another_plan_in_the_same_database_is_refused(study_url: str, store: Store) -> None:
-    changed = small_plan()
-    protocol = replace(changed.protocol, consent={"en": "Agree!"})
-    changed = replace(changed, protocol=protocol, settings={**changed.settings, "protocol": protocol.to_dict()})
-    for plan in (small_plan(tasks=4), small_plan(name="other"), changed):
-        with pytest.raises(InputError, match="belongs to another plan"):
-            open_store(study_url, plan)
-    assert open_store(study_url, small_plan()).plan == open_store(study_url).plan == small_plan()
-
-
-def test_a_database_without_a_study_is_refused(study_url: str, tmp_path: Path) -> None:
-    if "://" not in study_url:
-        Path(study_url).touch()
-    with pytest.raises(InputError, match="holds no study") as error:
-        open_store(study_url)
-    assert "\n" not in str(error.value)
-
-
-def test_what_is_no_database_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "text.db").write_text("not a database, but long enough to look like one" * 50)
-    for url, words in (
-        (str(tmp_path / "none.db"), "no such file"),
-        (str(tmp_path), "is a folder"),
-        (str(tmp_path / "text.db"), "not a database"),
-        ("", "is empty"),
-        ("mysql://host/name", "unknown kind"),
-        ("postgresql://ann:s3cret@127.0.0.1:1/none", "cannot be opened"),
-        ("postgresql://ann:s3cret@[::1/none", "is no address"),
-    ):
-        with pytest.raises(InputError, match=words) as error:
-            open_store(url)
-        assert "\n" not in str(error.value)
-        assert "s3cret" not in str(error.value)
-    assert not (tmp_path / "none.db").exists()
-    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
-        other.execute("CREATE TABLE study (id INTEGER)")
-    for name, words in (("text.db/new.db", "cannot be made"), ("other.db", "another program")):
-        with pytest.raises(InputError, match=words):
-            open_store(str(tmp_path / name), small_plan())
-    with pytest.raises(InputError, match="holds no study"):
-        open_store(str(tmp_path / "other.db"))
