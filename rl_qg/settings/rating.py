@@ -26,7 +26,9 @@ class RatePlanSettings(Section):
     raters: int | None = key(None, "how many people rate each task; null: as the protocol says", limits=COUNT)
     pay_per_hour: float = key(12.0, "what people get, for the costs that are printed", limits=NOT_NEGATIVE)
     currency: str = key("USD", "of pay_per_hour")
-    retention_days: int = key(365, "so long after its beginning the owner deletes the study (rate forget)", limits=COUNT)
+    retention_days: int = key(
+        365, "so long after its beginning the owner deletes the study (rate forget)", limits=COUNT
+    )
     pass_rate: float | None = key(
         None,
         "share of tasks whose raters will pass the control, for what the plan can show; null: 0.45, as in QAScore's "
