@@ -222,7 +222,11 @@ def lines_of(page: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if lines_of(page)], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if lines_of(page)],
+    ids=lambda page: page.relative_to(ROOT / "docs").with_suffix("").as_posix(),
+)
 def test_every_command_runs(page: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "theirs"
     shutil.copytree(made, folder)
