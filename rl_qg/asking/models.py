@@ -79,8 +79,13 @@ def default_generator() -> str:
 
 
 def chosen_generator(path: str) -> str:
-    """The generator of a command: `path`, or `default_generator` where it is empty. Says which, and warns of it."""
+    """The generator of a command: `path`, or `default_generator` where it is empty. Says which, and warns of it.
+
+    Raises:
+        InputError: the package has no such miniature.
+    """
     name = path or default_generator()
+    generator_path(name)  # what is refused needs no warning
     log.info("model: %s%s", name, "" if path else ", for model.path has no value")
     if warning := corpus_warning(name):
         log.warning("warning: %s", warning)

@@ -183,6 +183,8 @@ def test_a_model_that_is_named_is_said_too_and_knows_its_run(tmp_path: Path, cap
     (tmp_path / "run/config.yaml").write_text("data: {train: world}")
     with caplog.at_level("INFO"):
         assert chosen_generator(str(tmp_path / "elsewhere")) == str(tmp_path / "elsewhere")
+        with pytest.raises(InputError, match="the package has"):
+            chosen_generator("miniature:bert")
     assert caplog.messages == [f"model: {tmp_path / 'elsewhere'}"]
     for path in (tmp_path / "run", tmp_path / "run/scst", "miniature:bart"):
         assert corpus_warning(path).startswith(f"{path} knows only the embedded corpus")
