@@ -31,6 +31,8 @@ class AskingModel(Protocol):
     @property
     def name(self) -> str: ...  # noqa: D102
     @property
+    def warning(self) -> str: ...  # noqa: D102
+    @property
     def ways(self) -> tuple[str, ...]: ...  # noqa: D102
     @property
     def explains(self) -> str | None: ...  # noqa: D102
@@ -138,6 +140,11 @@ class AskingService:
     def name(self) -> str:
         """Of the model; "" before it is loaded."""
         return self._model.name if self._model else ""
+
+    @property
+    def warning(self) -> str:
+        """What to know of a model that was trained on the embedded corpus; "" for others, and before it is loaded."""
+        return self._model.warning if self._model else ""
 
     @property
     def ways(self) -> tuple[str, ...]:

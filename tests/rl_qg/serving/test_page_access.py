@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rl_qg.asking.models import QUESTIONS, corpus_warning
 from rl_qg.serving.problems import ProblemError
 from tests.pages.hostile_texts import TEXT as HOSTILE
 from tests.rl_qg.serving.conftest import WIDE, Visit
@@ -47,8 +48,10 @@ def violations(page: Any) -> list[str]:
 def test_axe_finds_nothing_and_nothing_is_cut_off(
     visit: Opened, service: KnownService, width: int, scheme: str
 ) -> None:
+    service.warning = corpus_warning(QUESTIONS)
     # The policy of the page would not let axe in.
     page = (shown := visit(width=width, color_scheme=scheme, bypass_csp=True)).page
+    assert page.get_by_role("note").all_inner_texts() == [service.warning]
     assert violations(page) == []
     shown.ask(f"{TEXT}\n\nIn 1702 {HOSTILE}\n\nMary Baker {WIDE_LETTERS}")
     select(page, "bridge")
