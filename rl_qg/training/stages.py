@@ -236,13 +236,19 @@ def seq2seq_trainer(
         held_out=held_out,
         train_dataset=splits.gold,
         unlabelled=splits.unlabelled,
-        eval_dataset=take(splits.validation, settings.training.eval_samples, settings.data.seed),
+        eval_dataset=evaluation_sample(splits, settings),
         processing_class=tokenizer,
         callbacks=_callbacks(settings),
     )
     if languages := trainer.encoder.languages:
         log.info("language codes: %s for examples without a language (model.language)", languages.default)
     return trainer
+
+
+def evaluation_sample(splits: Splits, settings: Settings) -> list[QAExample]:
+    """The validation examples of each evaluation while a stage trains."""
+    limit, what = settings.training.eval_samples, "validation questions are used at each evaluation"
+    return take(splits.validation, limit, settings.data.seed, "training.eval_samples", what)
 
 
 def _arguments(settings: Settings) -> SelfCriticalConfig:
