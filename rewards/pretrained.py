@@ -38,7 +38,7 @@ def explained() -> Iterator[None]:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(". ")
         if "instantiate the backend tokenizer" in reason:
             reason = NO_TOKENIZER
-        elif "trust_remote_code=True" in str(error):  # which no call here passes
+        elif "trust_remote_code" in str(error):  # the argument that the library asks for
             reason = OWN_CODE
         raise ModelFault(reason) from error
 
