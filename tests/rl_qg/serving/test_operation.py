@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from rl_qg.asking.pairs import AskRequest
+from rl_qg.runtime.errors import LocalError
 from rl_qg.serving import service as service_module
 from rl_qg.serving.application import create_app
 from rl_qg.serving.service import AskingService
@@ -101,15 +102,22 @@ def test_a_passage_that_does_not_fit_into_memory_gets_503_and_batches_grow_again
 
 def test_whole_batches_are_tried_again_after_so_many_good_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_module, "GOOD_BATCHES", 3)
-    model = FakeModel(largest=1)
+    model = FakeModel()
     service = AskingService(lambda: model)
     service._model = model
-    sizes = []
-    for _ in range(5):
-        service._run(("pairs",), [AskRequest(TEXT)] * 2)
-        sizes.append([len(call) for call in model.calls])
+
+    def sizes() -> list[int]:
         model.calls.clear()
-    assert sizes == [[2, 1, 1], [1, 1], [1, 1], [2, 1, 1], [1, 1]]
+        service._run(("pairs",), [AskRequest(TEXT)] * 2)
+        return [len(call) for call in model.calls]
+
+    assert [sizes() for _ in range(4)] == [[2]] * 4
+    model.largest = 0
+    with pytest.raises(LocalError):
+        sizes()
+    model.largest = 1
+    assert [sizes() for _ in range(3)] == [[1, 1]] * 3
+    assert [sizes() for _ in range(4)] == [[2, 1, 1], [1, 1], [1, 1], [2, 1, 1]]
 
 
 def test_a_full_queue_refuses_with_the_time_to_wait_and_cancelled_requests_make_room() -> None:
