@@ -336,9 +336,11 @@ class AskingService:
             "score": lambda lists: _scores(model, lists, kind[1]),
         }
         limit = self._retry.limit
-        results = [result for part in self._retry(calls[kind[0]], payloads) for result in part]
-        if self._retry.limit != limit:
-            self._good_batches = 0  # it ran out of memory just now
+        try:
+            results = [result for part in self._retry(calls[kind[0]], payloads) for result in part]
+        finally:
+            if self._retry.limit != limit:
+                self._good_batches = 0  # it ran out of memory just now
         if len(results) != len(payloads):
             raise RuntimeError(f"{len(results)} results for {len(payloads)} requests")
         self._good_batches += 1

@@ -99,6 +99,7 @@ def test_answers_scores_models_and_explanations() -> None:
                 {"text": "Ada", "start": 0, "kind": "word", "score": 1.0},
                 {"text": "Lovelace", "start": 4, "kind": "word", "score": 1.0},
             ]
+            is_problem(await client.post("/v1/answers", json={"text": TEXT, "language": "xx"}), 422)
             pairs = [{"question": "Who?", "answer": "Ada"}, {"question": "Where then?", "answer": "Rome"}]
             scores = (await client.post("/v1/score", json={"text": TEXT, "pairs": pairs})).json()
             assert scores == {
