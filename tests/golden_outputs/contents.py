@@ -14,18 +14,26 @@ from typing import Any
 Fields = Mapping[str, Sequence[str]]
 """The values of each field of a file, in order: `scores[].value` of JSON, a column, or `line` of other texts."""
 
-# Fields of JSON that say when, where or by which version something was made.
-LEFT_OUT = frozenset("""started finished created seconds commit dirty code versions hardware""".split())
+# Fields of JSON and columns that say when, where or by which version something was made.
+LEFT_OUT = re.compile(
+    r"started|finished|created|(.*_)?seconds(_.*)?|.*_per_second|.*_runtime|first_ms|last_ms|trainer_state\.json"
+    r"|commit|dirty|code|versions|hardware"
+)
 # The same in texts. Times and versions have no meaning here, and what a library says of itself changes with it.
 _NOISE = (
     (re.compile(r"\b20\d\d-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?(\.\d+)?(\+00:00|Z| UTC)?)?"), "DATE"),
     (re.compile(r"\b(sacrebleu|version):\d[\w.+]*"), r"\1:VERSION"),
     (re.compile(r"cannot be loaded \(.*?\.?\)(?=[:;,.)\s])"), "cannot be loaded"),
+    (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
+    (re.compile(r'(?<=name="csrf" value=")\w+'), "SECRET"),
+    (re.compile(r"(?<=\| made with \| )[^|]*"), "VERSIONS "),
+    (re.compile(r'(?<=id="code">)\w+'), "CODE"),
+    (re.compile(r"[\d.]+(?= USD an hour at that median)"), "PAY"),
     (re.compile(r"data:image/png;base64,[\w+/=]+"), "IMAGE"),
 )
 _LONG_NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d{8,}(e[-+]?\d+)?")
 _VALUE = re.compile(r'"(?:[^"\\]|\\.)*"|[\w.+-]+')
-_BINARY = (".png", ".pt", ".pth", ".bin", ".db", ".npz", ".pkl")  # only that they are there
+_BINARY = (".png", ".pt", ".pth", ".bin", ".db", ".npz")  # only that they are there
 
 
 def read_folder(folder: Path, home: Path, tree: Path, digits: int) -> dict[str, Fields]:
@@ -41,7 +49,13 @@ def read_folder(folder: Path, home: Path, tree: Path, digits: int) -> dict[str, 
     files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and not path.is_relative_to(home) and "/in/" not in name and "tfevents" not in name:
+        if (
+            path.is_file()
+            and not path.is_relative_to(home)
+            and "/in/" not in name
+            and "tfevents" not in name
+            and path.suffix != ".log"
+        ):
             files[name] = _read(path, words, digits)
     return files
 
@@ -66,17 +80,18 @@ def read_text(text: str, suffix: str, words: Mapping[str, str] | None = None, di
         if suffix == ".json":
             return {"form": [_form(text)], **_flat(json.loads(text), digits)}
         if suffix == ".jsonl":
-            rows = [json.loads(line) for line in text.splitlines()]
-            return {"form": sorted(set(map(_form, text.splitlines()))), **_flat(rows, digits)}
+            rows = [json.loads(line) for line in text.split("\n") if line]
+            return {"form": [*sorted(set(map(_form, text.split("\n")[:-1]))), repr(text[-1:])], **_flat(rows, digits)}
     except ValueError:
         pass  # compared as lines
     if suffix == ".csv" and (table := list(csv.reader(io.StringIO(text)))) and len({len(row) for row in table}) == 1:
-        columns = zip(*table, strict=True)
-        return {
-            f"column {number} {cells[0]}": [_plain(cell, digits) for cell in cells]
-            for number, cells in enumerate(columns, 1)
+        cells = {
+            f"column {number} {name}": [_plain(cell, digits) for cell in (name, *column)]
+            for number, (name, *column) in enumerate(zip(*table, strict=True), 1)
+            if not LEFT_OUT.fullmatch(name)
         }
-    return {"line": [_plain(line, digits) for line in re.split(r"[\r\n]+", text)]}
+        return {"form": [_hash([re.sub(r'[^",\r\n]', "", text)])], **cells}
+    return {"line": [_plain(line, digits) for line in text.split("\n")]}
 
 
 def _flat(value: Any, digits: int) -> dict[str, list[str]]:
@@ -86,7 +101,7 @@ def _flat(value: Any, digits: int) -> dict[str, list[str]]:
     def add(part: Any, path: str) -> None:
         if isinstance(part, dict) and part:
             for key, inner in part.items():
-                if key not in LEFT_OUT:
+                if not LEFT_OUT.fullmatch(key):
                     add(inner, f"{path}.{key}" if path else key)
         elif isinstance(part, list) and part:
             for inner in part:
