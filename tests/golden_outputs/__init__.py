@@ -50,7 +50,7 @@ def outputs(trees: Mapping[str, Path], files: Sequence[Path], folder: Path) -> d
     found = {name: read_folder(folder / name, folder / name / "home", trees[name], digits) for name in trees}
     for name, tree in trees.items():
         for path in sorted((tree / "tests/bad_input").glob("*.txt")):
-            found[name][f"bad_input/{path.name}"] = read_text(path.read_text(encoding="utf-8"), ".txt")
+            found[name][f"bad_input/{path.name}"] = read_text(path.read_text(encoding="utf-8"), path.name)
     return found
 
 

@@ -71,12 +71,13 @@ def read_cases(path: Path) -> list[Case]:
 def environment(tree: Path, home: Path) -> dict[str, str]:
     """Of a user with an empty home, who works with the package of `tree`, and has modules beside the inputs."""
     kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
-    return {**kept, **FIXED, "HOME": str(home), "PYTHONPATH": f"{tree}{os.pathsep}{INPUTS}"}
+    return {**kept, **FIXED, "HOME": str(home), "PYTHONPATH": f"{tree}{os.pathsep}{home / 'inputs'}"}
 
 
 def start(tree: Path, folder: Path, first: Path, files: Sequence[Path]) -> subprocess.Popen[bytes]:
     """Begin to run the cases of files in `folder`; its `home` is that of the user."""
     (folder / "home" / "done").mkdir(parents=True)
+    shutil.copytree(INPUTS, folder / "home" / "inputs")  # some commands write beside what they read
     command = [sys.executable, str(HERE / "run_cases.py"), str(folder), str(first), *map(str, files)]
     return subprocess.Popen(command, cwd=folder, env=environment(tree, folder / "home"))
 
@@ -94,7 +95,7 @@ def run(case: Case, folder: Path) -> None:
     """Run a case in `folder/NAME`, where `in` are the inputs; what its commands print is beside what they write."""
     work = folder / case.name
     work.mkdir()
-    (work / "in").symlink_to(INPUTS)
+    (work / "in").symlink_to(folder / "home" / "inputs")
     server, address = 0, ""
     browser = build_opener(HTTPCookieProcessor())
     for number, command in enumerate(case.commands, 1):
