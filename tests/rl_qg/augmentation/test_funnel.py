@@ -109,11 +109,3 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> Non
         write_questions(tmp_path / "q.jsonl", [record("a")] * lines)
         with pytest.raises(InputError, match=r"q\.jsonl: has changed while it was read"):
             steps.read_through(lambda index, record: None)
-
-
-def test_marks_know_the_row_filter_behind_a_set_filter(tmp_path: Path) -> None:
-    """All candidates were read for the second filter; the rule of the third still waits when marks are asked for."""
-    steps = funnel(tmp_path, ["b b", "a a a", "c"], [Long(2), AllButFirst(), Long(1)])
-    for filter_ in steps.filters:
-        steps.apply(filter_)
-    assert steps.marks() == bytes([0, 0, 0])

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_qg.serving.log_lines import JsonLines
-from rl_qg.serving.problems import ProblemError
 from tests.rl_qg.serving.clients import TEXT, is_problem, run, serving, until
 from tests.rl_qg.serving.fake_model import FakeModel
 
@@ -306,7 +305,3 @@ async def _post(client: httpx.AsyncClient, path: str, body: bytes, left: asyncio
     }
     await application(scope, receive, send)
     return sent
-
-
-def test_a_problem_prints_as_its_detail() -> None:
-    assert str(ProblemError(400, "text: is empty")) == "text: is empty"

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.studies.grid import Grid, command_hash, make_grid
+from rl_qg.studies.grid import Grid, make_grid
 from rl_qg.studies.study_data import ResourceData, StudyExamples
 from rl_qg.studies.study_file import Study, read_study
 from tests.questions import example
@@ -169,9 +169,3 @@ def test_another_model_replaces_the_miniature(tmp_path: Path) -> None:
     for job in job_grid.jobs:
         if job.kind == "ce":
             assert ("model.path=mini/bart" in job.arguments) == ("-ce-s" in job.name)
-
-
-def test_the_name_of_a_command_is_the_same_in_every_folder() -> None:
-    """`printf 'qa\\0data={study}/a.json' | sha256sum`: folders of studies that ran before must be found again."""
-    assert command_hash("qa", ["data=/x/a.json"], Path("/x")) == "e1936dc4"
-    assert command_hash("qa", ["data=/y/z/a.json"], Path("/y/z")) == "e1936dc4"

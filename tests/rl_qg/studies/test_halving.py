@@ -137,11 +137,3 @@ def test_settings_without_effect_are_found_by_equal_models() -> None:
     (pair,) = searched(table, Plan(((1, 4),))).without_effect()
     assert (pair.first, pair.second, pair.keys, pair.seed) == (1, 3, ("b",), 1)  # both have a=1
     assert not searched(Table(table.curves), Plan(((1, 4),), seeds=(1, 2))).without_effect()
-
-
-def test_whoever_watches_is_called_after_each_rung() -> None:
-    table, seen = Table({1: [0, 5, 9, 8], 2: [0, 4, 4, 4]}), []
-    halving = Halving(Plan(((2, 2), (4, 1))), table, lambda state: seen.append([*state.rungs]))
-    halving.start(configurations(2))
-    halving.finish()
-    assert [len(rungs) for rungs in seen] == [1, 2] and seen[-1] == halving.rungs

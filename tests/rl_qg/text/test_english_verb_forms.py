@@ -3,7 +3,6 @@
 import pytest
 
 from rl_qg.text.english_verb_forms import base_form, in_the_form_of
-from rl_qg.text.english_verbs import is_past
 
 FORMS = """
 use uses used using; stop stops stopped stopping; visit visits visited visiting
@@ -29,9 +28,3 @@ def test_participles() -> None:
     assert in_the_form_of("begin", "ended", participle=True) == "begun"
     assert in_the_form_of("begin", "ended", participle=False) == "began"
     assert in_the_form_of("lose", "won", participle=True) == "lost"
-
-
-@pytest.mark.parametrize("word", ["tried", "relied", "called", "caused"])
-def test_regular_pasts_of_frequent_verbs(word: str) -> None:
-    """Of try, rely, call and cause: y becomes i, and a final e takes a d."""
-    assert is_past(word)

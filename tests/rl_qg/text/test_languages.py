@@ -99,9 +99,3 @@ def test_particles_of_korean_words() -> None:
         *("임종석", "서울", "바다", "나는")  # of one syllable nothing would be left to ask about
     ]
     assert without_ending("Ankara", "tr") == "Ankara"
-
-
-@pytest.mark.parametrize(("text", "code"), [("日本国東京都大学生会の", "ja"), ("日本国東京都大学生会会の", "zh")])
-def test_one_kana_among_ten_characters_is_japanese(text: str, code: str) -> None:
-    """Ten characters of Chinese and one of kana, and eleven and one."""
-    assert language_of(text) == code

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from rl_qg.generation.prompts import add_highlight, highlight
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import CESettings, ModelSettings, PeftSettings, SCSTSettings, Settings, TrainingSettings
 from rl_qg.training.trl_config import check_algorithm
-from rl_qg.training.trl_stages import CausalStage, train_causal
+from rl_qg.training.trl_stages import train_causal
 from tests.questions import example
 from tests.rl_qg.training.test_mixture import without_questions
 from tests.tiny_models import save, tiny, tiny_bart, word_tokenizer
@@ -358,16 +357,6 @@ def test_a_model_of_the_wrong_kind_for_the_algorithm_is_an_error(tmp_path: Path,
         train_causal(settings(tmp_path / "run", str(tmp_path / "bart")), splits(), WordReward())
     with pytest.raises(InputError, match=r"a gpt2 model is no seq2seq model.*algorithm=rloo"):
         load_seq2seq(start)
-
-
-@pytest.mark.parametrize(("examples", "left"), [(8, None), (10, "each epoch leaves out 2 of 10 examples")])
-def test_examples_that_fill_no_update_are_told(
-    tmp_path: Path, start: str, caplog: pytest.LogCaptureFixture, examples: int, left: str | None
-) -> None:
-    stage = CausalStage("scst", settings(tmp_path / "run", start), splits(examples), WordReward(), None)
-    with caplog.at_level(logging.INFO):
-        stage._check_update_size(examples, 4)
-    assert (left in caplog.text) if left else ("leaves out" not in caplog.text)
 
 
 def test_too_few_examples_long_inputs_and_a_missing_package_are_errors(
