@@ -15,12 +15,13 @@ COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 WORKERS := $(shell $(PYTHON) -c 'import os; print(min(5, (os.cpu_count() or 1) + 1))')
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test test-fast check docs setup clean
+.PHONY: help demo test test-fast mutants check docs setup clean
 
 help:
 	@echo "make demo       the quickstart: a whole run on the embedded corpus, in $(OUTPUT)"
 	@echo "make test       make check and every test: 20 to 25 minutes on two cores"
 	@echo "make test-fast  the tests that are not slow, without make check: at most 2 minutes on two cores"
+	@echo "make mutants    faults put into the lines that changed since REV, or SAMPLE=100 SEED=7 anywhere: are they noticed?"
 	@echo "make check      format, lint and types (ruff, mypy)"
 	@echo "make docs       the documentation as a site, in site/"
 	@echo "make setup      the virtual environment $(VENV)"
@@ -36,6 +37,9 @@ test: $(VENV)/.installed
 
 test-fast: $(VENV)/.installed
 	$(PYTEST) -m "not slow"
+
+mutants: $(VENV)/.installed
+	$(BIN)/python -m tests.mutants $(REV:%=--rev %) $(SAMPLE:%=--sample %) $(SEED:%=--seed %)
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
