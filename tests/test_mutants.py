@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.mutations import mutants
+from tests.mutants.mutations import mutants
 
 ROOT = Path(__file__).parent.parent
 MODULE = '''"""Not 1 changed."""
@@ -89,7 +89,7 @@ def test_changed_lines_of_a_toy_package(tmp_path: Path) -> None:
         subprocess.run(["git", *command.split()], cwd=root, check=True)
     (root / module).write_text(AFTER)
     code = (
-        "import sys, pathlib, tests.mutants as script\n"
+        "import sys, pathlib, tests.mutants.__main__ as script\n"
         f"sys.exit(script.main(sys.argv[1:], pathlib.Path({str(root)!r}), preloaded=['pytest']))"
     )
     given = ["--rev", "HEAD", "--patience", "0.01", "--folder", str(tmp_path / "out")]
