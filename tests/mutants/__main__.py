@@ -28,7 +28,7 @@ from typing import Any
 
 from tests.mutants.mutations import Mutant, mutants
 from tests.mutants.tree import PACKAGES, PRELOADED, Tree
-from tests.mutants.trial import Trial, quick_tests
+from tests.mutants.trial import Trial, known_tests
 
 ROOT = Path(__file__).parents[2]
 LEAST = 0.95
@@ -127,9 +127,9 @@ def main(given: list[str] | None = None, root: Path = ROOT, preloaded: Iterable[
             if one is None or (options.again and one["outcome"] == "survived" and not one.get("equivalent")):
                 if trial is None:
                     tree = Tree(root, Path(work), options.patience, preloaded)
-                    quick = quick_tests(tree, options.folder, options.tests)
+                    quick, slow = known_tests(tree, options.folder, options.tests)
                     tree.compile()
-                    trial = Trial(tree, quick, options.slow)
+                    trial = Trial(tree, quick, slow, options.slow)
                 one = place | trial.outcome(file, mutant)
                 with path.open("a", encoding="utf-8") as stream:
                     stream.write(json.dumps(one, ensure_ascii=False) + "\n")

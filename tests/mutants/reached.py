@@ -47,7 +47,7 @@ class _Notes(ast.NodeTransformer):
 class Reached:
     """A plugin of pytest that writes, for each test that passed, its seconds and what it reached.
 
-    What threads do after their test is counted for the next one.
+    The tests that were left out are named too. What threads do after their test counts for the next one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,7 +56,11 @@ class Reached:
         self._seconds = 0.0
         self._failed = False
         self._tests: dict[str, dict[str, Any]] = {}
+        self._slow: list[str] = []
         setattr(builtins, NOTE, self._seen.add)
+
+    def pytest_deselected(self, items: list[Any]) -> None:
+        self._slow += [item.nodeid for item in items]
 
     def pytest_runtest_logstart(self) -> None:
         self._seen.clear()
@@ -74,7 +78,7 @@ class Reached:
             self._tests[nodeid] = {"seconds": round(self._seconds, 3), "reached": files}
 
     def pytest_sessionfinish(self) -> None:
-        self._path.write_text(json.dumps(self._tests))
+        self._path.write_text(json.dumps({"quick": self._tests, "slow": self._slow}))
 
 
 def record(root: Path, packages: tuple[str, ...], path: Path) -> Reached:

@@ -28,7 +28,8 @@ PRELOADED = (
 )
 AT_IMPORT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 MEMORY = 12 << 30  # bytes of a process of a mutant
-CHILD_SUBREAPER = 36  # of prctl: what a killed test had started becomes a child of this process
+# Of prctl: what a killed test had started becomes a child of this process; a forked process ends with it.
+CHILD_SUBREAPER, PARENT_DEATH_SIGNAL = 36, 1
 
 
 class Tree:
@@ -109,6 +110,7 @@ class Tree:
 
     def _child(self, arguments: list[str], cpu: int, chosen: list[str], record_to: Path | None) -> None:
         os.setsid()
+        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
         output = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(output, 1)
         os.dup2(output, 2)

@@ -5,6 +5,7 @@ import hashlib
 import json
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,8 +13,6 @@ from typing import Any
 
 from tests.mutants.mutations import Mutant
 from tests.mutants.tree import PACKAGES, Tree
-
-SLOW = ("-m", "slow")
 
 
 @dataclass
@@ -58,10 +57,10 @@ def room(root: Path, file: str) -> list[str]:
 
 
 class Trial:
-    """Tries mutants on a tree, whose quick tests and what they reach are known."""
+    """Tries mutants on a tree, of which the quick tests with what they reach, and the slow tests are known."""
 
-    def __init__(self, tree: Tree, quick: dict[str, Quick], slow: float) -> None:
-        self._tree, self._quick, self._slow = tree, quick, slow
+    def __init__(self, tree: Tree, quick: dict[str, Quick], slow: list[str], seconds: float) -> None:
+        self._tree, self._quick, self._slow, self._seconds = tree, quick, slow, seconds
         self._number = 0
 
     def outcome(self, file: str, mutant: Mutant) -> dict[str, Any]:
@@ -69,14 +68,17 @@ class Trial:
         source = (self._tree.path / file).read_bytes()
         self._number += 1
         before = time.monotonic()
-        close, far = self._order(file, mutant)
-        reaching = [name for name in (*close, *far) if self._reaches(name, file, mutant)]
+        reaching = sorted(
+            (name for name in self._quick if self._reaches(name, file, mutant)),
+            key=lambda name: self._quick[name].seconds,
+        )
         answer = {"outcome": "survived", "by": "", "reaching": len(reaching)}
         try:
-            for names in (close, far):
+            for names in self._order(file, reaching):
                 if by := self._failure(file, source, mutant, names, reaching):
                     break
-            by = by or self._slow_failure(file, source, mutant)
+            else:
+                by = self._slow_failure(file, source, mutant)
         finally:
             self._tree.write(file, source)
         if by:
@@ -88,48 +90,55 @@ class Trial:
         lines = self._quick[name].reached.get(file, [])
         return mutant.statement in lines if mutant.statement else bool(lines)
 
-    def _order(self, file: str, mutant: Mutant) -> tuple[list[str], list[str]]:
-        """All quick tests of files that are near, the others that reach the statement; the cheapest first."""
-        by_cost = sorted(self._quick, key=lambda name: self._quick[name].seconds)
+    def _order(self, file: str, reaching: list[str]) -> Iterator[list[str]]:
+        """Tests that are run together: of files that are near, then of others.
+
+        Where a fixture has reached the statement, the test that asked first has it: the others of its file follow. All
+        near tests are taken where none is known to reach it.
+        """
         files = near(self._tree.path, file)
-        close = [name for name in by_cost if name.split("::")[0] in files]
-        close.sort(key=lambda name: not self._reaches(name, file, mutant))
-        return close, [name for name in by_cost if name not in set(close) and self._reaches(name, file, mutant)]
+        close = [name for name in reaching if _file(name) in files]
+        known = {*map(_file, close)} or {*files}
+        yield close + [name for name in self._quick if _file(name) in known and name not in set(close)]
+        yield [name for name in reaching if _file(name) not in known]
 
     def _failure(self, file: str, source: bytes, mutant: Mutant, names: list[str], reaching: list[str]) -> str:
+        """What failed on the mutant and, where it does not reach the statement, passes on the unchanged tree."""
         if not names:
             return ""
         self._tree.write(file, mutant.apply(source), self._number)
-        files = list(dict.fromkeys(name.split("::")[0] for name in names))
-        seconds = sum(self._quick[name].seconds for name in names)
+        files = list(dict.fromkeys(map(_file, names)))
+        seconds = sum(self._quick[name].seconds if name in self._quick else 10 for name in names)
         by = self._tree.fork(["-x", *files], seconds, names)
         if by == "timeout":  # of the mutant, or of a machine that is busy
             by = self._tree.fork(["-x", *files], seconds, names, factor=2)
-        trusted = by in reaching or by in ("", "timeout") or "::" not in by
-        if trusted or self._passes(file, source, by):
+        if by in reaching or "::" not in by:
+            return by
+        self._tree.write(file, source)
+        if not self._tree.fork([_file(by)], seconds, [by]):
             return by
         return self._failure(file, source, mutant, [name for name in names if name != by], reaching)
 
     def _slow_failure(self, file: str, source: bytes, mutant: Mutant) -> str:
-        limit = time.monotonic() + self._slow
+        limit = time.monotonic() + self._seconds
         for path in dict.fromkeys([*near(self._tree.path, file), *room(self._tree.path, file)]):
-            if "mark.slow" in (self._tree.path / path).read_text(encoding="utf-8") and time.monotonic() < limit:
-                self._tree.write(file, mutant.apply(source), self._number)
-                by = self._tree.fork(["-x", *SLOW, path], self._slow / 5)
-                if by and self._passes(file, source, by if "::" in by else path):
+            names = [name for name in self._slow if _file(name) == path]
+            if names and time.monotonic() < limit:
+                by = self._failure(file, source, mutant, names, [])
+                if by:
                     return f"{by} {path}" if by == "timeout" else by
         return ""
 
-    def _passes(self, file: str, source: bytes, name: str) -> bool:
-        """Whether a test, or the slow tests of a file, pass on the unchanged tree."""
-        self._tree.write(file, source)
-        if "::" in name:
-            return not self._tree.fork([name.split("::")[0]], self._slow / 5, [name])
-        return not self._tree.fork([*SLOW, name], self._slow / 5)
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
 
 
-def quick_tests(tree: Tree, folder: Path, tests: list[str]) -> dict[str, Quick]:
-    """Run the quick tests on the unchanged tree; kept in the folder until a file of source or tests changes."""
+def known_tests(tree: Tree, folder: Path, tests: list[str]) -> tuple[dict[str, Quick], list[str]]:
+    """Run the quick tests on the unchanged tree: those that pass, and the names of the slow ones.
+
+    It is kept in the folder until a file of source or tests changes.
+    """
     state = hashlib.sha256()
     for path in sorted(path for part in (*PACKAGES, "tests") for path in (tree.path / part).rglob("*.py")):
         state.update(str(path.relative_to(tree.path)).encode() + path.read_bytes())
@@ -141,4 +150,5 @@ def quick_tests(tree: Tree, folder: Path, tests: list[str]) -> dict[str, Quick]:
         if not new.exists():
             sys.exit(f"the quick tests did not end: {tree.log.read_text()[-2000:]}")
         new.rename(kept)
-    return {name: Quick(**test) for name, test in json.loads(kept.read_text()).items()}
+    found = json.loads(kept.read_text())
+    return {name: Quick(**test) for name, test in found["quick"].items()}, found["slow"]
