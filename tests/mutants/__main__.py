@@ -23,9 +23,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tests.long_tests import last_landed
 from tests.mutants.mutations import Mutant, mutants
 from tests.mutants.tree import PACKAGES, PRELOADED, Tree
 from tests.mutants.trial import Trial, known_tests
@@ -47,30 +49,43 @@ def changed_lines(root: Path, revision: str) -> dict[str, set[int]]:
     return {file: lines for file, lines in found.items() if file.endswith(".py")}
 
 
-def last_revision(root: Path) -> str:
-    """Where this branch left main; on main itself the commit before."""
-    commands = (["merge-base", "HEAD", "main"], ["rev-parse", "HEAD"], ["rev-parse", "HEAD~1"])
-    base, head, before = (
-        subprocess.run(["git", *command], cwd=root, capture_output=True, text=True).stdout.strip()
-        for command in commands
-    )
-    return base if base and base != head else before
+def changed(root: Path, revision: str) -> list[tuple[str, Mutant]]:
+    """All mutants of the lines that are other than at a revision."""
+    lines = changed_lines(root, revision)
+    every = [(file, mutant) for file in sorted(lines) for mutant in mutants((root / file).read_bytes())]
+    return [pair for pair in every if pair[1].line in lines[pair[0]] and _is_other(root, *pair)]
 
 
-def drawn(root: Path, lines: dict[str, set[int]] | None, sample: int, seed: int) -> list[tuple[str, Mutant]]:
-    """Mutants of the core modules: all on some lines, or a random sample in which all mutants are equally likely."""
+def drawn(root: Path, sample: int, seed: int) -> list[tuple[str, Mutant]]:
+    """A random sample of the mutants of all core modules, each as likely as any other."""
     files = sorted(str(path.relative_to(root)) for package in PACKAGES for path in (root / package).rglob("*.py"))
-    every = [
-        (file, mutant)
-        for file in files
-        if lines is None or file in lines
-        for mutant in mutants((root / file).read_bytes())
-        if lines is None or mutant.line in lines[file]
-    ]
-    if sample:
-        random.Random(seed).shuffle(every)
-    good = (pair for pair in every if pair[1].is_other_program((root / pair[0]).read_bytes()))
-    return [pair for pair, _ in zip(good, range(sample or len(every)), strict=False)]
+    every = [(file, mutant) for file in files for mutant in mutants((root / file).read_bytes())]
+    random.Random(seed).shuffle(every)
+    return list(islice((pair for pair in every if _is_other(root, *pair)), sample))
+
+
+def survivors(root: Path, outcomes: list[dict[str, Any]]) -> list[tuple[str, Mutant]]:
+    """Those of earlier outcomes that survived and are not equivalent, where their line still stands."""
+    found = []
+    for one in outcomes:
+        if one["outcome"] == "survived" and not one.get("equivalent"):
+            same = [
+                (one["file"], mutant)
+                for mutant in mutants((root / one["file"]).read_bytes())
+                if _is_same(described(root, one["file"], mutant), one)
+            ]
+            if not same:
+                print(f"{one['file']}:{one['line']}: its line has changed: {one['old']}")
+            found += same[:1]
+    return found
+
+
+def _is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(one[key] == other[key] for key in ("file", "operator", "old", "new"))
+
+
+def _is_other(root: Path, file: str, mutant: Mutant) -> bool:
+    return mutant.is_other_program((root / file).read_bytes())
 
 
 def described(root: Path, file: str, mutant: Mutant) -> dict[str, Any]:
@@ -80,6 +95,11 @@ def described(root: Path, file: str, mutant: Mutant) -> dict[str, Any]:
     new = source[start : mutant.start] + mutant.new.encode() + source[mutant.end : end]
     lines = {"old": source[start:end].decode().strip(), "new": new.decode().strip()}
     return {"file": file, "line": mutant.line, "operator": mutant.operator, **lines, "at": mutant.start}
+
+
+def outcomes_in(path: Path) -> list[dict[str, Any]]:
+    """What a run has written."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def summary(outcomes: list[dict[str, Any]]) -> tuple[str, float]:
@@ -96,11 +116,11 @@ def summary(outcomes: list[dict[str, Any]]) -> tuple[str, float]:
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rev", help="mutate lines that changed since then (default: since main, or the last commit)")
-    parser.add_argument("--sample", type=int, default=0, help="how many mutants, of all lines unless --rev is given")
+    parser.add_argument("--rev", default="last-landed", help="mutate the lines that changed since this commit")
+    parser.add_argument("--sample", type=int, default=0, help="instead so many mutants, of all lines")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--slow", type=float, default=600, help="seconds of slow tests for a mutant; 0: none")
-    parser.add_argument("--again", action="store_true", help="try those that survived again, as when tests were added")
+    parser.add_argument("--again", type=Path, help="instead those that survived, by a file of outcomes")
     parser.add_argument("--patience", type=float, default=1, help="a factor of all limits, for a busy machine")
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "mutants", help="of outcomes")
     parser.add_argument("--tests", nargs="*", default=["tests"], help="the quick tests to take")
@@ -109,14 +129,16 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 
 def main(given: list[str] | None = None, root: Path = ROOT, preloaded: Iterable[str] = PRELOADED) -> int:
     options = arguments(given)
-    revision = options.rev or (None if options.sample else last_revision(root))
-    lines = changed_lines(root, revision) if revision else None
-    every = drawn(root, lines, options.sample, options.seed)
-    names = [f"since-{revision[:12]}"] if revision else []
-    names += [f"{options.sample}-{options.seed}"] if options.sample else []
+    if options.again:
+        name, every = f"again-{options.again.stem}", survivors(root, outcomes_in(options.again))
+    elif options.sample:
+        name, every = f"{options.sample}-{options.seed}", drawn(root, options.sample, options.seed)
+    else:
+        revision = last_landed() if options.rev == "last-landed" else options.rev
+        name, every = f"since-{revision[:12]}", changed(root, revision)
     options.folder.mkdir(parents=True, exist_ok=True)
-    path = options.folder / f"{'-'.join(names)}.jsonl"
-    done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    path = options.folder / f"{name}.jsonl"
+    done = outcomes_in(path) if path.exists() else []
     known = {json.dumps([one[key] for key in ("file", "old", "new", "at")]): one for one in done}
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as work:
@@ -124,7 +146,7 @@ def main(given: list[str] | None = None, root: Path = ROOT, preloaded: Iterable[
         for number, (file, mutant) in enumerate(every, 1):
             place = described(root, file, mutant)
             one = known.get(json.dumps([place[key] for key in ("file", "old", "new", "at")]))
-            if one is None or (options.again and one["outcome"] == "survived" and not one.get("equivalent")):
+            if one is None:
                 if trial is None:
                     tree = Tree(root, Path(work), options.patience, preloaded)
                     quick, slow = known_tests(tree, options.folder, options.tests)
