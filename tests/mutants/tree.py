@@ -84,10 +84,10 @@ class Tree:
         process = os.fork()
         if not process:
             try:
-                self._child(arguments, math.ceil(factor * (3 * seconds + 90)), list(chosen), record_to)
+                self._child(arguments, math.ceil(factor * (3 * seconds + 30)), list(chosen), record_to)
             finally:
                 os._exit(70)
-        limit = time.monotonic() + factor * (5 * seconds + 300)
+        limit = time.monotonic() + factor * (5 * seconds + 200)
         status: int | None = None
         while status is None and time.monotonic() < limit:
             done, code = os.waitpid(process, os.WNOHANG)
