@@ -12,7 +12,7 @@ unchanged tree; a test that is out of time is run again with twice the time.
 
 Outcomes are lines of a file in `runs/mutants/`, so that a run that was ended goes on. A survivor that changes nothing
 that can be seen is marked there: its reason in `equivalent`; the same command then gives the rate. The exit code is 1
-below 95 %.
+below 95 %. `--again FILE` tries the survivors of such a file on the tree as it is now.
 """
 
 import argparse
@@ -24,6 +24,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +38,21 @@ LEAST = 0.95
 
 
 def changed_lines(root: Path, revision: str) -> dict[str, set[int]]:
-    """The lines of core modules that are other than at a revision."""
-    command = ["git", "diff", "-U0", "--no-prefix", revision, "--", *PACKAGES]
+    """The lines of core modules that are other than at a revision; all lines of a file that git does not know yet."""
     found: dict[str, set[int]] = {}
-    for line in subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.splitlines():
+    for line in _git(root, "diff", "-U0", "--no-prefix", revision, "--", *PACKAGES):
         if line.startswith("+++ "):
             file = line.removeprefix("+++ ")
         elif match := re.match(r"@@ \S+ \+(\d+)(?:,(\d+))? @@", line):
             start, count = int(match[1]), int(match[2] or 1)
             found.setdefault(file, set()).update(range(start, start + count))
+    for file in _git(root, "ls-files", "--others", "--exclude-standard", "--", *PACKAGES):
+        found[file] = {*range(1, 1 + (root / file).read_bytes().count(b"\n"))}
     return {file: lines for file, lines in found.items() if file.endswith(".py")}
+
+
+def _git(root: Path, *words: str) -> list[str]:
+    return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 def changed(root: Path, revision: str) -> list[tuple[str, Mutant]]:
@@ -127,6 +133,33 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
+def tried(
+    every: list[tuple[str, Mutant]], path: Path, options: argparse.Namespace, root: Path, preloaded: Iterable[str]
+) -> list[dict[str, Any]]:
+    """The outcomes of mutants: from a file of outcomes, or found now and added to it."""
+    key = itemgetter("file", "old", "new", "at")
+    known = {key(one): one for one in (outcomes_in(path) if path.exists() else [])}
+    outcomes = []
+    with tempfile.TemporaryDirectory(prefix="mutants-") as work:
+        trial: Trial | None = None
+        for number, (file, mutant) in enumerate(every, 1):
+            place = described(root, file, mutant)
+            one = known.get(key(place))
+            if one is None:
+                if trial is None:
+                    tree = Tree(root, Path(work), options.patience, preloaded)
+                    quick, slow = known_tests(tree, options.folder, options.tests)
+                    tree.compile()
+                    trial = Trial(tree, quick, slow, options.slow)
+                one = place | trial.outcome(file, mutant)
+                with path.open("a", encoding="utf-8") as stream:
+                    stream.write(json.dumps(one, ensure_ascii=False) + "\n")
+                where = f"{number}/{len(every)} {one['outcome']} {file}:{one['line']}"
+                print(f"{where} {one['operator']} {one['by']}", flush=True)
+            outcomes.append(one)
+    return outcomes
+
+
 def main(given: list[str] | None = None, root: Path = ROOT, preloaded: Iterable[str] = PRELOADED) -> int:
     options = arguments(given)
     if options.again:
@@ -138,28 +171,7 @@ def main(given: list[str] | None = None, root: Path = ROOT, preloaded: Iterable[
         name, every = f"since-{revision[:12]}", changed(root, revision)
     options.folder.mkdir(parents=True, exist_ok=True)
     path = options.folder / f"{name}.jsonl"
-    done = outcomes_in(path) if path.exists() else []
-    known = {json.dumps([one[key] for key in ("file", "old", "new", "at")]): one for one in done}
-    outcomes = []
-    with tempfile.TemporaryDirectory(prefix="mutants-") as work:
-        trial: Trial | None = None
-        for number, (file, mutant) in enumerate(every, 1):
-            place = described(root, file, mutant)
-            one = known.get(json.dumps([place[key] for key in ("file", "old", "new", "at")]))
-            if one is None:
-                if trial is None:
-                    tree = Tree(root, Path(work), options.patience, preloaded)
-                    quick, slow = known_tests(tree, options.folder, options.tests)
-                    tree.compile()
-                    trial = Trial(tree, quick, slow, options.slow)
-                one = place | trial.outcome(file, mutant)
-                with path.open("a", encoding="utf-8") as stream:
-                    stream.write(json.dumps(one, ensure_ascii=False) + "\n")
-                print(
-                    f"{number}/{len(every)} {one['outcome']} {file}:{one['line']} {one['operator']} {one['by']}",
-                    flush=True,
-                )
-            outcomes.append(one)
+    outcomes = tried(every, path, options, root, preloaded)
     for one in outcomes:
         if one["outcome"] == "survived" and not one.get("equivalent"):
             print(f"\n{one['file']}:{one['line']}, which {one['reaching']} quick tests reach")
