@@ -31,7 +31,7 @@ help:
 	@echo "make docs       the documentation as a site, in site/"
 	@echo "make size       files, lines, functions, keys, commands, and minutes of the last make test"
 	@echo "make golden-update    store the hashes of what commands write (tests/golden_outputs), and print what changed"
-	@echo "make same-as REV=main the same files as REV writes? Names each field that differs; 4 minutes on two cores"
+	@echo "make same-as REV=main compare what all commands write with REV, and name each field that differs: 4 minutes"
 	@echo "make setup      the virtual environment $(VENV)"
 	@echo "make clean      remove the virtual environment"
 

@@ -52,6 +52,7 @@ LONG: dict[str, tuple[str, ...]] = {
     "rl_qg/serving/test_page_input.py": ("rl_qg/serving", "rl_qg/asking", "rl_qg/text"),
     "rl_qg/studies/test_job_pool.py::test_a_job_imports": ("rl_qg/studies", "rewards"),
     "rl_qg/studies/test_job_pool.py::test_jobs_end_with_the_process": ("rl_qg/studies", "rl_qg/runtime"),
+    "rl_qg/training/test_best_of_n.py::test_a_killed_run": LEARNING,
     "rl_qg/training/test_equal_steps.py": LEARNING,
     "rl_qg/training/test_equivalence.py::test_zero_equals": (*LEARNING, "configs/accelerate", "rewards"),
     "rl_qg/training/test_mixture.py::test_a_resumed_run": LEARNING,
@@ -65,7 +66,7 @@ LONG: dict[str, tuple[str, ...]] = {
 
 SHORT = tuple(
     f"distributed/test_faults.py::test_a_resumed_run_equals_an_uninterrupted_one[{case}]"
-    for case in ("SIGKILL-generate-python-0", "SIGKILL-augment-python-0", "out_of_memory-both-python-0")
+    for case in ("SIGKILL-augment-python-0", "SIGKILL-score-python-0")
 )
 """Rows of a long table that `make test` runs too."""
 

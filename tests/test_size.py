@@ -21,7 +21,11 @@ def test_a_file_is_measured(tmp_path: Path) -> None:
     assert measure([path, path]) == (2, 8, 4, 2)
 
 
-def test_the_table_has_the_time_of_the_last_tests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_the_time_of_the_last_tests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.size.ROOT", tmp_path)  # of which there is nothing to read
+    (tmp_path / "rl_qg").mkdir()
     record = tmp_path / "tests.xml"
     main(str(record))
     assert "not run yet" in capsys.readouterr().out

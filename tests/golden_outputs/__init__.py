@@ -15,10 +15,11 @@ The transcripts of `tests/bad_input` run there. Here their text is hashed, so th
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from tests.golden_outputs.contents import Fields, changed_fields, fingerprint, read_folder, read_text
+from tests.golden_outputs.contents import Fields, fingerprint, read_folder, read_text
 from tests.golden_outputs.run_cases import start
 
 HERE = Path(__file__).parent
@@ -26,6 +27,8 @@ ROOT = HERE.parents[1]
 CASES, MODEL_CASES, STORED = HERE / "cases.txt", HERE / "model_cases.txt", HERE / "hashes.json"
 # Sums differ in their last bits between processors, and the more digits are kept, the more often these round apart.
 DIGITS_OF_HASHES, DIGITS = 10, 12
+SHOWN = 8  # differences of a file
+T = TypeVar("T")
 
 
 def outputs(trees: Mapping[str, Path], files: Sequence[Path], folder: Path) -> dict[str, dict[str, Fields]]:
@@ -34,15 +37,20 @@ def outputs(trees: Mapping[str, Path], files: Sequence[Path], folder: Path) -> d
     Raises:
         RuntimeError: a version cannot run cases at all.
     """
-    running = {name: start(tree, folder / name, files) for name, tree in trees.items()}
-    codes = {name: process.wait() for name, process in running.items()}
-    if any(codes.values()):
-        raise RuntimeError(f"the cases have not run to their end: exit codes {codes}")
+    first = folder / next(iter(trees))
+    running = {name: start(tree, folder / name, first, files) for name, tree in trees.items()}
+    try:
+        for name, process in running.items():  # the others wait for the first
+            if code := process.wait():
+                raise RuntimeError(f"the cases have not run to their end with {trees[name]}: exit code {code}")
+    finally:
+        for process in running.values():
+            process.kill()
     digits = DIGITS if len(trees) > 1 else DIGITS_OF_HASHES
     found = {name: read_folder(folder / name, folder / name / "home", trees[name], digits) for name in trees}
     for name, tree in trees.items():
         for path in sorted((tree / "tests/bad_input").glob("*.txt")):
-            found[name][f"bad_input/{path.name}"] = read_text(path.read_text(encoding="utf-8"), ".txt")
+            found[name][f"bad_input/{path.name}"] = read_text(path.read_text(encoding="utf-8"), path.name)
     return found
 
 
@@ -57,14 +65,14 @@ def write_hashes(found: Mapping[str, Fields]) -> None:
     STORED.write_text(json.dumps({name: fingerprint(found[name]) for name in sorted(found)}, indent=0) + "\n")
 
 
-def differing(stored: Mapping[str, str], found: Mapping[str, Fields]) -> list[str]:
-    """What differs from the stored hashes, by file and field."""
-    return [
-        *(f"{name}: is no longer written" for name in sorted(stored.keys() - found.keys())),
-        *(f"{name}: is new" for name in sorted(found.keys() - stored.keys())),
-        *(
-            f"{name}: {line}"
-            for name in sorted(stored.keys() & found.keys())
-            for line in changed_fields(stored[name], found[name])
-        ),
-    ]
+def differing(
+    before: Mapping[str, T], after: Mapping[str, Fields], compare: Callable[[T, Fields], list[str]]
+) -> list[str]:
+    """What differs, by file and field: from stored fingerprints, or from other contents, as `compare` does it."""
+    found = [f"{name}: is no longer written" for name in sorted(before.keys() - after.keys())]
+    found += [f"{name}: is new" for name in sorted(after.keys() - before.keys())]
+    for name in sorted(before.keys() & after.keys()):
+        lines = compare(before[name], after[name])
+        found += [f"{name}: {line}" for line in lines[:SHOWN]]
+        found += [f"{name}: and {len(lines) - SHOWN} more"] * (len(lines) > SHOWN)
+    return found

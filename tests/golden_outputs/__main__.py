@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tests.golden_outputs import CASES, MODEL_CASES, ROOT, STORED, differing, outputs, stored_hashes, write_hashes
-from tests.golden_outputs.contents import differences
+from tests.golden_outputs.contents import changed_fields, differences
 from tests.golden_outputs.run_cases import read_cases
 from tests.long_tests import last_landed
 
@@ -17,7 +17,7 @@ def update() -> int:
     """Run the cases, say what has changed, and write `hashes.json`."""
     with tempfile.TemporaryDirectory() as folder:
         found = outputs({"now": ROOT}, [CASES], Path(folder))["now"]
-    changed = differing(stored_hashes(), found)
+    changed = differing(stored_hashes(), found, changed_fields)
     write_hashes(found)
     print("\n".join([*changed, f"{STORED}: {len(found)} files, {len(changed)} changes"]))
     return 0
@@ -28,20 +28,17 @@ def same_as(revision: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, "tree")
         commit = last_landed() if revision == "last-landed" else revision
-        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
-        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE)
+        if archive.returncode:
+            return archive.returncode  # git has said why
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
             files.extractall(tree, filter="data")
         # Names of one length: where lines are cut, that of a folder may count.
         sides = outputs({"old": tree, "new": ROOT}, [CASES, MODEL_CASES], Path(folder))
-    old, new = sides["old"], sides["new"]
-    lines = [
-        *(f"{name}: is no longer written" for name in old.keys() - new.keys()),
-        *(f"{name}: is new" for name in new.keys() - old.keys()),
-        *(f"{name}: {line}" for name in old.keys() & new.keys() for line in differences(old[name], new[name])),
-    ]
+    lines = differing(sides["old"], sides["new"], differences)
     cases = [case for path in (CASES, MODEL_CASES) for case in read_cases(path)]
-    end = f"{len(new)} files of {len(cases)} cases" + (f": {len(lines)} differences" if lines else " are the same")
-    print("\n".join([*sorted(lines), end]))
+    end = f"{len(sides['new'])} files of {len(cases)} cases" + (": these differ" if lines else " are the same")
+    print("\n".join([*lines, end]))
     return int(bool(lines))
 
 

@@ -14,18 +14,35 @@ from typing import Any
 Fields = Mapping[str, Sequence[str]]
 """The values of each field of a file, in order: `scores[].value` of JSON, a column, or `line` of other texts."""
 
-# Fields of JSON that say when, where or by which version something was made.
-LEFT_OUT = frozenset("""started finished created seconds commit dirty code versions hardware""".split())
-# The same in texts. Times and versions have no meaning here, and what a library says of itself changes with it.
+# Fields of JSON and columns that say when, where or by which version something was made.
+LEFT_OUT = re.compile(
+    r"started|finished|created|(.*_)?seconds(_.*)?|.*_per_second|.*_runtime|first_ms|last_ms|trainer_state\.json"
+    r"|commit|dirty|code|versions|hardware"
+)
+# Estimates of the mixed model of ratings, which a search finds up to its tolerance.
+_BY_SEARCH, DIGITS_BY_SEARCH = "mixed", 4
+# Times and versions in texts. What a library says of itself changes with its version.
 _NOISE = (
     (re.compile(r"\b20\d\d-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?(\.\d+)?(\+00:00|Z| UTC)?)?"), "DATE"),
     (re.compile(r"\b(sacrebleu|version):\d[\w.+]*"), r"\1:VERSION"),
     (re.compile(r"cannot be loaded \(.*?\.?\)(?=[:;,.)\s])"), "cannot be loaded"),
+    (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
+    (re.compile(r'(?<=name="csrf" value=")\w+'), "SECRET"),
+    (re.compile(r"(?<=\| made with \| )[^|]*"), "VERSIONS "),
+    (re.compile(r'(?<=id="code">)\w+'), "CODE"),
+    (re.compile(r"[\d.]+(?= USD an hour at that median)"), "PAY"),
+    (re.compile(r"(?<=\.round_trip-)[0-9a-f]{8}"), "READER"),
     (re.compile(r"data:image/png;base64,[\w+/=]+"), "IMAGE"),
 )
-_LONG_NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d{8,}(e[-+]?\d+)?")
+# Times that are drawn, commits, progress, and miniatures that need not be trained again.
+_CUT = re.compile(
+    r"<h3>Time</h3>.*?</svg>| · commit \w+( with uncommitted changes)?|^pretraining [^\n]* kept in [^\n]*\n"
+    r"|^[^\n]* elapsed[, ][^\n]*\n",
+    re.DOTALL | re.MULTILINE,
+)
+_LONG_NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d{5,}(e[-+]?\d+)?")
 _VALUE = re.compile(r'"(?:[^"\\]|\\.)*"|[\w.+-]+')
-_BINARY = (".png", ".pt", ".pth", ".bin", ".db", ".npz", ".pkl")  # only that they are there
+_BINARY = (".png", ".pt", ".pth", ".bin", ".db", ".npz")  # only that they are there
 
 
 def read_folder(folder: Path, home: Path, tree: Path, digits: int) -> dict[str, Fields]:
@@ -41,7 +58,13 @@ def read_folder(folder: Path, home: Path, tree: Path, digits: int) -> dict[str, 
     files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and not path.is_relative_to(home) and "/in/" not in name and "tfevents" not in name:
+        if (
+            path.is_file()
+            and not path.is_relative_to(home)
+            and "/in/" not in name
+            and "tfevents" not in name
+            and path.suffix != ".log"
+        ):
             files[name] = _read(path, words, digits)
     return files
 
@@ -55,28 +78,33 @@ def _read(path: Path, words: Mapping[str, str], digits: int) -> Fields:
         return _flat(pyarrow.parquet.read_table(path).to_pylist(), digits)
     if path.suffix in _BINARY:
         return {"file": ["is there"]}
-    return read_text(path.read_text(encoding="utf-8"), path.suffix, words, digits)
+    return read_text(path.read_text(encoding="utf-8"), path.name, words, digits)
 
 
-def read_text(text: str, suffix: str, words: Mapping[str, str] | None = None, digits: int = 12) -> Fields:
-    """The fields of a text file; `words`: what stands for parts of it."""
+def read_text(text: str, name: str, words: Mapping[str, str] | None = None, digits: int = 12) -> Fields:
+    """The fields of a text file of that name; `words`: what stands for parts of it."""
+    suffix = Path(name).suffix
+    if _BY_SEARCH in name:
+        digits = DIGITS_BY_SEARCH
     for part, word in (words or {}).items():
         text = text.replace(part, word)
+    text = _CUT.sub("", text)
     try:
         if suffix == ".json":
             return {"form": [_form(text)], **_flat(json.loads(text), digits)}
         if suffix == ".jsonl":
-            rows = [json.loads(line) for line in text.splitlines()]
-            return {"form": sorted(set(map(_form, text.splitlines()))), **_flat(rows, digits)}
+            rows = [json.loads(line) for line in text.split("\n") if line]
+            return {"form": [*sorted(set(map(_form, text.split("\n")[:-1]))), repr(text[-1:])], **_flat(rows, digits)}
     except ValueError:
         pass  # compared as lines
     if suffix == ".csv" and (table := list(csv.reader(io.StringIO(text)))) and len({len(row) for row in table}) == 1:
-        columns = zip(*table, strict=True)
-        return {
-            f"column {number} {cells[0]}": [_plain(cell, digits) for cell in cells]
-            for number, cells in enumerate(columns, 1)
+        cells = {
+            f"column {number} {head}": [_plain(cell, _digits(head, digits)) for cell in (head, *column)]
+            for number, (head, *column) in enumerate(zip(*table, strict=True), 1)
+            if not LEFT_OUT.fullmatch(head)
         }
-    return {"line": [_plain(line, digits) for line in re.split(r"[\r\n]+", text)]}
+        return {"form": [_hash([re.sub(r'[^",\r\n]', "", text)])], **cells}
+    return {"line": [_plain(line, digits) for line in text.split("\n")]}
 
 
 def _flat(value: Any, digits: int) -> dict[str, list[str]]:
@@ -86,13 +114,13 @@ def _flat(value: Any, digits: int) -> dict[str, list[str]]:
     def add(part: Any, path: str) -> None:
         if isinstance(part, dict) and part:
             for key, inner in part.items():
-                if key not in LEFT_OUT:
+                if not LEFT_OUT.fullmatch(key):
                     add(inner, f"{path}.{key}" if path else key)
         elif isinstance(part, list) and part:
             for inner in part:
                 add(inner, f"{path}[]")
         else:
-            found.setdefault(path, []).append(_leaf(part, digits))
+            found.setdefault(path, []).append(_leaf(part, _digits(path, digits)))
 
     add(value, "")
     return {**found, "order of fields": [*found]}
@@ -106,13 +134,24 @@ def _leaf(value: Any, digits: int) -> str:
 
 def _rounded(value: float, digits: int) -> float:
     """To significant digits; what is left of numbers that cancel is 0."""
-    return value if not math.isfinite(value) else 0.0 if abs(value) < 1e-12 else float(f"{value:.{digits}g}")
+    if not math.isfinite(value):
+        return value
+    return 0.0 if abs(value) < 10.0**-digits else float(f"{value:.{digits}g}")
+
+
+def _digits(field: str, digits: int) -> int:
+    return DIGITS_BY_SEARCH if _BY_SEARCH in field else digits
 
 
 def _plain(text: str, digits: int) -> str:
     for pattern, word in _NOISE:
         text = pattern.sub(word, text)
-    return _LONG_NUMBER.sub(lambda found: repr(_rounded(float(found[0]), digits)), text)
+
+    def shorter(found: re.Match[str]) -> str:
+        given = re.sub(r"e.*|\D", "", found[0]).lstrip("0")
+        return found[0] if len(given) <= digits else repr(_rounded(float(found[0]), digits))
+
+    return _LONG_NUMBER.sub(shorter, text)
 
 
 def _form(text: str) -> str:

@@ -1,4 +1,13 @@
-"""Run the commands of cases, each in a forked process: `python run_cases.py FOLDER CASES.txt …`.
+"""Run the commands of cases, each in a forked process: `python run_cases.py FOLDER FIRST CASES.txt …`.
+
+FIRST is the folder of another version that runs the same cases, or the same folder. Each case begins when it is done
+there, with the WordPiece miniatures that were trained there: `tokenizers` gives their pieces other numbers each time.
+
+A line `# name` begins a case, and each line of it is a command:
+
+- `$ rl-qg …` is run to its end;
+- `& rl-qg …` is a server, which goes on until the case ends;
+- `$ http PATH` gets a page of it, and `$ http PATH field=value …` sends a form, or `{…}` JSON.
 
 The package is the first on the import path, this version or an older one: nothing of it is used but its command line.
 `environment` says under which variables this runs.
@@ -9,17 +18,25 @@ import gc
 import importlib
 import os
 import pkgutil
+import re
 import runpy
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import HTTPCookieProcessor, OpenerDirector, Request, build_opener
 
 HERE = Path(__file__).resolve().parent
 INPUTS = HERE / "inputs"
+MINIATURES = ".cache/rl-qg/miniature"  # in a home
 FIXED = {
     "PYTHONHASHSEED": "0",
     "OMP_NUM_THREADS": "1",
@@ -43,40 +60,95 @@ class Case:
 
 
 def read_cases(path: Path) -> list[Case]:
-    """The cases of a file: a line `# name` begins one, and `$ rl-qg …` is a command of it."""
+    """The cases of a file."""
     parts = path.read_text(encoding="utf-8").split("\n# ")[1:]
     cases = []
-    for name, *lines in (part.replace("\\\n", "").split("\n") for part in parts):
-        cases.append(Case(name.strip(), tuple(line[2:] for line in lines if line.startswith("$ "))))
+    for name, *lines in (part.split("\n") for part in parts):
+        cases.append(Case(name.strip(), tuple(line for line in lines if line.startswith(("$ ", "& ")))))
     return cases
 
 
 def environment(tree: Path, home: Path) -> dict[str, str]:
     """Of a user with an empty home, who works with the package of `tree`, and has modules beside the inputs."""
     kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
-    return {**kept, **FIXED, "HOME": str(home), "PYTHONPATH": f"{tree}{os.pathsep}{INPUTS}"}
+    return {**kept, **FIXED, "HOME": str(home), "PYTHONPATH": f"{tree}{os.pathsep}{home / 'inputs'}"}
 
 
-def start(tree: Path, folder: Path, files: Sequence[Path]) -> subprocess.Popen[bytes]:
+def start(tree: Path, folder: Path, first: Path, files: Sequence[Path]) -> subprocess.Popen[bytes]:
     """Begin to run the cases of files in `folder`; its `home` is that of the user."""
-    (folder / "home").mkdir(parents=True)
-    command = [sys.executable, str(HERE / "run_cases.py"), str(folder), *map(str, files)]
+    (folder / "home" / "done").mkdir(parents=True)
+    shutil.copytree(INPUTS, folder / "home" / "inputs")  # some commands write beside what they read
+    command = [sys.executable, str(HERE / "run_cases.py"), str(folder), str(first), *map(str, files)]
     return subprocess.Popen(command, cwd=folder, env=environment(tree, folder / "home"))
+
+
+def _follow(case: Case, home: Path, first: Path) -> None:
+    """Wait for a case of another version, and take over its miniatures with WordPiece."""
+    while not (first / "done" / case.name).exists():
+        time.sleep(0.1)
+    for path in (first / MINIATURES).glob("*bert-*"):
+        if not path.name.startswith("roberta") and not (home / MINIATURES / path.name).exists():
+            shutil.copytree(path, home / MINIATURES / path.name)
 
 
 def run(case: Case, folder: Path) -> None:
     """Run a case in `folder/NAME`, where `in` are the inputs; what its commands print is beside what they write."""
     work = folder / case.name
     work.mkdir()
-    (work / "in").symlink_to(INPUTS)
+    (work / "in").symlink_to(folder / "home" / "inputs")
+    server, address = 0, ""
+    browser = build_opener(HTTPCookieProcessor())
     for number, command in enumerate(case.commands, 1):
         out, err = work / f"command-{number}.out", work / f"command-{number}.err"
-        child = os.fork()
-        if not child:
-            _command(shlex.split(command)[1:], work, out, err)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        program, *arguments = shlex.split(command[2:])
+        end = ""
+        if program == "http":
+            end = _request(browser, address, arguments)
+        elif child := os.fork():
+            if command.startswith("& "):
+                server, address = child, _address(out)
+            else:
+                end = f"exit code {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}"
+        else:
+            _command(arguments, work, out, err if command.startswith("$ ") else err.with_suffix(".log"))
         with err.open("a", encoding="utf-8") as stream:
-            stream.write(f"\n$ {command}\nexit code {code}\n")
+            stream.write(f"\n{command}\n{end}\n")
+    if server:
+        os.kill(server, signal.SIGTERM)
+        os.waitpid(server, 0)
+
+
+def _address(out: Path) -> str:
+    """Where a server that has just begun is, as it prints; it is ready."""
+    limit = time.monotonic() + 300
+    while time.monotonic() < limit:
+        found = re.search(r"at (http://\S+)\n", out.read_text(encoding="utf-8")) if out.exists() else None
+        with suppress(URLError):
+            if found and not _request(build_opener(), found[1], ["/readyz"]).startswith("503"):
+                return found[1]
+        time.sleep(0.1)
+    raise TimeoutError(f"{out}: no server has begun within five minutes")
+
+
+def _request(browser: OpenerDirector, address: str, arguments: Sequence[str]) -> str:
+    """The answer to a request, as status, path after redirects, and text; `csrf` is filled in from the page before."""
+    path, *fields = arguments
+    data, headers = None, {}
+    if fields and fields[0].startswith("{"):
+        data, headers = fields[0].encode(), {"Content-Type": "application/json"}
+    elif fields:
+        form = dict(field.split("=", 1) for field in fields)
+        before = str(getattr(browser, "page", ""))
+        found = re.search(r'name="csrf" value="(\w+)"', before)
+        data = urlencode(form | ({"csrf": found[1]} if found else {})).encode()
+        headers = {"Origin": address}
+    try:
+        answer = browser.open(Request(address + path, data, headers), timeout=120)
+    except HTTPError as error:
+        answer = error
+    text = answer.read().decode("utf-8")
+    browser.page = text  # type: ignore[attr-defined]
+    return f"{answer.status} {urlsplit(answer.url).path}\n{text}"
 
 
 def _command(arguments: list[str], work: Path, *files: Path) -> None:
@@ -115,7 +187,11 @@ def _import_everything() -> None:
 if __name__ == "__main__":
     sys.path.pop(0)  # this folder
     _import_everything()
-    cases = [case for path in sys.argv[2:] for case in read_cases(Path(path))]
+    folder, first = Path(sys.argv[1]), Path(sys.argv[2])
+    cases = [case for path in sys.argv[3:] for case in read_cases(Path(path))]
     for number, case in enumerate(cases, 1):
-        print(f"{Path.cwd().name}: {number} of {len(cases)}: {case.name}", file=sys.stderr, flush=True)
-        run(case, Path(sys.argv[1]))
+        if first != folder:
+            _follow(case, folder / "home", first / "home")
+        print(f"{folder.name}: {number} of {len(cases)}: {case.name}", file=sys.stderr, flush=True)
+        run(case, folder)
+        (folder / "home" / "done" / case.name).touch()
