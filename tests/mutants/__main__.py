@@ -82,7 +82,7 @@ def survivors(root: Path, outcomes: list[dict[str, Any]]) -> list[tuple[str, Mut
             ]
             if not same:
                 print(f"{one['file']}:{one['line']}: its line has changed: {one['old']}")
-            found += same[:1]
+            found += sorted(same, key=lambda pair: abs(pair[1].line - one["line"]))[:1]
     return found
 
 

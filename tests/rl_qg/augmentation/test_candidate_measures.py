@@ -104,7 +104,7 @@ def test_after_a_kill_only_the_missing_candidates_are_measured(
     with caplog.at_level("INFO"):
         assert values(measured(questions, rest)) == EXPECTED
     assert rest.batches == [[7, 8, 9]]
-    assert "7 of 10 questions are in" in caplog.text
+    assert ": 7 of 10 questions are in" in caplog.text
     assert len(file.read_bytes().splitlines()) == 10
 
 
