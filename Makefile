@@ -13,17 +13,25 @@ COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 # tests of a file stay together, because they share what its fixtures made; files with slow tests come first
 # (tests/conftest.py).
 WORKERS := $(shell $(PYTHON) -c 'import os; print(min(5, (os.cpu_count() or 1) + 1))')
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=20
 
-.PHONY: help demo test test-fast mutants check docs setup clean
+# The commit that the working tree is compared with.
+REV ?= last-landed
+
+.PHONY: help demo test test-fast test-affected test-all mutants check docs size setup clean golden-update same-as
 
 help:
 	@echo "make demo       the quickstart: a whole run on the embedded corpus, in $(OUTPUT)"
-	@echo "make test       make check and every test: 20 to 25 minutes on two cores"
+	@echo "make test       make check and all tests but the long ones: at most 8 minutes on two cores"
 	@echo "make test-fast  the tests that are not slow, without make check: at most 2 minutes on two cores"
+	@echo "make test-affected  the long tests whose subject has changed since REV (default: the last landed commit)"
+	@echo "make test-all   make check and every test"
 	@echo "make mutants    faults put into the lines that changed since REV, or SAMPLE=100 SEED=7 anywhere: are they noticed?"
 	@echo "make check      format, lint and types (ruff, mypy)"
 	@echo "make docs       the documentation as a site, in site/"
+	@echo "make size       files, lines, functions, keys, commands, and minutes of the last make test"
+	@echo "make golden-update    store the hashes of what commands write (tests/golden_outputs), and print what changed"
+	@echo "make same-as REV=main compare what all commands write with REV, and name each field that differs: 4 minutes"
 	@echo "make setup      the virtual environment $(VENV)"
 	@echo "make clean      remove the virtual environment"
 
@@ -31,24 +39,43 @@ help:
 demo: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/rl-qg pipeline preset=quickstart output_dir=$(OUTPUT)
 
-test: $(VENV)/.installed
-	$(MAKE) -j2 --output-sync=target check $(VENV)/.deepspeed
+test: $(VENV)/.tested-with
+	$(PYTEST) -m "not long" --junitxml=$(VENV)/make-test.xml
+
+# Exit code 5 says that no test is selected.
+test-affected: $(VENV)/.deepspeed
+	$(PYTEST) --affected=$(REV) || test $$? = 5
+
+test-all: $(VENV)/.tested-with
 	$(PYTEST)
 
 test-fast: $(VENV)/.installed
 	$(PYTEST) -m "not slow"
 
 mutants: $(VENV)/.installed
-	$(BIN)/python -m tests.mutants $(REV:%=--rev %) $(SAMPLE:%=--sample %) $(SEED:%=--seed %)
+	$(BIN)/python -m tests.mutants $(if $(SAMPLE),--sample $(SAMPLE) --seed $(or $(SEED),0),--rev $(REV))
+
+.PHONY: $(VENV)/.tested-with
+$(VENV)/.tested-with: $(VENV)/.installed
+	$(MAKE) -j2 --output-sync=target check $(VENV)/.deepspeed
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+golden-update: $(VENV)/.installed
+	$(BIN)/python -m tests.golden_outputs update
+
+same-as: $(VENV)/.installed
+	$(BIN)/python -m tests.golden_outputs same-as "$(REV)"
+
 # The documentation as a site, in site/; the tests build it too.
 docs: $(VENV)/.installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+size: $(VENV)/.installed
+	@$(BIN)/python -m tests.size $(VENV)/make-test.xml
 
 setup: $(VENV)/.installed
 

@@ -90,7 +90,7 @@ class FrozenModel:
     ) -> None:
         self.name = str(name)
         config = _load_config(self.name, kind)
-        self.tokenizer: Any = _load("tokenizer", self.name, transformers.AutoTokenizer.from_pretrained)
+        self.tokenizer: Any = _load("tokenizer", self.name, transformers.AutoTokenizer)
         options: dict[str, Any] = {"attn_implementation": "eager"} if kind == "encoder" else {}
         self.model: Any = _load_model(self.name, kind, config=config, dtype=_torch_dtype(dtype), **options)
         if weights is not None:
@@ -302,7 +302,7 @@ def _load_config(name: str, kind: str) -> Any:
     fault = _folder_fault(folder) if looks_local else None
     if fault:
         raise MetricInputError(f"model folder {name!r} {fault}; give a folder with {what}, or a Hub name")
-    config = _load("configuration", name, transformers.AutoConfig.from_pretrained)
+    config = _load("configuration", name, transformers.AutoConfig)
     both_ways = type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING or config.model_type in _READ_BOTH_WAYS
     fits = both_ways if kind == "encoder" else type(config) in mapping and not (kind == "causal" and both_ways)
     if not fits or (kind != "seq2seq" and config.is_encoder_decoder):
@@ -325,20 +325,18 @@ def _load_model(name: str, kind: str, **options: Any) -> Any:
         if kind == "tagger":
             with _named(name):
                 auto = token_classifier(options["config"])
-        model, report = _load(
-            "weights", name, auto.from_pretrained, use_safetensors=True, output_loading_info=True, **options
-        )
+        model, report = _load("weights", name, auto, use_safetensors=True, output_loading_info=True, **options)
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing:
         raise MetricInputError(f"{name!r} lacks the weights {missing[0]!r} (of {len(missing)}); {what} is needed")
     return model.eval().requires_grad_(False)
 
 
-def _load(part: str, name: str, loader: Callable[..., Any], **options: Any) -> Any:
-    """Call a ``from_pretrained``; its errors for a bad name or folder become one line."""
+def _load(part: str, name: str, auto: Any, **options: Any) -> Any:
+    """Call the ``from_pretrained`` of a class; its errors for a bad name or folder become one line."""
     try:
         with explained():
-            return loader(name, **options)
+            return auto.from_pretrained(name, trust_remote_code=False, **options)
     except ModelFault as fault:
         if Path(name).is_dir() or not fault.unreachable:
             raise MetricInputError(f"cannot load the {part} of {name!r}: {fault}") from fault

@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+OWN_CODE = (
+    "it needs code of its own (auto_map), which is not run; give one whose type and tokenizer transformers knows"
+)
 NO_TOKENIZER = "it has no tokenizer (tokenizer.json, or a vocabulary; some need the package sentencepiece)"
 
 
@@ -33,7 +36,11 @@ def explained() -> Iterator[None]:
         raise
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(". ")
-        raise ModelFault(NO_TOKENIZER if "instantiate the backend tokenizer" in reason else reason) from error
+        if "instantiate the backend tokenizer" in reason:
+            reason = NO_TOKENIZER
+        elif "trust_remote_code" in str(error):  # the argument that the library asks for
+            reason = OWN_CODE
+        raise ModelFault(reason) from error
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

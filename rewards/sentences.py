@@ -11,7 +11,9 @@ ABBREVIATIONS = frozenset(
 )
 """In lower case, without the full stop at the end: it ends no sentence."""
 
-_END = re.compile(r"""[.!?…]+["'”’)\]»]*(?=\s)|[。！？।॥؟]+["'”’)\]」』»]*|\n\s*\n""")
+# Possessive, and tried at the first mark of a row alone: each character is looked at once. Tried at every mark, a row
+# of n marks that nothing follows would take n² steps.
+_END = re.compile(r"""(?<![.!?…])[.!?…]++["'”’)\]»]*+(?=\s)|[。！？।॥؟]+["'”’)\]」』»]*|\n\s*\n""")
 
 _GERMAN_DATE = re.compile(
     r"\.\s+(?:Jan|Febr|März|April|Mai|Jun|Jul|August|Sept|Okto|Novem|Dezem)(?:uar|i|ember|ber)?\b"

@@ -6,6 +6,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.long_tests import changed_since, is_affected, subject_of
+
 # Machines are shared and slow at times: no test may fail because of that. The same examples every time, so that a
 # failure can be run again.
 settings.register_profile("repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -14,8 +16,28 @@ settings.load_profile("repeatable")
 os.environ.setdefault("RL_QG_PACKED", "always")  # no test, and no process that one starts, depends on measured times
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first, so that worker processes end at about the same time."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--affected", metavar="REV", help="run the long tests whose subject has changed since a commit")
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the long tests. Files with slow tests come first, so that worker processes end at about the same time."""
+    revision = config.getoption("--affected")
+    changed = changed_since(revision) if revision else []
+    left_out = []
+    for item in items:
+        name = item.nodeid.removeprefix("tests/")
+        subject = subject_of(name)
+        if subject is not None:
+            item.add_marker(pytest.mark.long)
+            item.add_marker(pytest.mark.slow)
+        if revision and (subject is None or not is_affected(subject, changed)):
+            left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        kept = {*items} - {*left_out}
+        items[:] = [item for item in items if item in kept]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 

@@ -16,6 +16,9 @@ from pathlib import Path
 
 from rl_qg.miniatures.cache import SHIPPED
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from world_settings import WORLD_SETTINGS
+
 PASSAGES = 1200
 BATCH = 16
 CE_UPDATES = 210  # of the first stage; more questions are read fewer times
@@ -53,7 +56,7 @@ class Experiment:
         self.folder = root / f"labelled-{fraction:g}" / f"seed-{seed}"
         self.fraction, self.seed, self.arms = fraction, seed, arms
         self.data = [f"data.labelled_fraction={fraction}", f"data.seed={seed}", f"seed={seed}"]
-        self.data += ["data.max_train=null"]
+        self.data += ["data=world", "data.max_train=null"]
 
     def first(self) -> None:
         """The generator by cross-entropy, with which everything begins."""
@@ -107,7 +110,9 @@ def write_gold(path: Path, fraction: float, seed: int) -> None:
     from rl_qg.data.examples import write_squad
     from rl_qg.data.splits import load_splits
 
-    settings = compose("train", ["preset=quickstart", f"data.labelled_fraction={fraction}", f"data.seed={seed}"])
+    settings = compose(
+        "train", [*WORLD_SETTINGS, "data=world", f"data.labelled_fraction={fraction}", f"data.seed={seed}"]
+    )
     settings.data.max_train = None
     write_squad(path, load_splits(settings.data).gold)
 
@@ -125,7 +130,7 @@ def run(command: str, *options: str) -> None:
     target = next(value.partition("=")[2] for value in options if value.startswith(("output_dir=", "output=")))
     log = Path(f"{target}.{command}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
-    arguments = [sys.executable, "-m", "rl_qg", command, "preset=quickstart", *options]
+    arguments = [sys.executable, "-m", "rl_qg", command, *WORLD_SETTINGS, *options]
     with log.open("a") as stream:
         stream.write(" ".join(arguments) + "\n")
         stream.flush()

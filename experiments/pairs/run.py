@@ -13,6 +13,7 @@ sees.
 """
 
 import argparse
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ from rl_qg.data.formats import json_line_rows
 from rl_qg.data.reading import read_examples
 from rl_qg.generation.tasks import task_rows
 from rl_qg.miniatures.cache import SHIPPED
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from world_settings import WORLD_SETTINGS
 
 BATCH = 16
 ARMS = {  # the way, the model of questions (or of all pairs), and that of answers: a task and a share of the updates
@@ -92,8 +96,8 @@ def squad(models: Path) -> Setting:
 class Run:
     """The commands of one setting and one seed."""
 
-    def __init__(self, setting: Setting, root: Path, seed: int, scale: float, preset: str) -> None:
-        self.setting, self.seed, self.scale, self.preset = setting, seed, scale, preset
+    def __init__(self, setting: Setting, root: Path, seed: int, scale: float) -> None:
+        self.setting, self.seed, self.scale = setting, seed, scale
         self.data = root / setting.name / "data"
         self.folder = root / setting.name / f"seed-{seed}"
 
@@ -126,7 +130,7 @@ class Run:
         model = self.further(task, share, how) if how else self.model(task, share)
         folder = model.parent
         if not (model / "config.json").exists():
-            run("train", f"preset={self.preset}", *data, *command, f"seed={self.seed}", f"output_dir={folder}")
+            run("train", *WORLD_SETTINGS, *data, *command, f"seed={self.seed}", f"output_dir={folder}")
 
     def pairs(self, arm: str, passages: str) -> Path:
         """The pairs of an arm about the passages of a file."""
@@ -158,16 +162,14 @@ class Run:
         data += ["data.max_train=null", "data.labelled_fraction=1"]
         model = [f"qa.model.path={self.setting.reader}", f"qa.seeds=[{self.seed}]", *self.setting.reader_options]
         model.append(f"qa.max_steps={max(2, round(self.setting.reader_updates * self.scale))}")
-        run("qa", f"preset={self.preset}", *data, *READER, *model, f"output_dir={folder}")
+        run("qa", *WORLD_SETTINGS, *data, *READER, *model, f"output_dir={folder}")
 
     def evaluate(self, arms: list[str], metrics: str) -> None:
         """All ways against the human pairs, on the same passages."""
         files = ", ".join(f"{arm}: {self.folder / arm / 'held-out.jsonl'}" for arm in arms)
         options = [f"references={self.data / 'held-out.json'}", f"metrics={metrics}", "training.use_cpu=true"]
         output = self.folder / "evaluation"
-        run(
-            "evaluate", f"preset={self.preset}", "pairs=true", f"predictions={{{files}}}", *options, f"output={output}"
-        )
+        run("evaluate", *WORLD_SETTINGS, "pairs=true", f"predictions={{{files}}}", *options, f"output={output}")
 
 
 def as_examples(pairs: Path) -> Iterator[QAExample]:
@@ -193,14 +195,13 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--scale", type=float, default=1.0, help="of passages and updates; below 1 for a trial")
-    parser.add_argument("--preset", default="quickstart")
     parser.add_argument("--at-once", type=int, default=2)
     given = parser.parse_args()
     setting = world() if given.setting == "world" else squad(given.models.resolve())
     metrics = "rouge_l"
     if given.models:
         metrics += f",{{metric: bertscore, model: {given.models.resolve() / 'minilm'}, label: bertscore}}"
-    runs = [Run(setting, given.output, seed, given.scale, given.preset) for seed in given.seeds]
+    runs = [Run(setting, given.output, seed, given.scale) for seed in given.seeds]
     if not (runs[0].data / "dev.json").exists():
         runs[0].data.mkdir(parents=True, exist_ok=True)
         if given.setting == "world":

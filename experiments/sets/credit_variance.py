@@ -30,10 +30,19 @@ from rl_qg.training.set_credit import advantages_of, of_questions
 from rl_qg.training.trainer import SelfCriticalTrainer
 from tests.rl_qg.training.set_policy import SETS, autoregressive, exact_loss, expected_loss, logprobs, variance
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from world_settings import WORLD_SETTINGS
+
 CREDITS = ("whole", "marginal", "to_go")
 SAMPLES, CONTEXTS, ROLLOUTS = 4, 8, 40
 COMMON = (
-    *("preset=quickstart", "ask.granularity=paragraph", "model.max_target_length=96", "scst.max_new_tokens=96"),
+    *(
+        *WORLD_SETTINGS,
+        "data=world",
+        "ask.granularity=paragraph",
+        "model.max_target_length=96",
+        "scst.max_new_tokens=96",
+    ),
     *("data.labelled_fraction=0.08", "training.eval_samples=24", "training.batch_size=8", "training.eval_steps=24"),
     *("training.save_steps=1000", "held_out=question_set", "held_out.per_sentence=0.5"),
     *("reward=multi_set", "evaluation.check_reward=0"),

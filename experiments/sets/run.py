@@ -24,8 +24,10 @@ from rl_qg.generation.question_units import GRANULARITIES, MODES, set_rows
 from rl_qg.miniatures.cache import SHIPPED
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "pairs"))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 from commands import run, start
 from passages import write_squad_windows, write_world
+from world_settings import WORLD_SETTINGS
 
 BATCH = 16
 MAKE_SETS = Path(__file__).with_name("make_sets.py")
@@ -110,8 +112,8 @@ def squad(models: Path) -> Setting:
 class Run:
     """The commands of one setting and one seed."""
 
-    def __init__(self, setting: Setting, root: Path, seed: int, scale: float, preset: str) -> None:
-        self.setting, self.seed, self.scale, self.preset = setting, seed, scale, preset
+    def __init__(self, setting: Setting, root: Path, seed: int, scale: float) -> None:
+        self.setting, self.seed, self.scale = setting, seed, scale
         self.data = root / setting.name / "data"
         self.folder = root / setting.name / f"seed-{seed}"
 
@@ -152,7 +154,7 @@ class Run:
         training += ["training.save_total_limit=1", "training.report_to=none", "training.use_cpu=true"]
         training += [f"{folder.name}.epochs={epochs:.6f}", "held_out=none", "evaluation.check_reward=0"]
         training += [f"qa.model.path={SHIPPED / 'distilbert'}", *self.setting.options]
-        run("train", f"preset={self.preset}", *data, *model, *training, *options, f"output_dir={folder.parent}")
+        run("train", *WORLD_SETTINGS, *data, *model, *training, *options, f"output_dir={folder.parent}")
 
     # --- sets
 
@@ -170,7 +172,7 @@ class Run:
         options += [*self.setting.classifier_options, "training.use_cpu=true", f"seed={self.seed}"]
         options += [f"max_steps={max(2, round(200 * self.scale))}", "pooling=mean", "threshold=tuned"]
         kind = f"kind={CLASSIFIERS[name]}"
-        run("train-sentences", f"preset={self.preset}", kind, *data, *options, f"output_dir={folder}")
+        run("train-sentences", *WORLD_SETTINGS, kind, *data, *options, f"output_dir={folder}")
 
     def pool(self, name: str, model: Path, passages: str) -> Path:
         """The questions of a generator about the passages of a file."""
@@ -211,7 +213,7 @@ class Run:
             options = [f"references={self.data / 'held-out.json'}", f"metrics={METRICS}", "training.use_cpu=true"]
             output = self.folder / "evaluation" / granularity
             options += [f"gap={gap}", f"page={output}.html", f"output={output}"]
-            run("evaluate", f"preset={self.preset}", "sets=true", f"predictions={{{files}}}", *options)
+            run("evaluate", *WORLD_SETTINGS, "sets=true", f"predictions={{{files}}}", *options)
 
 
 def write_data(folder: Path, setting: Setting, shared: Path, scale: float) -> None:
@@ -241,11 +243,10 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", choices=list(CONTINUED), default=list(CONTINUED), help="of train-sets")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0, help="of passages and updates; below 1 for a trial")
-    parser.add_argument("--preset", default="quickstart")
     parser.add_argument("--at-once", type=int, default=2)
     given = parser.parse_args()
     setting = world() if given.setting == "world" else squad(given.models.resolve())
-    one = Run(setting, given.output.resolve(), given.seed, given.scale, given.preset)
+    one = Run(setting, given.output.resolve(), given.seed, given.scale)
     write_data(one.data, setting, given.shared, given.scale)
     with ThreadPoolExecutor(given.at_once) as pool:
 

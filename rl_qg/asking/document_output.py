@@ -16,6 +16,7 @@ from accelerate import PartialState
 
 from rl_qg.asking.documents import Document
 from rl_qg.asking.exports import Row
+from rl_qg.asking.models import model_note
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import file_hash
 from rl_qg.runtime.json_files import atomic_writer, write_json
@@ -44,7 +45,7 @@ class DocumentOutput:
         path: as the user named it.
         form: its format, of `rl_qg.asking.exports`.
         content: what its rows are, for messages.
-        made_by: what the rows depend on; the same on all processes.
+        made_by: what the rows depend on, with `model`, its name; the same on all processes.
     """
 
     def __init__(self, path: Path, form: str, content: str, made_by: Mapping[str, Any]) -> None:
@@ -135,7 +136,7 @@ class DocumentOutput:
                 with atomic_writer(self.path) as stream:
                     stream.write(export(rows))
                 self._remove_hidden()
-            report |= {"settings": dict(self.made_by)}
+            report |= {**model_note(self.made_by["model"]), "settings": dict(self.made_by)}
             report |= {"output": {"path": str(self.path), "sha256": file_hash(self.path)}}
             write_json(report_path(self.path), report)
         except OSError as error:

@@ -1,13 +1,23 @@
-"""Which folder is meant by the name of a generator: a run, a folder, a model of the Hub, or a packaged miniature."""
+"""Which folder is meant by the name of a generator: a run, a folder, a model of the Hub, or a packaged miniature.
 
-from collections.abc import Sequence
+And what those who read its questions must know of it.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import yaml
+
+from rl_qg.data.splits import WORLD
 from rl_qg.generation.inputs import ABOUT_ANSWERS
 from rl_qg.generation.prompts import Prompt
 from rl_qg.miniatures.cache import PREFIX, QUESTIONS, SHIPPED, is_miniature
 from rl_qg.miniatures.packaged_generator import generator_folder
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.run_folder import CONFIG
+
+log = logging.getLogger(__name__)
 
 DEFAULTS = ("runs/quickstart", "runs/first", QUESTIONS)
 """What is used where no model is named: the run of the README if it is there, else the packaged miniature."""
@@ -21,6 +31,11 @@ WAYS_OF_TASK = {
     "answers": (),
     "sets": (),
 }
+
+CORPUS_WARNING = (
+    "knows only the embedded corpus, on which it was trained: its questions about other texts are mostly nonsense, "
+    "and its scores say nothing about them; give another model with model.path=…"
+)
 
 
 def generator_path(path: str | Path) -> str:
@@ -61,6 +76,47 @@ def default_generator() -> str:
     """The first of `DEFAULTS` that is there."""
     runs = [name for name in DEFAULTS if not is_miniature(name) and generator_path(name) != name]
     return runs[0] if runs else DEFAULTS[-1]
+
+
+def chosen_generator(path: str) -> str:
+    """The generator of a command: `path`, or `default_generator` where it is empty. Says which, and warns of it.
+
+    Raises:
+        InputError: the package has no such miniature.
+    """
+    name = path or default_generator()
+    generator_path(name)  # what is refused needs no warning
+    log.info("model: %s%s", name, "" if path else ", for model.path has no value")
+    if warning := corpus_warning(name):
+        log.warning("warning: %s", warning)
+    return name
+
+
+def corpus_warning(path: str | Path) -> str:
+    """A sentence about a model that was trained on the embedded corpus: a packaged miniature, or the model of a run
+    with `data.train=world`. "" for another model.
+    """
+    return f"{path} {CORPUS_WARNING}" if is_miniature(str(path)) or _trained_on(path) == WORLD else ""
+
+
+def model_note(path: str) -> dict[str, str]:
+    """Which model answers, and its warning if there is one, as fields of what it writes."""
+    warning = corpus_warning(path)
+    return {"model": path, **({"warning": warning} if warning else {})}
+
+
+def _trained_on(path: str | Path) -> object:
+    """`data.train` of the run that a model is of; None where that is not known."""
+    folder = Path(generator_path(path))
+    configs = [place / CONFIG for place in (folder, folder.parent) if (place / CONFIG).is_file()]
+    if not configs or not (folder / "config.json").is_file():
+        return None
+    try:
+        settings = yaml.safe_load(configs[0].read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return None  # it need not be the file of a run
+    data = settings.get("data") if isinstance(settings, Mapping) else None
+    return data.get("train") if isinstance(data, Mapping) else None
 
 
 def ways_of(prompt: Prompt, name: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from rewards.relevance.explanation import Explanation
 from rl_qg.asking.answer_proposals import AnswerProposals
 from rl_qg.asking.drafts import Draft
 from rl_qg.asking.explanations import WeighedSpan, matched_spans
-from rl_qg.asking.models import generator_path, reader_path, ways_of
+from rl_qg.asking.models import corpus_warning, generator_path, reader_path, ways_of
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
 from rl_qg.asking.passages import TextPassage
 from rl_qg.asking.question_rows import QuestionRows
@@ -61,6 +61,7 @@ class QuestionGenerator:
         batch_size: int = 16,
     ) -> None:
         self._generator, self._name, self._reader = generator, name, reader
+        self._warning = corpus_warning(name)
         self._ways = ways_of(generator.encoder.prompt, name)
         self._rows = QuestionRows(generator, batch_size)
         self._proposals = proposals or AnswerProposals(generator)
@@ -114,6 +115,11 @@ class QuestionGenerator:
     def name(self) -> str:
         """The model as the user named it."""
         return self._name
+
+    @property
+    def warning(self) -> str:
+        """What to know of a model that was trained on the embedded corpus, as one sentence; "" for another model."""
+        return self._warning
 
     @property
     def ways(self) -> tuple[str, ...]:

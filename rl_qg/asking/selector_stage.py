@@ -21,7 +21,7 @@ from rl_qg.asking.learned_selector import LearnedSelector, train_selector
 from rl_qg.asking.models import generator_path, reader_path
 from rl_qg.asking.passage_pool import PassagePool
 from rl_qg.asking.question_sets import SetGenerator
-from rl_qg.data.examples import QAExample
+from rl_qg.data.examples import QAExample, report_limit
 from rl_qg.generation.loading import weights_hash
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import from_main
@@ -53,7 +53,9 @@ def train_set_selector(
     for example in examples:
         if example.question:
             gold.setdefault(example.context, []).append(example.question)
-    contexts = list(islice(gold, settings.max_passages))
+    limit = settings.max_passages
+    contexts = list(islice(gold, limit))
+    report_limit("train_selector.max_passages", limit, len(contexts), len(gold), "passages with questions are used")
     if not contexts:
         raise InputError("data.train: no example has a question, and the selector learns from those of people")
     lines = ResumableLines(

@@ -20,7 +20,7 @@ from accelerate.utils import gather_object
 from rl_qg.asking.document_output import DocumentOutput, DocumentPassage, left_out_part, unique_names
 from rl_qg.asking.documents import Document
 from rl_qg.asking.exports import AUTO, Row, export, format_of, row_of
-from rl_qg.asking.models import generator_path, reader_path
+from rl_qg.asking.models import generator_path, model_note, reader_path
 from rl_qg.asking.pairs import AskRequest
 from rl_qg.asking.passages import TextPassage
 from rl_qg.asking.question_generator import QuestionGenerator
@@ -115,6 +115,7 @@ def _lines_of(
         )
         for passage in passages
     ]
+    note = model_note(generator.name)
     rows: list[Row] = []
     for passage, pairs in zip(passages, generator.ask_many(requests), strict=True):
         dropped.update(pairs.dropped)
@@ -126,6 +127,7 @@ def _lines_of(
                 context=passage.text,
                 passage_start=passage.start,
             )
+            | note
             for rank, pair in enumerate(pairs, 1)
         ]
     return [json_line(row) for row in rows]

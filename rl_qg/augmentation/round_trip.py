@@ -47,7 +47,7 @@ class RoundTrip(RowFilter):
             (not 0 <= self.min_f1 <= 1, f"min_f1={self.min_f1} is not in [0, 1]"),
             (
                 not 0 <= self.doc_stride < self.max_length,
-                f"doc_stride={self.doc_stride} must be below max_length={self.max_length}",
+                f"doc_stride={self.doc_stride} must be below max_length={self.max_length}, and not negative",
             ),
             (
                 min(self.max_answer_length, self.n_best, self.batch_size) < 1,

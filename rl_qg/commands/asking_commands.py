@@ -39,14 +39,14 @@ def ask(settings: Settings) -> None:
 
 
 def _ask_pairs(settings: Settings, documents: Sequence["Document"], output: Path, state: "PartialState") -> str:
-    from rl_qg.asking.models import default_generator
+    from rl_qg.asking.models import chosen_generator
     from rl_qg.asking.question_generator import QuestionGenerator
     from rl_qg.asking.stage import ask_documents, report_line
     from rl_qg.commands.load_reranker import load_pair_reward
 
     options = settings.ask
     generator = QuestionGenerator.from_pretrained(
-        options.model.path or default_generator(),
+        chosen_generator(options.model.path),
         device=state.device,
         reader=options.reader or None,
         extractor=options.extractor or None,
@@ -60,6 +60,7 @@ def _ask_pairs(settings: Settings, documents: Sequence["Document"], output: Path
 
 
 def _ask_sets(settings: Settings, documents: Sequence["Document"], output: Path, state: "PartialState") -> str:
+    from rl_qg.asking.models import chosen_generator
     from rl_qg.asking.question_sets import SetGenerator
     from rl_qg.asking.set_stage import ask_sets, set_format, set_report_line
 
@@ -71,7 +72,7 @@ def _ask_sets(settings: Settings, documents: Sequence["Document"], output: Path,
             "one with rl-qg train ask.granularity=… ask.mode=… output_dir=RUN and give model.path=RUN"
         )
     generator = SetGenerator.from_pretrained(
-        options.model.path,
+        chosen_generator(options.model.path),
         device=state.device,
         worthiness=options.worthiness or None,
         types=options.types or None,

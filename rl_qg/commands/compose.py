@@ -4,12 +4,14 @@ This is the only file that uses Hydra. A command reads its own section without t
 `rl-qg generate num_beams=4` sets `generate.num_beams`.
 """
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from itertools import takewhile
+from operator import attrgetter
 from typing import Any
 
 import yaml
@@ -27,6 +29,7 @@ from rl_qg.commands.catalogue import (
 )
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings, all_keys
+from rl_qg.settings.data import WORLD
 from rl_qg.settings.keys import MISSING
 
 COMBINED = ("rewards.Weighted", "rewards.Product")
@@ -34,6 +37,16 @@ OF_SETS = {
     "rewards.MultiSetReward": "metric",
     "rewards.CoverageSetReward": "quality",
 }  # the option that names a metric
+# Keys by which a preset limits how many rows of a source are used.
+LIMITS = {
+    "data.train": ("data.max_train", "data.labelled_fraction", "augment.num_samples"),
+    "data.validation": (
+        *("data.max_validation", "training.eval_samples"),
+        *("evaluation.max_examples", "evaluation.check_reward"),
+    ),
+    "data.unlabelled": ("augment.num_samples",),
+    "augment.questions": ("augment.num_samples",),
+}
 PART = {"metric": None, "weight": 1.0, "clip": None, "scale": 1.0}  # keys of every part of a combined reward
 # What OmegaConf says of a wrong value -> what is said instead.
 _PLAIN_TERMS = {
@@ -115,12 +128,25 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
         if key.startswith("augment.filters.") and sign in ("", "+"):
             sign = "++"
         full.append(f"{sign}{key}={_literal(key, match['rest'][1:])}")
-    keys = [text.lstrip("+").split("=")[0] for text in full]
-    if "reward._target_" in keys and "reward" not in keys:
+    given = dict(text.lstrip("+").split("=", 1) for text in full)
+    if "preset" in given:
+        full = [*_limits_lifted(given), *full]
+    if "reward._target_" in given and "reward" not in given:
         full.insert(0, "reward=custom")
-    if "data.train" in keys and "data" not in keys:
+    if "data.train" in given and "data" not in given:
         full.insert(0, "data=files")  # a preset's settings for its own data are not for these files
     return full
+
+
+def _limits_lifted(given: Mapping[str, str]) -> list[str]:
+    """Overrides that undo the limits of a preset where the source is the user's, and not the embedded corpus.
+
+    They come before the given ones, so that a limit of the user's own wins.
+    """
+    train = given.get("data.train", given.get("data", WORLD))  # without data.validation it is divided
+    own = [source for source in LIMITS if given.get(source, train).strip("'\"") not in (WORLD, "null", "")]
+    keys = dict.fromkeys(key for source in own for key in LIMITS[source])
+    return [f"{key}={json.dumps(attrgetter(key)(Settings()))}" for key in keys]
 
 
 def _with_input(command: str, overrides: Sequence[str]) -> list[str]:

@@ -116,7 +116,7 @@ def separate(settings: Settings) -> None:
     pool = [example for example in read_role(settings.data, role, allow_unlabelled=True).examples if example.question]
     if not pool:
         raise InputError(f"data.{role}: no example has a question; the test needs human questions")
-    examples = take(pool, options.max_examples, options.seed)
+    examples = take(pool, options.max_examples, options.seed, "separate.max_examples")
     record = separation(_reward(settings), examples, pool=pool, seed=options.seed, resamples=options.resamples)
     write_separation(folder, record)
 

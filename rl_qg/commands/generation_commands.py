@@ -9,6 +9,7 @@ from rl_qg.commands.load_metrics import load_reward
 from rl_qg.commands.load_miniatures import answers_with_miniature, one_miniature
 from rl_qg.commands.load_reranker import check_reranker, load_reranker
 from rl_qg.commands.outputs import check_writable, json_lines, required
+from rl_qg.data.examples import report_limit
 from rl_qg.data.reading import report_line as data_line
 from rl_qg.data.reading import source_names
 from rl_qg.data.splits import take, training_spans
@@ -46,7 +47,11 @@ def generate(settings: Settings) -> None:
     check_reranker(settings)
     state = processes(settings.training.use_cpu)
     stream, limit = training_spans(settings.data), settings.generate.max_answers
-    examples: Examples = stream if limit is None else take(list(stream), limit, settings.seed)
+    examples: Examples = (
+        stream
+        if limit is None
+        else take(list(stream), limit, settings.seed, "generate.max_answers", "answers are asked about")
+    )
     with state.main_process_first():
         model_path = one_miniature(settings.model.path, examples, settings)
     lines = run_generation(
@@ -100,6 +105,8 @@ def augment(settings: Settings) -> None:
         state=state,
         load_metric=partial(load_reward, state=state, placement=settings.training.reward_placement),
     )
+    what = "kept questions are added"
+    report_limit("augment.num_samples", options.num_samples, report["sampled"], report["kept"], what)
     log.info(
         "done: %d questions added to %d human ones in %s; report and data card beside it",
         *(report["sampled"], report["gold"], output),

@@ -9,13 +9,14 @@ from typing import Any
 from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
-from rl_qg.data.splits import WORLD, load_splits, load_training
+from rl_qg.data.splits import load_splits, load_training
 from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import QUESTIONS, READER, SHIPPED, ensure_miniatures, is_miniature
 from rl_qg.miniatures.packaged_generator import generator_folder
 from rl_qg.miniatures.pretraining import PretrainingPassage
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AnswersSettings, DataSettings, QAModelSettings, Settings
+from rl_qg.settings.data import WORLD
 
 
 def with_miniatures(

@@ -18,7 +18,7 @@ from rl_qg.commands.load_filters import with_metrics
 from rl_qg.commands.load_metrics import load_reward
 from rl_qg.commands.load_reranker import load_reranker
 from rl_qg.commands.open_run import OpenRun
-from rl_qg.data.examples import QAExample
+from rl_qg.data.examples import QAExample, report_limit
 from rl_qg.data.reading import read_examples
 from rl_qg.data.splits import answer_spans, take
 from rl_qg.generation.stage import generate
@@ -61,7 +61,13 @@ def generators_of(run: OpenRun, final: Path) -> list[Arm]:
 def answers_asked(run: OpenRun) -> list[QAExample]:
     """The answers that questions are generated for, each span once: all of the training data, or a seeded sample."""
     spans = answer_spans([*run.splits.gold, *run.splits.unlabelled])
-    return take(spans, run.settings.generate.max_answers, run.settings.seed)
+    return take(
+        spans,
+        run.settings.generate.max_answers,
+        run.settings.seed,
+        "generate.max_answers",
+        "answers are asked about",
+    )
 
 
 def generate_questions(run: OpenRun, arms: Sequence[Arm]) -> int:
@@ -109,7 +115,10 @@ def augment_equally(run: OpenRun, arms: Sequence[Arm]) -> None:
     if run.state.is_main_process:
         counts = {arm.name: read_json(report_path(arm.augmented)) for arm in arms}
         kept = ", ".join(f"{name} {report['kept']:,}" for name, report in counts.items())
-        log.info("%d questions of each generator are added (kept: %s)", counts[arms[-1].name]["sampled"], kept)
+        fewest = min(report["kept"] for report in counts.values())
+        added, limit = counts[arms[-1].name]["sampled"], settings.num_samples
+        report_limit("augment.num_samples", limit, added, fewest, "kept questions of each generator are added")
+        log.info("%d questions of each generator are added (kept: %s)", added, kept)
 
 
 def _next_augmentation(

@@ -103,7 +103,13 @@ def _evaluate(run: OpenRun) -> None:
     settings = run.settings
     evaluate_generators(
         models,
-        take(run.splits.validation, settings.evaluation.max_examples, settings.data.seed),
+        take(
+            run.splits.validation,
+            settings.evaluation.max_examples,
+            settings.data.seed,
+            "evaluation.max_examples",
+            "validation questions compare the generators",
+        ),
         run.reward(),
         output,
         held_out=run.held_out(),

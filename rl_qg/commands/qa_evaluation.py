@@ -16,7 +16,7 @@ from rewards.signature import format_signature
 from rl_qg.commands.load_miniatures import one_miniature
 from rl_qg.commands.outputs import check_own_json, check_writable, required, writing
 from rl_qg.commands.training_commands import check_precision
-from rl_qg.data.examples import QAExample, passage_hash
+from rl_qg.data.examples import QAExample, passage_hash, report_limit
 from rl_qg.data.reading import QAData, read_examples
 from rl_qg.data.splits import take
 from rl_qg.evaluation.qa_evaluation import (
@@ -106,7 +106,12 @@ def _gold(options: QAEvaluateSettings) -> QAData:
         raise InputError("data has no value; give human questions, such as data=dev.json")
     data = read_examples(options.data, role="validation")
     log.info("%s", data.summary())
-    return replace(data, examples=take(data.examples, options.max_data, options.seed))
+    return replace(
+        data,
+        examples=take(
+            data.examples, options.max_data, options.seed, "qa_evaluate.max_data", "human questions are used"
+        ),
+    )
 
 
 def _synthetic(path: str, options: QAEvaluateSettings, gold: Sequence[QAExample]) -> QAData:
@@ -117,10 +122,10 @@ def _synthetic(path: str, options: QAEvaluateSettings, gold: Sequence[QAExample]
     """
     data = read_examples(path, role="train")
     log.info("%s: %s", path, data.summary())
-    examples = data.examples
+    examples, what = data.examples, f"questions of {path} are used"
     if (longest := options.max_context) is not None:
         examples = [example for example in examples if len(example.context) <= longest]
-        log.info("%s: %d questions about longer passages are left out", path, len(data.examples) - len(examples))
+        report_limit("qa_evaluate.max_context", longest, len(examples), len(data.examples), what)
         if not examples:
             raise InputError(f"{path}: no passage has at most max_context={longest} characters; raise it")
     passages = {passage_hash(example.context) for example in gold}
@@ -130,7 +135,9 @@ def _synthetic(path: str, options: QAEvaluateSettings, gold: Sequence[QAExample]
             "others",
             *(path, shared),
         )
-    return replace(data, examples=take(examples, options.max_questions, options.seed))
+    return replace(
+        data, examples=take(examples, options.max_questions, options.seed, "qa_evaluate.max_questions", what)
+    )
 
 
 def _readers(

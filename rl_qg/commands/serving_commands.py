@@ -16,7 +16,7 @@ def serve(settings: Settings) -> None:
         raise InputError(f'serve: {missing[0]} is not installed; install it: pip install "rl-qg[serve]"')
     import torch
 
-    from rl_qg.asking.models import default_generator
+    from rl_qg.asking.models import chosen_generator
     from rl_qg.asking.question_generator import QuestionGenerator
     from rl_qg.commands.load_reranker import check_pair_reward, load_pair_reward
     from rl_qg.runtime.processes import processes
@@ -34,7 +34,7 @@ def serve(settings: Settings) -> None:
     if options.host not in LOOPBACK and not keys:
         log.warning("host=%s: others can reach this server, and it asks for no key; set api_keys=FILE", options.host)
     check_pair_reward(options.rerank, settings, "serve.rerank")
-    path = options.model.path or default_generator()
+    path = chosen_generator(options.model.path)
     state = processes(settings.training.use_cpu)
     torch.set_num_threads(options.threads)  # rows of several texts share batches only with one thread
     bound = listen(options.host, options.port)

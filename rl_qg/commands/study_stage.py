@@ -22,7 +22,6 @@ from pathlib import Path
 from rewards.loading import own_code_only
 from rl_qg.commands.compose import compose
 from rl_qg.commands.load_miniatures import pretraining_text
-from rl_qg.data.splits import WORLD
 from rl_qg.miniatures.cache import ensure_miniatures, is_miniature
 from rl_qg.readers.reader_comparison import count_updates
 from rl_qg.reports.page import write_report
@@ -30,6 +29,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import append_json_line
 from rl_qg.runtime.locks import locked
 from rl_qg.settings import Settings
+from rl_qg.settings.data import WORLD
 from rl_qg.studies.analysis import StudyResults
 from rl_qg.studies.grid import KINDS, Grid, Job, is_done, make_grid
 from rl_qg.studies.job_pool import JobOutcomes, job_outcomes, run_jobs

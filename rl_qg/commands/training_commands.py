@@ -11,7 +11,7 @@ from rl_qg.commands.load_miniatures import one_miniature
 from rl_qg.commands.open_run import OpenRun, claim_run, open_run
 from rl_qg.commands.unlabelled_passages import check_unlabelled
 from rl_qg.data.examples import QAExample, passage_hash
-from rl_qg.data.splits import Splits, load_splits, read_role, take
+from rl_qg.data.splits import TRAINING, VALIDATION, Splits, load_splits, read_role, take
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, try_reward
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import from_main, load_unsharded, processes
@@ -206,9 +206,9 @@ def _questions_of_readers(data: DataSettings) -> Splits:
             len(validation.examples),
         )
     return Splits(
-        gold=take(train.examples, data.max_train, data.seed),
+        gold=take(train.examples, data.max_train, data.seed, "data.max_train", TRAINING),
         unlabelled=[],
-        validation=take(validation.examples, data.max_validation, data.seed),
+        validation=take(validation.examples, data.max_validation, data.seed, "data.max_validation", VALIDATION),
         hashes={**train.hashes, **validation.hashes},
     )
 

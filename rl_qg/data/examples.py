@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -12,6 +13,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import atomic_writer
 
 Role = Literal["train", "validation", "test"]
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,18 @@ def passage_hash(context: str) -> str:
 def seeded_rank(seed: int, key: str) -> bytes:
     """Sort key for a random order that depends on the seed and the key alone, not on the order of the data."""
     return hashlib.sha256(f"{seed}\0{key}".encode()).digest()
+
+
+def check_limit(limit: int | None) -> None:
+    """Raise `InputError` for a limit below 1."""
+    if limit is not None and limit < 1:
+        raise InputError(f"a limit of {limit} examples leaves none: give at least 1, or null for all")
+
+
+def report_limit(key: str, limit: object, used: int, total: int, what: str = "questions are used") -> None:
+    """Say on one line how many of `total` rows are left by a limit of the settings, where it leaves any out."""
+    if used < total:
+        log.info("%s=%s: %s of %s %s", key, limit, f"{used:,}", f"{total:,}", what)
 
 
 # --- output

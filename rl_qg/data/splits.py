@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rl_qg.data.examples import QAExample, Role, examples_hash, passage_hash, seeded_rank
+from rl_qg.data.examples import QAExample, Role, check_limit, examples_hash, passage_hash, report_limit, seeded_rank
 from rl_qg.data.formats import RawRecord, is_unicode
 from rl_qg.data.passages import Passages, passage_key
 from rl_qg.data.reading import QAData, RecordChecker, malformed_line, read_examples, report_line, source_names
@@ -20,9 +20,9 @@ from rl_qg.data.streaming import ExampleStream, RecordSource, as_raw_record, spa
 from rl_qg.data.synthetic_corpus import Wordings, synthetic_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, WorldSettings
+from rl_qg.settings.data import WORLD
 
-WORLD = "world"
-"""The value of `data.train` and `data.validation` that names the embedded corpus."""
+TRAINING, VALIDATION = "training examples are used", "validation examples are used"
 log = logging.getLogger(__name__)
 
 
@@ -69,14 +69,16 @@ def load_splits(settings: DataSettings, *, development: float = 0.0, whole_passa
     clean, check = _without_leakage(train.examples, validation.examples)
     # 3. Sample, and split into labelled and unlabelled passages.
     sample = take_passages if whole_passages else take
-    clean = sample(clean, settings.max_train, settings.seed)
-    gold, unlabelled = sample_labelled(clean, settings.labelled_fraction, settings.seed, settings.labelled_unit)
+    clean = sample(clean, settings.max_train, settings.seed, "data.max_train", TRAINING)
+    gold, unlabelled = _labelled(clean, settings)
     unlabelled_files = source_names(settings.unlabelled)
     unlabelled_hashes = Passages(unlabelled_files).hashes if unlabelled_files else {}
     return Splits(
         gold=gold,
         unlabelled=unlabelled,
-        validation=sample(validation.examples, settings.max_validation, settings.seed),
+        validation=sample(
+            validation.examples, settings.max_validation, settings.seed, "data.max_validation", VALIDATION
+        ),
         held_out=frozenset(passage_key(example.context) for example in validation.examples),
         leakage=check,
         hashes={**train.hashes, **validation.hashes, **unlabelled_hashes},
@@ -87,22 +89,31 @@ def load_splits(settings: DataSettings, *, development: float = 0.0, whole_passa
 def _set_aside(settings: DataSettings, fraction: float) -> Splits:
     """Training data of which a fraction of the passages, with all their questions, is the validation data."""
     train = read_role(settings, "train")
-    sample = take(train.examples, settings.max_train, settings.seed)
+    sample = take(train.examples, settings.max_train, settings.seed, "data.max_train", TRAINING)
     chosen, _ = sample_labelled(sample, fraction, settings.seed + 1)  # the labelled passages have another seed
     held_out = frozenset(passage_key(example.context) for example in chosen)
     rest = [example for example in sample if passage_key(example.context) not in held_out]
     if not rest:
         raise InputError("data.train: no passage is left to train on; give more, or data.validation=FILE")
     log.info("no data.validation: %d of %d training questions are set aside as it", len(chosen), len(sample))
-    gold, unlabelled = sample_labelled(rest, settings.labelled_fraction, settings.seed, settings.labelled_unit)
+    gold, unlabelled = _labelled(rest, settings)
     return Splits(
         gold=gold,
         unlabelled=unlabelled,
-        validation=take(chosen, settings.max_validation, settings.seed),
+        validation=take(chosen, settings.max_validation, settings.seed, "data.max_validation", VALIDATION),
         held_out=held_out,
         hashes=train.hashes,
         report={"train": train.report},
     )
+
+
+def _labelled(examples: Sequence[QAExample], settings: DataSettings) -> tuple[list[QAExample], list[QAExample]]:
+    """The training examples whose questions are used, and those that give passages and answers alone."""
+    fraction = settings.labelled_fraction
+    gold, unlabelled = sample_labelled(examples, fraction, settings.seed, settings.labelled_unit)
+    what = "training questions are used, and of the others passages and answers alone"
+    report_limit("data.labelled_fraction", fraction, len(gold), len(examples), what)
+    return gold, unlabelled
 
 
 def _without_leakage(
@@ -131,7 +142,7 @@ def _without_leakage(
 def load_training(settings: DataSettings) -> list[QAExample]:
     """The training examples alone, for commands that have no validation data; questions may be missing."""
     train = read_role(settings, "train", allow_unlabelled=True)
-    return take(train.examples, settings.max_train, settings.seed)
+    return take(train.examples, settings.max_train, settings.seed, "data.max_train", TRAINING)
 
 
 def training_spans(settings: DataSettings) -> ExampleStream:
@@ -147,6 +158,11 @@ def training_spans(settings: DataSettings) -> ExampleStream:
     else:
         stream = stream_examples(source, **options, hotpotqa_context=settings.hotpotqa_context)
     log.info(report_line(stream.report))
+    kept: int = stream.report["kept"]
+    used = min(kept, settings.max_train or kept)
+    report_limit("data.max_train", settings.max_train, used, kept, TRAINING)
+    if len(stream) < used:
+        log.info("%s distinct answers in %s examples: each is asked about once", f"{len(stream):,}", f"{used:,}")
     return stream
 
 
@@ -240,30 +256,39 @@ def sample_labelled(
     return labelled, [replace(example, question="") for example, key in pairs if key not in chosen]
 
 
-def take(examples: Sequence[QAExample], limit: int | None, seed: int) -> list[QAExample]:
-    """Return a seeded sample of at most `limit` examples (None: all), in their order.
+def take(
+    examples: Sequence[QAExample], limit: int | None, seed: int, key: str = "limit", what: str = "questions are used"
+) -> list[QAExample]:
+    """Return a seeded sample of at most `limit` examples (None: all), in their order; a line of the log says what the
+    limit, named `key`, leaves.
 
     For one seed a smaller sample is part of a larger one. Raises `InputError` when `limit` is below 1.
     """
-    if limit is not None and limit < 1:
-        raise InputError(f"a limit of {limit} examples leaves none: give at least 1, or null for all")
+    check_limit(limit)
     ranked = sorted(range(len(examples)), key=lambda i: seeded_rank(seed, examples[i].id))
+    report_limit(key, limit, len(ranked[:limit]), len(ranked), what)
     return [examples[i] for i in sorted(ranked[:limit])]
 
 
-def take_passages(examples: Sequence[QAExample], limit: int | None, seed: int) -> list[QAExample]:
+def take_passages(
+    examples: Sequence[QAExample], limit: int | None, seed: int, key: str = "limit", what: str = "questions are used"
+) -> list[QAExample]:
     """Return the examples of a seeded sample of passages, in their order: so many passages that they have at most
-    `limit` examples (None: all), and at least one. Raises `InputError` when `limit` is below 1.
+    `limit` examples (None: all), and at least one; a line of the log says what the limit, named `key`, leaves. Raises
+    `InputError` when `limit` is below 1.
     """
-    keys = [passage_hash(example.context) for example in examples]
-    counts, left = Counter(keys), len(take(examples, limit, seed))
+    check_limit(limit)
+    passages = [passage_hash(example.context) for example in examples]
+    counts, left = Counter(passages), len(examples) if limit is None else min(limit, len(examples))
     chosen: set[str] = set()
-    for key in sorted(counts, key=lambda key: seeded_rank(seed, key)):
-        left -= counts[key]
+    for passage in sorted(counts, key=lambda passage: seeded_rank(seed, passage)):
+        left -= counts[passage]
         if chosen and left < 0:
             break
-        chosen.add(key)
-    return [example for example, key in zip(examples, keys, strict=True) if key in chosen]
+        chosen.add(passage)
+    taken = [example for example, passage in zip(examples, passages, strict=True) if passage in chosen]
+    report_limit(key, limit, len(taken), len(examples), what)
+    return taken
 
 
 # --- answer spans: what questions are generated for

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from rl_qg.data.examples import QAExample, Role, examples_hash, passage_hash, seeded_rank
+from rl_qg.data.examples import QAExample, Role, check_limit, examples_hash, passage_hash, seeded_rank
 from rl_qg.data.formats import RawRecord, existing_file, is_hub_name
 from rl_qg.data.hotpotqa import FACTS
 from rl_qg.data.reading import RecordChecker, source_names
@@ -151,8 +151,7 @@ def span_key(example: QAExample) -> bytes:
 
 def _selection(examples: Iterable[QAExample], limit: int | None, seed: int, spans: bool) -> bytearray:
     """One byte for each example: 1 if it is selected."""
-    if limit is not None and limit < 1:
-        raise InputError(f"a limit of {limit} examples leaves none: give at least 1, or null for all")
+    check_limit(limit)
     flags = bytearray()
 
     def ranked_examples() -> Iterator[tuple[bytes, int, bytes]]:

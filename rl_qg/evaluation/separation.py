@@ -198,7 +198,8 @@ def check_reward(reward: Reward, validation: Sequence[QAExample], folder: Path, 
     if output.exists() and read_json(output).get("reward") == signature_of(reward):
         return
     try:
-        record = separation(reward, take(asked, count, seed), pool=validation, seed=seed, resamples=2000)
+        sample = take(asked, count, seed, "evaluation.check_reward", "validation questions test the reward")
+        record = separation(reward, sample, pool=validation, seed=seed, resamples=2000)
     except InputError as error:
         log.warning("separation test: %s", error)
         return

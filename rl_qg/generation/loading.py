@@ -92,7 +92,8 @@ def load_causal(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 def _config_and_tokenizer(path: str) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:
     with loading(path, KEY, "question generator") as name:
-        config, tokenizer = AutoConfig.from_pretrained(name), AutoTokenizer.from_pretrained(name)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         check_tokenizer(tokenizer)
     return config, tokenizer
 
@@ -104,7 +105,9 @@ def _weights(
         raise InputError(f"model.path={path}: a {config.model_type} model generates no text")
     load_unsharded()
     with loading(path, KEY, "question generator") as name:
-        model = auto_class.from_pretrained(name, config=config, use_safetensors=True, dtype=torch.float32)
+        model = auto_class.from_pretrained(
+            name, config=config, use_safetensors=True, dtype=torch.float32, trust_remote_code=False
+        )
         check_weights(model, tokenizer, grows=True)  # `add_highlight` adds rows
     return model
 

@@ -84,7 +84,7 @@ def trim(model_path: str, folder: Path, settings: TrimSettings) -> dict[str, Any
     _save_tokenizer(tokenizer, trimmed_tokenizer(data, kept), kept, partial)
     if (stored := Prompt.stored(model_path)) is not None:
         stored.save(partial)
-    new = AutoTokenizer.from_pretrained(partial)
+    new = AutoTokenizer.from_pretrained(partial, trust_remote_code=False)
     note["texts_with_other_pieces"] = _changed(tokenizer, new, corpus_texts(corpus, prompt), texts)
     write_json(partial / NOTE, note)
     shutil.rmtree(folder, ignore_errors=True)

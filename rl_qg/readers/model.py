@@ -136,7 +136,8 @@ def load_tokenizer(
     """
     setting = f"{key}={path}"
     with loading(path, key, "reader") as name:
-        config, tokenizer = AutoConfig.from_pretrained(name), AutoTokenizer.from_pretrained(name)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     model_class: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING.get(type(config), None)
     if model_class is None or config.is_encoder_decoder:
         raise InputError(f"{setting}: a model of type {config.model_type!r} is no extractive reader: {GOOD_ENCODERS}")
@@ -165,7 +166,12 @@ def load_model(
     load_unsharded()
     with loading(path, key, "reader") as name, _quiet():
         model, info = AutoModelForQuestionAnswering.from_pretrained(
-            name, num_labels=2, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+            name,
+            num_labels=2,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+            trust_remote_code=False,
         )
         check_weights(model, tokenizer)
     missing = sorted(key for key in info["missing_keys"] if not key.startswith("qa_outputs."))

@@ -60,7 +60,7 @@ class SentenceLabeller(PreTrainedModel):
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         self.options = SentenceOptions(**getattr(config, OPTIONS))
-        self.encoder = AutoModel.from_config(config)
+        self.encoder = AutoModel.from_config(config, trust_remote_code=False)
         if getattr(self.encoder, "pooler", None) is not None:
             self.encoder.pooler = None  # its output is not used
         width = config.hidden_size
@@ -138,11 +138,16 @@ def new_labeller(
     heads = {"id2label": names, "label2id": {name: number for number, name in names.items()}}
     transformers.set_seed(seed)
     with loading(path, key, "encoder") as name:
-        config = AutoConfig.from_pretrained(name, **heads)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False, **heads)
         setattr(config, OPTIONS, asdict(options))
         model = SentenceLabeller(config)
         encoder, info = AutoModel.from_pretrained(
-            name, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+            name,
+            config=config,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+            trust_remote_code=False,
         )
         model.encoder.load_state_dict(encoder.state_dict(), strict=False)  # without the pooler
         check_weights(model, tokenizer)
@@ -159,14 +164,14 @@ def load_labeller(folder: str, key: str, tokenizer: PreTrainedTokenizerBase, kin
     """
     load_unsharded()
     with loading(folder, key, "sentence classifier") as name:
-        config = AutoConfig.from_pretrained(name)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         options = getattr(config, OPTIONS, None)
         if not isinstance(options, dict) or options.get("kind") not in LABELS:
             raise ModelFault("it is no folder of rl-qg train-sentences")
         if options["kind"] not in kinds:
             raise ModelFault(f"it is of kind={options['kind']}; train one with kind={' or '.join(kinds)}")
         model: SentenceLabeller = SentenceLabeller.from_pretrained(
-            name, config=config, use_safetensors=True, dtype=torch.float32
+            name, config=config, use_safetensors=True, dtype=torch.float32, trust_remote_code=False
         )
         check_weights(model, tokenizer)
     return model.eval()

@@ -121,7 +121,8 @@ def trial_questions(
     Raises:
         InputError: all questions are about one passage.
     """
-    validation = take_passages(synthetic, trials.validation, trials.seed)
+    key, seed = "qa_evaluate.trials", trials.seed
+    validation = take_passages(synthetic, trials.validation, seed, f"{key}.validation", "questions judge the trials")
     asked = {passage_hash(example.context) for example in validation}
     rest = [example for example in synthetic if passage_hash(example.context) not in asked]
     if not rest:
@@ -130,7 +131,7 @@ def trial_questions(
             "of other passages aside for the trials; give more questions, a smaller trials.validation, or "
             "trials.count=0"
         )
-    return take_passages(rest, trials.train, trials.seed), validation
+    return take_passages(rest, trials.train, seed, f"{key}.train", "other questions train the trials"), validation
 
 
 def _text_of(trial: DrawnOptions) -> str:

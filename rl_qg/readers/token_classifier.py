@@ -77,8 +77,8 @@ def load_tokenizer(path: str, key: str) -> PreTrainedTokenizerBase:
     """
     setting = f"{key}={path}"
     with loading(path, key, "encoder") as name:
-        config = AutoConfig.from_pretrained(name)
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         check_tokenizer(tokenizer)
     if type(config) not in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING or config.is_encoder_decoder:
         raise InputError(f"{setting}: a model of type {config.model_type!r} cannot label tokens: {GOOD_ENCODERS}")
@@ -89,7 +89,7 @@ def load_tokenizer(path: str, key: str) -> PreTrainedTokenizerBase:
 
 def longest_window(path: str, tokenizer: PreTrainedTokenizerBase) -> int:
     """How many tokens a model can read at once."""
-    positions = getattr(AutoConfig.from_pretrained(path), "max_position_embeddings", None)
+    positions = getattr(AutoConfig.from_pretrained(path, trust_remote_code=False), "max_position_embeddings", None)
     return int(min(positions or tokenizer.model_max_length, tokenizer.model_max_length))
 
 
@@ -113,11 +113,11 @@ def load_model(
     names = dict(enumerate(labels or ()))
     heads = {"id2label": names, "label2id": {name: number for number, name in names.items()}} if labels else {}
     with loading(path, key, "encoder") as name:
-        config = AutoConfig.from_pretrained(name, **heads)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False, **heads)
         if head is not None and head != getattr(config, TOKEN_HEAD, "linear"):
             setattr(config, TOKEN_HEAD, head)
         model = token_classifier(config).from_pretrained(
-            name, config=config, use_safetensors=True, dtype=torch.float32
+            name, config=config, use_safetensors=True, dtype=torch.float32, trust_remote_code=False
         )
         check_weights(model, tokenizer)
     return model

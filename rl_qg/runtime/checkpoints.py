@@ -72,6 +72,10 @@ class CompleteCheckpoints(Trainer):
             log.warning("%s; the best model is lost, the last one is kept", fault)
             return
         super()._load_best_model()
+        best, last = self.state.best_global_step, self.state.global_step
+        if best < last and self.is_world_process_zero():
+            reason = f"it has the lowest validation loss, {self.state.best_metric:.4g}"
+            log.info("the model of step %d is kept, not that of the last step, %d: %s", best, last, reason)
 
 
 def mark_complete(folder: Path) -> None:

@@ -13,7 +13,7 @@ from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 
 from rl_qg.asking.pairs import AskRequest, QAPairs
-from rl_qg.serving.messages import TEXT, GivenAnswer, Text
+from rl_qg.serving.messages import TEXT, GivenAnswer, Text, Warned
 from rl_qg.serving.problems import ProblemError, problem_responses
 from rl_qg.serving.requests import check_text, given_answers, until_client_leaves
 from rl_qg.serving.service import AskingService
@@ -70,6 +70,7 @@ class GenerationResponse(BaseModel):
     """Questions, those with the highest score first."""
 
     qa: list[GeneratedQuestion]
+    warning: Warned = ""
 
 
 def lmqg_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
@@ -78,11 +79,15 @@ def lmqg_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
         responses=problem_responses(), tags=["lmqg"], dependencies=[Depends(HTTPBearer(auto_error=False))]
     )
 
-    @router.post("/question_generation", summary="Question-answer pairs, for clients of lmqg")
+    @router.post(
+        "/question_generation",
+        summary="Question-answer pairs, for clients of lmqg",
+        response_model_exclude_defaults=True,  # lmqg has no warning
+    )
     async def question_generation(body: GenerationRequest, request: Request) -> GenerationResponse:
         asked = lmqg_request(body, service, settings)
         found = await until_client_leaves(request, service.pairs(asked, by_sentence=body.split == "sentence"), service)
-        return GenerationResponse(qa=ranked(body.input_text, found))
+        return GenerationResponse(qa=ranked(body.input_text, found), warning=service.warning)
 
     return router
 

@@ -30,6 +30,9 @@ def _usable(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(_usable)]
 Way = Literal["pipeline", "multitask", "end2end"]
+Warned = Annotated[
+    str, Field(description="of a model that knows only the embedded corpus, for people; empty for another model")
+]
 LanguageCode = Annotated[str, Field(pattern="^[a-z]{2,3}$", description="ISO 639-1 code")]
 
 
@@ -101,11 +104,14 @@ class PairsResponse(BaseModel):
     reason: str = Field(description="why there are fewer than asked for; empty if there are as many")
     dropped: dict[str, int] = Field(description="pairs that were left out, by reason")
     model: str
+    warning: Warned = ""
 
     @classmethod
-    def of(cls, pairs: QAPairs, model: str) -> "PairsResponse":
+    def of(cls, pairs: QAPairs, model: str, warning: str) -> "PairsResponse":
         """The pairs of a text."""
-        return cls(pairs=[*map(PairOut.of, pairs)], reason=pairs.reason, dropped=pairs.dropped, model=model)
+        return cls(
+            pairs=[*map(PairOut.of, pairs)], reason=pairs.reason, dropped=pairs.dropped, model=model, warning=warning
+        )
 
 
 class AnswersRequest(Message):
@@ -136,6 +142,7 @@ class AnswersResponse(BaseModel):
 
     answers: list[AnswerOut]
     model: str
+    warning: Warned = ""
 
 
 class ScoredPair(Message):
@@ -163,6 +170,7 @@ class ScoreResponse(BaseModel):
 
     scores: list[dict[str, float]]
     model: str
+    warning: Warned = ""
 
 
 class ExplainRequest(Message):
@@ -197,6 +205,7 @@ class ModelOut(BaseModel):
 
     name: str
     ways: list[str]
+    warning: Warned = ""
 
 
 class ModelsResponse(BaseModel):

@@ -248,6 +248,7 @@ class _Page:
     ) -> Response:
         page = {
             "model": self._service.name or "being loaded",
+            "warning": self._service.warning,
             "ways": {way: WAY_NAMES.get(way, way) for way in self._service.ways},
             "languages": LANGUAGES,
             "formats": FORMAT_NAMES,

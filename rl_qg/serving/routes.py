@@ -55,13 +55,14 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
     @router.post("/pairs", summary="Question-answer pairs of a text")
     async def pairs(body: PairsRequest, request: Request) -> PairsResponse:
         asked = ask_request(body, service, settings)
-        return PairsResponse.of(await until_client_leaves(request, service.pairs(asked), service), service.name)
+        found = await until_client_leaves(request, service.pairs(asked), service)
+        return PairsResponse.of(found, service.name, service.warning)
 
     @router.post("/questions", summary="Questions about given answers, in their order")
     async def questions(body: QuestionsRequest, request: Request) -> PairsResponse:
         asked = questions_request(body, service, settings)
         found = await until_client_leaves(request, service.pairs(asked), service)
-        return PairsResponse.of(_in_order(found, asked), service.name)
+        return PairsResponse.of(_in_order(found, asked), service.name, service.warning)
 
     @router.post(
         "/pairs/stream",
@@ -89,7 +90,7 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
         check_number(body.number, "number", settings)
         work = service.answers(body.text, body.number, body.language)
         spans = await until_client_leaves(request, work, service)
-        return AnswersResponse(answers=[*map(AnswerOut.of, spans)], model=service.name)
+        return AnswersResponse(answers=[*map(AnswerOut.of, spans)], model=service.name, warning=service.warning)
 
     @router.post("/score", summary="Scores of questions that you have")
     async def score(body: ScoreRequestBody, request: Request) -> ScoreResponse:
@@ -97,7 +98,7 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
         check_number(len(body.pairs), "pairs", settings)
         items = [ScoreRequest(pair.question, body.text, pair.answer) for pair in body.pairs]
         scores = await until_client_leaves(request, service.score(items, body.language), service)
-        return ScoreResponse(scores=scores, model=service.name)
+        return ScoreResponse(scores=scores, model=service.name, warning=service.warning)
 
     if settings.explain:
 
@@ -114,7 +115,8 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
 
     @router.get("/models", summary="The model of this server")
     async def models() -> ModelsResponse:
-        return ModelsResponse(models=[ModelOut(name=service.name, ways=[*service.ways])] if service.ways else [])
+        model = ModelOut(name=service.name, ways=[*service.ways], warning=service.warning)
+        return ModelsResponse(models=[model] if service.ways else [])
 
     return router
 
@@ -155,7 +157,7 @@ async def _events(
         while item is not None:
             found = whole.add(*item)
             passages += 1
-            response = PairsResponse.of(found, service.name)
+            response = PairsResponse.of(found, service.name, service.warning)
             yield _event("pairs", {"passage": item[0], **response.model_dump()})
             item = await anext(rest, None)
         yield _event(
@@ -166,6 +168,7 @@ async def _events(
                 "reason": whole.reason,
                 "dropped": whole.dropped,
                 "model": service.name,
+                "warning": service.warning,
             },
         )
     except ProblemError as problem:

@@ -31,6 +31,8 @@ class AskingModel(Protocol):
     @property
     def name(self) -> str: ...  # noqa: D102
     @property
+    def warning(self) -> str: ...  # noqa: D102
+    @property
     def ways(self) -> tuple[str, ...]: ...  # noqa: D102
     @property
     def explains(self) -> str | None: ...  # noqa: D102
@@ -138,6 +140,11 @@ class AskingService:
     def name(self) -> str:
         """Of the model; "" before it is loaded."""
         return self._model.name if self._model else ""
+
+    @property
+    def warning(self) -> str:
+        """What to know of a model that was trained on the embedded corpus; "" for others, and before it is loaded."""
+        return self._model.warning if self._model else ""
 
     @property
     def ways(self) -> tuple[str, ...]:
@@ -329,9 +336,11 @@ class AskingService:
             "score": lambda lists: _scores(model, lists, kind[1]),
         }
         limit = self._retry.limit
-        results = [result for part in self._retry(calls[kind[0]], payloads) for result in part]
-        if self._retry.limit != limit:
-            self._good_batches = 0  # it ran out of memory just now
+        try:
+            results = [result for part in self._retry(calls[kind[0]], payloads) for result in part]
+        finally:
+            if self._retry.limit != limit:
+                self._good_batches = 0  # it ran out of memory just now
         if len(results) != len(payloads):
             raise RuntimeError(f"{len(results)} results for {len(payloads)} requests")
         self._good_batches += 1

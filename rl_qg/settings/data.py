@@ -5,6 +5,9 @@ from typing import Any
 
 from rl_qg.settings.keys import COUNT, FRACTION, MISSING, SEED, SHARE, Section, key
 
+WORLD = "world"
+"""The value of `data.train` and `data.validation` that names the embedded corpus."""
+
 
 @dataclass
 class WorldSettings(Section):

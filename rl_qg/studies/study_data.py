@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rl_qg.data.examples import QAExample, examples_hash, passage_hash, seeded_rank, write_squad
+from rl_qg.data.examples import QAExample, examples_hash, passage_hash, report_limit, seeded_rank, write_squad
 from rl_qg.data.splits import answer_spans, read_role, sample_labelled, take
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.json_files import atomic_writer, write_json
@@ -126,7 +126,7 @@ def _read_validation(study: Study, world: WorldSettings) -> _HeldOut:
         if not clean:
             raise InputError(f"{study.file}: data.validation.{name}: every passage is in an earlier set; leave it out")
         held_out.passages |= {passage_hash(example.context) for example in clean}
-        sample = take(clean, data.max_validation, data.seed)
+        sample = take(clean, data.max_validation, data.seed, "data.max_validation", f"questions of {name} are used")
         if len(data.validation) > 1:
             sample = [replace(example, id=f"{name}:{example.id}") for example in sample]
         held_out.examples += sample
@@ -142,7 +142,9 @@ def _limit_passages(examples: list[QAExample], limit: int | None, seed: int) -> 
     if limit is None:
         return examples, 0
     passages = sorted({passage_hash(example.context) for example in examples})
-    kept = _within(examples, set(sorted(passages, key=lambda key: seeded_rank(seed + 2, key))[:limit]))
+    kept_keys = set(sorted(passages, key=lambda key: seeded_rank(seed + 2, key))[:limit])
+    kept = _within(examples, kept_keys)
+    report_limit("data.max_passages", limit, len(kept_keys), len(passages), "training passages are used")
     return kept, len(examples) - len(kept)
 
 
@@ -163,8 +165,12 @@ def _resource_data(
     """The data of a resource, with none of the `forbidden` passages, and its counts."""
     seed = study.data.seed
     gold, unlabelled = sample_labelled(examples, resource.fraction, seed, resource.unit)
+    what = "training questions are used, and of the others passages and answers alone"
+    report_limit(f"resources.{name}.fraction", resource.fraction, len(gold), len(examples), what)
     if resource.max_gold is not None:
+        known = len(gold)
         gold, rest = _limit_gold(gold, resource, seed)
+        report_limit(f"resources.{name}.max_gold", resource.max_gold, len(gold), known, what)
         unlabelled = [*unlabelled, *rest]
     if not gold:
         raise InputError(f"{study.file}: resources.{name}: no gold question is left; raise fraction or max_gold")
@@ -176,7 +182,7 @@ def _resource_data(
         unlabelled += [replace(example, id=f"{Path(path).stem}:{example.id}", question="") for example in clean]
     text = [*gold, *unlabelled]
     all_spans = answer_spans([replace(example, question="") for example in text])
-    spans = take(all_spans, study.data.max_spans, seed)
+    spans = take(all_spans, study.data.max_spans, seed, "data.max_spans", "answers are asked about")
     folder = root / f"{name}-{_hash([gold, spans])}"
     counts = {"gold": len(gold), "spans": len(spans), "spans_left_out": len(all_spans) - len(spans)}
     counts |= {"unlabelled_on_validation_or_development_passages_dropped": dropped}
@@ -189,7 +195,8 @@ def _limit_gold(gold: list[QAExample], resource: Resource, seed: int) -> tuple[l
     """
     limit = resource.max_gold or 0
     if resource.unit == "questions":
-        kept_ids = {example.id for example in take(gold, limit, seed)}
+        ranked = sorted((example.id for example in gold), key=lambda key: seeded_rank(seed, key))
+        kept_ids = set(ranked[:limit])
         rest = [replace(example, question="") for example in gold if example.id not in kept_ids]
         return [example for example in gold if example.id in kept_ids], rest
     sizes: dict[str, int] = {}

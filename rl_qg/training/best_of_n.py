@@ -74,7 +74,8 @@ def train_best_of_n(
         InputError: an invalid setting, no data, a model that cannot be loaded, or no candidate with a reward.
     """
     if settings.stages == "ce" or reward is None:
-        return stages.train(replace(settings, algorithm="scst"), splits, reward, held_out)
+        labelled = replace(splits, unlabelled=[])  # as in both stages, where the first one knows of no others
+        return stages.train(replace(settings, algorithm="scst"), labelled, reward, held_out)
     folder = Path(settings.output_dir)
     final = folder / "scst"
     state = processes(settings.training.use_cpu)

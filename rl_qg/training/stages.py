@@ -76,10 +76,13 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     check_training(settings)
     check_task_reward(settings, reward, held_out)
     splits = in_task(settings, splits)
+    given = splits.unlabelled
     splits = replace(splits, unlabelled=unlabelled_examples(settings, splits, reward))
     if not splits.gold and not (settings.stages == "scst" and splits.unlabelled):
         raise InputError("data.train: no example with a question to learn from")
-    trainer = seq2seq_trainer(settings, splits, reward, held_out)
+    # Alone, the first stage reads its examples in the order that they have in both stages, which these decide.
+    of_trainer = replace(splits, unlabelled=given) if settings.stages == "ce" else splits
+    trainer = seq2seq_trainer(settings, of_trainer, reward, held_out)
     show_progress(trainer, f"train ({settings.stages})" if settings.stages != "both" else "train (ce, scst)")
     if trainer.is_world_process_zero():
         report_cuts(trainer, [*splits.gold, *splits.unlabelled], folder)
@@ -236,13 +239,19 @@ def seq2seq_trainer(
         held_out=held_out,
         train_dataset=splits.gold,
         unlabelled=splits.unlabelled,
-        eval_dataset=take(splits.validation, settings.training.eval_samples, settings.data.seed),
+        eval_dataset=evaluation_sample(splits, settings),
         processing_class=tokenizer,
         callbacks=_callbacks(settings),
     )
     if languages := trainer.encoder.languages:
         log.info("language codes: %s for examples without a language (model.language)", languages.default)
     return trainer
+
+
+def evaluation_sample(splits: Splits, settings: Settings) -> list[QAExample]:
+    """The validation examples of each evaluation while a stage trains."""
+    limit, what = settings.training.eval_samples, "validation questions are used at each evaluation"
+    return take(splits.validation, limit, settings.data.seed, "training.eval_samples", what)
 
 
 def _arguments(settings: Settings) -> SelfCriticalConfig:

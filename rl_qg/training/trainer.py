@@ -67,9 +67,9 @@ class SelfCriticalTrainer(
 
     `reward` is a metric of `rewards` or any object with the same `score`; None if there is no self-critical stage.
     `held_out` is a second reward, which evaluations report and nothing optimises. `unlabelled` are examples whose
-    questions are unknown, for the self-critical stage (`scst.unlabelled_share`); their questions are not read. For
-    another task than `questions` all of them are rows of `rl_qg.generation.tasks.task_rows`,
-    or of `rl_qg.generation.question_units.set_rows`.
+    questions are unknown, for the self-critical stage (`scst.unlabelled_share`); their questions are not read. Without
+    that stage they only decide that gold examples have the order of a run with it. For another task than `questions`
+    all of them are rows of `rl_qg.generation.tasks.task_rows`, or of `rl_qg.generation.question_units.set_rows`.
     """
 
     # The loss below is normalised over all accumulated batches and processes. The library would take the per-batch
@@ -94,8 +94,8 @@ class SelfCriticalTrainer(
         add_highlight(processing_class, model, args.task)
         self.encoder = PromptEncoder(processing_class, args.prompt().fitting(model))
         self.gold_examples = 0 if train_dataset is None else len(train_dataset)
-        self.unlabelled = [replace(as_example(row), question="") for row in unlabelled] if args.scst_epochs else []
-        share = args.unlabelled_share if args.scst_epochs else 0.0
+        self.unlabelled = [replace(as_example(row), question="") for row in unlabelled]
+        share = args.unlabelled_share if args.scst_epochs or self.unlabelled else 0.0
         self.unlabelled_share = exact_share(share, self.gold_examples, len(self.unlabelled))
         mixes = self.unlabelled_share > 0
         # The pools of the schedule, in its order.

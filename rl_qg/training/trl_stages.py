@@ -24,7 +24,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from rewards.slow_precision import warn_if_slower
 from rl_qg.data.examples import QAExample
-from rl_qg.data.splits import Splits, take
+from rl_qg.data.splits import Splits
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer
 from rl_qg.generation.causal_prompts import CausalPromptEncoder
 from rl_qg.generation.loading import load_causal
@@ -44,7 +44,7 @@ from rl_qg.training.callbacks import FailedRewards, HackingReport, HeldOutStoppi
 from rl_qg.training.config import language_of
 from rl_qg.training.eval_metrics import HeldOutQuestions
 from rl_qg.training.row_schedule import exact_share
-from rl_qg.training.stages import reward_signatures, unlabelled_examples, unlabelled_note
+from rl_qg.training.stages import evaluation_sample, reward_signatures, unlabelled_examples, unlabelled_note
 from rl_qg.training.step_metrics import StepMetrics
 from rl_qg.training.trainer_files import StageFiles, replace_folder, save_model_folder
 from rl_qg.training.trl_config import check_algorithm, cross_entropy_arguments, reward_arguments
@@ -153,7 +153,7 @@ class CausalStage:
         set_seed(settings.seed)
         model, tokenizer, prompt = self._load_model()
         encoder = CausalPromptEncoder(tokenizer, prompt)
-        validation = take(self.splits.validation, settings.training.eval_samples, settings.data.seed)
+        validation = evaluation_sample(self.splits, settings)
         if self.first_step == 0:
             self._report_cuts(encoder)
         build = self._reward_trainer if by_reward else self._cross_entropy_trainer

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,28 @@ CASES = all_cases()
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What users may have, in a folder that commands do not write to."""
     root = tmp_path_factory.mktemp("files")
     build(root)
-    return root
+    before = {path: path.read_bytes() for path in user_files(root)}
+    yield root
+    assert {path: path.read_bytes() for path in user_files(root)} == before, "a file of the user has changed"
+
+
+def user_files(root: Path) -> Iterator[Path]:
+    """All files but what Python compiles."""
+    return (path for path in root.rglob("*") if path.is_file() and "pycache" not in str(path))
+
+
+def states(root: Path) -> dict[str, tuple[int, int, int]]:
+    """Size, time of the last change and inode of each of the user's files: a look that costs little."""
+    return {str(path): (s.st_size, s.st_mtime_ns, s.st_ino) for path in user_files(root) for s in [path.stat()]}
+
+
+@pytest.fixture(scope="module")
+def untouched(files: Path) -> dict[str, tuple[int, int, int]]:
+    return states(files)
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +47,15 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.where)
-def test_bad_input_ends_in_its_line(case: Case, files: Path, environment: dict[str, str], tmp_path: Path) -> None:
+def test_bad_input_ends_in_its_line(
+    case: Case,
+    files: Path,
+    untouched: dict[str, tuple[int, int, int]],
+    environment: dict[str, str],
+    tmp_path: Path,
+) -> None:
     for part in files.iterdir():
         (tmp_path / part.name).symlink_to(part)
-    before = {path: path.read_bytes() for path in files.rglob("*") if path.is_file() and "pycache" not in str(path)}
     words = shlex.split(case.command)
     paths = f"{tmp_path}:{environment['PYTHONPATH']}"  # a user's own modules lie in the working folder
     done = rl_qg({**environment, "PYTHONPATH": paths}, *words[1:], cwd=tmp_path)
@@ -40,8 +63,7 @@ def test_bad_input_ends_in_its_line(case: Case, files: Path, environment: dict[s
     assert lines and case.matches(lines[-1]), f"{case.where}: {case.command}\n" + "\n".join(lines[-5:])
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    after = {path: path.read_bytes() for path in before if path.exists()}
-    assert after == before, "a file of the user has changed"
+    assert states(files) == untouched, "a file of the user has changed"
 
 
 def test_every_command_is_in_the_transcripts() -> None:

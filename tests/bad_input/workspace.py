@@ -260,6 +260,12 @@ def _fewer_words(model: Path) -> None:
     _config(vocab_size=rows - 50)(model)
 
 
+def _own_code(model: Path) -> None:
+    own = {"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel"}
+    _config(model_type="nobody-knows", architectures=None, auto_map=own)(model)
+    (model / "own.py").write_text("raise SystemExit('this code was run')\n")
+
+
 _SPOILED: Mapping[str, Callable[[Path], None]] = {
     "no-tokenizer": _without("tokenizer", "special_tokens", "vocab"),
     "no-config": _without("config"),
@@ -268,6 +274,7 @@ _SPOILED: Mapping[str, Callable[[Path], None]] = {
     "list-config": _text("config.json", "[]"),
     "no-type": _config(model_type=None, architectures=None),
     "other-type": _config(model_type="nobody-knows", architectures=None),
+    "own-code": _own_code,
     "cut-weights": _cut_weights,
     "html-weights": _text("model.safetensors", "<!DOCTYPE html>"),
     "nan-weights": _weights(lambda value: torch.full_like(value, float("nan"))),

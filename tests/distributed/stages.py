@@ -30,7 +30,11 @@ class Stage:
         return str(PROJECT / "rl_qg" / self.script), settings
 
 
-COMMON = ("preset=smoke", "seed=7", "training.use_cpu=true", "training.report_to=none")
+COMMON = (
+    *("preset=smoke", "seed=7", "training.use_cpu=true", "training.report_to=none"),
+    *("data.max_train=32", "data.max_validation=16", "training.eval_samples=8"),  # the preset's are not for files
+    *("evaluation.max_examples=8", "evaluation.check_reward=4"),
+)
 DATA = ("data.train={inputs}/train.json", "data.validation={inputs}/dev.json", "data.labelled_fraction=0.5")
 REWARD = (f"reward_models.bert={MODELS}/bert", f"reward_models.gpt2={MODELS}/gpt2", "reward=qrelscore")
 TRAINING = (

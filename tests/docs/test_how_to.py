@@ -53,9 +53,20 @@ REPLACED = {
     "positives=10000 negatives=10000 supervised=[decatt,bert-base-uncased]": "positives=4 negatives=4 "
     "supervised=[decatt] classifier.folds=2 classifier.epochs=1",
 }
+# The sizes that the preset has for the embedded corpus, to be quick on files too.
+FEW = {
+    "data.max_train": "32",
+    "data.max_validation": "16",
+    "data.labelled_fraction": "0.5",
+    "training.eval_samples": "8",
+    "evaluation.max_examples": "8",
+    "evaluation.check_reward": "4",
+}
 # The keys that a page leaves to its reader, and that `…` stands for.
 COMPLETED = {
+    "pipeline": FEW | {"augment.num_samples": "20"},
     "train": {
+        **FEW,
         "data.train": "train.json",
         "data.validation": "dev.json",
         "output_dir": "runs/{}",
@@ -222,7 +233,11 @@ def lines_of(page: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if lines_of(page)], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if lines_of(page)],
+    ids=lambda page: page.relative_to(ROOT / "docs").with_suffix("").as_posix(),
+)
 def test_every_command_runs(page: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "theirs"
     shutil.copytree(made, folder)

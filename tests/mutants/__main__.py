@@ -12,7 +12,7 @@ unchanged tree; a test that is out of time is run again with twice the time.
 
 Outcomes are lines of a file in `runs/mutants/`, so that a run that was ended goes on. A survivor that changes nothing
 that can be seen is marked there: its reason in `equivalent`; the same command then gives the rate. The exit code is 1
-below 95 %.
+below 95 %. `--again FILE` tries the survivors of such a file on the tree as it is now.
 """
 
 import argparse
@@ -23,9 +23,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from tests.long_tests import last_landed
 from tests.mutants.mutations import Mutant, mutants
 from tests.mutants.tree import PACKAGES, PRELOADED, Tree
 from tests.mutants.trial import Trial, known_tests
@@ -35,42 +38,60 @@ LEAST = 0.95
 
 
 def changed_lines(root: Path, revision: str) -> dict[str, set[int]]:
-    """The lines of core modules that are other than at a revision."""
-    command = ["git", "diff", "-U0", "--no-prefix", revision, "--", *PACKAGES]
+    """The lines of core modules that are other than at a revision; all lines of a file that git does not know yet."""
     found: dict[str, set[int]] = {}
-    for line in subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.splitlines():
+    for line in _git(root, "diff", "-U0", "--no-prefix", revision, "--", *PACKAGES):
         if line.startswith("+++ "):
             file = line.removeprefix("+++ ")
         elif match := re.match(r"@@ \S+ \+(\d+)(?:,(\d+))? @@", line):
             start, count = int(match[1]), int(match[2] or 1)
             found.setdefault(file, set()).update(range(start, start + count))
+    for file in _git(root, "ls-files", "--others", "--exclude-standard", "--", *PACKAGES):
+        found[file] = {*range(1, 1 + (root / file).read_bytes().count(b"\n"))}
     return {file: lines for file, lines in found.items() if file.endswith(".py")}
 
 
-def last_revision(root: Path) -> str:
-    """Where this branch left main; on main itself the commit before."""
-    commands = (["merge-base", "HEAD", "main"], ["rev-parse", "HEAD"], ["rev-parse", "HEAD~1"])
-    base, head, before = (
-        subprocess.run(["git", *command], cwd=root, capture_output=True, text=True).stdout.strip()
-        for command in commands
-    )
-    return base if base and base != head else before
+def _git(root: Path, *words: str) -> list[str]:
+    return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-def drawn(root: Path, lines: dict[str, set[int]] | None, sample: int, seed: int) -> list[tuple[str, Mutant]]:
-    """Mutants of the core modules: all on some lines, or a random sample in which all mutants are equally likely."""
+def changed(root: Path, revision: str) -> list[tuple[str, Mutant]]:
+    """All mutants of the lines that are other than at a revision."""
+    lines = changed_lines(root, revision)
+    every = [(file, mutant) for file in sorted(lines) for mutant in mutants((root / file).read_bytes())]
+    return [pair for pair in every if pair[1].line in lines[pair[0]] and _is_other(root, *pair)]
+
+
+def drawn(root: Path, sample: int, seed: int) -> list[tuple[str, Mutant]]:
+    """A random sample of the mutants of all core modules, each as likely as any other."""
     files = sorted(str(path.relative_to(root)) for package in PACKAGES for path in (root / package).rglob("*.py"))
-    every = [
-        (file, mutant)
-        for file in files
-        if lines is None or file in lines
-        for mutant in mutants((root / file).read_bytes())
-        if lines is None or mutant.line in lines[file]
-    ]
-    if sample:
-        random.Random(seed).shuffle(every)
-    good = (pair for pair in every if pair[1].is_other_program((root / pair[0]).read_bytes()))
-    return [pair for pair, _ in zip(good, range(sample or len(every)), strict=False)]
+    every = [(file, mutant) for file in files for mutant in mutants((root / file).read_bytes())]
+    random.Random(seed).shuffle(every)
+    return list(islice((pair for pair in every if _is_other(root, *pair)), sample))
+
+
+def survivors(root: Path, outcomes: list[dict[str, Any]]) -> list[tuple[str, Mutant]]:
+    """Those of earlier outcomes that survived and are not equivalent, where their line still stands."""
+    found = []
+    for one in outcomes:
+        if one["outcome"] == "survived" and not one.get("equivalent"):
+            same = [
+                (one["file"], mutant)
+                for mutant in mutants((root / one["file"]).read_bytes())
+                if _is_same(described(root, one["file"], mutant), one)
+            ]
+            if not same:
+                print(f"{one['file']}:{one['line']}: its line has changed: {one['old']}")
+            found += sorted(same, key=lambda pair: abs(pair[1].line - one["line"]))[:1]
+    return found
+
+
+def _is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(one[key] == other[key] for key in ("file", "operator", "old", "new"))
+
+
+def _is_other(root: Path, file: str, mutant: Mutant) -> bool:
+    return mutant.is_other_program((root / file).read_bytes())
 
 
 def described(root: Path, file: str, mutant: Mutant) -> dict[str, Any]:
@@ -80,6 +101,11 @@ def described(root: Path, file: str, mutant: Mutant) -> dict[str, Any]:
     new = source[start : mutant.start] + mutant.new.encode() + source[mutant.end : end]
     lines = {"old": source[start:end].decode().strip(), "new": new.decode().strip()}
     return {"file": file, "line": mutant.line, "operator": mutant.operator, **lines, "at": mutant.start}
+
+
+def outcomes_in(path: Path) -> list[dict[str, Any]]:
+    """What a run has written."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def summary(outcomes: list[dict[str, Any]]) -> tuple[str, float]:
@@ -96,35 +122,30 @@ def summary(outcomes: list[dict[str, Any]]) -> tuple[str, float]:
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rev", help="mutate lines that changed since then (default: since main, or the last commit)")
-    parser.add_argument("--sample", type=int, default=0, help="how many mutants, of all lines unless --rev is given")
+    parser.add_argument("--rev", default="last-landed", help="mutate the lines that changed since this commit")
+    parser.add_argument("--sample", type=int, default=0, help="instead so many mutants, of all lines")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--slow", type=float, default=600, help="seconds of slow tests for a mutant; 0: none")
-    parser.add_argument("--again", action="store_true", help="try those that survived again, as when tests were added")
+    parser.add_argument("--again", type=Path, help="instead those that survived, by a file of outcomes")
     parser.add_argument("--patience", type=float, default=1, help="a factor of all limits, for a busy machine")
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "mutants", help="of outcomes")
     parser.add_argument("--tests", nargs="*", default=["tests"], help="the quick tests to take")
     return parser.parse_args(given)
 
 
-def main(given: list[str] | None = None, root: Path = ROOT, preloaded: Iterable[str] = PRELOADED) -> int:
-    options = arguments(given)
-    revision = options.rev or (None if options.sample else last_revision(root))
-    lines = changed_lines(root, revision) if revision else None
-    every = drawn(root, lines, options.sample, options.seed)
-    names = [f"since-{revision[:12]}"] if revision else []
-    names += [f"{options.sample}-{options.seed}"] if options.sample else []
-    options.folder.mkdir(parents=True, exist_ok=True)
-    path = options.folder / f"{'-'.join(names)}.jsonl"
-    done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    known = {json.dumps([one[key] for key in ("file", "old", "new", "at")]): one for one in done}
+def tried(
+    every: list[tuple[str, Mutant]], path: Path, options: argparse.Namespace, root: Path, preloaded: Iterable[str]
+) -> list[dict[str, Any]]:
+    """The outcomes of mutants: from a file of outcomes, or found now and added to it."""
+    key = itemgetter("file", "old", "new", "at")
+    known = {key(one): one for one in (outcomes_in(path) if path.exists() else [])}
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as work:
         trial: Trial | None = None
         for number, (file, mutant) in enumerate(every, 1):
             place = described(root, file, mutant)
-            one = known.get(json.dumps([place[key] for key in ("file", "old", "new", "at")]))
-            if one is None or (options.again and one["outcome"] == "survived" and not one.get("equivalent")):
+            one = known.get(key(place))
+            if one is None:
                 if trial is None:
                     tree = Tree(root, Path(work), options.patience, preloaded)
                     quick, slow = known_tests(tree, options.folder, options.tests)
@@ -133,11 +154,24 @@ def main(given: list[str] | None = None, root: Path = ROOT, preloaded: Iterable[
                 one = place | trial.outcome(file, mutant)
                 with path.open("a", encoding="utf-8") as stream:
                     stream.write(json.dumps(one, ensure_ascii=False) + "\n")
-                print(
-                    f"{number}/{len(every)} {one['outcome']} {file}:{one['line']} {one['operator']} {one['by']}",
-                    flush=True,
-                )
+                where = f"{number}/{len(every)} {one['outcome']} {file}:{one['line']}"
+                print(f"{where} {one['operator']} {one['by']}", flush=True)
             outcomes.append(one)
+    return outcomes
+
+
+def main(given: list[str] | None = None, root: Path = ROOT, preloaded: Iterable[str] = PRELOADED) -> int:
+    options = arguments(given)
+    if options.again:
+        name, every = f"again-{options.again.stem}", survivors(root, outcomes_in(options.again))
+    elif options.sample:
+        name, every = f"{options.sample}-{options.seed}", drawn(root, options.sample, options.seed)
+    else:
+        revision = last_landed() if options.rev == "last-landed" else options.rev
+        name, every = f"since-{revision[:12]}", changed(root, revision)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    path = options.folder / f"{name}.jsonl"
+    outcomes = tried(every, path, options, root, preloaded)
     for one in outcomes:
         if one["outcome"] == "survived" and not one.get("equivalent"):
             print(f"\n{one['file']}:{one['line']}, which {one['reaching']} quick tests reach")

@@ -178,5 +178,8 @@ def test_samples_show_their_questions_on_a_phone(show: Any) -> None:
 @pytest.mark.parametrize("width", [PHONE, WIDE])
 def test_bars_keep_a_length_that_can_be_compared(show: Any, width: int) -> None:
     page = show("report", width).page
-    for track in page.locator(".funnel .bar, td.stack > span").all():
-        assert track.bounding_box()["width"] >= 90
+    for tracks, places in ((".funnel .bar", ".funnel .count"), ("td.stack > span", "td.stack")):
+        boxes = [track.bounding_box() for track in page.locator(tracks).all()]
+        assert len(boxes) == page.locator(places).count() > 1
+        assert min(box["width"] for box in boxes) >= 90 and min(box["height"] for box in boxes) > 9
+        assert len({box["width"] for box in boxes}) == 1, "so that lengths can be compared"

@@ -292,6 +292,10 @@ def test_an_estimate_leaves_undefined_draws_out_and_counts_them() -> None:
 def test_an_interval_needs_two_passages_and_a_draw() -> None:
     alone = estimate(np.full(50, 0.5), 7, passages=1).to_dict()
     assert alone == {"value": 0.5, "low": None, "high": None, "n": 7, "why": "no interval: one passage alone"}
+    two = estimate(np.array([0.5, *np.linspace(0, 1, 101)]), 7, passages=2)
+    assert (two.low, two.high, two.why) == (pytest.approx(0.025), pytest.approx(0.975), None)
+    nowhere = estimate(np.array([0.5, np.nan]), 7, passages=2)
+    assert (nowhere.undefined, nowhere.why) == (1, "no interval: no draws in which it is defined")
     no_draw = estimate(np.array([0.5]), 7, passages=7)
     assert (no_draw.value, no_draw.low) == (0.5, None) and str(no_draw.why).startswith("no interval: no draws")
 

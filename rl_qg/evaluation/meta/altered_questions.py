@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rewards.overlap.word_classes import looks_english
-from rl_qg.data.examples import seeded_rank
+from rl_qg.data.examples import report_limit, seeded_rank
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.evaluation.meta.back_translation import back_translate, pivots
 from rl_qg.evaluation.meta.negations import negate, replace_by_antonym, wordnet_antonyms
@@ -103,6 +103,7 @@ def read_questions(source: QuestionTable, settings: RobustnessSettings) -> tuple
         raise InputError(f"{source}: holds no question; check the file")
     ranked = sorted(range(len(rows)), key=lambda number: seeded_rank(settings.seed, str(number)))
     sample = [rows[number] for number in sorted(ranked[: settings.max_questions])]
+    report_limit("robustness.max_questions", settings.max_questions, len(sample), len(rows))
     english = sum(looks_english(row.question) for row in sample)
     if settings.language.casefold() == ENGLISH and len(sample) >= FEWEST and english < len(sample) / 2:
         raise InputError(
@@ -168,6 +169,8 @@ def _drawn(questions: Sequence[AlteredQuestion], settings: RobustnessSettings) -
             )
         made.sort(key=lambda index: seeded_rank(settings.seed, f"draw {index}"))
         kept |= set(made[:wanted])
+        what = "paraphrases are drawn" if positive else "wrong questions are drawn"
+        report_limit(f"robustness.{key}", wanted, len(made[:wanted]), len(made), what)
     if settings.positives is None and settings.negatives is None:
         return list(questions)
     numbers = {questions[index].number for index in kept}

@@ -216,12 +216,14 @@ def seq2seq(
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+    from rewards.pretrained import ModelFault, explained
+
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(model)
-        network: Any = AutoModelForSeq2SeqLM.from_pretrained(model)
-    except (OSError, ValueError, ImportError) as error:
-        lines = str(error).strip().splitlines()
-        raise InputError(f"{key}={model}: cannot be loaded ({lines[0]})") from None
+        with explained():
+            tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+            network: Any = AutoModelForSeq2SeqLM.from_pretrained(model, trust_remote_code=False)
+    except ModelFault as fault:
+        raise InputError(f"{key}={model}: cannot be loaded ({fault})") from None
     device = "cuda" if torch.cuda.is_available() and not use_cpu else "cpu"
     network.to(device).eval()
 

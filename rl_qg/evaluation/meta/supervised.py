@@ -237,8 +237,10 @@ class _Encoder:
 
     def __init__(self, path: str, _: Sequence[Pair], options: ClassifierSettings, device: torch.device) -> None:
         with loading(path, KEY, "encoder") as name:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(name)
-            network: Any = AutoModelForSequenceClassification.from_pretrained(name, num_labels=2, dtype=torch.float32)
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            network: Any = AutoModelForSequenceClassification.from_pretrained(
+                name, num_labels=2, dtype=torch.float32, trust_remote_code=False
+            )
         self.network: nn.Module = network.to(device)
         positions = getattr(network.config, "max_position_embeddings", None) or options.max_length
         self._longest = min(options.max_length, positions, self._tokenizer.model_max_length)

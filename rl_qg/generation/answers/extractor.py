@@ -114,7 +114,7 @@ class ExtractorAnswers:
             raise InputError("answers.extractor has no value; give the folder of rl-qg train-answers")
         self._tokenizer = load_tokenizer(path, KEY)
         folder = Path(path).expanduser()
-        config = AutoConfig.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         if tuple(config.id2label.get(number) for number in range(config.num_labels)) != LABELS:
             raise InputError(
                 f"answers.extractor={path}: its labels are not {', '.join(LABELS)}; give a folder of rl-qg "

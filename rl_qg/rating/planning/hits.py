@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rl_qg.data.examples import seeded_rank
+from rl_qg.data.examples import report_limit, seeded_rank
 from rl_qg.rating.plan_files import Hit, Item
 from rl_qg.rating.planning.arrangement import arranged, longest_distance
 from rl_qg.rating.planning.degrade import Degrader
@@ -81,6 +81,9 @@ def make_tasks(
     if recipe.kind == ONE_PASSAGE:
         subjects = maker.complete(subjects)
     maker.tasks.left_out[NOT_DRAWN] += max(0, len(subjects) - (items or len(subjects)))
+    report_limit(
+        "rate_plan.items", items, len(subjects[:items]), len(subjects), "passages with their answer are drawn"
+    )
     subjects = subjects[:items]
     if recipe.kind == ONE_PASSAGE:
         maker.one_passage(subjects)

@@ -28,6 +28,13 @@ function say(line) {
   $("status").textContent = line;
 }
 
+// The page may have come before the model was loaded.
+function known({ model, warning }) {
+  $("model").textContent = model;
+  $("warning").textContent = warning;
+  $("warning").hidden = !warning;
+}
+
 // One line beside the form; `where` is the field that it is about.
 function fault(line, where = null) {
   for (const name of [...FIELDS, "api_key"]) $(name).removeAttribute("aria-invalid");
@@ -140,6 +147,7 @@ async function ask(text, span = null) {
   try {
     for await (const part of askedPairs(request, { key: $("api_key").value, signal })) {
       signal.throwIfAborted();
+      known(part);
       came += work.add(part.pairs);
       reason = sentence(part.reason) || reason;
       if (came) say(`${counted(came, "question")} so far …`);

@@ -12,7 +12,7 @@ from transformers import AlbertForMaskedLM, AutoModel, AutoTokenizer
 
 from rewards import BERTScore, MetricInputError, load
 from rewards.embedding import token_embeddings
-from rewards.embedding.bertscore import PARTS, greedy_match
+from rewards.embedding.bertscore import PARTS, PUBLISHED_LAYERS, greedy_match
 from rewards.embedding.token_embeddings import Embedded, Tokens
 from tests.rewards.conftest import word_piece
 from tests.tiny_models import save, tiny
@@ -221,8 +221,12 @@ def test_the_published_layer_is_taken_by_name(folders, tmp_path):
     published = tmp_path / "roberta-large"  # 17, which this one has not
     published.symlink_to(Path(folders["bert"]))
     assert BERTScore(str(published)).layer == 2
-    token_embeddings_layers = BERTScore.__init__.__globals__["PUBLISHED_LAYERS"]
-    assert (token_embeddings_layers["roberta-large"], token_embeddings_layers["bert-base-uncased"]) == (17, 9)
+
+
+def test_the_published_layers_are_those_of_the_package():
+    layers = pytest.importorskip("bert_score.utils").model2layers
+    published = {name.rsplit("/", 1)[-1]: layer for name, layer in layers.items()}
+    assert published.items() >= PUBLISHED_LAYERS.items() and len(PUBLISHED_LAYERS) == 22
 
 
 def test_load_and_invalid_options(folders, tmp_path):

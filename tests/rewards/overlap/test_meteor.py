@@ -104,6 +104,8 @@ def test_scores_are_fractions_and_more_references_never_lower_them():
 def test_an_unknown_option():
     with pytest.raises(MetricInputError, match="synonyms 'yes' does not exist"):
         load("meteor", synonyms="yes")
+    with pytest.raises(MetricInputError, match="tokenize=no: no such tokeniser"):
+        load("meteor", tokenize="no")
 
 
 @pytest.mark.parametrize("options", [{"alpha": "x"}, {"alpha": 2.0}, {"beta": -1}, {"gamma": 1.5}, {"beta": None}])

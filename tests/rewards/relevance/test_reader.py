@@ -293,6 +293,15 @@ def test_a_question_that_is_too_long_is_cut_and_counted(readers, caplog):
     assert score(metric, [(kept, *long[1:])]).scores == pytest.approx(first.scores, rel=1e-5)
 
 
+def test_the_smallest_room_for_a_question_is_one_token(readers):
+    """Of 40 tokens 3 are special and 35 are shared; a new one of the passage leaves one."""
+    metric = ReaderScore(readers["bert"], max_length=40, stride=35)
+    [first] = metric.model.ids([ROWS[0][0]])
+    word = metric.model.tokenizer.decode(first[:1])
+    cut, short = score(metric, [ROWS[0], (word, *ROWS[0][1:])]).scores
+    assert cut == pytest.approx(short, rel=1e-5) and metric.truncated == 1
+
+
 def test_windows_fit_a_model_that_is_shorter_than_asked_for(readers):
     metric = ReaderScore(readers["bert"], max_length=384, stride=128)
     assert (metric.max_length, metric.stride) == (120, 40)
@@ -343,7 +352,7 @@ def test_pickle_and_trl(readers):
         ({"abstain": "yes"}, "abstain 'yes' is neither true nor false"),
         ({"max_answer_length": 0}, "max_answer_length 0 is out of range"),
         ({"stride": 384}, "stride 384 is out of range"),
-        ({"max_length": 40, "stride": 38}, "windows of max_length 40 that share stride 38 tokens have no room"),
+        ({"max_length": 40, "stride": 36}, "windows of max_length 40 that share stride 36 tokens have no room"),
     ],
 )
 def test_wrong_options(readers, options, message):

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,13 @@ from accelerate import PartialState
 from rl_qg.asking import document_output, stage
 from rl_qg.asking.document_output import unique_names
 from rl_qg.asking.documents import Document
+from rl_qg.asking.models import chosen_generator, corpus_warning
 from rl_qg.asking.question_generator import QuestionGenerator
 from rl_qg.asking.stage import ask_documents, report_line
-from rl_qg.commands.cli import run_command
+from rl_qg.commands.cli import _configure_logging, run_command
 from rl_qg.commands.compose import full_overrides
 from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AskSettings
 
@@ -130,3 +134,59 @@ def test_a_metric_orders_the_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         run_command("ask", [*command, "rerank=[bleu4,rouge_l]"])
     with pytest.raises(InputError, match="compares with human questions, and there are none"):
         run_command("ask", ["a.txt", "output=q.jsonl", "model.path=miniature:bart", "rerank=rouge_l"])
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "warned"),
+    [
+        ("", "miniature:questions", True),  # no run is there
+        ("data: {train: world}", "runs/quickstart", True),
+        ("data: {train: mine.json}", "runs/quickstart", False),
+        ("not: [of, a run", "runs/quickstart", False),
+    ],
+)
+def test_the_command_says_which_model_answers_and_warns_of_one_that_knows_the_embedded_corpus_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    data: str,
+    name: str,
+    warned: bool,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("Ada Lovelace wrote the first program in London in 1843.")
+    if data:
+        shutil.copytree(SHIPPED / "bart", "runs/quickstart/ce")
+        Path("runs/quickstart/config.yaml").write_text(data)
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    _configure_logging()
+    run_command("ask", ["a.txt", "output=p.json", "number=1"])
+    printed = capsys.readouterr()
+    assert f"model: {name}, for model.path has no value\n" in printed.err and not printed.out
+    [row] = json.loads(Path("p.json").read_text())
+    report = json.loads(Path("p.report.json").read_text())
+    assert row["model"] == report["model"] == name
+    if not warned:
+        assert "warning" not in {*row, *report} and "embedded corpus" not in printed.err
+        return
+    assert row["warning"] == report["warning"] and f"warning: {row['warning']}\n" in printed.err
+    for part in (f"{name} knows only the embedded corpus", "other texts", "nonsense", "scores", "model.path="):
+        assert part in row["warning"]
+
+
+def test_a_model_that_is_named_is_said_too_and_knows_its_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for folder in ("run/scst", "elsewhere"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "config.json").touch()
+    (tmp_path / "run/config.yaml").write_text("data: {train: world}")
+    with caplog.at_level("INFO"):
+        assert chosen_generator(str(tmp_path / "elsewhere")) == str(tmp_path / "elsewhere")
+        with pytest.raises(InputError, match="the package has"):
+            chosen_generator("miniature:bert")
+    assert caplog.messages == [f"model: {tmp_path / 'elsewhere'}"]
+    for path in (tmp_path / "run", tmp_path / "run/scst", "miniature:bart"):
+        assert corpus_warning(path).startswith(f"{path} knows only the embedded corpus")
+    for path in ("t5-base", "lmqg/t5-base-squad-qg", tmp_path / "elsewhere"):
+        assert corpus_warning(path) == ""

@@ -1,12 +1,14 @@
 """Which pairs are chosen: worked by hand."""
 
 from collections import Counter
-from math import exp, log
+from math import exp, log, nan
 
 import pytest
 
 from rl_qg.asking.pairs import AnswerSpan
 from rl_qg.asking.selection import ProposedPair, select, select_for_answers, usable
+from rl_qg.augmentation.near_duplicates import NearDuplicates
+from rl_qg.augmentation.round_trip import RoundTrip
 
 TEXT = "Ada wrote it in 1843. Bob read it in Rome. Cleo sang."
 
@@ -66,6 +68,20 @@ def test_near_duplicates_low_scores_and_answers_not_given_back_are_left_out_and_
         "1 of 3 pairs: empty question (2), answer not given back by the reader (1), score below min_score (1), "
         "near duplicate of another question (1)"
     )
+
+
+def test_who_stands_at_a_limit_stays() -> None:
+    """The limits are those of the filters, at which a candidate is kept and a near duplicate is one."""
+    subject = pair("Who wrote the program then?", "Ada", 0.25)
+    found = {f1: len(select(TEXT, [subject.answered(f1)], 1, dropped=Counter())) for f1 in (0.49, 0.5, 1.0, nan)}
+    assert found == {0.49: 0, 0.5: 1, 1.0: 1, nan: 0} and RoundTrip().min_f1 == 0.5
+    kept = {low: len(select(TEXT, [subject], 1, min_score=low, dropped=Counter())) for low in (0.25, 0.26)}
+    assert kept == {0.25: 1, 0.26: 0}
+    alike = {  # 4 of 5 words, and 3 of 4
+        more: len(select(TEXT, [pair(text, "Ada", 0.9), pair(more, "Bob", 0.8)], 2, dropped=Counter()))
+        for text, more in (("Who did it once?", "Who did it once again?"), ("Who did it?", "Who did it once?"))
+    }
+    assert list(alike.values()) == [1, 2] and NearDuplicates().threshold == 0.8
 
 
 def test_given_answers_keep_their_order_and_one_given_twice_gets_two_questions() -> None:

@@ -1,6 +1,7 @@
 """`rl-qg train-selector`: pools of a generator and human questions to a selector, continued after a kill."""
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,9 @@ def test_a_selector_from_data_to_sets(
     run_command("ask", [*ask, "number=auto", "output=a.jsonl"])
     (row,) = map(json.loads, Path("a.jsonl").read_text().splitlines())
     assert row["questions"] and "by learned" in row["questions"][0]["reason"]
+    with caplog.at_level(logging.INFO):
+        run_command("train-selector", [*command[:2], *command[3:], "output=few.json", "max_passages=4"])
+    assert "train_selector.max_passages=4: 4 of 5 passages with questions are used" in caplog.messages
     for keys, message in (
         (["output=s.txt"], r"output=s\.txt: the selector is JSON"),
         (["output=t.json", "model.path="], "model.path has no value; give a model of model.task=sets"),

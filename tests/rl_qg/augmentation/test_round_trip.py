@@ -101,6 +101,12 @@ def test_another_threshold_reuses_the_stored_measures(tmp_path: Path, reader: st
     assert len(list(tmp_path.glob("q.round_trip-*.jsonl"))) == 2
 
 
+@pytest.mark.parametrize(("stride", "is_wrong"), [(-1, True), (0, False), (47, False), (48, True)])
+def test_the_stride_is_from_0_to_below_the_window(stride: int, is_wrong: bool) -> None:
+    errors = [text for wrong, text in RoundTrip("r", max_length=48, doc_stride=stride).option_errors() if wrong]
+    assert errors == [f"doc_stride={stride} must be below max_length=48, and not negative"] * is_wrong
+
+
 def test_an_unusable_reader_is_one_clear_error(tmp_path: Path, reader: str, distilbert: Path) -> None:
     write_questions(tmp_path / "q.jsonl", candidates(2))
     for name, options, message in (

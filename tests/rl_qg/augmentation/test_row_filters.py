@@ -218,6 +218,18 @@ def test_questions_in_another_script_than_the_passage_are_dropped(question: str,
     assert first_reason([PassageScript()], record(question, answer, context)) == [expected]
 
 
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [({}, "en"), *[({"language": other}, "en") for other in (None, "", 3, ["de"])], ({"language": "de_DE"}, "de")],
+)
+def test_a_record_that_names_no_language_has_that_of_its_passage(given: dict[str, Any], code: str) -> None:
+    """Other data sets have a field `language` for other things."""
+    german = record("Wer hat die Brücke über den Fluss gebaut, und warum?")
+    for auto in ("auto", "AUTO"):
+        assert Length(language=auto).language_of({**german, **given}) == code
+    assert Length(language="FRA").language_of({**german, **given}) == "fr"
+
+
 def test_limits_of_the_script_filter() -> None:
     mixed = record("Кто встретил Ada?")
     assert first_reason([PassageScript(min_share=0.2)], mixed) == [""]

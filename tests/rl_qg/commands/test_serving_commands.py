@@ -1,6 +1,10 @@
 """`rl-qg serve`: what it needs, and what it reads."""
 
+import socket
+from pathlib import Path
+
 import pytest
+import torch
 
 from rl_qg.commands import serving_commands
 from rl_qg.commands.compose import compose
@@ -19,3 +23,15 @@ def test_keys_are_written_without_their_section() -> None:
     assert (settings.serve.model.path, settings.serve.port, settings.serve.rate) == ("RUN/scst", 8001, 0.5)
     assert settings.serve.origins == ["https://a.example"]
     assert compose("serve", []).serve.host == "127.0.0.1"
+
+
+def test_the_server_says_which_model_answers_and_what_it_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    caplog.set_level("INFO")
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InputError, match="is in use"):
+        serving_commands.serve(compose("serve", [f"port={taken.getsockname()[1]}", "training.use_cpu=true"]))
+    assert "model: miniature:questions, for model.path has no value" in caplog.messages
+    assert "warning: miniature:questions knows only the embedded corpus" in caplog.text

@@ -272,6 +272,25 @@ def test_a_file_of_malformed_records_alone_is_an_error_that_names_the_first(tmp_
         read_examples(write(tmp_path / "x.jsonl", [row(id=[1]), row(question="")]), role="train")
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.json", {"data": [{"paragraphs": [{"context": CONTEXT, "qas": [
+            {"id": "a", "answers": [{"text": "Max", "answer_start": 36}]}]}]}]}),
+        ("x.jsonl", [{"id": "a", "context": CONTEXT, "answers": {"text": ["Max"], "answer_start": [36]}}]),
+        ("x.jsonl", [{"id": "a", "context": CONTEXT, "answer": "Max"}]),
+        ("x.jsonl", [{"id": "a", "paragraph": CONTEXT, "answer": "Max", "question": None}]),
+    ],
+)  # fmt: skip
+def test_answers_to_ask_about_need_no_question(tmp_path: Path, name: str, content: Any) -> None:
+    """But only where the caller allows it."""
+    path = write(tmp_path / name, content)
+    data = read_examples(path, role="train", allow_unlabelled=True)
+    assert data.examples == [QAExample("a", "", CONTEXT, "", (Answer("Max", 36),))]
+    with pytest.raises(InputError, match=r"field 'question' is missing|no question"):
+        read_examples(path, role="train")
+
+
 @pytest.mark.parametrize("start", ["23", " 23 ", "23.0", 23.0, "２３"])
 def test_an_offset_given_as_text_is_read(tmp_path: Path, start: Any) -> None:
     """TQuAD writes its offsets so. `Ada` is twice in the passage: without its offset it could not be placed."""

@@ -3,13 +3,14 @@
 import json
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from accelerate import PartialState
 
-from rl_qg.data.passages import Passages
+from rl_qg.data.passages import Passage, Passages, file_passages
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.data.splits import load_splits, with_additional_spans
 from rl_qg.data.streaming import stream_examples
@@ -92,6 +93,9 @@ def test_passages_without_text_are_counted(tmp_path: Path, caplog: pytest.LogCap
     with caplog.at_level(logging.WARNING):
         assert [passage.context for passage in passages] == ["Ada met Max. Ada wrote in 1843."]
     assert (passages.counts.read, passages.counts.malformed) == (3, 2)
+    first, second, kept = (replace(one, fault="") for one in file_passages(passages.sources[0], "line"))
+    assert (first, second) == (Passage("a-1", "", ""), Passage("a-2", "", ""))
+    assert kept == Passage("a-3", "t", "Ada met Max. Ada wrote in 1843.", answered=True)
     assert "malformed records left out: 2" in caplog.text and "data[0].paragraphs[0]: field 'context'" in caplog.text
     (tmp_path / "b.json").write_text(json.dumps({"data": ["article"]}))
     with pytest.raises(InputError, match=r"data\[0\]: expected a list 'paragraphs'"):

@@ -63,6 +63,30 @@ def test_the_embedded_corpus_needs_no_file() -> None:
     assert splits.report["train"]["kept"] == len(splits.gold) == len(load_training(settings))
 
 
+def test_the_embedded_corpus_follows_all_its_settings() -> None:
+    world = WorldSettings(6, 3, seed=5, shared_facts=0.75, new_wordings=True)
+    splits = load_splits(DataSettings(train="world", validation="world", world=world))
+    drawn = {"seed": 5, "shared_facts": 0.75}
+    assert splits.gold == list(synthetic_examples(6, prefix="train", wordings="training", **drawn))
+    assert splits.validation == list(synthetic_examples(3, prefix="validation", wordings="held_out", **drawn))
+    world.new_wordings = False
+    plain = load_splits(DataSettings(train="world", validation="world", world=world))
+    assert plain.gold == list(synthetic_examples(6, prefix="train", **drawn)) != splits.gold
+
+
+def test_questions_may_be_missing_only_where_there_is_no_validation_data(tmp_path: Path) -> None:
+    """A gold example has a question; `load_training` reads passages to ask about too."""
+    settings = files(
+        tmp_path,
+        [example("one text", "one", "?", id="a"), example("other text", "other", "", id="b")],
+        [example("third text", "third", "?", id="c"), example("fourth text", "fourth", "", id="d")],
+    )
+    splits = load_splits(settings)
+    assert [item.id for item in splits.gold] == ["a"] and [item.id for item in splits.validation] == ["c"]
+    assert splits.report["train"]["dropped"] == {"no question": {"count": 1, "ids": ["b"]}}
+    assert [item.id for item in load_training(settings)] == ["a", "b"]
+
+
 def test_limits_take_a_seeded_sample_in_order() -> None:
     settings = DataSettings(
         train="world", validation="world", world=WorldSettings(30, 10), max_train=20, max_validation=7

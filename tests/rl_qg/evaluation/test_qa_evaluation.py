@@ -1,6 +1,7 @@
 """QA-based evaluation: intervals against a slow loop, tests in pairs, correlations against scipy, and the command."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,9 @@ def test_correlations_over_systems_are_those_of_scipy(tmp_path: Path) -> None:
     )
     turned = evaluation(tmp_path / "3.json", metric, lower_is_better=["m"])
     assert metric_values([turned], ["a"]) == {("m", "f"): {"a": -0.1}}
+    turned.write_text(json.dumps({name: json.loads(turned.read_text())[name] for name in ("scores", "signatures")}))
+    assert metric_values([turned], ["a"]) == {("m", "f"): {"a": 0.1}}  # higher is better
+    assert few_systems(3).startswith("3 systems, which is few: ")
     assert "which is few: where nothing is related, one order of 24" in few_systems(4)
     assert few_systems(2) == "2 of the generators have metrics: a correlation over systems needs 3."
     two = metric_values(sources[:1], ["a", "bb"])
@@ -120,7 +124,10 @@ def test_files_of_generators() -> None:
             named_files(wrong)
 
 
-def test_the_command_and_its_continuation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_and_its_continuation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     monkeypatch.chdir(tmp_path)
     save_distilbert(Path("model"), size=16)
     write_squad("dev.json", toy_examples(8, 2))
@@ -133,9 +140,11 @@ def test_the_command_and_its_continuation(tmp_path: Path, monkeypatch: pytest.Mo
     evaluation(Path("evaluate.json"), {"ce": 0.1, "scst": 0.2})
     words = ["data=dev.json", "questions={ce: ce.json, scst: [scst.jsonl, ce.json]}", "output=qa.json"]
     words += ["evaluations=[evaluate.json]", "preset=smoke", "qa.model.path=model", "qa.max_length=32"]
-    words += ["qa.doc_stride=8", "qa.max_steps=1", "qa_evaluate.max_questions=10"]
+    words += ["qa.doc_stride=8", "qa.max_steps=1", "qa_evaluate.max_questions=10", "max_data=6"]
     run_command("qa-evaluate", words)
     record = read_json(Path("qa.json"))
+    assert "qa_evaluate.max_data=6: 6 of 8 human questions are used" in caplog.messages
+    assert "qa_evaluate.max_questions=10: 10 of 12 questions of scst.jsonl are used" in caplog.messages
     assert set(record["systems"]) == {"ce", "scst"} and len(record["systems"]["scst"]["files"]) == 2
     assert all(file["questions"] == 10 for file in record["systems"]["scst"]["files"].values())
     assert record["few_systems"].startswith("2 of the generators")

@@ -186,6 +186,7 @@ def test_before_training_it_is_written_once_and_warns(tmp_path: Path, caplog: py
     assert json.loads((tmp_path / "separation.json").read_text()) == record
     check_reward(knowing(EXAMPLES), EXAMPLES, tmp_path, count=9, seed=0)  # the file is about another reward
     assert json.loads((tmp_path / "separation.json").read_text())["examples"] == 9
+    assert f"evaluation.check_reward=9: 9 of {len(EXAMPLES)} validation questions test the reward" in caplog.messages
 
 
 @pytest.mark.parametrize("trained", [False, True])
@@ -232,6 +233,7 @@ def test_the_command_writes_record_page_and_table(files: Path, caplog: pytest.Lo
     data = [f"data.train={files / 'no.json'}", f"data.validation={files / 'dev.json'}"]
     output = files / "out"
     run_command("separate", [*TOY, "reward=custom", *data, f"output={output}", "max_examples=20", "resamples=100"])
+    assert f"separate.max_examples=20: 20 of {len(EXAMPLES)} questions are used" in caplog.messages
     record = json.loads((output / "separation.json").read_text())
     assert record["reward"] == "constant<b>" and record["examples"] == 20 and record["auc"]["auc"] == 0.5
     page = (output / "separation.html").read_text()

@@ -186,6 +186,26 @@ def test_log_probabilities_do_not_accumulate_rounding_errors() -> None:
     assert result.tokens[0].tolist() == 30 * [7]
 
 
+def test_half_precision_is_in_the_logits_alone() -> None:
+    """A model that always has the same bfloat16 logits: the sums are those of their float32 log softmax."""
+    model = MODELS["bart"](0)
+    same = torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(2)).bfloat16()
+
+    def replaced(_: Any, __: Any, output: Any) -> Any:
+        output.logits = same.expand(output.logits.shape)
+        return output
+
+    states, mask = encoded(model, 0)
+    model.register_forward_hook(replaced)
+    assert share_passages(model)
+    result = beam_search(model, states, mask, 4, 6)
+    exact = same.double().log_softmax(0)
+    for tokens, logprob in zip(result.tokens, result.logprobs, strict=True):
+        known = tokens[: lengths(tokens[None])[0]]
+        assert logprob.item() == pytest.approx(exact[known].sum().item(), rel=1e-6)
+    assert result.logprobs.dtype is torch.float32
+
+
 def test_models_that_are_not_supported_stay_unchanged() -> None:
     assert not share_passages(tiny(LEDForConditionalGeneration, VOCABULARY))
     eager = MODELS["bart"](0)

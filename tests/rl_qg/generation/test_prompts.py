@@ -119,7 +119,13 @@ def test_prompt_settings_are_saved_with_the_model(tmp_path) -> None:
     assert Prompt.of(tmp_path, tiny_bart(10)) == prompt
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"format": 3}', '{"max_source_length": "512"}', '{"prefix": null}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{", "[]", '{"format": 3}', '{"max_source_length": "512"}', '{"max_source_length": true}'),
+        *('{"prefix": null}', '{"prefix": "ask: ", "separator": null}'),
+    ],
+)
 def test_a_damaged_prompt_is_one_line(tmp_path, text: str) -> None:
     (tmp_path / "prompt.json").write_text(text)
     with pytest.raises(InputError, match=r"prompt\.json: (malformed JSON|no prompt of rl-qg \(prefix, max_source)"):

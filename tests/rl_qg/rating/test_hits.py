@@ -1,5 +1,6 @@
 """Tasks: how many items of each kind, which systems, and how far forms of a question are from each other."""
 
+import logging
 import random
 from collections import Counter
 from dataclasses import replace
@@ -162,13 +163,15 @@ def test_equal_questions_are_shown_once_and_count_for_all_who_asked() -> None:
     assert sum(tasks.nearer.values()) == 6, "where three questions are left, or one"
 
 
-def test_passages_without_a_question_of_every_system_are_counted() -> None:
+def test_passages_without_a_question_of_every_system_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     questions = study(6, 3)
     del questions.subjects[1].questions["s2"]
     del questions.subjects[4].questions["s0"]
     tasks = made(questions, replace(QASCORE, distance=2), items=3)
     assert len(tasks.hits) == 3
     assert (tasks.left_out[INCOMPLETE], tasks.left_out[NOT_DRAWN]) == (2, 1)
+    assert caplog.messages == ["rate_plan.items=3: 3 of 4 passages with their answer are drawn"]
     for each in questions.subjects:
         each.questions.pop("s1")
     with pytest.raises(InputError, match=r"question of every system \(of 6: s0 5, s1 0, s2 5\); give files"):

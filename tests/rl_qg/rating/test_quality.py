@@ -74,8 +74,12 @@ def test_degraded_questions_without_their_ordinary_ones() -> None:
 
 
 def test_a_study_without_degraded_questions_has_no_control() -> None:
-    one = only(control_of_raters(columns([rating("r", 1, 80)]), CONTROL, ["c"]))
-    assert one.verdict == UNTESTED and one.counts and one.p_item_means is None
+    rated = columns([rating("r", 1, 80), rating("s", 1, 80), rating("s", 1, 60, hit="h2")])
+    why = "no degraded questions"
+    expected = [RaterControl(name, tasks, 0, None, None, None, UNTESTED, why) for name, tasks in (("r", 1), ("s", 2))]
+    assert control_of_raters(rated, CONTROL, ["c"]) == expected and all(one.counts for one in expected)
+    with_degraded = columns(pairs_of("r", Q, B))  # but no criterion of theirs enters the control
+    assert only(control_of_raters(with_degraded, CONTROL, ["d"])).verdict == UNTESTED
 
 
 def test_criteria_that_are_missing_in_one_of_a_pair() -> None:

@@ -1,6 +1,7 @@
 """Rank tests, against enumeration and scipy."""
 
 from itertools import product
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -74,12 +75,17 @@ def test_nothing_to_compare() -> None:
     assert signed_rank(empty, empty) is None and rank_sum(empty, Q) is None
     same = signed_rank(Q, Q)
     assert same is not None and same.p == 1
+
+
+def test_equal_values_are_the_middle() -> None:
+    """Of 3·4 pairs half; the smallest p is that of U = 12: (12 - 6 - ½) / √(3·4·8/12) = 1.9445."""
     equal = rank_sum(np.ones(3), np.ones(4))
-    assert equal is not None and equal.p == 1
+    assert equal is not None and (equal.p, equal.statistic, equal.n) == (1.0, 6.0, 3)
+    assert equal.smallest == pytest.approx(NormalDist().cdf(-5.5 / 8**0.5))
 
 
 def test_rank_sum_by_hand() -> None:
     """Three above two: U = 6, mean 3, variance 3·2·6/12 = 3; (6 - 3 - ½) / √3 = 1.443, p = .0745."""
     test = rank_sum(np.array([3.0, 4, 5]), np.array([1.0, 2]))
-    assert test is not None and test.statistic == 6 and test.p == pytest.approx(0.0745, abs=5e-5)
+    assert test is not None and (test.statistic, test.n) == (6, 2) and test.p == pytest.approx(0.0745, abs=5e-5)
     assert test.p == pytest.approx(test.smallest)  # there is no smaller one of three and two values

@@ -1,6 +1,7 @@
 """One scale for all raters, and the scores of systems."""
 
-from statistics import mean, stdev
+from math import pi, sqrt, tan
+from statistics import NormalDist, mean, stdev
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from scipy.stats import wilcoxon
 
 from rl_qg.evaluation.meta.raters import OVERALL
 from rl_qg.rating.analysis.comparisons import certain_pairs, conclusion, pair_rows, preference
-from rl_qg.rating.analysis.crossed_draws import CrossedDraws
+from rl_qg.rating.analysis.crossed_draws import CrossedDraws, CrossedValues
 from rl_qg.rating.analysis.ratings import NO_ORIGINAL, RatedItems
 from rl_qg.rating.analysis.scores import (
     DIALOGUE_EVAL,
@@ -60,6 +61,13 @@ def test_scores_by_hand() -> None:
     assert scores.systems == ("a", "b") and scores.criteria == ("c", "d")
     assert scores.data == pytest.approx(np.array([[*a, mean(a)], [*b, mean(b)]]))
     assert (scores.questions.tolist(), scores.shown.tolist(), scores.ratings.tolist()) == ([1, 1], [2, 1], [4, 2])
+
+
+def test_a_repeat_whose_original_has_no_rating_is_a_question_of_its_own() -> None:
+    rows = [rating("r", 1, 80), rating("r", 2, 20, "repeat", "b", original=9), rating("r", 3, 50, system="c")]
+    scores = scored(columns(rows))
+    assert scores.data[:, 0].tolist() == [1.0, -1.0, 0.0]
+    assert scores.questions.tolist() == scores.shown.tolist() == [1, 1, 1]
 
 
 def test_a_shared_question_counts_for_both() -> None:
@@ -152,30 +160,55 @@ def test_scores_are_those_of_the_equation() -> None:
 
 
 def spread_of(rater: list[int], passage: list[int], values: list[float]) -> float:
-    """The standard deviation that draws of both give to a mean."""
+    """The standard deviation that draws of both give to a mean; of so many draws it is within 1 %."""
     table = np.column_stack([values, np.ones(len(values))])
-    draws = CrossedDraws(np.array(rater), np.array(passage), resamples=4000, seed=3)
+    draws = CrossedDraws(np.array(rater), np.array(passage), resamples=40_000, seed=3)
     return float(draws.sums(table).map(lambda part: part[:, 0] / part[:, 1]).combined()[1:].std())
 
 
 def test_one_passage_a_rater_is_one_sample() -> None:
     """Then raters, passages and pairs are the same, and the error is that of a mean of n numbers: s / √n, times
-    Student's over the normal quantile (here 2.262 / 1.960). The product of both weights would give √3 of it."""
-    values = np.random.default_rng(1).normal(size=10)
-    expected = values.std(ddof=1) / np.sqrt(10) * 2.2622 / 1.9600
-    assert spread_of([*range(10)], [*range(10)], values.tolist()) == pytest.approx(expected, rel=0.05)
+    Student's over the normal quantile (here 2.571 / 1.960). The product of both weights would give √3 of it."""
+    values = np.random.default_rng(1).normal(size=6)
+    expected = values.std(ddof=1) / np.sqrt(6) * 2.5706 / 1.9600
+    assert spread_of([*range(6)], [*range(6)], values.tolist()) == pytest.approx(expected, rel=0.01)
 
 
 def test_crossed_raters_and_passages_add_up() -> None:
-    """Values u(rater) + v(passage) without noise, all rate all: the variances of both means add up."""
+    """Values u(rater) + v(passage) without noise, all rate all: the variances of both means add up, less that of the
+    mean of so many pairs. Student's quantiles of 7, 5 and 47 degrees of freedom."""
     rng = np.random.default_rng(4)
-    u, v = rng.normal(size=40), rng.normal(0, 2, size=50)
-    rater, passage = np.repeat(np.arange(40), 50), np.tile(np.arange(50), 40)
-    widened = [(u.var(ddof=1) / 40, 2.0227), (v.var(ddof=1) / 50, 2.0096)]
-    expected = np.sqrt(sum(variance * (t / 1.96) ** 2 for variance, t in widened))
-    assert spread_of(rater.tolist(), passage.tolist(), (u[rater] + v[passage]).tolist()) == pytest.approx(
-        expected, rel=0.05
+    u, v = rng.normal(size=8), rng.normal(size=6)
+    rater, passage = np.repeat(np.arange(8), 6), np.tile(np.arange(6), 8)
+    values = u[rater] + v[passage]
+    raters, passages, pairs = (
+        part.var(ddof=1) / len(part) * (student / 1.9600) ** 2
+        for part, student in ((u, 2.3646), (v, 2.5706), (values, 2.0117))
     )
+    expected = np.sqrt(raters + passages - pairs)
+    assert spread_of(rater.tolist(), passage.tolist(), values.tolist()) == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize(("spreads", "variance"), [((3, 2, 1), 12), ((3, 1, 2), 9), ((1, 3, 2), 9)])
+def test_four_draws_by_hand(spreads: tuple[int, int, int], variance: int) -> None:
+    """Widened deviations of raters, passages and pairs: 3² + 2² - 1² = 12; but 3² + 1² - 2² is below 3². Two raters
+    are widened by √2 and Student's quantile of one degree of freedom, three passages or pairs by √(3/2) and that of
+    two.
+    """
+    signs = np.array([[1, 1, -1, -1], [1, -1, 1, -1], [1, -1, -1, 1]])
+    two, three = (
+        widened / NormalDist().inv_cdf(0.975)
+        for widened in (sqrt(2) * tan(0.475 * pi), sqrt(1.5) * 0.95 / sqrt(2 * 0.975 * 0.025))
+    )
+    sizes = {"raters": 2, "passages": 3, "pairs": 3}
+    drawn = {
+        name: 5 + np.array([0, *row]) * spread / widening
+        for name, row, spread, widening in zip(sizes, signs, spreads, (two, three, three), strict=True)
+    }
+    both = CrossedValues(drawn, sizes).combined()
+    r, p, _ = spreads
+    assert both - 5 == pytest.approx([0, *(r * signs[0] + p * signs[1]) * sqrt(variance / (r**2 + p**2))])
+    assert both[1:].var() == pytest.approx(variance)
 
 
 def test_what_cannot_be_drawn_is_said() -> None:
@@ -183,6 +216,7 @@ def test_what_cannot_be_drawn_is_said() -> None:
     assert "3 raters cannot say how much other raters would differ" in few.note
     assert few.sums(np.ones((3, 1))).sizes == {"passages": 3}
     one = CrossedDraws(np.arange(6), np.zeros(6, dtype=int), resamples=10, seed=1)
+    assert "5 raters cannot" in CrossedDraws(np.arange(5), np.arange(5), resamples=10, seed=1).note
     assert "one passage cannot say" in one.note and one.sums(np.ones((6, 1))).sizes == {"raters": 6}
     alone = CrossedDraws(np.array([0]), np.array([0]), resamples=10, seed=1).sums(np.ones((1, 1)))
     statistic = alone.map(lambda part: part[:, 0]).estimate(1)

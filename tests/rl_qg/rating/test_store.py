@@ -145,7 +145,9 @@ def test_values_that_are_none_of_the_criterion_are_refused_and_nothing_of_them_i
     for position in (0, 4, True, 1.0, "1"):
         with pytest.raises(InputError):
             store.save(claimed.id, rater, position, VALUES)
-    assert store.ratings_of(claimed.id, rater) == {}
+        with pytest.raises(InputError):
+            store.shown(claimed.id, rater, position)
+    assert store.ratings_of(claimed.id, rater) == store.assignment(claimed.id, rater).shown == {}
 
 
 def test_nobody_reaches_the_assignment_of_another(store: Store) -> None:

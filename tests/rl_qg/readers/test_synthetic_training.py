@@ -1,5 +1,6 @@
 """Readers taught by synthetic questions alone: the draws of trials, their choice, and what the best is trained on."""
 
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,15 @@ def test_trials_are_drawn_evenly_from_the_published_space() -> None:
         assert sum(counts) == 2000 and min(counts) > 300
 
 
-def test_trials_train_and_judge_on_different_passages() -> None:
+def test_trials_train_and_judge_on_different_passages(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     examples = toy_examples(60, 1)
     train, validation = trial_questions("ce", examples, ReaderTrials(count=1, train=20, validation=10))
     assert len(train) == 20 and len(validation) == 10
+    assert caplog.messages == [
+        "qa_evaluate.trials.validation=10: 10 of 60 questions judge the trials",
+        "qa_evaluate.trials.train=20: 20 of 50 other questions train the trials",
+    ]
     first, second = ({passage_hash(example.context) for example in part} for part in (train, validation))
     assert not first & second
     with pytest.raises(InputError, match="ce: the 3 questions are about too few passages"):

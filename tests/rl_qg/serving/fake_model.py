@@ -42,6 +42,7 @@ class FakeModel:
     """
 
     name = "fake"
+    warning = ""
     explains: str | None = None
 
     def __init__(

@@ -34,6 +34,7 @@ class KnownService:
     """
 
     name = "known questions"
+    warning = ""
     ways = ("pipeline", "end2end")
     explains = None
 

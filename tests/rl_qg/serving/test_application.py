@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from html import unescape
 from typing import Any
 
 import httpx
@@ -40,7 +41,7 @@ def test_pairs() -> None:
             answer = await client.post("/v1/pairs", json={"text": TEXT, "number": 3, "seed": 7})
             assert answer.status_code == 200
             pairs = on_the_wire(AskRequest(TEXT, number=3, seed=7))
-            assert answer.json() == {"pairs": pairs, "reason": "", "dropped": {}, "model": "fake"}
+            assert answer.json() == {"pairs": pairs, "reason": "", "dropped": {}, "model": "fake", "warning": ""}
             assert len(pairs) == 3
             low = (await client.post("/v1/pairs", json={"text": TEXT, "number": 8, "min_score": 0.5})).json()
             kept = on_the_wire(AskRequest(TEXT, number=8, min_score=0.5))
@@ -98,23 +99,59 @@ def test_answers_scores_models_and_explanations() -> None:
                 {"text": "Ada", "start": 0, "kind": "word", "score": 1.0},
                 {"text": "Lovelace", "start": 4, "kind": "word", "score": 1.0},
             ]
+            is_problem(await client.post("/v1/answers", json={"text": TEXT, "language": "xx"}), 422)
             pairs = [{"question": "Who?", "answer": "Ada"}, {"question": "Where then?", "answer": "Rome"}]
             scores = (await client.post("/v1/score", json={"text": TEXT, "pairs": pairs})).json()
             assert scores == {
                 "scores": [{"length": 4.0, "in_text": 1.0}, {"length": 11.0, "in_text": 0.0}],
                 "model": "fake",
+                "warning": "",
             }
             await client.post("/v1/score", json={"text": TEXT, "pairs": pairs, "language": "de"})
             assert model.languages == ["en", "de"]
             is_problem(await client.post("/v1/score", json={"text": TEXT, "pairs": pairs, "language": "xx"}), 422)
             models = (await client.get("/v1/models")).json()
-            assert models == {"models": [{"name": "fake", "ways": ["multitask", "pipeline"]}]}
+            assert models == {"models": [{"name": "fake", "ways": ["multitask", "pipeline"], "warning": ""}]}
             why = {"text": TEXT, "question": "Who wrote the first program?", "answer": "Ada Lovelace"}
             tokens = (await client.post("/v1/explain", json=why)).json()["tokens"]
             words = {TEXT[token["start"] : token["end"]]: token["weight"] for token in tokens}
             # "wrote" begins 1 character after the answer, "program" 17: 1 / 1.01 and 1 / 1.17.
             assert words["wrote"] == 0.9901 and words["program"] == 0.8547
             assert "the" not in words and "London" not in words and "Ada" not in words
+
+    run(test)
+
+
+def test_the_warning_of_a_model_stands_in_every_answer_and_on_the_page() -> None:
+    warning = "fake knows <nothing> of this text"
+
+    async def test() -> None:
+        model = FakeModel()
+        model.warning = warning
+        bodies = {
+            "/v1/pairs": {"text": TEXT},
+            "/v1/questions": {"text": TEXT, "answers": [{"text": "London"}]},
+            "/v1/answers": {"text": TEXT},
+            "/v1/score": {"text": TEXT, "pairs": [{"question": "Who?", "answer": "Ada"}]},
+            "/question_generation": {"input_text": TEXT},
+        }
+        async with serving(model) as (client, _):
+            for path, body in bodies.items():
+                assert (await client.post(path, json=body)).json()["warning"] == warning, path
+            streamed = events((await client.post("/v1/pairs/stream", json={"text": TEXT})).text)
+            assert [(name, data["warning"]) for name, data in streamed] == [("pairs", warning), ("done", warning)]
+            assert (await client.get("/v1/models")).json()["models"][0]["warning"] == warning
+            for page in (await client.get("/"), await client.post("/", data={"text": TEXT})):
+                [(hidden, shown)] = re.findall(r'id="warning" role="note"( hidden)?>(.*?)</p>', page.text)
+                assert (hidden, unescape(shown)) == ("", warning)
+            schemas = (await client.get("/openapi.json")).json()["components"]["schemas"]
+            for name in ("PairsResponse", "AnswersResponse", "ScoreResponse", "ModelOut", "GenerationResponse"):
+                assert "embedded corpus" in schemas[name]["properties"]["warning"]["description"]
+            model.warning = ""
+            [(hidden, shown)] = re.findall(
+                r'id="warning" role="note"( hidden)?>(.*?)</p>', (await client.get("/")).text
+            )
+            assert hidden and not shown
 
     run(test)
 

@@ -2,11 +2,14 @@
 
 import asyncio
 import itertools
+import math
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
 from rl_qg.asking.pairs import AskRequest
+from rl_qg.runtime.errors import LocalError
 from rl_qg.serving import service as service_module
 from rl_qg.serving.application import create_app
 from rl_qg.serving.service import AskingService
@@ -97,6 +100,26 @@ def test_a_passage_that_does_not_fit_into_memory_gets_503_and_batches_grow_again
     run(test)
 
 
+def test_whole_batches_are_tried_again_after_so_many_good_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_module, "GOOD_BATCHES", 3)
+    model = FakeModel()
+    service = AskingService(lambda: model)
+    service._model = model
+
+    def sizes() -> list[int]:
+        model.calls.clear()
+        service._run(("pairs",), [AskRequest(TEXT)] * 2)
+        return [len(call) for call in model.calls]
+
+    assert [sizes() for _ in range(4)] == [[2]] * 4
+    model.largest = 0
+    with pytest.raises(LocalError):
+        sizes()
+    model.largest = 1
+    assert [sizes() for _ in range(3)] == [[1, 1]] * 3
+    assert [sizes() for _ in range(4)] == [[2, 1, 1], [1, 1], [1, 1], [2, 1, 1]]
+
+
 def test_a_full_queue_refuses_with_the_time_to_wait_and_cancelled_requests_make_room() -> None:
     async def test() -> None:
         model = FakeModel()
@@ -156,6 +179,30 @@ def test_a_shutdown_has_one_time_limit_for_all_of_its_steps(monkeypatch: pytest.
     assert service.seconds_left == 3
     now[0] += 7
     assert service.seconds_left == 0
+
+
+def test_closing_ends_with_the_thread_when_the_time_is_over_or_somebody_hurries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(service_module.time, "monotonic", lambda: now[0])
+
+    def waited(seconds: float = math.inf, *, ends: float = math.inf, hurried: float = math.inf) -> float:
+        """Seconds that `close` waits for a thread that ends after so long."""
+        service, begun = AskingService(FakeModel), now[0]
+
+        def join(timeout: float) -> None:
+            now[0] += timeout
+            assert now[0] < begun + 60, "waits for ever"
+            if now[0] >= begun + hurried:
+                service.hurry()
+
+        service._thread = SimpleNamespace(is_alive=lambda: now[0] < begun + ends, join=join)  # type: ignore[assignment]
+        service.close(seconds)
+        return now[0] - begun
+
+    assert waited(0.25) == pytest.approx(0.25) and waited(3) == pytest.approx(3)
+    assert 0.5 <= waited(ends=0.5) < 0.7 and 2 <= waited(hurried=2) < 2.2
 
 
 def test_readiness_follows_the_model_and_the_shutdown() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rl_qg.asking.models import QUESTIONS, corpus_warning
 from rl_qg.serving.problems import ProblemError
 from tests.pages.hostile_texts import TEXT as HOSTILE
 from tests.rl_qg.serving.conftest import WIDE, Visit
@@ -47,8 +48,10 @@ def violations(page: Any) -> list[str]:
 def test_axe_finds_nothing_and_nothing_is_cut_off(
     visit: Opened, service: KnownService, width: int, scheme: str
 ) -> None:
+    service.warning = corpus_warning(QUESTIONS)
     # The policy of the page would not let axe in.
     page = (shown := visit(width=width, color_scheme=scheme, bypass_csp=True)).page
+    assert page.get_by_role("note").all_inner_texts() == [service.warning]
     assert violations(page) == []
     shown.ask(f"{TEXT}\n\nIn 1702 {HOSTILE}\n\nMary Baker {WIDE_LETTERS}")
     select(page, "bridge")
@@ -183,8 +186,11 @@ def test_the_page_does_not_move_for_who_wants_no_motion(visit: Opened) -> None:
 def test_buttons_are_large_enough_for_a_finger(visit: Opened) -> None:
     page = (shown := visit(width=PHONE, has_touch=True)).page
     shown.ask(TEXT)
-    for button in page.locator("button:visible, select:visible").all():
-        assert button.bounding_box()["height"] >= 44, button.inner_text()
+    found = page.locator("button:visible, select:visible").all()
+    heights = [(button.inner_text(), button.bounding_box()["height"]) for button in found]
+    names = [name for name, _ in heights]
+    assert "Ask questions" in names and names.count("Accept") == names.count("Edit") == len(ANSWERS)
+    assert [one for one in heights if one[1] < 44] == []
 
 
 def test_the_form_works_without_script(visit: Opened, service: KnownService) -> None:

@@ -63,6 +63,17 @@ def test_answers_are_marked_in_place_and_focus_goes_there_and_back(visit: Opened
     assert shown.focused() == "Anna Weaver"
 
 
+def test_a_page_that_came_before_the_model_learns_its_name_and_its_warning(
+    visit: Opened, service: KnownService
+) -> None:
+    service.name = ""
+    page = (shown := visit()).page
+    assert "Model: being loaded." in page.inner_text("header") and page.is_hidden("#warning")
+    service.name, service.warning = "small", "small knows little"
+    shown.ask(TEXT)
+    assert "Model: small." in page.inner_text("header") and page.inner_text("#warning") == "small knows little"
+
+
 def test_two_questions_of_overlapping_answers_share_their_marks(visit: Opened, service: KnownService) -> None:
     page = (shown := visit()).page
     shown.ask("Anna Weaver Smith lived in 1204.")

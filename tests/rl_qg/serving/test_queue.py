@@ -1,6 +1,7 @@
 """The queue that makes batches of requests."""
 
 import time
+from concurrent.futures import Future
 from threading import Thread
 
 import pytest
@@ -14,6 +15,22 @@ def job(kind: str = "a", rows: int = 1, length: int = 1) -> QueuedRequest:
 
 def queue(*, max_jobs: int = 100, max_rows: int = 4, max_wait: float = 0.0) -> BatchQueue:
     return BatchQueue(max_jobs=max_jobs, max_rows=max_rows, max_wait=max_wait)
+
+
+class Taken:
+    """What a queue gives to another thread."""
+
+    def __init__(self, waiting: BatchQueue) -> None:
+        self._batch: Future[list[QueuedRequest]] = Future()
+        Thread(target=lambda: self._batch.set_result(waiting.take()), daemon=True).start()
+
+    def result(self) -> list[QueuedRequest]:
+        """The batch; `TimeoutError` where it does not come."""
+        return self._batch.result(5)
+
+    def is_waited_for(self) -> bool:
+        time.sleep(0.05)
+        return not self._batch.done()
 
 
 def test_a_batch_has_one_kind_the_oldest_first_and_is_sorted_by_length() -> None:
@@ -32,15 +49,28 @@ def test_a_batch_has_at_most_so_many_rows_but_a_longer_job_is_not_left_out() -> 
 
 
 def test_a_whole_batch_does_not_wait_and_a_partial_one_waits_for_others() -> None:
-    waiting = queue(max_rows=2, max_wait=60)
-    pair = [job(), job()]
-    waiting.put(pair)
-    assert waiting.take() == pair  # at once: the test has no minute
-
+    waiting = queue(max_rows=2, max_wait=600)
+    jobs = [job(), job(), job(), job(rows=3)]
+    waiting.put(jobs)
+    for batch in (jobs[:2], jobs[2:3], jobs[3:]):  # full; the next job does not fit; too large already
+        assert Taken(waiting).result() == batch
+    taken = Taken(waiting)
+    assert taken.is_waited_for()
     late = [job(), job()]
     waiting.put(late[:1])
-    Thread(target=lambda: (time.sleep(0.05), waiting.put(late[1:]))).start()
-    assert waiting.take() == late
+    assert taken.is_waited_for()
+    waiting.put(late[1:])
+    assert taken.result() == late
+
+
+def test_a_cancelled_job_keeps_no_others_waiting() -> None:
+    waiting = queue(max_rows=2, max_wait=600)
+    first, *others = job("a"), job("b"), job("b")
+    waiting.put([first, *others])
+    taken = Taken(waiting)
+    assert taken.is_waited_for()  # for more of the first one's kind
+    assert first.future.cancel()
+    assert taken.result() == others
 
 
 def test_a_partial_batch_leaves_after_its_time() -> None:
@@ -80,11 +110,13 @@ def test_a_cancelled_job_leaves_the_queue_and_makes_room() -> None:
 
 
 def test_a_closed_queue_gives_out_what_waits_and_takes_nothing() -> None:
-    waiting = queue(max_wait=60)
+    waiting = queue(max_wait=600)
     last = job()
     waiting.put([last])
+    taken = Taken(waiting)
+    assert taken.is_waited_for()
     waiting.close()
     with pytest.raises(QueueClosedError):
         waiting.put([job()])
-    assert waiting.take() == [last]
-    assert waiting.take() == []
+    assert taken.result() == [last]
+    assert Taken(waiting).result() == []

@@ -1,4 +1,6 @@
 import json
+import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -98,9 +100,19 @@ def test_resources_by_question(tmp_path: Path, corpus: list[QAExample]) -> None:
         load(tmp_path, corpus, "resources.q={fraction: 0.25, unit: words}")
 
 
-def test_limits_are_counted(tmp_path: Path, corpus: list[QAExample]) -> None:
+def test_limits_are_counted(tmp_path: Path, corpus: list[QAExample], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     whole = load(tmp_path, corpus)
     loaded = load(tmp_path, corpus, "data.max_spans=7", "data.max_validation=5", "data.max_passages=6")
+    said = {text.partition(": ")[0]: text.partition(": ")[2] for text in caplog.messages}
+    questions, known = len(loaded.resources["100"].gold), len(loaded.resources["25"].gold)
+    assert said["resources.25.fraction=0.25"].startswith(f"{known} of {questions} training questions are used, and of")
+    assert re.fullmatch(rf"\d+ of {questions} training questions are used, and .*", said["resources.few.max_gold=12"])
+    assert (
+        said["data.max_passages=6"]
+        == f"6 of {len(passages([*whole.resources['100'].text, *whole.development]))} training passages are used"
+    )
+    assert said["data.max_validation=5"].startswith("5 of ") and said["data.max_spans=7"].startswith("7 of ")
     assert len(loaded.resources["100"].spans) == 7 and len(loaded.validation) == 10
     assert len(passages(loaded.resources["100"].text) | passages(loaded.development)) == 6
     every = sum(len(part) for part in (whole.resources["100"].gold, whole.development))

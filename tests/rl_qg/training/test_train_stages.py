@@ -189,6 +189,44 @@ def test_the_best_model_by_the_held_out_measure_is_the_final_one(tmp_path: Path,
     assert steps == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("unlabelled", [0, 9])
+def test_the_first_stage_alone_is_that_of_both(tmp_path: Path, unlabelled: int) -> None:
+    """Bit for bit with dropout, in passes that do not end with an update; the losses fall, so the last model is best.
+    Passages without questions decide the order of rows in both stages.
+    """
+    tokenizer = word_tokenizer(WORDS)
+    for part in (tiny_bart(len(tokenizer), seed=1, dropout=0.1), tokenizer):
+        part.save_pretrained(tmp_path / "start")
+    given = Splits(data(11), [replace(item, id=f"u-{item.id}") for item in data(unlabelled)], data(4))
+    for stages in ("both", "ce"):
+        chosen = settings(tmp_path / stages, str(tmp_path / "start"))
+        chosen = replace(chosen, stages=stages, ce=CESettings(epochs=3, learning_rate=3e-3))
+        train(chosen, given, WordReward() if stages == "both" else None)
+    both, alone = (
+        [(line["step"], line["epoch"], line.get("loss"), line.get("eval_loss")) for line in logged]
+        for logged in (lines(tmp_path / stages / "metrics.jsonl") for stages in ("both", "ce"))
+    )
+    assert alone == both[: len(alone)] and alone[-1][1] == 3
+    losses = [loss for *_, loss in alone if loss is not None]
+    assert min(losses) == losses[-1]
+    weights = [(tmp_path / stages / "ce" / "model.safetensors").read_bytes() for stages in ("both", "ce")]
+    assert weights[0] == weights[1]
+    assert "unlabelled" not in json.loads((tmp_path / "ce" / "trained.json").read_text())
+
+
+def test_the_first_stage_alone_says_where_its_model_is_not_the_last(
+    tmp_path: Path, start: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    chosen = replace(settings(tmp_path, start), stages="ce", ce=CESettings(epochs=3, learning_rate=1.0))
+    chosen.training.rate_schedule = "constant"
+    with caplog.at_level("INFO"):
+        train(chosen, splits(), None)
+    losses = {line["step"]: line["eval_loss"] for line in lines(tmp_path / "metrics.jsonl") if "eval_loss" in line}
+    best = min(losses, key=lambda step: losses[step])
+    assert best < 6, losses
+    assert f"the model of step {best} is kept, not that of the last step, 6: it has the lowest valid" in caplog.text
+
+
 def test_a_complete_run_is_published_once(tmp_path: Path, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[Path, str | None]] = []
     monkeypatch.setattr(stage, "publish", lambda folder, name: sent.append((folder, name)))

@@ -9,6 +9,8 @@ import torch
 
 from rl_qg.generation import decoding as rollout
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.sharded_weights import WholeModel
+from rl_qg.training.cpu_products import OneDnnLinear
 from tests.questions import example
 from tests.rl_qg.training.word_task import WORDS, WordReward, data, lines, trainer
 from tests.tiny_models import tiny, tiny_bart, tiny_pair, word_tokenizer
@@ -198,6 +200,22 @@ def test_any_seq2seq_model_trains_saves_and_generates(tmp_path: Path, build: Any
     assert len(moved) > 0.9 * len(before)
     policy = CandidateGenerator(tmp_path / "run" / "ce", device=torch.device("cpu"))
     assert len(policy.candidates(data(2), 2, max_new_tokens=5, top_p=None, temperature=1.0)) == 2
+
+
+@pytest.mark.parametrize("sharding", [None, "is_fsdp_enabled", "is_deepspeed_enabled"])
+def test_layers_whose_weights_are_sharded_stay_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sharding: str | None
+) -> None:
+    real = WholeModel.__init__
+
+    def starts(self: Any, *args: Any, **kwargs: Any) -> None:
+        real(self, *args, **kwargs)
+        if sharding is not None:
+            setattr(self, sharding, True)
+
+    monkeypatch.setattr(WholeModel, "__init__", starts)
+    kinds = {type(layer) for layer in trainer(tmp_path).model.modules() if isinstance(layer, torch.nn.Linear)}
+    assert kinds == {torch.nn.Linear if sharding else OneDnnLinear}
 
 
 def test_bf16_trains_both_stages(tmp_path: Path) -> None:

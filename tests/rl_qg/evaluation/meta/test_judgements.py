@@ -115,6 +115,7 @@ def test_an_item_is_the_passage_and_the_answer_whatever_the_group(tmp_path: Path
         ({"metrics": {"\ud800": 4}}, r"field 'metrics' has the name '.ud800', which is no text"),
         ({"system": "\ud800"}, "field 'system' is str, not text"),
         ({"system": ["\ud800"]}, "field 'system' is list, not text"),
+        ({"system": ["a", 3]}, "field 'system' is list, not text"),
         ({"type": 3}, "field 'type' is int, not text: 3"),
         ({"type": "Who"}, "field 'type' is 'Who', elsewhere it is 'who'; write one of them throughout$"),
         ({"type": "person"}, "field 'type' is 'person', elsewhere it is 'PERSON'"),

@@ -1,6 +1,7 @@
 """`rl-qg robustness`: areas of metrics that know the answer or nothing, and the file of the questions made."""
 
 import json
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -121,7 +122,8 @@ def test_a_metric_of_references_has_no_area_for_questions_that_are_their_own_ref
     assert pick(record, "refs", "entity")["original"]["value"] is not None
 
 
-def test_supplied_paraphrases_and_a_sample(tmp_path: Path) -> None:
+def test_supplied_paraphrases_and_a_sample(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     rows = human()
     pairs = write_lines(tmp_path / "p.jsonl", [{"question": rows[0]["question"], "paraphrase": "Whom?"}])
     metrics = {"words": WordCount()}
@@ -130,6 +132,7 @@ def test_supplied_paraphrases_and_a_sample(tmp_path: Path) -> None:
     assert [row["kind"] for row in record["results"]] == ["negation"]
     few = run(tmp_path, metrics=metrics, max_questions=3)
     assert (few["counts"]["questions"], few["counts"]["in_file"]) == (3, 9)
+    assert "robustness.max_questions=3: 3 of 9 questions are used" in caplog.messages
     assert "3 human questions of 9 in the file; made" in (tmp_path / "out" / "robustness.txt").read_text("utf-8")
 
 
@@ -241,7 +244,8 @@ def test_german_with_a_pipeline_and_pairs(tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_a_balanced_draw(tmp_path: Path) -> None:
+def test_a_balanced_draw(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     options: dict[str, Any] = {"positives": 5, "negatives": 7}
     record = run(tmp_path, **options)
     made = lines(tmp_path / "out" / "questions.jsonl")
@@ -249,6 +253,8 @@ def test_a_balanced_draw(tmp_path: Path) -> None:
     assert (kinds.count("paraphrase"), len(kinds)) == (5, 12)
     assert (record["counts"]["positives"], record["counts"]["negatives"]) == (5, 7)
     assert record["counts"]["paraphrase"]["made"] == 8  # of which five were drawn
+    assert "robustness.positives=5: 5 of 8 paraphrases are drawn" in caplog.messages
+    assert "robustness.negatives=7: 7 of 24 wrong questions are drawn" in caplog.messages
     for row in made:  # an original is there for what was made of it alone
         assert {other["kind"] for other in made if other["number"] == row["number"]} != {"original"}
     assert pick(record, "blind", "all")["paraphrase"]["n"] == 12

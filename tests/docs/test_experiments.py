@@ -1,0 +1,55 @@
+"""Experiments give the settings that their numbers depend on: a preset that changes does not change them."""
+
+import re
+import shlex
+
+from rl_qg.commands.compose import compose
+from rl_qg.studies.study_file import read_study
+from tests.docs.markdown import ROOT
+
+EXPERIMENTS = ROOT / "experiments"
+# These are about the quickstart itself, or make the models that it comes with.
+ABOUT_THE_QUICKSTART = {"quickstart", "speed", "rating"}
+INHERITS = re.compile(r"^(?!#).*?(?<!`)preset(=|: *|\", default=\")(quickstart|smoke)", re.MULTILINE)
+
+
+def test_no_experiment_inherits_from_a_preset_for_trying_out() -> None:
+    files = [path for path in EXPERIMENTS.rglob("*") if path.suffix in (".py", ".sh", ".yaml", ".md")]
+    found = set()
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".md":  # commands alone
+            text = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+        if INHERITS.search(text):
+            found.add(path.relative_to(EXPERIMENTS).parts[0])
+    assert found <= ABOUT_THE_QUICKSTART
+
+
+def test_the_study_of_the_embedded_corpus_has_its_settings() -> None:
+    """Those of the day on which it was pinned; `preset=quickstart` had the same."""
+    study = read_study(EXPERIMENTS / "augmentation" / "world.yaml")
+    given = [f"preset={study.preset}", *study.settings, *study.generate, "data=world", "output_dir=unused"]
+    settings = compose("train", given)
+    world, ce, scst, qa = settings.data.world, settings.ce, settings.scst, settings.qa
+    assert (world.train_passages, world.validation_passages, settings.model.path) == (1200, 120, "miniature:bart")
+    assert (ce.epochs, ce.learning_rate, settings.training.batch_size) == (30, 1e-3, 16)
+    assert (scst.epochs, scst.learning_rate, scst.baseline, scst.num_samples) == (1, 3e-4, "leave_one_out", 4)
+    assert (scst.schedule, scst.kl_coefficient, scst.kl_target, scst.max_new_tokens) == ("constant", 0.3, 0.2, 40)
+    assert (scst.normalise_advantage, scst.reward_scale) == ("none", 100)
+    assert (qa.max_steps, qa.learning_rate, qa.max_length, qa.doc_stride, qa.threads) == (600, 1e-3, 192, 64, 1)
+    assert (settings.generate.num_beams, settings.generate.max_new_tokens) == (4, 40)
+    assert settings.reward["model"] == "miniature:reader" and settings.held_out["encoder"] == "miniature:bert"
+
+
+def test_the_commands_on_real_text_have_the_settings_of_their_run() -> None:
+    text = (EXPERIMENTS / "real-text" / "README.md").read_text(encoding="utf-8")
+    commands = [
+        shlex.split(block.replace("\\\n", " ")) for block in re.findall(r"^```\n(rl-qg.*?)^```", text, re.M | re.S)
+    ]
+    pipeline, qa = (compose(words[1], words[2:]) for words in commands)
+    data = pipeline.data
+    assert (data.max_train, data.max_validation, data.labelled_fraction) == (8000, 600, 0.25)  # as its page says
+    assert pipeline.evaluation.max_examples == 500 and pipeline.augment.num_samples == 2000
+    assert pipeline.reward["_target_"] == "rewards.QRelScore" and pipeline.model.path == "miniature:bart"
+    assert (pipeline.qa.seeds, pipeline.qa.epochs, pipeline.ce.epochs, pipeline.scst.epochs) == ([0, 1], 3, 4, 2)
+    assert (qa.data.max_train, qa.data.max_validation, qa.qa.max_steps, qa.qa.seeds) == (None, 600, 100, [0])

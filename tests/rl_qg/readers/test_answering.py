@@ -1,0 +1,48 @@
+"""The reader that answers questions about passages: the windows that it reads."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from rl_qg.data.examples import QAExample
+from rl_qg.readers.answering import AnswerReader
+from rl_qg.readers.features import encode
+from rl_qg.readers.model import load_model
+from tests.toy_reader import save_bert, toy_tokenizer
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    saved = tmp_path_factory.mktemp("reader")
+    load_model(str(save_bert(tmp_path_factory.mktemp("bert")))).save_pretrained(saved)
+    toy_tokenizer(model_input_names=["input_ids", "token_type_ids", "attention_mask"]).save_pretrained(saved)
+    return str(saved)
+
+
+@pytest.mark.parametrize(
+    ("options", "length", "shared"),
+    [
+        ({}, 64, 21),  # what the model can read, and a third of it
+        ({"max_length": 32}, 32, 10),
+        ({"max_length": 32, "doc_stride": 5}, 32, 5),
+        ({"max_length": 32, "doc_stride": 0}, 32, 0),
+    ],
+)
+def test_windows_share_a_third_unless_said_otherwise(
+    folder: str, options: dict[str, int], length: int, shared: int
+) -> None:
+    reader = AnswerReader(folder, device=torch.device("cpu"), **options)
+    assert (reader.max_length, reader.doc_stride) == (length, shared)
+    context = " ".join(["fox", "cat", "owl", "bee"] * 40)
+    windows = encode(
+        [QAExample("x", "", context, "which animal ?", ())], reader.tokenizer, max_length=reader.max_length,
+        doc_stride=reader.doc_stride, token_types=reader.token_types,
+    )  # fmt: skip
+    starts = [
+        windows.offsets[begin + first : begin + last, 0]
+        for begin, (first, last) in zip(windows.bounds[:-1], windows.contexts, strict=True)
+    ]
+    assert windows.lengths[0] == length and len(starts) > 2
+    assert {int((before >= after[0]).sum()) for before, after in pairwise(starts)} == {shared}
+    assert isinstance(reader(["which animal ?"], [context])[0], str)
