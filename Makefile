@@ -18,7 +18,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfil
 # The commit that the working tree is compared with.
 REV ?= last-landed
 
-.PHONY: help demo test test-fast test-affected test-all check docs size setup clean golden-update same-as
+.PHONY: help demo test test-fast test-affected test-all mutants check docs size setup clean golden-update same-as
 
 help:
 	@echo "make demo       the quickstart: a whole run on the embedded corpus, in $(OUTPUT)"
@@ -26,6 +26,7 @@ help:
 	@echo "make test-fast  the tests that are not slow, without make check: at most 2 minutes on two cores"
 	@echo "make test-affected  the long tests whose subject has changed since REV (default: the last landed commit)"
 	@echo "make test-all   make check and every test"
+	@echo "make mutants    faults put into the lines that changed since REV, or SAMPLE=100 SEED=7 anywhere: are they noticed?"
 	@echo "make check      format, lint and types (ruff, mypy)"
 	@echo "make docs       the documentation as a site, in site/"
 	@echo "make size       files, lines, functions, keys, commands, and minutes of the last make test"
@@ -50,6 +51,9 @@ test-all: $(VENV)/.tested-with
 
 test-fast: $(VENV)/.installed
 	$(PYTEST) -m "not slow"
+
+mutants: $(VENV)/.installed
+	$(BIN)/python -m tests.mutants $(if $(SAMPLE),--sample $(SAMPLE) --seed $(or $(SEED),0),--rev $(REV))
 
 .PHONY: $(VENV)/.tested-with
 $(VENV)/.tested-with: $(VENV)/.installed

@@ -93,14 +93,18 @@ def test_only_marked_candidates_are_measured(questions: Path) -> None:
     assert (values(result), result.measured) == (EXPECTED, 10)
 
 
-def test_after_a_kill_only_the_missing_candidates_are_measured(questions: Path) -> None:
+def test_after_a_kill_only_the_missing_candidates_are_measured(
+    questions: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(KeyboardInterrupt):
         measured(questions, Lengths(fail_after=2))
     file = next(questions.parent.glob("q.length-*.jsonl"))
     file.write_bytes(file.read_bytes()[:-5])
     rest = Lengths()
-    assert values(measured(questions, rest)) == EXPECTED
+    with caplog.at_level("INFO"):
+        assert values(measured(questions, rest)) == EXPECTED
     assert rest.batches == [[7, 8, 9]]
+    assert ": 7 of 10 questions are in" in caplog.text
     assert len(file.read_bytes().splitlines()) == 10
 
 

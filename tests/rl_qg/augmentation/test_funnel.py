@@ -79,6 +79,13 @@ def test_consecutive_row_filters_read_the_file_once_and_the_first_rejection_coun
     assert second.tested == ["b b", "c"]
 
 
+def test_marks_know_the_row_filters_after_a_set_filter(tmp_path: Path) -> None:
+    steps = funnel(tmp_path, ["b", "a a"], [AllButFirst(), Long(1)])
+    for filter_ in steps.filters:
+        steps.apply(filter_)
+    assert steps.marks() == bytes([0, 0])
+
+
 def test_the_prefix_of_a_filter_is_in_the_counts(tmp_path: Path) -> None:
     row_filter, set_filter = Long(1), AllButFirst()
     row_filter.prefix, set_filter.prefix = "mine: ", "best: "

@@ -65,6 +65,16 @@ def test_shingles() -> None:
     assert shingles("Who is", 3) == {"who is"}
 
 
+@pytest.mark.parametrize("threshold", [0.5, 0.7])
+def test_the_filter_misses_no_pair(tmp_path: Path, threshold: float) -> None:
+    draw = random.Random(1)
+    words = [f"w{number}" for number in range(30)]
+    sets = [frozenset(draw.sample(words[: draw.randint(12, 30)], draw.randint(4, 11))) for _ in range(300)]
+    lines = [record(" ".join(one), candidate=at) for at, one in enumerate(sets)]  # the first is the best
+    _, left = outcome(tmp_path, lines, threshold=threshold)
+    assert left == {f"q-{at}" for at in range(300)} - {f"q-{at}" for at, _ in slow(sets, threshold, 0)}
+
+
 def outcome(tmp_path: Path, lines: list[dict[str, Any]], **options: Any) -> tuple[dict[str, int], set[str]]:
     """The counts, and `id-candidate` of the kept candidates."""
     gold = [QAExample("g", "", PASSAGE, "When did Ada meet Charles Babbage?", (Answer("Ada", 0),))]

@@ -1,8 +1,11 @@
 """`rl-qg bench data`: what is written, how it is divided, and published numbers on real files."""
 
+import io
 import json
 import re
+import sys
 from collections import Counter
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_qg.bench.cleaning import LOST, clean_example, clean_text
-from rl_qg.bench.data_stage import bench_splits, write_bench_data
+from rl_qg.bench.data_stage import _write_split, bench_splits, write_bench_data
 from rl_qg.bench.data_statistics import split_statistics
 from rl_qg.bench.division import divide, squadshifts_sizes
 from rl_qg.commands.cli import run_command
@@ -259,3 +262,12 @@ def test_real_files_are_read_whole(file: str, questions: int, repaired: int) -> 
 def test_jaquad_in_several_files() -> None:
     files = sorted((SHARED / "jaquad").glob("jaquad_train_*.json.gz"))
     assert len(read_examples(files, role="train").examples) == 3056
+
+
+def test_the_bar_of_a_split_is_taken_off_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, clock = io.StringIO(), count(step=3)  # seconds
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr("tqdm.std.time", lambda: next(clock))
+    _write_split(tmp_path, "train", placed(examples(2, 3)))
+    assert "train: " in stream.getvalue() and stream.getvalue().endswith("\r") and "\n" not in stream.getvalue()

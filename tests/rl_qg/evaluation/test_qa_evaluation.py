@@ -83,6 +83,9 @@ def test_correlations_over_systems_are_those_of_scipy(tmp_path: Path) -> None:
     )
     turned = evaluation(tmp_path / "3.json", metric, lower_is_better=["m"])
     assert metric_values([turned], ["a"]) == {("m", "f"): {"a": -0.1}}
+    turned.write_text(json.dumps({name: json.loads(turned.read_text())[name] for name in ("scores", "signatures")}))
+    assert metric_values([turned], ["a"]) == {("m", "f"): {"a": 0.1}}  # higher is better
+    assert few_systems(3).startswith("3 systems, which is few: ")
     assert "which is few: where nothing is related, one order of 24" in few_systems(4)
     assert few_systems(2) == "2 of the generators have metrics: a correlation over systems needs 3."
     two = metric_values(sources[:1], ["a", "bb"])

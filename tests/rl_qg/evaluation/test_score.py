@@ -39,6 +39,13 @@ def test_rows_keep_their_fields_and_gain_score_and_parts(tmp_path: Path) -> None
     assert json.loads((tmp_path / "new" / "scored.summary.json").read_text()) == summary
 
 
+def test_letters_are_written_as_they_are(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(json.dumps({"question": "Où?", "context": "Łódź", "answer": "Łódź"}) + "\n")
+    score(source, tmp_path / "out.jsonl")
+    assert '"context": "Łódź"' in (tmp_path / "out.jsonl").read_text(encoding="utf-8")
+
+
 def test_an_invalid_output_is_one_line(tmp_path: Path) -> None:
     source = rows(tmp_path / "in.jsonl")
     before = source.read_bytes()

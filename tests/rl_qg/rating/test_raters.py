@@ -78,6 +78,8 @@ def test_sessions_end_and_expire(store: Store, clock: Clock) -> None:
         assert store.session(token) is None
     with pytest.raises(NotAllowed):
         store.new_session("r0099")
+    store.new_session(rater)
+    assert store.forget(rater).sessions == 1  # those that have expired are not kept
 
 
 def test_an_invitation_is_one_rater(store: Store) -> None:

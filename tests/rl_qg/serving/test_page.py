@@ -151,6 +151,7 @@ def test_a_wrong_field_is_named_and_what_was_typed_stays(
 
 def test_problems_of_the_server_keep_their_status(client: Any, service: KnownService) -> None:
     service.problem = ProblemError(503, "the server is shutting down", headers={"Retry-After": "2"})
+    assert str(service.problem) == "the server is shutting down"  # in a log
     answer = client.post("/", data={"text": TEXT})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
     assert fault(answer.text) == "The server is shutting down. Try again in 2 seconds." and TEXT in answer.text

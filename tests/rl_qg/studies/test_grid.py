@@ -1,9 +1,10 @@
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rl_qg.studies.grid import Grid, make_grid
+from rl_qg.studies.grid import Grid, command_hash, make_grid
 from rl_qg.studies.study_data import ResourceData, StudyExamples
 from rl_qg.studies.study_file import Study, read_study
 from tests.questions import example
@@ -169,3 +170,10 @@ def test_another_model_replaces_the_miniature(tmp_path: Path) -> None:
     for job in job_grid.jobs:
         if job.kind == "ce":
             assert ("model.path=mini/bart" in job.arguments) == ("-ce-s" in job.name)
+
+
+def test_a_job_keeps_the_name_that_earlier_versions_gave_it(tmp_path: Path) -> None:
+    """Else a study that was begun with one would run all its jobs again."""
+    for root in (tmp_path, Path("/other")):
+        digits = hashlib.sha256(b"train\0output_dir={study}/a\0seed=1").hexdigest()
+        assert command_hash("train", [f"output_dir={root}/a", "seed=1"], root) == digits[:8]

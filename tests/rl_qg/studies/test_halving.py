@@ -74,6 +74,18 @@ def test_the_winner_goes_on_while_it_improves(curve: list[float], last: int) -> 
     assert max(key[2] for key in table.asked if key[0] == 1) == 2
 
 
+def test_each_rung_is_reported_when_it_has_ended() -> None:
+    reported: list[tuple[int, int | None]] = []
+    table = Table({1: [1, 1], 2: [2, 2], 3: [3, 3]})
+    halving = Halving(
+        Plan(((1, 2), (2, 1))), table, lambda halving: reported.append((len(halving.rungs), halving.winner))
+    )
+    halving.start(configurations(3))
+    assert not reported
+    halving.finish()
+    assert reported == [(1, None), (2, None)] and halving.winner == 3
+
+
 def test_lower_may_be_better() -> None:
     halving = searched(Table({1: [3.0, 1.0], 2: [2.0, 4.0], 3: [9.0, 0.0]}), Plan(((1, 2), (2, 1)), higher=False))
     assert halving.winner == 1 and halving.score(2) == (2.0, 1) and halving.leaders() == [1, 2, 3]

@@ -59,6 +59,10 @@ def test_the_language_of_nothing_and_of_most() -> None:
     assert language_of(["Wer war das und wann?", "Who was it?", "Das ist nicht der Fluss."]) == "de"
 
 
+def test_a_tenth_of_kana_tells_japanese_from_chinese() -> None:
+    assert [language_of("漢" * count + "の") for count in (10, 11)] == ["ja", "zh"]
+
+
 def test_codes() -> None:
     assert not any(map(code_fault, ("de", "xx", "auto", "other", "fil")))
     assert all("such as de, auto" in code_fault(code) for code in ("", "english", "d1", "d"))

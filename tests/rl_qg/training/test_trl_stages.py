@@ -20,7 +20,7 @@ from rl_qg.generation.prompts import add_highlight, highlight
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import CESettings, ModelSettings, PeftSettings, SCSTSettings, Settings, TrainingSettings
 from rl_qg.training.trl_config import check_algorithm
-from rl_qg.training.trl_stages import train_causal
+from rl_qg.training.trl_stages import CausalStage, train_causal
 from tests.questions import example
 from tests.rl_qg.training.test_mixture import without_questions
 from tests.tiny_models import save, tiny, tiny_bart, word_tokenizer
@@ -372,6 +372,15 @@ def test_too_few_examples_long_inputs_and_a_missing_package_are_errors(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "trl" else found(name))
     with pytest.raises(InputError, match=r'install it: pip install "rl-qg\[trl\]"'):
         train_causal(settings(tmp_path / "c", start), splits(), WordReward())
+
+
+def test_what_an_epoch_leaves_out_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stage = CausalStage("scst", settings(tmp_path, "gpt2"), splits(), None, None)
+    with caplog.at_level("INFO"):
+        stage._check_update_size(8, 4)
+        assert "leaves out" not in caplog.text
+        stage._check_update_size(10, 4)
+    assert "each epoch leaves out 2 of 10 examples" in caplog.text
 
 
 @pytest.mark.slow

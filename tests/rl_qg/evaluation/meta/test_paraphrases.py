@@ -23,6 +23,7 @@ from tests.toy_metrics import write_lines
         ("Who saw the church built in 1931?", ("Who was it that saw the church constructed in 1931?",)),
         ("What was the name of the ship lost in 1931?", "What was the ship lost in 1931 called?"),
         ("Who ruled in the years before 1931?", "Who was it that ruled in the years before 1931?"),
+        ("Who flew the b52 in 1954?", "Who was it that flew the b52 in 1954?"),  # 52 may belong to the year
         ("Who caused the war?", "Who was it that caused the war?"),
         ("What limits it?", None),
         ("How many people live in Lorn?", "What number of people live in Lorn?"),

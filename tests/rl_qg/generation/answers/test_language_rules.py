@@ -36,6 +36,11 @@ def test_answers_in_each_language(text: str, answers: list[str]) -> None:
     assert proposed(text, "other") != found  # without the rules of the language
 
 
+def test_a_single_word_with_a_capital_is_no_vietnamese_name() -> None:
+    spans = rule_spans("Người ta xây cầu ở Huế và Hà Nội năm 1902.", None, "vi")
+    assert [span.kind for span in spans].count("name") == 1  # Hà Nội
+
+
 REAL = {
     "ar": 0.25,
     "de": 0.4,

@@ -43,6 +43,11 @@ def test_the_kinds_of_answers_in_an_english_passage() -> None:
     assert not {"The", "It", "the"} & kinds.keys()
 
 
+def test_participles_before_and_after_a_noun() -> None:
+    assert proposed("They saw the walled city.") == {"walled city": "chunk"}
+    assert proposed("The old city founded a mill.") == {"old city": "chunk", "mill": "word"}
+
+
 @pytest.mark.parametrize(
     ("text", "answer", "kind"),
     [
