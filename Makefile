@@ -44,7 +44,7 @@ test: $(VENV)/.tested-with
 
 # Exit code 5 says that no test is selected.
 test-affected: $(VENV)/.deepspeed
-	$(PYTEST) --affected=$(REV) || test $$? = 5
+	$(PYTEST) --affected=$(REV) $(if $(MINUTES),--minutes=$(MINUTES)) -rs || test $$? = 5
 
 test-all: $(VENV)/.tested-with
 	$(PYTEST)

@@ -2,11 +2,14 @@
 
 import gc
 import os
+import time
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.long_tests import changed_since, is_affected, subject_of
+
+BEGIN = time.monotonic()
 
 # Machines are shared and slow at times: no test may fail because of that. The same examples every time, so that a
 # failure can be run again.
@@ -18,6 +21,7 @@ os.environ.setdefault("RL_QG_PACKED", "always")  # no test, and no process that 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--affected", metavar="REV", help="run the long tests whose subject has changed since a commit")
+    parser.addoption("--minutes", type=float, help="begin no test after so many minutes; the others are skipped")
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
@@ -40,6 +44,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item in kept]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A machine may be too slow for all: what is left to the run of every night is skipped, and counted."""
+    minutes = item.config.getoption("--minutes")
+    if minutes is not None and time.monotonic() - BEGIN > 60 * minutes:
+        pytest.skip(f"the {minutes:g} minutes are over; make test-all runs it")
 
 
 def pytest_collection_finish() -> None:

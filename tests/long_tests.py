@@ -50,6 +50,7 @@ LONG: dict[str, tuple[str, ...]] = {
     "rl_qg/serving/test_page_access.py": ("rl_qg/serving", "rl_qg/asking", "rl_qg/text"),
     "rl_qg/serving/test_page_in_browser.py": ("rl_qg/serving", "rl_qg/asking", "rl_qg/text"),
     "rl_qg/serving/test_page_input.py": ("rl_qg/serving", "rl_qg/asking", "rl_qg/text"),
+    "rl_qg/serving/test_page_of_server.py": ("rl_qg/serving", "rl_qg/asking", "rl_qg/text"),
     "rl_qg/studies/test_job_pool.py::test_a_job_imports": ("rl_qg/studies", "rewards"),
     "rl_qg/studies/test_job_pool.py::test_jobs_end_with_the_process": ("rl_qg/studies", "rl_qg/runtime"),
     "rl_qg/training/test_best_of_n.py::test_a_killed_run": LEARNING,

@@ -60,7 +60,7 @@ AFTER = """def longest(texts):
         done = True
     return found
 """
-TEST = """from rewards.base import longest
+TEST = """from rewards.words import longest
 
 def test_longest():
     assert longest(["a", "abc", "ab"]) == 3
@@ -79,8 +79,8 @@ def test_operators() -> None:
 
 
 def test_changed_lines_of_a_toy_package(tmp_path: Path) -> None:
-    root, module = tmp_path / "toy", "rewards/base.py"
-    files = {"rewards/__init__.py": "", module: BEFORE, "tests/__init__.py": "", "tests/test_base.py": TEST}
+    root, module = tmp_path / "toy", "rewards/words.py"
+    files = {"rewards/__init__.py": "", module: BEFORE, "tests/__init__.py": "", "tests/test_words.py": TEST}
     files["pyproject.toml"] = '[tool.pytest.ini_options]\nmarkers = ["slow"]\n'
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -103,10 +103,10 @@ def test_changed_lines_of_a_toy_package(tmp_path: Path) -> None:
         ("if len(text) >= found:", "if len(text) > found:"): ("survived", ""),
         ("if len(text) >= found:", "if (not (len(text) >= found)):"): (
             "caught",
-            "tests/test_base.py::test_longest",
+            "tests/test_words.py::test_longest",
         ),
         ("done = True", "done = False"): ("timeout", "timeout"),
-        ("return found", "return None"): ("caught", "tests/test_base.py::test_longest"),
+        ("return found", "return None"): ("caught", "tests/test_words.py::test_longest"),
     }, first.stdout + first.stderr
     assert "4 mutants: 2 caught, 1 out of time, 1 survived, 0 of them equivalent; 75%" in first.stdout
     assert first.returncode == second.returncode == 1

@@ -72,6 +72,7 @@ COMPLETED = {
         "output_dir": "runs/{}",
         "reward_models.bart": "BART",
     },
+    "train-sentences": {key: value for key, value in FEW.items() if key.startswith("data.")},
     "generate": {"model.path": "RUN/ce", "data.train": "train.json", "output": "generated-{}.jsonl"},
     "baselines": {"pairs": "20", "reward_models.bert": "bert", "reward_models.gpt2": "gpt2"},
     "score": {"reward_models.bert": "bert", "reward_models.gpt2": "gpt2", "reward_models.bart": "BART"},

@@ -37,7 +37,7 @@ _NOISE = (
 # Times that are drawn, commits, progress, and miniatures that need not be trained again.
 _CUT = re.compile(
     r"<h3>Time</h3>.*?</svg>| · commit \w+( with uncommitted changes)?|^pretraining [^\n]* kept in [^\n]*\n"
-    r"|^[^\n]* elapsed[, ][^\n]*\n",
+    r"|<tr><td>code\.\w+</td>.*?</tr>|^[^\n]* elapsed[, ][^\n]*\n",
     re.DOTALL | re.MULTILINE,
 )
 _LONG_NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d{5,}(e[-+]?\d+)?")
