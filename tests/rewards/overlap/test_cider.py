@@ -147,3 +147,7 @@ def test_a_bad_line_of_documents_is_named(tmp_path, line):
     path.write_text(f'["Who?"]\n{line}\n')
     with pytest.raises(MetricInputError, match="line 2: no list of texts; give a text file"):
         load("cider", documents=path)
+
+
+def test_bounds() -> None:
+    assert load("cider").bounds == (0, 10) and load("cider", variant="paper").bounds == (0, 1)

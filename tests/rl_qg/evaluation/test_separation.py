@@ -16,7 +16,7 @@ from rl_qg.commands.cli import run_command
 from rl_qg.confidence_intervals import PassageDraws, mean_interval
 from rl_qg.data.examples import QAExample, passage_hash, write_squad
 from rl_qg.data.synthetic_corpus import synthetic_examples
-from rl_qg.evaluation.separation import check_reward, doubts, separation, told, write_separation
+from rl_qg.evaluation.separation import _facts, check_reward, doubts, separation, told, write_separation
 from rl_qg.evaluation.wrong_questions import KINDS, wrong_questions
 from rl_qg.runtime.errors import InputError
 from tests.questions import example
@@ -268,3 +268,9 @@ def test_text_of_the_data_is_escaped_on_the_page(tmp_path: Path) -> None:
     write_separation(tmp_path, separation(Constant(), evil))
     page = (tmp_path / "separation.html").read_text()
     assert "<script>" not in page and "&lt;script&gt;" in page
+
+
+def test_questions_without_a_reward_are_named_where_there_are_some() -> None:
+    record = {"examples": 30, "passages": 5, "seed": 0}
+    assert not any("no reward" in fact for fact in _facts({**record, "failed": 0}))
+    assert "2 questions have no reward and are left out" in _facts({**record, "failed": 2})

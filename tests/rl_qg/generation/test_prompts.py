@@ -11,6 +11,7 @@ from transformers import GPT2LMHeadModel
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.generation.prompts import HIGHLIGHT, Prompt, PromptEncoder, add_highlight, default_prefix, highlight
 from rl_qg.runtime.errors import InputError
+from rl_qg.settings import ModelSettings
 from tests.questions import example
 from tests.tiny_models import tiny, tiny_bart, tiny_t5, word_tokenizer
 
@@ -156,3 +157,11 @@ def test_tokenizers_are_saved_alike_after_inputs_and_after_targets(tmp_path: Pat
         subject.tokenizer.save_pretrained(tmp_path / name)
         saved.append((tmp_path / name / "tokenizer.json").read_text())
     assert saved[0] == saved[1]
+
+
+def test_the_lengths_of_a_prompt_are_those_of_the_settings() -> None:
+    prompt, settings = Prompt(), ModelSettings()
+    assert (prompt.max_source_length, prompt.max_target_length) == (
+        settings.max_source_length,
+        settings.max_target_length,
+    )

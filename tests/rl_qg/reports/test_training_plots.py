@@ -5,11 +5,16 @@ import json
 import pytest
 
 from rl_qg.reports.run_files import read_run
-from rl_qg.reports.training_plots import training_plots
+from rl_qg.reports.training_plots import _window, training_plots
 from tests.rl_qg.reports.run_folders import metrics, page_of, write
 
 OF_A_SAMPLE = "reward of the sample minus that of greedy"
 SELF_CRITICAL = "per target token: L = λ · self-critical + "
+
+
+@pytest.mark.parametrize(("count", "window"), [(19, 1), (20, 1), (39, 1), (40, 3), (200, 11), (1000, 51)])
+def test_a_moving_mean_takes_an_odd_number_of_about_a_twentieth(count: int, window: int) -> None:
+    assert _window(count) == window
 
 
 def plots_of(folder, config, **fields):

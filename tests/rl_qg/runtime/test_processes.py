@@ -1,12 +1,13 @@
 """What processes of a group agree on, without a group."""
 
+import pytest
 from transformers.integrations.deepspeed import (
     is_deepspeed_zero3_enabled,
     set_hf_deepspeed_config,
     unset_hf_deepspeed_config,
 )
 
-from rl_qg.runtime.processes import load_unsharded
+from rl_qg.runtime.processes import load_unsharded, processes
 
 
 def test_models_are_loaded_whole_once_arguments_for_zero_3_exist() -> None:
@@ -22,3 +23,13 @@ def test_models_are_loaded_whole_once_arguments_for_zero_3_exist() -> None:
         assert not is_deepspeed_zero3_enabled()
     finally:
         unset_hf_deepspeed_config()
+
+
+def test_fsdp_on_a_cpu_is_said_to_shard_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    processes(True)
+    assert "FSDP" not in caplog.text
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    processes(True)
+    assert "FSDP: on CPU accelerate uses plain data parallelism" in caplog.text

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import math
+import re
 from types import SimpleNamespace
 
 import httpx
@@ -274,6 +275,8 @@ def test_metrics_count_requests_batches_and_pairs() -> None:
             assert value("rl_qg_requests_total", {"route": "/v1/pairs", "status": "422"}) == 1
             assert value("rl_qg_requests_total", {"route": "none", "status": "404"}) == 1
             assert value("rl_qg_batch_rows_sum") == 4 and value("rl_qg_pairs_total") == 4
+            bounds = re.findall(r'rl_qg_batch_rows_bucket\{le="(\d+)\.0"\}', text)
+            assert bounds == [str(2**power) for power in range(9)]
             assert value("rl_qg_ready") == 1 and value("rl_qg_queue_length") == 0
             assert "process_resident_memory_bytes" in text and "nowhere" not in text
 

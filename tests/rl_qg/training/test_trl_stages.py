@@ -346,7 +346,9 @@ def test_settings_without_meaning_for_the_algorithm_are_named(
     with pytest.raises(InputError, match=message) as error:
         check_algorithm(settings(Path("run"), "x", algorithm, **scst))
     assert "\n" not in str(error.value)
-    check_algorithm(settings(Path("run"), "x", "rloo", baseline="leave_one_out", normalise_advantage="batch"))
+    for share in (None, 0, 1):
+        chosen = {"baseline": "leave_one_out", "normalise_advantage": "batch", "unlabelled_share": share}
+        check_algorithm(settings(Path("run"), "x", "rloo", **chosen))
 
 
 def test_a_model_of_the_wrong_kind_for_the_algorithm_is_an_error(tmp_path: Path, start: str) -> None:

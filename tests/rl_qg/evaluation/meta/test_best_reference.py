@@ -41,6 +41,19 @@ def test_the_best_distance_is_the_smallest() -> None:
     assert not best.higher_is_better
 
 
+def test_a_cache_is_cleared_where_the_metric_has_one() -> None:
+    class Cached(Distance):
+        cleared = 0
+
+        def reset_cache(self) -> None:
+            self.cleared += 1
+
+    metric = Cached()
+    best_of_references(metric).reset_cache()
+    assert metric.cleared == 1
+    best_of_references(Distance()).reset_cache()
+
+
 def test_a_metric_without_references_is_left_alone_and_one_of_whole_files_is_refused() -> None:
     form = rewards.load("form")
     assert best_of_references(form) is form

@@ -43,6 +43,10 @@ def test_the_kinds_of_answers_in_an_english_passage() -> None:
     assert not {"The", "It", "the"} & kinds.keys()
 
 
+def test_a_particle_at_the_end_is_not_part_of_a_name() -> None:
+    assert "Ludwig" in proposed("They called him Ludwig van")
+
+
 def test_participles_before_and_after_a_noun() -> None:
     assert proposed("They saw the walled city.") == {"walled city": "chunk"}
     assert proposed("The old city founded a mill.") == {"old city": "chunk", "mill": "word"}
