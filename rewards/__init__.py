@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rewards.embedding.bertscore import BERTScore
     from rewards.embedding.kpqa import KPQA
     from rewards.embedding.moverscore import MoverScore
+    from rewards.faithfulness import EntityFaithfulness
     from rewards.form import QuestionForm
     from rewards.learned.bleurt import BLEURT
     from rewards.learned.comet import COMET
@@ -59,6 +60,7 @@ __all__ = [
     "Chrf",
     "Cider",
     "CoverageSetReward",
+    "EntityFaithfulness",
     "Gleu",
     "Meteor",
     "Meteor15",

@@ -15,6 +15,7 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "bartscore": "rewards.relevance.bartscore:BARTScore",
     "reader": "rewards.relevance.reader:ReaderScore",
     "form": "rewards.form:QuestionForm",
+    "faithfulness": "rewards.faithfulness:EntityFaithfulness",
     **{f"bleu{order}": ("rewards.overlap.bleu:Bleu", {"order": order}) for order in range(1, 5)},
     **{
         f"coco_bleu{order}": ("rewards.overlap.bleu:Bleu", {"order": order, "variant": "coco"})
