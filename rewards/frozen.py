@@ -332,6 +332,15 @@ def _load_model(name: str, kind: str, **options: Any) -> Any:
     return model.eval().requires_grad_(False)
 
 
+def load_tokenizer(name: str | Path) -> Any:
+    """Return the tokenizer of a local folder or a Hub name.
+
+    Raises:
+        MetricInputError: there is none.
+    """
+    return _load("tokenizer", str(name), transformers.AutoTokenizer)
+
+
 def _load(part: str, name: str, auto: Any, **options: Any) -> Any:
     """Call the ``from_pretrained`` of a class; its errors for a bad name or folder become one line."""
     try:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from rewards import MetricInputError, Product, QuestionForm, load
 from rewards.form import CHECKS
 from rewards.overlap.word_classes import opens_question
+from tests.tiny_models import PIECE_SPECIALS, piece_tokenizer
 
 PASSAGE = "Ida Koll built the first mill on the river Esk in 1204. Duran Duran sang in the town of Arlen."
 
@@ -169,13 +170,13 @@ def test_any_text_has_a_score_of_0_or_1(rows):
     questions, contexts, answers = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
     result = QuestionForm().score(questions, contexts, answers=answers)
     assert set(result.scores) <= {0.0, 1.0}
-    assert set(result.parts) == set(CHECKS)
+    assert {*result.parts, "known_words"} == set(CHECKS)
 
 
 def test_needs_and_parts_without_the_answer():
     metric = QuestionForm(allow_answer=True)
     assert metric.needs == {"contexts"}
-    assert metric.part_names == tuple(name for name in CHECKS if name != "no_answer")
+    assert metric.part_names == tuple(name for name in CHECKS if name not in ("no_answer", "known_words"))
     assert metric.score(["Who built it?"], [PASSAGE]).scores == [1.0]
     assert QuestionForm().needs == {"contexts", "answers"}
 
@@ -200,6 +201,57 @@ def test_wrong_options(options, message):
         QuestionForm(**options)
 
 
+VOCABULARY = "How many workers does employ who built the mill in year how ? ##well ##s 2 ' Do es".split()
+WORKERS = "Eklwell Mills employs 5 workers. Éva works there."
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    """A folder with a tokenizer whose words are known: those without ## above."""
+    folder = tmp_path_factory.mktemp("vocabulary")
+    piece_tokenizer(VOCABULARY).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("question", "known"),
+    [
+        ("How many workers does Eklwell Mills employ?", True),  # the vocabulary's words, and the passage's
+        ("How many workers doeswell Mills employ?", False),  # two tokens
+        ("How many workers does EKLWELL MILLS employ?", True),  # case does not count
+        ("HOW many Workers does mills employ?", True),
+        ("How many workers does ÉVA employ?", True),
+        ("How many workers does Eklmann employ?", False),  # not in the passage
+        ("How many workers does the mill's built?", False),  # the s is no word of its own
+        ("How many workers does 7 employ?", True),  # numbers are none of its concern
+        ("How many works does employ?", True),
+        ("How many workses does employ?", False),
+    ],
+)
+def test_known_words(question, known, vocabulary):
+    failed = checks(question, answer="x", context=WORKERS, vocabulary=vocabulary)
+    assert failed == (set() if known else {"known_words"})
+
+
+@given(st.lists(st.sampled_from(["How", "many", "workers", "does", "employ", "Eklwell", "Éva"]), max_size=8))
+def test_words_of_vocabulary_and_passage_pass_in_any_order_and_glued_ones_fail(vocabulary, words):
+    gate = QuestionForm(vocabulary=vocabulary)
+    glued = "".join(["How", *words, "many"])
+    parts = gate.score([" ".join(words), glued], [WORKERS] * 2, answers=["x"] * 2).parts
+    assert parts["known_words"] == [1.0, 0.0]
+
+
+def test_scripts_without_spaces_have_no_known_words(vocabulary):
+    assert checks("谁建造了磨坊？", language="zh", vocabulary=vocabulary) == set()
+
+
+def test_the_vocabulary_is_part_of_the_signature(vocabulary, tmp_path):
+    assert "vocabulary" not in QuestionForm().signature
+    assert f"vocabulary:{len(PIECE_SPECIALS) + len(VOCABULARY)}@" in QuestionForm(vocabulary=vocabulary).signature
+    with pytest.raises(MetricInputError, match="cannot load the tokenizer of"):
+        QuestionForm(vocabulary=str(tmp_path))
+
+
 def test_the_gate_of_a_reader(folders):
     """`reward=gated`: the reader's probability for a question, 0 for what is none; bounds 0 to 1."""
     gated = Product({"reader": {"model": folders["reader"]}, "form": {}})
@@ -220,6 +272,8 @@ def test_the_configuration_of_the_gate(folders):
     models = [f"reward_models.{key}={folders[key]}" for key in ("reader", "roberta")]
     settings = compose("train", ["reward=gated", "reward.parts.form.max_copied=6", more, *models])
     built = load_reward(settings.reward, PartialState(cpu=True))
-    assert list(built.parts) == ["reader", "form", "qascore"]
+    assert list(built.parts) == ["reader", "form", "faithfulness", "qascore"]
     assert built.parts["reader"].metric.measure == "probability"
+    assert built.parts["reader"].weight == 0.25
+    assert "known_words" in built.parts["form"].metric.part_names
     assert built.parts["form"].metric.max_copied == 6
