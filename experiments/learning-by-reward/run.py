@@ -27,7 +27,7 @@ from rl_qg.commands.compose import compose
 from rl_qg.data.examples import QAExample, write_squad
 from rl_qg.data.splits import load_splits
 from rl_qg.data.synthetic_corpus import synthetic_examples
-from rl_qg.evaluation.oracle import shares_of, verdicts
+from rl_qg.evaluation.oracle import columns, judgements
 from rl_qg.evaluation.text_measures import held_out_measures
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.miniatures.cache import SHIPPED
@@ -53,8 +53,10 @@ SCST = (
     *(f"scst.epochs={PASSES}", "scst.learning_rate=3e-4", "scst.kl_coefficient=0.3", "scst.kl_target=0.5"),
 )
 ARMS: dict[str, tuple[str, ...]] = {
-    "best-of-n": ("algorithm=best_of_n", *REWARD, f"scst.epochs={PASSES}", "scst.learning_rate=3e-4")
-    + (f"scst.num_samples={4 * PASSES}",),  # as many sampled questions as SCST sees
+    "best-of-n": (
+        *("algorithm=best_of_n", *REWARD, f"scst.epochs={PASSES}", "scst.learning_rate=3e-4"),
+        f"scst.num_samples={4 * PASSES}",  # as many sampled questions as SCST sees
+    ),
     "scst": (*SCST, *REWARD),
     "scst-reader-alone": (*SCST, *READER_ALONE),
     "oracle": (*SCST, "reward=custom", "reward._target_=oracle_reward.OracleReward"),
@@ -147,7 +149,7 @@ def measures(questions: list[str], examples: Sequence[QAExample], other: ReaderS
     """Shares (0 to 1) of the verdicts, overlap with the human questions, and the other reader's exact matches."""
     human = [example.question for example in examples]
     contexts, answers = [one.context for one in examples], [one.answers[0].text for one in examples]
-    found = shares_of(verdicts(questions, examples))
+    found = {name: float(np.mean(values)) for name, values in columns(judgements(questions, examples)).items()}
     found["rouge_l"] = float(np.mean(RougeL().score(questions, contexts, references=[[q] for q in human]).scores))
     if other is not None:
         found["round_trip"] = float(np.mean(other.score(questions, contexts, answers=answers).scores))
