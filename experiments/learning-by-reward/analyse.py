@@ -21,7 +21,7 @@ from rewards.relevance.reader import ReaderScore
 from rl_qg.confidence_intervals import PassageDraws, difference_p, holm, seed_interval
 from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.data.reading import read_examples
-from rl_qg.evaluation.oracle import VERDICTS, verdicts
+from rl_qg.evaluation.oracle import VERDICTS, columns, judgements
 from rl_qg.evaluation.text_measures import held_out_measures
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.runtime.json_files import read_json, write_json
@@ -47,10 +47,9 @@ def per_question(questions: list[str], examples: list[QAExample], reader: Reader
     """The measures that are means over questions, as one value for each question."""
     gold = [[example.question] for example in examples]
     contexts, answers = [e.context for e in examples], [e.answers[0].text for e in examples]
-    given = verdicts(questions, examples)
     rouge = RougeL().score(questions, contexts, references=gold).scores
     trip = reader.score(questions, contexts, answers=answers).scores
-    shares = {verdict: [float(one == verdict) for one in given] for verdict in VERDICTS}
+    shares = {name: column.tolist() for name, column in columns(judgements(questions, examples)).items()}
     return {**shares, "rouge_l": rouge, "round_trip": trip}
 
 
@@ -123,14 +122,13 @@ def summarise(arms: dict[str, Any], examples: list[QAExample], against: Sequence
 
 
 def table(fraction: str, result: dict[str, Any]) -> str:
-    head = (
-        "| generator | seeds | right % | wrong entity | wrong attribute | ambiguous | ill-formed | BLEU-4 | ROUGE-L |"
-    )
-    head += " round trip | distinct bigrams | taught reader's F1 |"
-    lines = [f"\n## {fraction}\n", head, "| --- " * 12 + "|"]
+    judged = (*VERDICTS, "unsupported")
+    head = f"| generator | seeds | right %{' | '.join(judged).replace('_', ' ').removeprefix('right')} |"
+    head += " BLEU-4 | ROUGE-L | round trip | distinct bigrams | taught reader's F1 |"
+    lines = [f"\n## {fraction}\n", head, "| --- " * (len(judged) + 7) + "|"]
     for name, arm in result["arms"].items():
         cells = [name, str(arm["seeds"])]
-        for key in VERDICTS:
+        for key in judged:
             cells.append(_percent(arm.get(key), interval=key == "right"))
         for key in ("bleu4", "rouge_l", "round_trip", "distinct_2"):
             cells.append(f"{arm[key]['mean']:.3f}" if key in arm else "")
