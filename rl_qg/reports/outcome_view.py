@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rl_qg.evaluation.oracle import BESIDE, VERDICTS
+from rl_qg.evaluation.oracle import BESIDE
 from rl_qg.reports.estimates import digits_of, estimate_cell, number_text, percent
 from rl_qg.reports.measures import BY_KEY, fallen_measures
 from rl_qg.reports.reader_view import equal_conditions, picture, reader_label
@@ -26,10 +26,14 @@ VERDICT_COLOURS = {
     "other_subject": "subject",
     "invented_name": "sample",
     "wrong_detail": "detail",
+}
+OLDER_COLOURS = {
+    "right": "greedy",
+    "ill_formed": "bad",
+    "ambiguous": "muted",
     "wrong_attribute": "extra",
     "wrong_entity": "sample",
 }
-OLDER_VERDICTS = ("right", "ill_formed", "ambiguous", "wrong_attribute", "wrong_entity")
 BESIDE_LABELS = {"unsupported": "name or number not in passage", "no_subject": "no subject named"}
 
 
@@ -104,11 +108,12 @@ def _oracle(run: ReportedRun) -> dict[str, Any] | None:
     if not parts:
         return None
     known = {name for part in parts.values() for name in part.value}
-    verdicts = VERDICTS if "wrong_relation" in known else OLDER_VERDICTS
+    colours = VERDICT_COLOURS if "wrong_relation" in known else OLDER_COLOURS
+    verdicts = tuple(colours)
     beside = [name for name in BESIDE if name in known]
     difference = run.evaluation.part("difference", "oracle")
     return {
-        "verdicts": [(verdict, verdict.replace("_", " "), VERDICT_COLOURS[verdict]) for verdict in verdicts],
+        "verdicts": [(verdict, verdict.replace("_", " "), colour) for verdict, colour in colours.items()],
         "beside": [BESIDE_LABELS[name] for name in beside],
         "rows": [
             {

@@ -7,7 +7,7 @@ from copy import deepcopy
 import pytest
 
 from rl_qg.evaluation.oracle import BESIDE, SUMS, VERDICTS
-from rl_qg.reports.outcome_view import warning
+from rl_qg.reports.outcome_view import VERDICT_COLOURS, warning
 from rl_qg.reports.page import run_summary, write_report
 from rl_qg.reports.run_files import read_run
 from rl_qg.runtime.errors import InputError
@@ -197,6 +197,7 @@ def test_the_summary_has_three_readers_and_keeps_the_older_fields(three):
     assert qa["augmented"] == qa["scst"] and qa["difference"] == qa["differences"]["scst - gold"]
     assert summary["oracle"]["ce"]["right"] == interval(0.7, 0.04)
     assert summary["oracle"]["difference"]["right"] == {**interval(0.1, 0.04), "excludes_zero": True}
+    assert tuple(VERDICT_COLOURS) == VERDICTS
     assert list(summary["oracle"]["scst"]) == [*VERDICTS, *SUMS, *BESIDE]
     assert sum(summary["oracle"]["scst"][verdict]["mean"] for verdict in VERDICTS) == pytest.approx(1)
     assert summary["every_held_out_measure_fell"] is False
