@@ -15,7 +15,7 @@ import torch
 
 from rl_qg.confidence_intervals import Floats, Interval, PassageDraws, mean_interval, paired_interval, percentiles
 from rl_qg.data.examples import QAExample, passage_hash
-from rl_qg.evaluation.oracle import share_differences, shares, verdicts
+from rl_qg.evaluation.oracle import judgements, share_differences, shares
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
 from rl_qg.evaluation.text_measures import bleu4, held_out_measures, measure_signatures, rouge_l
 from rl_qg.generation.generator import CandidateGenerator
@@ -42,9 +42,10 @@ def evaluate_generators(
 
     Intervals of rewards, of their parts and of BLEU-4 are bootstraps over passages, and `difference` is the paired
     bootstrap of the last model minus the first, of ROUGE-L too. On the embedded corpus `oracle` holds the shares of
-    the verdicts of `rl_qg.evaluation.oracle`. `held_out` is a second reward, which training did not optimise. Gold
-    questions are measured too, except by what compares with gold questions. A question that a reward fails on is left
-    out of its means, and their `n` counts the others.
+    the verdicts of `rl_qg.evaluation.oracle`, of questions with a name or number that the passage lacks, and of those
+    that name no subject. `held_out` is a second reward, which training did not optimise. Gold questions are measured
+    too, except by what compares with gold questions. A question that a reward fails on is left out of its means, and
+    their `n` counts the others.
 
     Raises:
         InputError: there are no examples, or a reward fails on every question.
@@ -63,7 +64,7 @@ def evaluate_generators(
         kind: {name: _scored(kind, metric, examples, texts) for name, texts in texts_of.items()}
         for kind, metric in rewards.items()
     }
-    judged = {name: verdicts(texts, examples) for name, texts in texts_of.items()}
+    judged = {name: judgements(texts, examples) for name, texts in texts_of.items()}
     summaries = {
         name: _text_summary(texts, examples, draws, is_gold=name == "gold") | _oracle(shares(judged[name], draws))
         for name, texts in texts_of.items()
@@ -86,7 +87,7 @@ def evaluate_generators(
         result["difference"] = {"of": f"{last} - {first}", **differences, **changes}
     result["samples"] = [
         _sample(index, example, {name: texts[index] for name, texts in questions.items()}, scored)
-        | _oracle({name: given[index] for name, given in judged.items()} if judged["gold"][index] else None)
+        | _oracle({name: one.verdict for name, given in judged.items() if (one := given[index])} or None)
         for index, example in enumerate(examples)
         if index % max(1, len(examples) // SAMPLES) == 0
     ]

@@ -20,7 +20,12 @@ from rl_qg.data.examples import QAExample
 from rl_qg.data.synthetic_corpus import ADJECTIVES, COMPANY_ENDINGS, FIRST_NAMES, NOUNS
 from rl_qg.evaluation.oracle_wordings import FORMS, LEXICON, PARAPHRASES, normalised, words_of
 
-VERDICTS = ("right", "wrong_entity", "wrong_attribute", "ambiguous", "ill_formed")
+VERDICTS = ("right", "ill_formed", "ambiguous", "wrong_relation", "other_subject", "invented_name", "wrong_detail")
+"""The faults are in the order in which they are looked for; the verdict is the first that a question has."""
+SUMS = {"wrong_attribute": ("wrong_relation",), "wrong_entity": ("other_subject", "invented_name", "wrong_detail")}
+"""The coarser verdicts of earlier versions: older files have them alone, newer ones beside `VERDICTS`."""
+BESIDE = ("unsupported", "no_subject")
+"""What a question may have beside its verdict, see `Judgement`."""
 NOUNS_OF_KINDS = {
     "person": "they|them|he|him|she|her|(?:person|man|woman|artist)",
     "town": "it|(?:town|city|place)",
@@ -29,6 +34,25 @@ NOUNS_OF_KINDS = {
 }
 """Words for a subject that do not say which one: pronouns, and nouns, which may stand before a name."""
 _GLUED = re.compile(r"[a-zà-ÿ][A-ZÀ-Ý]")  # two words without their space
+_TOKEN = re.compile(r"\d(?:[\d.,]*\d)?|[^\W\d_]+(?:-[^\W\d_]+)*|[^\w\s]")  # numbers, words, single marks
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is wrong with a question.
+
+    Attributes:
+        verdict: one of `VERDICTS`.
+        unsupported: some name or number of the question does not stand in the passage, whatever the verdict. Names
+            are those of the subject and its origin, and capitalised words other than the first; neighbouring ones are
+            one name, which must stand in the passage as it is. Words of question forms are no names, and case makes
+            no difference.
+        no_subject: nothing says what the question is about: no name and no description (`When was she born?`).
+    """
+
+    verdict: str
+    unsupported: bool
+    no_subject: bool
 
 
 @dataclass(frozen=True)
@@ -48,58 +72,107 @@ class _Reference:
         )
 
 
+_NOTHING = _Reference("", "", "")
+
+
 def judge(question: str, example: QAExample) -> str | None:
     """Say whether a question about the example's passage asks for the example's answer: one of `VERDICTS`.
 
     - right: the fact asked for has the answer, at the place of the answer;
-    - wrong_entity: the right relation, of the other subject, of none of the passage, or with a contradicting detail;
-    - wrong_attribute: another relation, also one that the passage does not state;
-    - ambiguous: the right relation, but no subject is named, or what is named fits more than one;
     - ill_formed: no question that the corpus's forms and their paraphrases explain: unfinished, repeated, scrambled,
-      or with a question word that does not suit the relation (`What is the mayor of …`).
+      or with a question word that does not suit the relation (`What is the mayor of …`);
+    - ambiguous: no subject is named, or what is named fits more than one;
+    - wrong_relation: another relation, also one that the passage does not state;
+    - other_subject: the right relation, of the other subject or of somebody else in the passage;
+    - invented_name: the right relation, of a name that nobody in the passage has;
+    - wrong_detail: the right relation and no other name, but with a trade or an origin that is not the subject's.
 
     Case, quotes, articles, spaces and the question mark make no difference. A part of a name counts as the name where
-    no other name of the passage has it. None for a passage that is not of the embedded corpus, and for an answer that
-    is not one of its facts.
+    no other name of the passage has it. A question that can be read in several ways has the best of their verdicts.
+    None for a passage that is not of the embedded corpus, and for an answer that is not one of its facts.
     """
+    judgement = examine(question, example)
+    return None if judgement is None else judgement.verdict
+
+
+def examine(question: str, example: QAExample) -> Judgement | None:
+    """The verdict of `judge` with what else is wrong with the question; None where `judge` is None."""
     facts = read_facts(example.context)
     target = None if facts is None else answered_fact(facts, example)
     if facts is None or target is None:
         return None
-    asked = _parse(question, facts.kind)
-    if not asked:
-        return "ill_formed"
-    references = [reference for relation, reference in asked if relation == (facts.kind, target.relation)]
-    if not references:
-        return "wrong_attribute"
-    found = [_verdict_on_subject(reference, facts, target) for reference in references]
-    return "right" if "right" in found else found[0]  # a question that can be read in several ways
+    readings = [
+        (_verdict(relation, reference, facts, target), reference)
+        for relation, reference in _parse(question, facts.kind)
+    ]
+    if not readings:
+        names = _names_and_numbers(question)
+        return Judgement("ill_formed", _lacks(example.context, names), no_subject=not names)
+    verdict, reference = max(readings, key=lambda reading: (reading[0] == "right", VERDICTS.index(reading[0])))
+    names = [*_names_and_numbers(question), reference.name, reference.origin]
+    return Judgement(verdict, _lacks(example.context, names), no_subject=reference == _NOTHING)
 
 
-def _verdict_on_subject(reference: _Reference, facts: CorpusFacts, target: CorpusFact) -> str:
-    """The verdict on a question of the right relation."""
-    if reference == _Reference("", "", ""):
-        return "ambiguous"
+def _verdict(asked: tuple[str, str], reference: _Reference, facts: CorpusFacts, target: CorpusFact) -> str:
+    """The first fault of a question for a relation (kind, relation) of a subject, in the order of `VERDICTS`."""
     fitting = {number for number, subject in enumerate(facts.subjects) if reference.fits(subject)}
-    asked_for = [fact for fact in facts.facts if fact.relation == target.relation and fact.subject in fitting]
-    if target not in asked_for:
-        return "wrong_entity"
-    return "right" if len(asked_for) == 1 and not _is_shared_part(reference, facts, target) else "ambiguous"
+    asked_for = [fact for fact in facts.facts if (facts.kind, fact.relation) == asked and fact.subject in fitting]
+    if reference == _NOTHING or len(asked_for) > 1 or _is_shared_part(reference.name, facts):
+        return "ambiguous"
+    if asked != (facts.kind, target.relation):
+        return "wrong_relation"
+    if target in asked_for:
+        return "right"
+    own, other = facts.subjects[target.subject], facts.subjects[1 - target.subject]
+    if not reference.fits(other) and _is_part(reference.name, normalised(own.name)):
+        return "wrong_detail"
+    return "other_subject" if _names_with(reference.name, facts) else "invented_name"
 
 
-def _is_shared_part(reference: _Reference, facts: CorpusFacts, target: CorpusFact) -> bool:
-    """Whether the question has only a part of the subject's name, which is also a part of another name or value."""
-    name = normalised(facts.subjects[target.subject].name)
-    if reference.name in ("", name):
-        return False
+def _is_shared_part(name: str, facts: CorpusFacts) -> bool:
+    """Whether a question has only a part of a name, and several names or values of the passage have that part."""
+    names = _names_with(name, facts)
+    return bool(name) and name not in names and len(names) > 1
+
+
+def _names_with(part: str, facts: CorpusFacts) -> set[str]:
+    """The names, origins and values of a passage that are `part` or have it, in normalised words."""
     subjects = [text for subject in facts.subjects for text in (subject.name, subject.origin)]
-    names = {normalised(text) for text in [*subjects, *(fact.value for fact in facts.facts)]} - {name}
-    return any(_is_part(reference.name, other) for other in names)
+    names = {normalised(text) for text in [*subjects, *(fact.value for fact in facts.facts)]}
+    return {name for name in names if _is_part(part, name)}
 
 
 def _is_part(part: str, name: str) -> bool:
     """Whether some neighbouring words of a name, or all of them, are `part`; the empty text is a part of each."""
     return f" {part} " in f" {name} " if part else True
+
+
+# --- names and numbers that the passage lacks
+
+
+def _lacks(context: str, names: Iterable[str]) -> bool:
+    """Whether one of the names and numbers, in lower case, does not stand in the passage as it is."""
+    return not all(_is_part(name, _passage_words(context)) for name in names)
+
+
+@lru_cache(maxsize=8192)
+def _passage_words(context: str) -> str:
+    """The passage in lower case with spaces around each word and mark; names do not go on across a mark."""
+    return " ".join(_TOKEN.findall(context.casefold()))
+
+
+def _names_and_numbers(question: str) -> list[str]:
+    """Each number, and each run of capitalised words that are of no question form, after the question's first word."""
+    found: list[str] = []
+    goes_on = False
+    for token in _TOKEN.findall(question)[1:]:
+        is_name = token[0].isupper() and token.casefold() not in _NO_NAME
+        if is_name and goes_on:
+            found[-1] += f" {token.casefold()}"
+        elif is_name or token[0].isdigit():
+            found.append(token.casefold())
+        goes_on = is_name
+    return found
 
 
 # --- parsing
@@ -154,7 +227,25 @@ def _words_of_no_name() -> list[str]:
     own = [pattern.pattern for forms in FORMS.values() for _, pattern in forms]
     paraphrases = [form for by_relation in PARAPHRASES.values() for forms in by_relation.values() for form in forms]
     words = {word for text in [*own, *paraphrases, *LEXICON.values()] for word in re.findall("[a-z]+", text)}
-    words |= {"and", "at", "by", "for", "from", "in", "of", "on", "province", "that", "this", "to", "with", "s"}
+    words |= {
+        "a",
+        "an",
+        "and",
+        "at",
+        "by",
+        "for",
+        "from",
+        "in",
+        "of",
+        "on",
+        "province",
+        "that",
+        "this",
+        "to",
+        "with",
+        "s",
+        "the",
+    }
     words |= {trade for trades in TRADES.values() for trade in trades}
     names = {name.casefold() for name in (*FIRST_NAMES, *ADJECTIVES, *NOUNS, *COMPANY_ENDINGS)}
     return sorted(words - names)
@@ -167,33 +258,41 @@ _REFERENCES = {kind: _reference_pattern(kind) for kind in FORMS}
 # --- shares
 
 
+def judgements(questions: Sequence[str], examples: Sequence[QAExample]) -> list[Judgement | None]:
+    """`examine` for question i about example i."""
+    return [examine(question, example) for question, example in zip(questions, examples, strict=True)]
+
+
 def verdicts(questions: Sequence[str], examples: Sequence[QAExample]) -> list[str | None]:
     """`judge` for question i about example i."""
     return [judge(question, example) for question, example in zip(questions, examples, strict=True)]
 
 
-def shares(given: Sequence[str | None], draws: PassageDraws) -> dict[str, Any] | None:
-    """The share of each verdict, a fraction of the questions that have one, with its 95 % interval over passages.
+def columns(given: Sequence[Judgement | None]) -> dict[str, Floats]:
+    """For each of `VERDICTS`, `SUMS` and `BESIDE` 1 where a question has it, 0 where not, NaN without a judgement."""
+    kinds = {verdict: (verdict,) for verdict in VERDICTS} | SUMS
+    table = {name: [None if one is None else one.verdict in kind for one in given] for name, kind in kinds.items()}
+    table |= {name: [None if one is None else getattr(one, name) for one in given] for name in BESIDE}
+    return {name: np.array(values, dtype=np.float64) for name, values in table.items()}  # None becomes NaN
 
-    `given` are the verdicts on the questions of `draws`. Returns `{verdict: {mean, low, high, n, passages}}`, None
-    where no question has a verdict: the passages are not of the embedded corpus.
+
+def shares(given: Sequence[Judgement | None], draws: PassageDraws) -> dict[str, Any] | None:
+    """The share of each of `VERDICTS`, which sum to 1, of `SUMS` and of `BESIDE`: fractions of the questions that have
+    a judgement, with 95 % intervals over passages.
+
+    `given` are the judgements on the questions of `draws`. Returns `{name: {mean, low, high, n, passages}}`, None
+    where no question has one: the passages are not of the embedded corpus.
     """
     if not any(given):
         return None
-    return {verdict: asdict(mean_interval(column, draws)) for verdict, column in _columns(given)}
+    return {name: asdict(mean_interval(column, draws)) for name, column in columns(given).items()}
 
 
 def share_differences(
-    last: Sequence[str | None], first: Sequence[str | None], draws: PassageDraws
+    last: Sequence[Judgement | None], first: Sequence[Judgement | None], draws: PassageDraws
 ) -> dict[str, Any] | None:
     """The paired differences of the shares of two sets of questions, with intervals, in the form of `shares`."""
-    if not any(verdict and other for verdict, other in zip(last, first, strict=True)):
+    if not any(one and other for one, other in zip(last, first, strict=True)):
         return None
-    pairs = zip(_columns(last), _columns(first), strict=True)
-    return {verdict: asdict(paired_interval(a, b, draws)) for (verdict, a), (_, b) in pairs}
-
-
-def _columns(given: Sequence[str | None]) -> Iterable[tuple[str, Floats]]:
-    """For each verdict 1 where it was given, 0 where another was, NaN where none was."""
-    for verdict in VERDICTS:
-        yield verdict, np.array([np.nan if one is None else float(one == verdict) for one in given])
+    before = columns(first)
+    return {name: asdict(paired_interval(after, before[name], draws)) for name, after in columns(last).items()}

@@ -10,6 +10,10 @@ from rl_qg.reports.run_files import SCORES, ReportedMean, ReportedRun
 from rl_qg.text.tables import as_markdown
 
 COLUMNS = {"ce": "cross-entropy", "scst": "by reward", "gold": "human questions"}
+ORACLE_ROWS = {
+    "right": "Right by the oracle of the embedded corpus",
+    "unsupported": "With a name or number that the passage lacks",
+}
 
 
 def results_text(run: ReportedRun, stage: str, kept_step: int | None) -> str:
@@ -30,9 +34,10 @@ def results_text(run: ReportedRun, stage: str, kept_step: int | None) -> str:
         means = [evaluation.estimate("models", name, key) for name in columns]
         if any(means):
             rows.append([measure.label, *(_cell(measure.text, mean) for mean in means)])
-    right = [evaluation.estimate("models", name, "oracle", "right") for name in columns]
-    if any(right):
-        rows.append(["Right by the oracle of the embedded corpus", *(_cell(_percent, share) for share in right)])
+    for key, label in ORACLE_ROWS.items():
+        shares = [evaluation.estimate("models", name, "oracle", key) for name in columns]
+        if any(shares):
+            rows.append([label, *(_cell(_percent, share) for share in shares)])
     signature = evaluation.get("held_out_signature")
     note = f" The held-out reward, which was not optimised:\n\n    {signature}" if signature else ""
     return (

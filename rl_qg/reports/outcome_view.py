@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from rl_qg.evaluation.oracle import VERDICTS
+from rl_qg.evaluation.oracle import BESIDE
 from rl_qg.reports.estimates import digits_of, estimate_cell, number_text, percent
 from rl_qg.reports.measures import BY_KEY, fallen_measures
 from rl_qg.reports.reader_view import equal_conditions, picture, reader_label
 from rl_qg.reports.run_files import MODELS, OLDER_READER, JsonObject, ReportedMean, ReportedRun
 
+UNSUPPORTED = ("oracle", "unsupported")
 # Rows of the table: field of evaluation.json, label, whether it is a fraction that is shown in percent.
 ROWS = (
     (("reward",), "optimised reward", False),
@@ -15,14 +16,25 @@ ROWS = (
     (("bleu4",), "BLEU-4 (0–1)", False),
     (("rouge_l",), "ROUGE-L (0–1)", False),
     (("oracle", "right"), "right by the oracle (%)", True),
+    (UNSUPPORTED, "with a name or number that the passage lacks (%)", True),
 )
 VERDICT_COLOURS = {
     "right": "greedy",
-    "wrong_entity": "sample",
-    "wrong_attribute": "extra",
-    "ambiguous": "muted",
     "ill_formed": "bad",
+    "ambiguous": "muted",
+    "wrong_relation": "extra",
+    "other_subject": "subject",
+    "invented_name": "sample",
+    "wrong_detail": "detail",
 }
+OLDER_COLOURS = {
+    "right": "greedy",
+    "ill_formed": "bad",
+    "ambiguous": "muted",
+    "wrong_attribute": "extra",
+    "wrong_entity": "sample",
+}
+BESIDE_LABELS = {"unsupported": "name or number not in passage", "no_subject": "no subject named"}
 
 
 def outcome_view(run: ReportedRun, anchor: str) -> dict[str, Any]:
@@ -78,7 +90,10 @@ def _row(run: ReportedRun, fields: tuple[str, ...], label: str, as_percent: bool
     if difference is None and (ce := values["ce"]) and (scst := values["scst"]):
         difference = ReportedMean(scst.mean - ce.mean)
     texts = {model: estimate_cell(value, digits) for model, value in values.items()}
-    return {"label": label, **texts, "difference": estimate_cell(difference, digits, signed=True)}
+    change = estimate_cell(difference, digits, signed=True)
+    if change and fields == UNSUPPORTED:  # the only row of which less is better
+        change["verdict"] = {"up": "down", "down": "up"}.get(change["verdict"], change["verdict"])
+    return {"label": label, **texts, "difference": change}
 
 
 def _unchanged(estimate: ReportedMean | None) -> ReportedMean | None:
@@ -86,22 +101,31 @@ def _unchanged(estimate: ReportedMean | None) -> ReportedMean | None:
 
 
 def _oracle(run: ReportedRun) -> dict[str, Any] | None:
-    """The shares of the verdicts in percent, for each generator and for human questions; None without an oracle."""
+    """The shares of the verdicts, and of what a question may have beside its verdict, in percent, for each generator
+    and for human questions; None without an oracle. Folders of earlier versions have coarser verdicts.
+    """
     parts = {model: part for model in MODELS if (part := run.evaluation.part("models", model, "oracle")).value}
     if not parts:
         return None
+    known = {name for part in parts.values() for name in part.value}
+    colours = VERDICT_COLOURS if "wrong_relation" in known else OLDER_COLOURS
+    verdicts = tuple(colours)
+    beside = [name for name in BESIDE if name in known]
     difference = run.evaluation.part("difference", "oracle")
     return {
-        "verdicts": [(verdict, verdict.replace("_", " "), VERDICT_COLOURS[verdict]) for verdict in VERDICTS],
+        "verdicts": [(verdict, verdict.replace("_", " "), colour) for verdict, colour in colours.items()],
+        "beside": [BESIDE_LABELS[name] for name in beside],
         "rows": [
             {
                 "model": model,
-                "widths": [_width(part, verdict) for verdict in VERDICTS],
-                "shares": [estimate_cell(percent(part.estimate(verdict)), 1) for verdict in VERDICTS],
+                "widths": [_width(part, verdict) for verdict in verdicts],
+                "shares": [estimate_cell(percent(part.estimate(name)), 1) for name in (*verdicts, *beside)],
             }
             for model, part in parts.items()
         ],
-        "difference": [estimate_cell(percent(difference.estimate(name)), 1, signed=True) for name in VERDICTS]
+        "difference": [
+            estimate_cell(percent(difference.estimate(name)), 1, signed=True) for name in (*verdicts, *beside)
+        ]
         if difference.value
         else None,
     }

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rl_qg.evaluation.oracle import VERDICTS
+from rl_qg.evaluation.oracle import SUMS, VERDICTS
 from rl_qg.evaluation.text_measures import rouge_l
 from rl_qg.reports.estimates import number_text
 from rl_qg.reports.run_files import MODELS, JsonObject, ReportedRun
@@ -59,7 +59,7 @@ def _verdicts(sample: JsonObject) -> dict[str, str | None]:
     """The oracle's verdict on each question of a sample; None for text that is not of the embedded corpus."""
     given = sample.part("oracle")
     for model, verdict in given.value.items():
-        if verdict is not None and verdict not in VERDICTS:
+        if verdict is not None and verdict not in (*VERDICTS, *SUMS):  # the sums: of earlier versions
             raise given.error(("samples", "oracle", model), f"one of {', '.join(VERDICTS)}", verdict)
     return {model: given.get(model) for model in MODELS}
 

@@ -176,16 +176,20 @@ def test_on_the_embedded_corpus_the_oracle_says_what_each_generator_asks_for(
 ) -> None:
     rows = list(synthetic_examples(6, seed=3))
     asked = {"ce": [row.question for row in rows], "scst": [row.question for row in rows]}
-    asked["ce"][:4] = ["Why?"] * 4
+    asked["ce"][:4] = ["Why?", "Why?", "Why?", "Why Karl Umbsen?"]
     monkeypatch.setattr(compare_generators, "_greedy", lambda name, *_, **__: asked[name])
     result = evaluate_generators(models, rows, Length(), tmp_path / "evaluation.json", **OPTIONS)
     n = len(rows)
     shares = {name: model["oracle"] for name, model in result["models"].items()}
     assert shares["gold"]["right"]["mean"] == shares["scst"]["right"]["mean"] == 1.0
     assert shares["ce"]["ill_formed"]["mean"] == pytest.approx(4 / n) and shares["ce"]["ill_formed"]["n"] == n
+    assert shares["ce"]["no_subject"]["mean"] == pytest.approx(3 / n)
+    assert shares["ce"]["unsupported"]["mean"] == pytest.approx(1 / n) and shares["gold"]["unsupported"]["mean"] == 0
     column = [float(k < 4) for k in range(n)]
     draws = PassageDraws([passage_hash(row.context) for row in rows])
     assert result["difference"]["oracle"]["right"] == vars(paired_interval(column, [0.0] * n, draws))
+    lacking = [float(k == 3) for k in range(n)]
+    assert result["difference"]["oracle"]["unsupported"] == vars(paired_interval([0.0] * n, lacking, draws))
     assert result["samples"][0]["oracle"] == {"ce": "ill_formed", "scst": "right", "gold": "right"}
     monkeypatch.undo()
     other = evaluate_generators(models, ROWS, Length(), tmp_path / "other.json", **OPTIONS)

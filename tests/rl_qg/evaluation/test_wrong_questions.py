@@ -34,9 +34,9 @@ def test_on_the_embedded_corpus_the_oracle_agrees(corpus: list[QAExample], made:
         for kind, texts in made.items()
     }
     n = len(corpus)
-    assert verdicts["wrong_entity"]["wrong_entity"] >= 0.98 * n
-    assert verdicts["wrong_attribute"] == {"wrong_attribute": n}
-    assert set(verdicts["other_answer"]) == {"wrong_entity", "wrong_attribute"}
+    assert verdicts["wrong_entity"]["other_subject"] >= 0.98 * n
+    assert verdicts["wrong_attribute"] == {"wrong_relation": n}
+    assert set(verdicts["other_answer"]) == {"other_subject", "wrong_relation"}
     assert verdicts["repeated"]["ill_formed"] == verdicts["template"]["ill_formed"] == n
     assert verdicts["copied"]["ill_formed"] == n
     assert verdicts["shuffled"]["ill_formed"] >= 0.98 * n and verdicts["fragment"]["ill_formed"] >= 0.95 * n

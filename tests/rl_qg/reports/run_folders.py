@@ -168,7 +168,9 @@ def reader_at(em, f1, updates, examples):
 
 def shares(right, wrong_entity, half=0.04):
     rest = 1 - right - wrong_entity
-    values = {"right": right, "wrong_entity": wrong_entity, "wrong_attribute": rest, "ambiguous": 0, "ill_formed": 0}
+    values = {"right": right, "ill_formed": 0, "ambiguous": 0, "wrong_relation": rest, "other_subject": 0}
+    values |= {"invented_name": wrong_entity * 3 / 4, "wrong_detail": wrong_entity / 4}
+    values |= {"wrong_attribute": rest, "wrong_entity": wrong_entity, "unsupported": wrong_entity / 2, "no_subject": 0}
     return {name: interval(value, half if value else 0) for name, value in values.items()}
 
 
@@ -181,8 +183,8 @@ def judged_sample(ce, scst, verdict_ce, verdict_scst):
 
 JUDGED = [
     judged_sample("Where does Ada live?", "Ada?", "right", "ill_formed"),
-    judged_sample("Where does Max live?", "Where does Ada live?", "wrong_entity", "right"),
-    judged_sample("Who lives in Rome?", "Who is in Rome?", "wrong_attribute", "wrong_attribute"),
+    judged_sample("Where does Max live?", "Where does Ada live?", "invented_name", "right"),
+    judged_sample("Who lives in Rome?", "Who is in Rome?", "wrong_relation", "wrong_relation"),
 ]
 
 
@@ -193,7 +195,8 @@ def three_readers():
         result["models"][model]["oracle"] = part
         result["models"][model]["reward_parts"] = {"form": interval(0.9, 0.02), "reader": interval(0.4, 0.02)}
     result["difference"]["oracle"] = {
-        name: interval(value, 0.04) for name, value in (("right", 0.1), ("wrong_entity", -0.05))
+        name: interval(value, 0.04)
+        for name, value in (("right", 0.1), ("invented_name", -0.05), ("wrong_entity", -0.05), ("unsupported", -0.06))
     }
     result["samples"] = JUDGED
     pairs = {"ce - gold": (3.0, 1.5), "scst - gold": (5.0, 1.5), "scst - ce": (2.0, 2.5)}

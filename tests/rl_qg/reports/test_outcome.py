@@ -2,10 +2,12 @@
 
 import json
 import re
+from copy import deepcopy
 
 import pytest
 
-from rl_qg.reports.outcome_view import warning
+from rl_qg.evaluation.oracle import BESIDE, SUMS, VERDICTS
+from rl_qg.reports.outcome_view import VERDICT_COLOURS, warning
 from rl_qg.reports.page import run_summary, write_report
 from rl_qg.reports.run_files import read_run
 from rl_qg.runtime.errors import InputError
@@ -38,11 +40,16 @@ def test_the_page_answers_with_three_readers_at_equal_updates(three):
         "EM: interval above 0",
         "CE generator 5,900",
         "right by the oracle (%) 70.0 [66.0, 74.0] 80.0 [76.0, 84.0] +10.0 [+6.0, +14.0] 100.0",
-        "SCST − CE +10.0 [+6.0, +14.0] −5.0 [−9.0, −1.0]",
+        "with a name or number that the passage lacks (%) 10.0 [6.0, 14.0] 7.5 [3.5, 11.5] −6.0 [−10.0, −2.0] 0.0",
+        "invented name wrong detail name or number not in passage no subject named",
+        "CE 70.0 [66.0, 74.0] 0.0 [0.0, 0.0] 0.0 [0.0, 0.0] 10.0 [6.0, 14.0] 0.0 [0.0, 0.0] 15.0 [11.0, 19.0] 5.0",
+        "SCST − CE +10.0 [+6.0, +14.0] – – – – −5.0 [−9.0, −1.0] – −6.0 [−10.0, −2.0] –",
         "Parts of the reward",
     ):
         assert text in page.text, text
     assert page.open == [] and len(set(page.ids)) == len(page.ids)
+    rise = '<td class="num total"><span class="up">'  # more right questions and fewer unsupported ones are both good
+    assert f"{rise}+10.0</span>" in page.source and f"{rise}−6.0</span>" in page.source
 
 
 def test_the_card_of_f1_names_updates_and_training_sizes(three, tmp_path):
@@ -190,7 +197,26 @@ def test_the_summary_has_three_readers_and_keeps_the_older_fields(three):
     assert qa["augmented"] == qa["scst"] and qa["difference"] == qa["differences"]["scst - gold"]
     assert summary["oracle"]["ce"]["right"] == interval(0.7, 0.04)
     assert summary["oracle"]["difference"]["right"] == {**interval(0.1, 0.04), "excludes_zero": True}
+    assert tuple(VERDICT_COLOURS) == VERDICTS
+    assert list(summary["oracle"]["scst"]) == [*VERDICTS, *SUMS, *BESIDE]
+    assert sum(summary["oracle"]["scst"][verdict]["mean"] for verdict in VERDICTS) == pytest.approx(1)
     assert summary["every_held_out_measure_fell"] is False
+
+
+def test_verdicts_of_an_earlier_version_are_shown_as_before(tmp_path):
+    changes = deepcopy(three_readers())
+    result = changes["evaluation.json"]
+    names = ("right", "wrong_entity", "wrong_attribute", "ambiguous", "ill_formed")
+    for part in (*result["models"].values(), result["difference"]):
+        part["oracle"] = {name: part["oracle"][name] for name in names if name in part["oracle"]}
+    result["samples"][1]["oracle"]["ce"], result["samples"][2]["oracle"]["ce"] = "wrong_entity", "wrong_attribute"
+    folder = write(tmp_path / "run", **changes)
+    page = page_of(folder, output=folder / "report.html")
+    assert "right ill formed ambiguous wrong attribute wrong entity human 100.0" in page.text
+    assert "SCST − CE +10.0 [+6.0, +14.0] – – – −5.0 [−9.0, −1.0]" in page.text
+    assert "Where does Max live? wrong entity" in page.text
+    assert "not in passage" not in page.text and "passage lacks" not in page.text
+    assert tuple(json.loads((folder / "summary.json").read_text())["oracle"]["ce"]) == names
 
 
 def test_a_run_of_an_earlier_version_is_shown_as_before(tmp_path):
@@ -230,7 +256,7 @@ def test_a_run_of_cross_entropy_alone_has_two_readers(tmp_path):
         ("separation.json", '{"pairs": {"a": {"auc": "high"}}}', "field auc: expected a number, got str"),
         ("separation.json", '{"pairs": 3}', "field pairs: expected an object"),
         ("qa/ce/qa_metrics.json", '{"f1": 5, "updates": "many"}', "field updates: expected a number"),
-        ("evaluation.json", '{"samples": [{"oracle": {"ce": "good"}}]}', "expected one of right, wrong_entity"),
+        ("evaluation.json", '{"samples": [{"oracle": {"ce": "good"}}]}', "expected one of right, ill_formed"),
         ("qa/comparison.json", '{"differences": {"scst - ce": {"f1": "more"}}}', "scst - ce.f1: expected a number"),
     ],
 )
