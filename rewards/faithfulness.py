@@ -9,6 +9,7 @@ from functools import cache, lru_cache
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
+from rewards.options import number
 from rewards.overlap.word_classes import FUNCTION_WORDS, QUESTION_WORDS
 from rewards.words import combining_marks, lower
 
@@ -50,6 +51,8 @@ class EntityFaithfulness(Metric):
         language: of the questions, a code such as ``"en"``. Forms of words, function words and written numbers are
             known for English. In German and Luxembourgish, which capitalise all nouns, a name is a run of two words or
             more. Scripts without capital letters have numbers alone.
+        unnamed: the score of a question without any name or number. Where all human questions have one, 0 forbids
+            those that say nothing of their subject ("What is the famous for?").
 
     Raises:
         MetricInputError: a measure or a language that is not valid.
@@ -59,22 +62,23 @@ class EntityFaithfulness(Metric):
     bounds = (0.0, 1.0)
     part_names = ("entities", "unsupported")
 
-    def __init__(self, measure: str = "share", *, language: str = "en") -> None:
+    def __init__(self, measure: str = "share", *, language: str = "en", unnamed: float = 1.0) -> None:
         if measure not in MEASURES:
             raise MetricInputError(f"faithfulness: measure {measure!r:.40}; give one of {', '.join(MEASURES)}")
         if not isinstance(language, str) or not language.isalpha() or not language.islower():
             raise MetricInputError(f"faithfulness: language {language!r} is no code of a language, such as en or de")
         self.measure, self.language = measure, language
+        self.unnamed = number(self.name, "unnamed", unnamed, low=0, high=1)
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
-        return {"measure": self.measure, "language": self.language}
+        return {"measure": self.measure, "language": self.language, "unnamed": self.unnamed}
 
     def compute(self, inputs: Inputs) -> MetricResult:
         """Return the score, and the numbers of entities and of unsupported ones."""
         rows = [self.entities(*row) for row in zip(inputs.questions, inputs.contexts, strict=True)]
         wrong = [sum(not entity.supported for entity in row) for row in rows]
-        share = [1 - bad / len(row) if row else 1.0 for row, bad in zip(rows, wrong, strict=True)]
+        share = [1 - bad / len(row) if row else self.unnamed for row, bad in zip(rows, wrong, strict=True)]
         return MetricResult(
             [float(score == 1.0) for score in share] if self.measure == "all" else share,
             {"entities": [float(len(row)) for row in rows], "unsupported": [float(bad) for bad in wrong]},

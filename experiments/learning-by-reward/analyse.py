@@ -19,7 +19,18 @@ from rl_qg.confidence_intervals import holm
 from rl_qg.runtime.json_files import read_json, write_json
 
 SHARES = ("right", "wrong_relation", "other_subject", "invented_name", "wrong_detail", "ambiguous", "ill_formed")
-MEASURES = (*SHARES, "unsupported", "no_subject", "bleu4", "rouge_l", "round_trip", "distinct_2", "copy_rate", "length_words", "f1")
+MEASURES = (
+    *SHARES,
+    "unsupported",
+    "no_subject",
+    "bleu4",
+    "rouge_l",
+    "round_trip",
+    "distinct_2",
+    "copy_rate",
+    "length_words",
+    "f1",
+)
 TESTED = ("right", "rouge_l", "round_trip", "f1")
 CONTROLS = ("ce", "ce-continued", "best-of-n")
 IN_PERCENT = (*SHARES, "unsupported", "no_subject", "rouge_l", "round_trip")
