@@ -40,7 +40,7 @@ MINIATURES = ".cache/rl-qg/miniature"  # in a home
 FIXED = {
     "PYTHONHASHSEED": "0",
     "OMP_NUM_THREADS": "1",
-    "RL_QG_PACKED": "never",  # nothing depends on measured times
+    "RL_QG_PACKED": "never",  # the same products on every processor
     "HF_HUB_OFFLINE": "1",
     "DS_ACCELERATOR": "cpu",
     "TOKENIZERS_PARALLELISM": "false",
