@@ -66,7 +66,7 @@ def warn_if_slow(dtype: torch.dtype, device: torch.device, instead: str) -> None
         return
     _warned.add((dtype, instead))
     logger.warning(
-        "this processor has no instructions for products in %s, which is slower than float32 here: set %s to be faster",
+        "this processor has no instructions for products in %s, so it is slower than float32: set %s to be faster",
         str(dtype).removeprefix("torch."),
         instead,
     )

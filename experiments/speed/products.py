@@ -11,6 +11,7 @@ rows. Seconds are the processor's, of one thread, so that other work on the mach
 import argparse
 import os
 import statistics
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -40,6 +41,11 @@ SIZES = [
 ROWS = (64, 256, 1000)
 
 
+def _several(layer: nn.Module, x: torch.Tensor, calls: int) -> None:
+    for _ in range(calls):
+        layer(x)
+
+
 @torch.inference_mode()
 def of_layer(inputs: int, outputs: int) -> dict[str, object]:
     """By number of rows, how many times as long PyTorch's product takes as the packed one; best of five rounds."""
@@ -48,7 +54,7 @@ def of_layer(inputs: int, outputs: int) -> dict[str, object]:
     ratios = {}
     for count in ROWS:
         x, calls = torch.randn(count, inputs), max(1, 10**8 // (count * inputs * outputs))
-        plain, other = (best(lambda one=one: [one(x) for _ in range(calls)]) for one in (layer, packed))
+        plain, other = (best(partial(_several, one, x, calls)) for one in (layer, packed))
         ratios[f"{count} rows"] = plain / other
     return {"plain_over_packed": ratios, "rule_packs": packs(layer.weight.numel())}
 

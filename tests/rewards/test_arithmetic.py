@@ -115,7 +115,7 @@ def test_types_without_instructions_are_named_once(processor, caplog, features, 
         warn_if_slow(torch.float16, torch.device("meta"), "x")
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert lines == [
-        f"this processor has no instructions for products in {name}, which is slower than float32 here: "
+        f"this processor has no instructions for products in {name}, so it is slower than float32: "
         "set training.precision=no to be faster"
         for name in slow
     ]
