@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 def train_miniatures(folder: str) -> None:
-    """One of every kind, and of both that are made in one go."""
+    """One of every kind."""
     from rl_qg.miniatures.cache import pretrain
     from rl_qg.miniatures.recipes import RECIPES
 
