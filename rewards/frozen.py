@@ -12,11 +12,11 @@ import transformers
 from torch import Tensor, nn
 from transformers.utils import logging as transformers_logging
 
+from rewards.arithmetic import warn_if_slow
 from rewards.errors import MetricInputError, UnreachableModel
 from rewards.packed import can_pack, pack, unpack
 from rewards.pretrained import ModelFault, check_tokenizer, check_weights, explained, load_weights
 from rewards.signature import model_identity
-from rewards.slow_precision import warn_if_slower
 from rewards.tanh_head import token_classifier
 
 LOGITS_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 26}
@@ -137,7 +137,7 @@ class FrozenModel:
         """Move the model; on a CPU its linear layers get oneDNN's layout."""
         self.plain().to(device)
         self.device = self.model.device
-        warn_if_slower(self.model.dtype, self.device, "dtype=float32 (reward.dtype=float32)")
+        warn_if_slow(self.model.dtype, self.device, "dtype=float32 (reward.dtype=float32)")
         if self.device.type == "cpu" and can_pack(self.model):
             pack(self.model)
             _copy_unpacked_weights(self.model)

@@ -2,8 +2,8 @@
 
 PyTorch multiplies float32 matrices with MKL, which on AMD processors reaches less than half of what oneDNN, shipped
 with the same PyTorch, does with weights in its own layout (measured: 200 against 455 GFLOP/s on two cores of an
-EPYC with AVX-512; on one with AVX2 alone it was the other way around; `experiments/speed`). So a layer is packed where
-that is faster on this machine (`rewards.measured_products`). A frozen model's weights never change, so they are
+EPYC with AVX-512; on one with AVX2 alone it was the other way around; `experiments/speed`). Which layers are packed
+follows from a rule (`rewards.arithmetic`). A frozen model's weights never change, so they are
 converted once. Values differ from the usual ones by rounding only.
 """
 
@@ -14,17 +14,11 @@ from torch import Tensor, nn
 from transformers.activations import NewGELUActivation
 from transformers.pytorch_utils import Conv1D
 
-from rewards.measured_products import packed_is_faster
+from rewards.arithmetic import packs
 
 # Rows are padded to a multiple of it. oneDNN never drops the code that it compiles for each number of rows: without
 # padding, memory grows by 20 MB with every 1,000 questions (measured with miniatures, QRelScore).
 STEP = 64
-
-ROWS = 1000
-"""How many rows a layer is timed with at most: frozen models read about a thousand tokens at a time."""
-
-NUMBERS = 1 << 20
-"""Inputs or outputs that a layer is timed with at most (at least `STEP` rows): a few milliseconds."""
 
 
 class PackedLinear(nn.Module):
@@ -84,35 +78,27 @@ def can_pack(model: nn.Module) -> bool:
     )
 
 
-def pack(model: nn.Module, rows: int = ROWS, *, every: bool = False) -> None:
-    """Replace the linear layers of a frozen model on the CPU by packed ones, where these are faster, or every one of
-    them, one at a time to save memory.
-
-    ``rows`` is how many rows (tokens) the model reads at a time, about.
+def pack(model: nn.Module, *, every: bool = False) -> None:
+    """Replace the linear layers of a frozen model on the CPU by packed ones, where the rule says so
+    (`rewards.arithmetic.packs`, which may raise), or every one of them, one at a time to save memory.
     """
     child: Any
     for name, child in list(model.named_children()):
         if type(child) is nn.Linear or type(child) is Conv1D:
-            if every or _is_faster_packed(child, rows):
+            if every or packs(child.weight.numel()):
                 setattr(model, name, _packed(child))
         elif type(child) is NewGELUActivation:
             setattr(
                 model, name, nn.GELU(approximate="tanh")
             )  # the same function, with one pass over memory instead of eight
         else:
-            pack(child, rows, every=every)
+            pack(child, every=every)
 
 
 def _packed(layer: nn.Linear | Conv1D) -> PackedLinear:
     if isinstance(layer, Conv1D):
         return PackedLinear(layer.weight.t(), layer.bias, transposed=True)
     return PackedLinear(layer.weight, layer.bias)
-
-
-def _is_faster_packed(layer: nn.Linear | Conv1D, rows: int) -> bool:
-    first, second = layer.weight.shape
-    size = (first, second) if isinstance(layer, Conv1D) else (second, first)
-    return packed_is_faster(layer, lambda: _packed(layer), size, min(rows, max(STEP, NUMBERS // max(size))))
 
 
 def unpack(model: nn.Module) -> None:

@@ -16,7 +16,7 @@ BEGIN = time.monotonic()
 settings.register_profile("repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
 
-os.environ.setdefault("RL_QG_PACKED", "always")  # no test, and no process that one starts, depends on measured times
+os.environ.setdefault("RL_QG_PACKED", "always")  # the small models of tests too, on every processor
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,27 +1,86 @@
-"""Which products are chosen on this machine (`rewards/measured_products.py`), and what QRelScore costs with each.
+"""Which product is faster, PyTorch's or oneDNN's packed one, for layers and for QRelScore; and what the rule takes.
 
-    python experiments/speed/products.py --shared ../shared --pairs 3 --output experiments/speed/results/products.json
+    python experiments/speed/products.py --shared ../shared --output experiments/speed/results/products.json
+    ONEDNN_MAX_CPU_ISA=AVX2 python experiments/speed/products.py --output experiments/speed/results/products-avx2.json
 
-BERT-base and GPT-2 with random weights; plain, packed and chosen layers in turn on the same rows. Seconds are the
-processor's, of one thread, so that other work on the machine matters little.
+The rule is that of `rewards/arithmetic.py`; what is measured here was used to set it, and decides nothing in a run.
+QRelScore has BERT-base and GPT-2 with random weights, and the miniatures of the package; all ways in turn on the same
+rows. Seconds are the processor's, of one thread, so that other work on the machine matters little.
 """
 
 import argparse
-import json
 import os
 import statistics
-import tempfile
+from functools import partial
 from pathlib import Path
 
 import torch
-from measurements import processor
+from measurements import Measurements, count_cpu_seconds
+from metrics import best
 from models import build, rows
 from reader import seconds_of
+from torch import nn
 
 from rewards import QRelScore
-from rewards.measured_products import VARIABLE, cache_file
+from rewards.arithmetic import VARIABLE, arithmetic, packs
+from rewards.packed import PackedLinear
+from rl_qg.miniatures.cache import SHIPPED
 
-CHOICES = {"plain": "never", "packed": "always", "chosen": "measure"}
+WAYS = {"plain": "never", "packed": "always", "rule": "rule"}
+SIZES = [
+    (128, 128),
+    (128, 512),
+    (512, 128),
+    (192, 768),
+    (128, 2000),
+    (768, 768),
+    (768, 3072),
+    (3072, 768),
+    (768, 50257),
+]
+ROWS = (64, 256, 1000)
+
+
+def _several(layer: nn.Module, x: torch.Tensor, calls: int) -> None:
+    for _ in range(calls):
+        layer(x)
+
+
+@torch.inference_mode()
+def of_layer(inputs: int, outputs: int) -> dict[str, object]:
+    """By number of rows, how many times as long PyTorch's product takes as the packed one; best of five rounds."""
+    layer = nn.Linear(inputs, outputs)
+    packed = PackedLinear(layer.weight, layer.bias)
+    ratios = {}
+    for count in ROWS:
+        x, calls = torch.randn(count, inputs), max(1, 10**8 // (count * inputs * outputs))
+        plain, other = (best(partial(_several, one, x, calls)) for one in (layer, packed))
+        ratios[f"{count} rows"] = plain / other
+    return {"plain_over_packed": ratios, "rule_packs": packs(layer.weight.numel())}
+
+
+def of_metric(folders: list[str], data: dict[str, list[str]], pairs: int) -> dict[str, object]:
+    """Seconds a row of QRelScore in each way, medians, and the largest difference of a score between two ways."""
+    metrics = {}
+    for name, choice in WAYS.items():
+        os.environ[VARIABLE] = choice
+        metrics[name] = QRelScore(*folders)
+    del os.environ[VARIABLE]
+    some = {name: data[name][:2] for name in ("questions", *metrics["plain"].needs)}
+    scores = [metric.score(**some).scores for metric in metrics.values()]
+    runs = []
+    for number in range(pairs):
+        names = list(metrics) if number % 2 else list(reversed(metrics))
+        runs.append({name: seconds_of(metrics[name], data) for name in names})
+    return {
+        "seconds_per_row": {
+            name: statistics.median(run[name] for run in runs) / len(data["questions"]) for name in WAYS
+        },
+        "plain_over_packed": statistics.median(run["plain"] / run["packed"] for run in runs),
+        "plain_over_rule": statistics.median(run["plain"] / run["rule"] for run in runs),
+        "largest_difference": max(max(values) - min(values) for values in zip(*scores, strict=True)),
+        "runs": runs,
+    }
 
 
 def main() -> None:
@@ -31,41 +90,22 @@ def main() -> None:
     parser.add_argument("--contexts", type=int, default=1)
     parser.add_argument("--candidates", type=int, default=8)
     parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--output", required=True)
+    parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
-    torch.set_num_threads(1)
+    count_cpu_seconds()
     shared = Path(options.shared)
-    folders = [build(name, Path(options.models), shared / "golden" / "models") for name in ("bert-base", "gpt2")]
+    base = [build(name, Path(options.models), shared / "golden" / "models") for name in ("bert-base", "gpt2")]
     data = rows(shared / "data" / "squadshifts" / "new_wiki_v1.0.json.gz", options.contexts, options.candidates)
-    metrics = {}
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_CACHE_HOME"] = folder  # so that this run measures
-        for name, choice in CHOICES.items():
-            os.environ[VARIABLE] = choice
-            metrics[name] = QRelScore(*folders)
-        times = json.loads(cache_file().read_text(encoding="utf-8"))
-    for metric in metrics.values():
-        seconds_of(metric, {name: values[:2] for name, values in data.items()})
-    runs = []
-    for number in range(options.pairs):
-        names = list(metrics) if number % 2 else list(reversed(metrics))
-        runs.append({name: seconds_of(metrics[name], data) for name in names})
-        print(runs[-1], flush=True)
-    some = {name: data[name][:2] for name in ("questions", *metrics["plain"].needs)}
-    scores = [metric.score(**some).scores for metric in metrics.values()]
-    found = {
-        "processor": processor(),
-        "rows": len(data["questions"]),
-        "milliseconds_of_layers": {key: {"plain": plain, "packed": packed} for key, (plain, packed) in times.items()},
-        "seconds_per_row": {
-            name: statistics.median(run[name] for run in runs) / len(data["questions"]) for name in metrics
-        },
-        "plain_over_packed": statistics.median(run["plain"] / run["packed"] for run in runs),
-        "plain_over_chosen": statistics.median(run["plain"] / run["chosen"] for run in runs),
-        "largest_difference": max(max(values) - min(values) for values in zip(*scores, strict=True)),
-        "runs": runs,
-    }
-    Path(options.output).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    results = Measurements(options.output, {"rows": len(data["questions"]), "arithmetic": arithmetic()})
+    for inputs, outputs in SIZES:
+        name = f"layer {inputs} x {outputs}"
+        print(name, results.measure(name, lambda size=(inputs, outputs): of_layer(*size)), flush=True)
+    for name, folders in (("miniatures", [SHIPPED / "bert", SHIPPED / "gpt2"]), ("base", base)):
+        print(
+            name,
+            results.measure(f"QRelScore, {name}", lambda of=folders: of_metric(of, data, options.pairs)),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 
+from rewards.arithmetic import warn_if_slow
 from rewards.packed import STEP, can_pack, pack
-from rewards.slow_precision import warn_if_slower
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.beam_search import beam_search
 from rl_qg.generation.causal_prompts import CausalPromptEncoder, positions_of
@@ -88,7 +88,7 @@ class CandidateGenerator:
         self.task = prompt.task
         self.model = model.to(device, dtype).eval()
         _align(self.model)
-        warn_if_slower(dtype, device, "generate.precision=no")
+        warn_if_slow(dtype, device, "generate.precision=no")
         if device.type == "cpu" and (rows >= STEP or independent) and can_pack(self.model):
             pack(self.model, every=independent)
         self.device = device

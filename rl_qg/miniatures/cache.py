@@ -27,6 +27,7 @@ PREFIX = "miniature:"
 QUESTIONS = "miniature:questions"  # part of the package: a generator (`rl_qg.miniatures.packaged_generator`)
 READER = "miniature:reader"  # part of the package: a reader of the embedded corpus, taught by other passages
 SHIPPED = Path(__file__).parent / "pretrained"  # the miniatures of the embedded corpus, in half precision
+REPEATABLE = 1  # of cached ones: increase it when the same key would give other bytes, but what is shipped stays
 log = logging.getLogger(__name__)
 
 
@@ -38,7 +39,8 @@ def is_miniature(path: str) -> bool:
 def ensure_miniatures(
     paths: Sequence[str], passages: Sequence[PretrainingPassage], settings: MiniatureSettings
 ) -> dict[str, Path]:
-    """The folder of each miniature in `paths`. Those that are not cached are pretrained on `passages`, one per core.
+    """The folder of each miniature in `paths`. Those that are not cached are pretrained on `passages`, one per core;
+    the bytes are the same in every process, and whatever else is cached.
 
     The cache key is a hash of the text, the settings and the recipe's version. A model appears in the cache only when
     it is complete.
@@ -55,9 +57,8 @@ def ensure_miniatures(
     missing = [kind for kind in kinds if not folders[kind].exists()]
     if missing:
         log.info("pretraining %s on %d passages, kept in %s", ", ".join(missing), len(passages), settings.cache_dir)
-        cores = available_cores()
-        workers = min(len(missing), cores) if not torch.cuda.is_available() else 1
-        with worker_pool(workers, max(1, cores // workers)) as pool:
+        workers = min(len(missing), available_cores()) if not torch.cuda.is_available() else 1
+        with worker_pool(workers, threads=1) as pool:  # more would add numbers in another order
             jobs = [
                 pool.submit(pretrain, kind, passages, settings, folders[kind], row) for row, kind in enumerate(missing)
             ]
@@ -76,7 +77,7 @@ def _refuse_unknown(paths: Sequence[str]) -> None:
 def _folder(kind: str, text: str, settings: MiniatureSettings) -> Path:
     if is_shipped(kind, text, settings):
         return SHIPPED / kind
-    key = {"format": FORMAT, "kind": kind, **asdict(settings), "text": text}
+    key = {"format": FORMAT, "repeatable": REPEATABLE, "kind": kind, **asdict(settings), "text": text}
     del key["cache_dir"]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     return Path(settings.cache_dir).expanduser() / f"{kind}-{digest}"

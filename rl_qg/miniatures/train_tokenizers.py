@@ -1,6 +1,12 @@
-"""Tokenizers of the miniatures: trained on the text, in the format of each architecture."""
+"""Tokenizers of the miniatures: trained on the text, in the format of each architecture.
 
+The same text gives the same tokenizer in every process. The library's trainers of WordPiece and Unigram number letters
+and sum in the order of a hash table, which differs from process to process; its BPE trainer does not.
+"""
+
+from collections import Counter
 from collections.abc import Iterator
+from math import log
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
@@ -57,18 +63,26 @@ def gpt2_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> PreTrai
 
 
 def t5_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> PreTrainedTokenizerFast:
-    """Unigram pieces in the format of T5: `text </s>`, with one sentinel as the mask."""
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.NFKC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    special = ["<pad>", "</s>", "<unk>", "<extra_id_0>", HIGHLIGHT]
-    tokenizer.train_from_iterator(
-        texts,
-        trainers.UnigramTrainer(
-            vocab_size=settings.vocab_size, special_tokens=special, unk_token="<unk>", show_progress=False
-        ),
+    """Unigram pieces in the format of T5: `text </s>`, with one sentinel as the mask.
+
+    The pieces are those of BPE, which Kudo (2018, section 3.2) names as a vocabulary to begin with; the score of each
+    is the logarithm of its frequency in the text, plus one.
+    """
+    lines = [*texts]
+    by_merges, special = Tokenizer(models.BPE()), ["<pad>", "</s>", "<unk>", "<extra_id_0>", HIGHLIGHT]
+    by_merges.normalizer = normalizers.NFKC()
+    by_merges.pre_tokenizer = pre_tokenizers.Metaspace()
+    by_merges.train_from_iterator(
+        lines,
+        trainers.BpeTrainer(vocab_size=settings.vocab_size, special_tokens=special, show_progress=False),
     )
+    counts = Counter(piece for row in by_merges.encode_batch(lines) for piece in row.tokens)
+    learnt = sorted(by_merges.get_vocab().keys() - {*special}, key=lambda piece: (-counts[piece], piece))
+    scores = [(piece, log((counts[piece] + 1) / (counts.total() + len(learnt)))) for piece in learnt]
+    tokenizer = Tokenizer(models.Unigram([*((token, 0.0) for token in special), *scores], special.index("<unk>")))
+    tokenizer.add_special_tokens(special)
+    tokenizer.normalizer, tokenizer.pre_tokenizer = by_merges.normalizer, by_merges.pre_tokenizer
+    tokenizer.decoder = decoders.Metaspace()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
     )
@@ -86,13 +100,20 @@ def t5_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> PreTraine
 def bert_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> PreTrainedTokenizerFast:
     """Cased WordPiece in the format of BERT: `[CLS] text [SEP] pair [SEP]` with token types."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    tokenizer.train_from_iterator(
-        texts, trainers.WordPieceTrainer(vocab_size=settings.vocab_size, special_tokens=special, show_progress=False)
+    lines, learner = [*texts], Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    learner.normalizer = normalizers.BertNormalizer(lowercase=False)
+    learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    words = (learner.pre_tokenizer.pre_tokenize_str(learner.normalizer.normalize_str(text)) for text in lines)
+    inside = {letter for row in words for word, _ in row for letter in word[1:]}
+    # Tokens that are given are numbered first. Equal pairs are merged in the order of their numbers.
+    given = [*special, *(f"##{letter}" for letter in sorted(inside))]
+    learner.train_from_iterator(
+        lines, trainers.WordPieceTrainer(vocab_size=settings.vocab_size, special_tokens=given, show_progress=False)
     )
+    tokenizer = Tokenizer(models.WordPiece(learner.get_vocab(), unk_token="[UNK]"))
+    tokenizer.add_special_tokens(special)
+    tokenizer.normalizer, tokenizer.pre_tokenizer = learner.normalizer, learner.pre_tokenizer
+    tokenizer.decoder = decoders.WordPiece()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )

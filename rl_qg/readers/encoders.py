@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from transformers import TrainingArguments
 
-from rewards.slow_precision import warn_if_slower
+from rewards.arithmetic import warn_if_slow
 from rl_qg.settings import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 
 GOOD_ENCODERS = "give an encoder such as distilbert, bert or roberta"
@@ -45,7 +45,7 @@ def fine_tuning_arguments(
         fp16=precision == "fp16",
     )
     if arguments.bf16:
-        warn_if_slower(torch.bfloat16, arguments.device, "training.precision=no", trained=True)
+        warn_if_slow(torch.bfloat16, arguments.device, "training.precision=no")
     return arguments
 
 

@@ -1,5 +1,6 @@
-"""The record of a run beside its results: command, code, versions, hardware and data."""
+"""The record of a run beside its results: command, code, versions, hardware, arithmetic and data."""
 
+import logging
 import os
 import platform
 import re
@@ -16,6 +17,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.hashes import check_unchanged
 from rl_qg.runtime.json_files import read_json, write_json
 
+log = logging.getLogger(__name__)
 FILE = "run.json"
 PACKAGES = ("rl-qg", "torch", "transformers", "accelerate", "datasets", "trl", "peft", "deepspeed")
 _SECRET_KEY = re.compile(r"(^|[._-])(token|secret|password|passwd|credentials?|(api|access)[_-]?key)$", re.IGNORECASE)
@@ -42,6 +44,8 @@ def run_record(
         leakage: the result of the leakage check (see `rl_qg.data.splits`).
         extra: further fields, such as the reward's signature; a name of the fields above raises `ValueError`.
     """
+    from rewards.arithmetic import arithmetic  # imports torch
+
     record = {
         "command": _without_secrets(command),
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -50,6 +54,7 @@ def run_record(
         "seed": seed,
         "versions": {"python": platform.python_version(), **package_versions()},
         "hardware": hardware(),
+        "arithmetic": arithmetic(),
         "data": dict(data),
         "leakage": dict(leakage),
     }
@@ -59,11 +64,20 @@ def run_record(
 
 
 def write_run_record(folder: Path, record: Mapping[str, Any]) -> Path:
-    """Write `run.json`; the record of an interrupted run is kept in short form under `earlier`."""
+    """Write `run.json`; the record of an interrupted run is kept in short form under `earlier`.
+
+    A warning says what has changed since of what decides the last digits (`arithmetic`).
+    """
     path = folder / FILE
     earlier = []
     if path.exists():
         last = read_json(path)
+        now, begun = record.get("arithmetic", {}), last.get("arithmetic", {})
+        changed = [f"{name} {begun[name]}, now {now[name]}" for name in begun.keys() & now if begun[name] != now[name]]
+        if changed:
+            log.warning(
+                "%s: numbers may differ in their last digits from here on: %s", folder, "; ".join(sorted(changed))
+            )
         earlier = [*last.get("earlier", []), {key: last.get(key) for key in ("command", "started", "code")}]
     write_json(path, {**record, **({"earlier": earlier} if earlier else {})})
     return path

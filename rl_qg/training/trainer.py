@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import ConcatDataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer
 
-from rewards.slow_precision import warn_if_slower
+from rewards.arithmetic import warn_if_slow
 from rl_qg.data.examples import QAExample, as_example
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredRollout
 from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, concatenate, decode, uniform_draws
@@ -43,7 +43,6 @@ from rl_qg.training.callbacks import (
     KLCoefficient,
 )
 from rl_qg.training.config import SelfCriticalConfig
-from rl_qg.training.cpu_products import use_fastest_products
 from rl_qg.training.encoder_sharing import share_encoder_pass
 from rl_qg.training.eval_metrics import HeldOutQuestions
 from rl_qg.training.greedy_evaluation import GreedyEvaluation
@@ -109,10 +108,8 @@ class SelfCriticalTrainer(
             processing_class=processing_class,
             **kwargs,
         )
-        if self.args.device.type == "cpu" and not (self.is_fsdp_enabled or self.is_deepspeed_enabled):
-            use_fastest_products(model)
         if self.args.bf16:
-            warn_if_slower(torch.bfloat16, self.args.device, "training.precision=no", trained=True)
+            warn_if_slow(torch.bfloat16, self.args.device, "training.precision=no")
         self.model_accepts_loss_kwargs = True  # makes the library count the target tokens of the whole update
         self.special_tokens = SpecialTokens.of(model)
         self.decoding_rules = args.decoding_rules()

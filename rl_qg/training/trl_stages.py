@@ -22,7 +22,7 @@ import torch
 from accelerate import PartialState
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
-from rewards.slow_precision import warn_if_slower
+from rewards.arithmetic import warn_if_slow
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer
@@ -159,7 +159,7 @@ class CausalStage:
         build = self._reward_trainer if by_reward else self._cross_entropy_trainer
         trainer = build(model, encoder, validation)
         if trainer.args.bf16:
-            warn_if_slower(torch.bfloat16, trainer.args.device, "training.precision=no", trained=True)
+            warn_if_slow(torch.bfloat16, trainer.args.device, "training.precision=no")
         return trainer
 
     def _load_model(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Prompt]:

@@ -37,10 +37,9 @@ def outputs(trees: Mapping[str, Path], files: Sequence[Path], folder: Path) -> d
     Raises:
         RuntimeError: a version cannot run cases at all.
     """
-    first = folder / next(iter(trees))
-    running = {name: start(tree, folder / name, first, files) for name, tree in trees.items()}
+    running = {name: start(tree, folder / name, files) for name, tree in trees.items()}
     try:
-        for name, process in running.items():  # the others wait for the first
+        for name, process in running.items():
             if code := process.wait():
                 raise RuntimeError(f"the cases have not run to their end with {trees[name]}: exit code {code}")
     finally:

@@ -17,7 +17,7 @@ Fields = Mapping[str, Sequence[str]]
 # Fields of JSON and columns that say when, where or by which version something was made.
 LEFT_OUT = re.compile(
     r"started|finished|created|(.*_)?seconds(_.*)?|.*_per_second|.*_runtime|first_ms|last_ms|trainer_state\.json"
-    r"|commit|dirty|code|versions|hardware"
+    r"|commit|dirty|code|versions|hardware|arithmetic"
 )
 # Estimates of the mixed model of ratings, which a search finds up to its tolerance.
 _BY_SEARCH, DIGITS_BY_SEARCH = "mixed", 4

@@ -36,11 +36,10 @@ from urllib.request import HTTPCookieProcessor, OpenerDirector, Request, build_o
 
 HERE = Path(__file__).resolve().parent
 INPUTS = HERE / "inputs"
-MINIATURES = ".cache/rl-qg/miniature"  # in a home
 FIXED = {
     "PYTHONHASHSEED": "0",
     "OMP_NUM_THREADS": "1",
-    "RL_QG_PACKED": "never",  # nothing depends on measured times
+    "RL_QG_PACKED": "never",  # the same products on every processor
     "HF_HUB_OFFLINE": "1",
     "DS_ACCELERATOR": "cpu",
     "TOKENIZERS_PARALLELISM": "false",
@@ -74,21 +73,12 @@ def environment(tree: Path, home: Path) -> dict[str, str]:
     return {**kept, **FIXED, "HOME": str(home), "PYTHONPATH": f"{tree}{os.pathsep}{home / 'inputs'}"}
 
 
-def start(tree: Path, folder: Path, first: Path, files: Sequence[Path]) -> subprocess.Popen[bytes]:
+def start(tree: Path, folder: Path, files: Sequence[Path]) -> subprocess.Popen[bytes]:
     """Begin to run the cases of files in `folder`; its `home` is that of the user."""
-    (folder / "home" / "done").mkdir(parents=True)
+    (folder / "home").mkdir(parents=True)
     shutil.copytree(INPUTS, folder / "home" / "inputs")  # some commands write beside what they read
-    command = [sys.executable, str(HERE / "run_cases.py"), str(folder), str(first), *map(str, files)]
+    command = [sys.executable, str(HERE / "run_cases.py"), str(folder), *map(str, files)]
     return subprocess.Popen(command, cwd=folder, env=environment(tree, folder / "home"))
-
-
-def _follow(case: Case, home: Path, first: Path) -> None:
-    """Wait for a case of another version, and take over its miniatures with WordPiece."""
-    while not (first / "done" / case.name).exists():
-        time.sleep(0.1)
-    for path in (first / MINIATURES).glob("*bert-*"):
-        if not path.name.startswith("roberta") and not (home / MINIATURES / path.name).exists():
-            shutil.copytree(path, home / MINIATURES / path.name)
 
 
 def run(case: Case, folder: Path) -> None:
@@ -187,11 +177,8 @@ def _import_everything() -> None:
 if __name__ == "__main__":
     sys.path.pop(0)  # this folder
     _import_everything()
-    folder, first = Path(sys.argv[1]), Path(sys.argv[2])
-    cases = [case for path in sys.argv[3:] for case in read_cases(Path(path))]
+    folder = Path(sys.argv[1])
+    cases = [case for path in sys.argv[2:] for case in read_cases(Path(path))]
     for number, case in enumerate(cases, 1):
-        if first != folder:
-            _follow(case, folder / "home", first / "home")
         print(f"{folder.name}: {number} of {len(cases)}: {case.name}", file=sys.stderr, flush=True)
         run(case, folder)
-        (folder / "home" / "done" / case.name).touch()

@@ -9,6 +9,7 @@ from importlib import metadata
 import pytest
 import torch
 
+from rewards.arithmetic import arithmetic
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.run_record import check_continuation, git_state, run_record, write_run_record
 
@@ -30,6 +31,7 @@ def test_the_record_holds_command_versions_hardware_and_data():
     assert result["hardware"]["memory_gib"] > 0
     assert len(result["hardware"]["accelerators"]) == torch.cuda.device_count()
     assert datetime.fromisoformat(result["started"]).tzinfo is not None
+    assert result["arithmetic"] == arithmetic()
     assert json.loads(json.dumps(result)) == result
 
 
@@ -124,6 +126,20 @@ def test_a_resumed_run_keeps_the_earlier_commands(tmp_path):
     result = json.loads(path.read_text())
     assert result["command"] == ["third"]
     assert [part["command"] for part in result["earlier"]] == [["first"], ["second"]]
+
+
+def test_a_run_that_goes_on_with_other_arithmetic_says_so_in_one_line(tmp_path, caplog, monkeypatch):
+    monkeypatch.setenv("RL_QG_PACKED", "always")
+    write_run_record(tmp_path, record())
+    write_run_record(tmp_path, record())
+    assert not caplog.records
+    monkeypatch.setenv("RL_QG_PACKED", "never")
+    path = write_run_record(tmp_path, record())
+    assert [entry.getMessage() for entry in caplog.records] == [
+        f"{tmp_path}: numbers may differ in their last digits from here on: "
+        "packed True, now False; reason RL_QG_PACKED=always, now RL_QG_PACKED=never"
+    ]
+    assert json.loads(path.read_text())["arithmetic"]["packed"] is False
 
 
 def test_changed_data_are_refused_unless_accepted(tmp_path, caplog):

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from rl_qg.generation import decoding as rollout
+from rl_qg.readers.encoders import fine_tuning_arguments
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.sharded_weights import WholeModel
-from rl_qg.training.cpu_products import OneDnnLinear
+from rl_qg.settings import QASettings
 from tests.questions import example
 from tests.rl_qg.training.word_task import WORDS, WordReward, data, lines, trainer
 from tests.tiny_models import tiny, tiny_bart, tiny_pair, word_tokenizer
@@ -202,25 +202,22 @@ def test_any_seq2seq_model_trains_saves_and_generates(tmp_path: Path, build: Any
     assert len(policy.candidates(data(2), 2, max_new_tokens=5, top_p=None, temperature=1.0)) == 2
 
 
-@pytest.mark.parametrize("sharding", [None, "is_fsdp_enabled", "is_deepspeed_enabled"])
-def test_layers_whose_weights_are_sharded_stay_as_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sharding: str | None
-) -> None:
-    real = WholeModel.__init__
-
-    def starts(self: Any, *args: Any, **kwargs: Any) -> None:
-        real(self, *args, **kwargs)
-        if sharding is not None:
-            setattr(self, sharding, True)
-
-    monkeypatch.setattr(WholeModel, "__init__", starts)
-    kinds = {type(layer) for layer in trainer(tmp_path).model.modules() if isinstance(layer, torch.nn.Linear)}
-    assert kinds == {torch.nn.Linear if sharding else OneDnnLinear}
-
-
 def test_bf16_trains_both_stages(tmp_path: Path) -> None:
     trainer(tmp_path, bf16=True).train()
     assert all(line["loss"] == line["loss"] for line in lines(tmp_path / "metrics.jsonl"))
+
+
+def test_training_in_bf16_warns_where_it_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+    for module in ("rl_qg.training.trainer", "rl_qg.readers.encoders"):
+        monkeypatch.setattr(
+            f"{module}.warn_if_slow",
+            lambda dtype, device, instead: asked.append((dtype, device.type, instead)),
+        )
+    for precision in ("no", "bf16"):
+        trainer(tmp_path / precision, ce_epochs=0, max_steps=4, watch_kl=False, bf16=precision == "bf16")
+        fine_tuning_arguments(QASettings(), tmp_path, seed=0, use_cpu=True, precision=precision)
+    assert asked == [(torch.bfloat16, "cpu", "training.precision=no")] * 2
 
 
 def test_held_out_loss_does_not_depend_on_the_batches(tmp_path: Path) -> None:
