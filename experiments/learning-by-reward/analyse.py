@@ -108,7 +108,8 @@ def summarise(arms: dict[str, Any], examples: list[QAExample], against: Sequence
                 inside = seed_interval(means, gap, draws)
                 entry: dict[str, Any] = {"mean": inside.mean, "low": inside.low, "high": inside.high}
                 measures[key][f"over {other}"] = entry
-                tests.append((entry, difference_p(means, draws.passages) or 1.0))
+                p = difference_p(means, draws.units_of(), draws.degrees_over_seeds(gap))
+                tests.append((entry, 1.0 if p is None else p))
         whole = {
             key: {
                 "mean": float(np.mean([one[key] for one in arm["whole"]])),

@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_qg.confidence_intervals import Floats, Interval, PassageDraws, mean_interval, paired_interval, percentiles
+from rl_qg.confidence_intervals import (
+    SHARE,
+    Bounds,
+    Floats,
+    Interval,
+    PassageDraws,
+    interval_ends,
+    mean_interval,
+    paired_interval,
+)
 from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.evaluation.oracle import share_differences, shares, verdicts
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
@@ -142,10 +151,14 @@ def _text_summary(
 
 
 def _corpus_interval(metric: Any, counts: Floats, draws: PassageDraws) -> Interval:
-    """The score of summed `counts` (questions, k) with its percentile interval over passages."""
-    values = metric.corpus(draws.sums(counts))
-    low, high = percentiles(values[1:]) if draws.passages > 1 else (None, None)
-    return Interval(float(values[0]), low, high, len(counts), draws.passages)
+    """The score of summed `counts` (questions, k) with its interval over passages."""
+    return _interval(metric.corpus(draws.sums(counts)), draws, SHARE)
+
+
+def _interval(values: Floats, draws: PassageDraws, bounds: Bounds | None = None) -> Interval:
+    """A statistic of all questions from its values (1 + resamples,)."""
+    low, high = interval_ends(values, draws.units_of(), bounds=bounds) if draws.passages > 1 else (None, None)
+    return Interval(float(values[0]), low, high, len(draws.passage_index), draws.passages)
 
 
 def _reward_summary(kind: str, scored: ScoredBatch, draws: PassageDraws) -> dict[str, Any]:
@@ -170,8 +183,7 @@ def _overlap_differences(
     """BLEU-4 and ROUGE-L of the last model minus those of the first, with paired intervals over passages."""
     references = [[text] for text in gold]
     values = [bleu4().corpus(draws.sums(bleu4().statistics(texts, references))) for texts in (last, first)]
-    low, high = percentiles(values[0][1:] - values[1][1:]) if draws.passages > 1 else (None, None)
-    of_bleu4 = Interval(float(values[0][0] - values[1][0]), low, high, len(gold), draws.passages)
+    of_bleu4 = _interval(values[0] - values[1], draws)
     after, before = (rouge_l().score(texts, references=references).scores for texts in (last, first))
     return {"bleu4": asdict(of_bleu4), "rouge_l": asdict(paired_interval(after, before, draws))}
 

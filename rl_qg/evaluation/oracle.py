@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.confidence_intervals import Floats, PassageDraws, mean_interval, paired_interval
+from rl_qg.confidence_intervals import DIFFERENCE, SHARE, Floats, PassageDraws, mean_interval, paired_interval
 from rl_qg.data.corpus_facts import TRADES, CorpusFact, CorpusFacts, CorpusSubject, answered_fact, read_facts
 from rl_qg.data.examples import QAExample
 from rl_qg.data.synthetic_corpus import ADJECTIVES, COMPANY_ENDINGS, FIRST_NAMES, NOUNS
@@ -180,7 +180,7 @@ def shares(given: Sequence[str | None], draws: PassageDraws) -> dict[str, Any] |
     """
     if not any(given):
         return None
-    return {verdict: asdict(mean_interval(column, draws)) for verdict, column in _columns(given)}
+    return {verdict: asdict(mean_interval(column, draws, bounds=SHARE)) for verdict, column in _columns(given)}
 
 
 def share_differences(
@@ -190,7 +190,7 @@ def share_differences(
     if not any(verdict and other for verdict, other in zip(last, first, strict=True)):
         return None
     pairs = zip(_columns(last), _columns(first), strict=True)
-    return {verdict: asdict(paired_interval(a, b, draws)) for (verdict, a), (_, b) in pairs}
+    return {verdict: asdict(paired_interval(a, b, draws, bounds=DIFFERENCE)) for (verdict, a), (_, b) in pairs}
 
 
 def _columns(given: Sequence[str | None]) -> Iterable[tuple[str, Floats]]:
