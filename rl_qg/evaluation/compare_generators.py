@@ -46,6 +46,7 @@ def evaluate_generators(
     batch_size: int,
     device: torch.device,
     held_out: Reward | None = None,
+    choice: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Measure `models` (such as `{"ce": …, "scst": …}`) on the same held-out `examples` and write `output` (JSON).
 
@@ -53,7 +54,8 @@ def evaluate_generators(
     bootstrap of the last model minus the first, of ROUGE-L too. On the embedded corpus `oracle` holds the shares of
     the verdicts of `rl_qg.evaluation.oracle`. `held_out` is a second reward, which training did not optimise. Gold
     questions are measured too, except by what compares with gold questions. A question that a reward fails on is left
-    out of its means, and their `n` counts the others.
+    out of its means, and their `n` counts the others. `choice` says what chose the last model, and on which passages
+    (`rl_qg.commands.model_choice`).
 
     Raises:
         InputError: there are no examples, or a reward fails on every question.
@@ -84,6 +86,7 @@ def evaluate_generators(
         "examples": len(examples),
         "passages": draws.passages,
         "resampled": "passages",
+        **({} if choice is None else {"model_choice": dict(choice)}),
         **{f"{kind}_signature": signature_of(metric) for kind, metric in rewards.items()},
         "models": summaries,
     }
