@@ -44,7 +44,7 @@ def with_choice(settings: Settings, splits: Splits, begun: bool, stored: Mapping
     if by is None:
         return splits
     choosing = choosing_passages(splits.validation, settings.data.seed)
-    if begun and (stored is None or stored["on"] == SAME) or not choosing:
+    if (begun and (stored is None or stored["on"] == SAME)) or not choosing:
         log.warning(
             "%s chooses the model on the validation passages that evaluation.json judges it on, so its numbers favour "
             "the model; 20 validation passages would be enough to divide them",
