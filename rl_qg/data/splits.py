@@ -37,23 +37,23 @@ class Splits:
             `data.unlabelled`); the self-critical stage and generation read them, cross-entropy does not.
         validation: held-out examples; nothing learns from them.
         held_out: the keys (`passage_key`) of all validation passages, sampled or not.
-        choosing: the keys of the validation passages that evaluations during training read alone, where these choose
-            a model; empty: they read all.
-        choice: what chooses, and on which passages; None where nothing does (`rl_qg.commands.model_choice`).
         leakage: the check that no training passage is a validation passage.
         hashes: SHA-256 of each data file.
         report: what the readers counted.
+        choosing: the keys of the validation passages that evaluations during training read alone, where these choose
+            a model; empty: they read all.
+        choice: what chooses, and on which passages; None where nothing does (`rl_qg.commands.model_choice`).
     """
 
     gold: list[QAExample]
     unlabelled: list[QAExample]
     validation: list[QAExample]
     held_out: frozenset[bytes] = frozenset()
-    choosing: frozenset[bytes] = frozenset()
-    choice: Mapping[str, Any] | None = None
     leakage: Mapping[str, Any] = field(default_factory=dict)
     hashes: Mapping[str, str] = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)
+    choosing: frozenset[bytes] = frozenset()
+    choice: Mapping[str, Any] | None = None
 
     @property
     def validation_in_training(self) -> list[QAExample]:
