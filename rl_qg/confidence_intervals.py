@@ -1,10 +1,14 @@
-"""Intervals and tests by the percentile bootstrap over passages: of the pipeline, of `evaluate`, of the
+"""Intervals and tests by the widened percentile bootstrap over passages: of the pipeline, of `evaluate`, of the
 meta-evaluation and of studies.
 
 Questions about one passage are not independent, so a draw takes whole passages with replacement, each with all its
 questions (the cluster bootstrap: Davison and Hinkley, "Bootstrap Methods and their Application", 1997, section 3.8).
 Results of several training seeds are crossed by passages and seeds, and both are drawn (Owen, "The pigeonhole
 bootstrap", 2007).
+
+Draws of few passages spread less than means of as many do, and few passages have no normal tails. So all intervals and
+p-values here are read from deviations that `widening` makes larger (Hesterberg, "What teachers should know about the
+bootstrap", 2015, section 4.3).
 
 Further sources: Efron, "Bootstrap methods: another look at the jackknife" (1979); for comparing two systems on the
 same examples, Koehn, "Statistical significance tests for machine translation evaluation" (2004); Holm, "A simple
@@ -14,7 +18,8 @@ sequentially rejective multiple test procedure" (1979).
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from math import ceil, isinf
 from typing import Any
 
 import numpy as np
@@ -27,6 +32,9 @@ _NUMBERS_AT_ONCE = 4_000_000
 _NUMBERS_KEPT = 200_000_000  # of one byte each
 FEW, TAIL = 10, 20  # passages below which a page warns, and from which the normal tail is used
 ROUNDING = 1e-12
+Bounds = tuple[float, float]
+SHARE, PERCENT, CORRELATION = (0.0, 1.0), (0.0, 100.0), (-1.0, 1.0)
+DIFFERENCE = (-1.0, 1.0)  # of two shares
 
 
 class PassageDraws:
@@ -88,6 +96,13 @@ class PassageDraws:
         """How many passages the questions `rows`, indices or a mask, are about."""
         return len(np.unique(self.passage_index[rows]))
 
+    def units_of(self, rows: NDArray[Any] | slice = slice(None)) -> float:
+        """How many passages with equally many questions tell as much as those of `rows`, indices or a mask: squared
+        number of questions by sum of the squared numbers of each passage; 1 where all are about one passage.
+        """
+        sizes = np.bincount(self.passage_index[rows]).astype(np.float64)
+        return float(sizes.sum() ** 2 / (sizes**2).sum()) if sizes.any() else 0.0
+
     def column(self, values: ArrayLike) -> Floats:
         """`values` as float64 (questions,). Raises `InputError` where they are of another shape."""
         column = np.asarray(values, dtype=np.float64)
@@ -109,9 +124,10 @@ class PassageDraws:
     def means_over_seeds(self, values: ArrayLike) -> Floats:
         """The mean of `values` (seeds, questions) in each draw of passages and seeds, float64 (1 + resamples,).
 
-        Of s seeds s - 1 are drawn at a time: the mean of s draws would spread less than the mean of s seeds does, by
-        (s - 1) / s in its variance, which matters where s is 3 (Rao and Wu, "Resampling inference with complex survey
-        data", 1988). A single seed is not drawn: its intervals say nothing about other seeds.
+        The mean of s drawn seeds would spread less than the mean of s seeds does, by (s - 1) / s in its variance. So
+        the weights of seeds differ √(s / (s - 1)) times as much from 1/s as those of plain draws, and may be negative
+        (Rao and Wu, "Resampling inference with complex survey data", 1988). Passages are plainly drawn, and
+        `interval_ends` widens for them. A single seed is not drawn: its intervals say nothing about other seeds.
 
         Raises:
             InputError: values of another shape.
@@ -123,6 +139,22 @@ class PassageDraws:
                 f"{len(self.passage_index)} questions"
             )
         return np.asarray((self._seed_weights * self.sums(table.T)).sum(axis=1) / self._questions)
+
+    def degrees_over_seeds(self, values: ArrayLike) -> float:
+        """The degrees of freedom of `means_over_seeds` of `values` (seeds, questions): near those of the seeds where
+        these differ more than passages explain, near those of the passages where they do not (Satterthwaite, "An
+        approximate distribution of estimates of variance components", 1946).
+        """
+        table, units = np.asarray(values, dtype=np.float64), max(self.units_of(), 2.0)
+        seeds, questions = table.shape
+        if seeds < 2:
+            return units - 1
+        of_passages = self.by_passage((table.mean(axis=0) - table.mean())[:, None])[:, 0]
+        by_passage = float((of_passages**2).sum()) / questions**2 * units / (units - 1)
+        by_seed = float(table.mean(axis=1).var(ddof=1)) / seeds
+        if by_passage + by_seed == 0:
+            return units - 1
+        return (by_passage + by_seed) ** 2 / (by_passage**2 / (units - 1) + by_seed**2 / (seeds - 1))
 
     @cached_property
     def _questions(self) -> Floats:
@@ -140,9 +172,66 @@ class PassageDraws:
 
 def _seed_weights(rng: np.random.Generator, seeds: int, resamples: int) -> Floats:
     """The weight of each seed in the data and in each draw, (1 + resamples, seeds); each row adds up to 1."""
-    draws = max(1, seeds - 1)
-    drawn = rng.multinomial(draws, np.full(seeds, 1 / seeds), resamples) / draws
-    return np.concatenate([np.full((1, seeds), 1 / seeds), drawn])
+    equal = np.full(seeds, 1 / seeds)
+    drawn = rng.multinomial(seeds, equal, resamples) / seeds
+    if seeds > 1:
+        drawn = equal + (drawn - equal) * _spread(seeds)
+    return np.concatenate([equal[None], drawn])
+
+
+# --- The rule of all intervals and p-values ---
+
+
+def widening(units: float, level: float = 0.95, degrees: float | None = None) -> float:
+    """What the deviations of draws from the data are multiplied with, for an interval of so much `level`.
+
+    The first factor is √(n / (n - 1)) for n `units`: draws of n out of n spread less than means of n do. It is 1 for
+    infinitely many, such as draws that are corrected already. The second is the ratio of Student's and the normal
+    quantile for `degrees` of freedom, by default n - 1. Fewer than two units count as two.
+    """
+    from scipy.stats import norm, t
+
+    tail = (1 + level) / 2
+    return float(_spread(units) * t.ppf(tail, _degrees(units, degrees)) / norm.ppf(tail))
+
+
+def _spread(units: float) -> float:
+    known = max(units, 2.0)
+    return 1.0 if isinf(known) else float(np.sqrt(known / (known - 1)))
+
+
+def _degrees(units: float, degrees: float | None) -> float:
+    return max(units, 2.0) - 1 if degrees is None else degrees
+
+
+def interval_ends(
+    values: Floats,
+    units: float,
+    *,
+    level: float = 0.95,
+    degrees: float | None = None,
+    bounds: Bounds | None = None,
+) -> tuple[float, float]:
+    """The ends of the interval of a statistic from its values (1 + resamples,), the first of the data: those of the
+    middle `level` of the draws that are defined, widened (`widening`).
+
+    They are deviations of single draws, not between two, so that the interval leaves out 0 where `difference_p` is
+    below `1 - level`; that needs 2 / (1 - level) draws. `bounds` are those of the statistic, which the interval does
+    not leave. Where the data and all draws are at one of them, the other end is that of the exact binomial interval
+    for 0 of so many units (Clopper and Pearson, "The use of confidence or fiducial limits", 1934).
+    """
+    value, rest = values[0], np.sort(values[1:][np.isfinite(values[1:])])
+    number = max(0, ceil(round((1 - level) / 2 * (len(rest) + 1), 9)) - 2)
+    reached = max(level, 1 - 2 * (number + 1) / (len(rest) + 1))
+    low, high = value + widening(units, reached, degrees) * (rest[[number, -1 - number]] - value)
+    least, most = bounds or (-np.inf, np.inf)
+    if np.isfinite(most - least) and np.ptp(np.append(rest, value)) <= ROUNDING:
+        hidden = (most - least) * (1 - ((1 - level) / 2) ** (1 / units))
+        if abs(value - least) <= ROUNDING:
+            return least, least + hidden
+        if abs(value - most) <= ROUNDING:
+            return most - hidden, most
+    return float(max(low, least)), float(min(high, most))
 
 
 # --- Means, which always exist ---
@@ -162,10 +251,13 @@ class Interval:
     passages: int
 
 
-def mean_interval(values: ArrayLike, draws: PassageDraws, *, level: float = 0.95) -> Interval:
-    """Return the mean of `values` (questions,) with its percentile interval over the passages of `draws`.
+def mean_interval(
+    values: ArrayLike, draws: PassageDraws, *, level: float = 0.95, bounds: Bounds | None = None
+) -> Interval:
+    """Return the mean of `values` (questions,) with its interval over the passages of `draws` (`interval_ends`).
 
-    NaN stands for a question without a value, which is left out. Equal values give an interval of width 0.
+    NaN stands for a question without a value, which is left out. Equal values give an interval of width 0, unless they
+    are at one of the `bounds` that values can have.
     Raises `InputError` without values and for one that is infinite.
     """
     column = draws.column(values)
@@ -182,26 +274,34 @@ def mean_interval(values: ArrayLike, draws: PassageDraws, *, level: float = 0.95
     if passages < 2:
         low = high = None
     elif not equal:
-        low, high = percentiles(draws.means(column)[1:], level)
+        low, high = interval_ends(draws.means(column), draws.units_of(known), level=level, bounds=bounds)
+    elif bounds is not None and mean in bounds:
+        low, high = interval_ends(np.full(2, mean), draws.units_of(known), level=level, bounds=bounds)
     return Interval(mean, low, high, present.size, passages)
 
 
-def paired_interval(a: ArrayLike, b: ArrayLike, draws: PassageDraws, *, level: float = 0.95) -> Interval:
+def paired_interval(
+    a: ArrayLike, b: ArrayLike, draws: PassageDraws, *, level: float = 0.95, bounds: Bounds | None = None
+) -> Interval:
     """Return the interval of the mean of `a - b`, question by question, over those with both values.
 
-    An interval that leaves out 0 says that the two differ by more than the choice of passages explains.
+    An interval that leaves out 0 says that the two differ by more than the choice of passages explains. `bounds` are
+    those of a difference.
     Raises `InputError` when the lengths differ, and as `mean_interval` does.
     """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape:
         raise InputError(f"paired values must be about the same questions: got {first.size} and {second.size}")
-    return mean_interval(first - second, draws, level=level)
+    return mean_interval(first - second, draws, level=level, bounds=bounds)
 
 
-def seed_interval(means: Floats, values: ArrayLike, draws: PassageDraws, *, level: float = 0.95) -> Interval:
+def seed_interval(
+    means: Floats, values: ArrayLike, draws: PassageDraws, *, level: float = 0.95, bounds: Bounds | None = None
+) -> Interval:
     """The interval around the mean of `values` (seeds, questions); `means` is `draws.means_over_seeds(values)`."""
     table = np.asarray(values, dtype=np.float64)
-    low, high = percentiles(means[1:], level)
+    degrees = draws.degrees_over_seeds(table)
+    low, high = interval_ends(means, draws.units_of(), level=level, degrees=degrees, bounds=bounds)
     return Interval(float(table.mean()), low, high, table.shape[-1], draws.passages)
 
 
@@ -219,18 +319,12 @@ def mean_of_seeds(values: Sequence[float], level: float = 0.95) -> tuple[float, 
     return mean, mean - half, mean + half
 
 
-def percentiles(values: Floats, level: float = 0.95) -> tuple[float, float]:
-    """The ends of the middle `level` of the resampled values that are defined."""
-    low, high = np.quantile(values[np.isfinite(values)], [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
 # --- Statistics that may not be defined ---
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """A statistic with the ends of its 95 % percentile interval, None where either is not defined, and `why` not.
+    """A statistic with the ends of its 95 % interval, None where either is not defined, and `why` not.
 
     `n` is the number of questions (or systems) that it is about; `undefined` counts the draws in which it does not
     exist, such as a correlation where all ratings drawn are equal: the interval is that of the others.
@@ -251,21 +345,29 @@ class Statistic:
 
 
 def estimate(
-    values: Floats, n: int, *, passages: int, why: str = "not defined for these values", level: float = 0.95
+    values: Floats,
+    n: int,
+    *,
+    passages: float,
+    why: str = "not defined for these values",
+    level: float = 0.95,
+    degrees: float | None = None,
+    bounds: Bounds | None = None,
 ) -> Statistic:
     """A statistic with its interval from its values (1 + resamples,): the first is of the data; NaN is undefined.
 
-    `passages` is the number of those that the n questions are about. All draws of a single one are alike, and their
-    interval would have width 0, as if it were certain: there is none.
+    `passages` is the number of those that the n questions are about, or as many of equal size as tell as much
+    (`PassageDraws.units_of`); with `degrees` and `bounds` as in `interval_ends`. All draws of a single one are alike,
+    and their interval would have width 0, as if it were certain: there is none.
     """
     value, rest = values[0], values[1:]
     undefined = int(np.count_nonzero(~np.isfinite(rest)))
     if not np.isfinite(value):
         return Statistic(None, None, None, n, why=why)
-    if passages < 2 or undefined == len(rest):
-        why = "no interval: one passage alone" if passages < 2 else "no interval: no draws in which it is defined"
+    if passages <= 1 or undefined == len(rest):
+        why = "no interval: one passage alone" if passages <= 1 else "no interval: no draws in which it is defined"
         return Statistic(float(value), None, None, n, undefined, why)
-    low, high = percentiles(rest, level)
+    low, high = interval_ends(values, passages, level=level, degrees=degrees, bounds=bounds)
     return Statistic(float(value), low, high, n, undefined)
 
 
@@ -279,36 +381,42 @@ def difference(first: Floats, second: Floats) -> Floats:
     return np.where(np.abs(gap) <= smallest, 0.0, gap)
 
 
-def two_sided_p(draws: Floats) -> float:
-    """The p-value of "the difference is 0": twice the fraction of resampled differences on the other side of 0.
+def difference_p(differences: Floats, passages: float, degrees: float | None = None) -> float | None:
+    """The two-sided p-value of "the difference is 0" from its values (1 + resamples,), the first of the data
+    (`difference`); None where it is undefined, and for one passage, whose draws are all alike.
 
-    It is below 0.05 about when the 95 % percentile interval leaves out 0. One more draw is counted on the other side
-    than was seen, so that the p-value is never 0 and no smaller than the number of draws can tell.
+    It is 1 less the largest level whose interval (`interval_ends`, with the same `passages` and `degrees`) leaves out
+    0. One more draw is counted on the other side than was seen, so that the p-value is never 0 and no smaller than the
+    number of draws can tell. Where it is as small as that, which Holm's correction over hundreds of pairs would make 1
+    again, and there are 20 passages, the tail of Student's distribution with the widened standard deviation of the
+    draws says how much smaller it is. Differences that are all the same have no spread to compare with: p is that of
+    the sign test, 2^(1 - passages).
     """
-    far = min(np.count_nonzero(draws <= 0), np.count_nonzero(draws >= 0))
-    return float(min(1.0, 2 * (far + 1) / (len(draws) + 1)))
+    from scipy.stats import t
 
-
-def difference_p(differences: Floats, passages: int) -> float | None:
-    """The p-value of "the difference is 0" from its values (1 + resamples,), the first of the data (`difference`);
-    None where it is undefined, and for one passage, whose draws are all alike.
-
-    It is `two_sided_p` of the draws, but no less than 2^(1 - passages): passages that lean either way by chance all
-    lean the same way with that probability, and draws of such passages never cross 0. Where it is as small as the
-    number of draws can tell, which Holm's correction over hundreds of pairs would make 1 again, and there are 20
-    passages, the tail of the normal distribution with the draws' standard deviation says how much smaller it is.
-    """
-    from scipy.stats import norm
-
-    rest = differences[1:][np.isfinite(differences[1:])]
-    if not np.isfinite(differences[0]) or len(rest) < 2 or passages < 2:
+    value, rest = differences[0], np.sort(differences[1:][np.isfinite(differences[1:])])
+    if not np.isfinite(value) or len(rest) < 2 or passages <= 1:
         return None
-    if differences[0] == 0:
+    if value == 0:
         return 1.0
-    p, mean, spread = two_sided_p(rest), abs(rest.mean()), rest.std(ddof=1)
-    if passages >= TAIL and p <= 2 / (len(rest) + 1) and spread > ROUNDING * mean:
-        p = min(p, float(2 * norm.sf(mean / spread)))
-    return float(max(p, 2.0 ** (1 - passages)))
+    mean, spread, fewest = abs(rest.mean()), rest.std(ddof=1) * _spread(passages), 2 / (len(rest) + 1)
+    if spread <= ROUNDING * mean:
+        return float(max(fewest, 2.0 ** (1 - passages)))
+    factors = _widenings(len(rest), float(passages), degrees)
+    low, high = (value + factors * (end[: len(factors)] - value) for end in (rest, rest[::-1]))
+    p = min(1.0, fewest * (np.count_nonzero((low <= 0) & (high >= 0)) + 1))
+    if passages >= TAIL and p <= fewest:
+        p = min(p, 2 * t.sf(mean / spread, _degrees(passages, degrees)))
+    return float(p)
+
+
+@lru_cache(maxsize=64)
+def _widenings(draws: int, units: float, degrees: float | None) -> Floats:
+    """`widening` for the intervals between the k-th smallest and k-th largest of so many draws, (draws // 2,)."""
+    from scipy.stats import norm, t
+
+    tails = np.arange(1, draws // 2 + 1) / (draws + 1)
+    return np.asarray(_spread(units) * t.isf(tails, _degrees(units, degrees)) / norm.isf(tails))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -331,4 +439,4 @@ def few_passages(passages: int) -> str | None:
         return None
     if passages < 2:
         return "One passage alone: there are no intervals and no tests."
-    return f"Only {passages} passages: intervals are too narrow, and nothing here is certain."
+    return f"Only {passages} passages: intervals take their means for normal, and nothing here is certain."

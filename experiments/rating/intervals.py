@@ -5,10 +5,11 @@
 """
 
 import sys
+from math import inf
 
 import numpy as np
 
-from rl_qg.confidence_intervals import PassageDraws, percentiles
+from rl_qg.confidence_intervals import PassageDraws, interval_ends
 from rl_qg.rating.analysis.crossed_draws import CrossedDraws, CrossedValues
 
 RESAMPLES = 400
@@ -29,7 +30,7 @@ def study(design: tuple[int, int, int], spread: tuple[float, float, float], rng:
 
 
 def holds(values: np.ndarray) -> tuple[bool, float]:
-    low, high = percentiles(values[1:])
+    low, high = interval_ends(values, inf)
     return low <= 0 <= high, high - low
 
 

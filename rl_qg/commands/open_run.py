@@ -10,6 +10,7 @@ from accelerate import PartialState
 
 from rl_qg.commands.load_metrics import load_reward
 from rl_qg.commands.load_miniatures import with_miniatures
+from rl_qg.commands.model_choice import CHOICE, stored_choice, with_choice
 from rl_qg.commands.unlabelled_passages import with_unlabelled
 from rl_qg.data.splits import Splits, load_splits
 from rl_qg.evaluation.reward_scorer import Reward
@@ -54,7 +55,14 @@ def open_run(settings: Settings, *, reader: bool = True) -> OpenRun:
     unused = [section for section, output in OUTPUTS.items() if not (folder / output).exists()]
     relevant = asdict(settings)
     del relevant["training"]["stop_after"]  # the run that goes on is the same one
-    splits = claim_run(settings, relevant, seed=settings.seed, last_file=TRAINED, unused=unused, extra=_data_counts)
+    begun, stored = stored_choice(folder)  # before the record is written anew
+
+    def read(data: DataSettings) -> Splits:
+        return with_choice(settings, load_splits(data), begun, stored)
+
+    splits = claim_run(
+        settings, relevant, seed=settings.seed, last_file=TRAINED, unused=unused, read=read, extra=_data_counts
+    )
     training = [*splits.gold, *splits.unlabelled]
     splits = with_unlabelled(settings, splits, state)
     settings = with_miniatures(settings, training or splits.unlabelled, state, reader=reader)
@@ -117,4 +125,5 @@ def _data_counts(splits: Splits) -> dict[str, Any]:
             "unlabelled": len(splits.unlabelled),
             "validation": len(splits.validation),
         },
+        **({} if splits.choice is None else {CHOICE: dict(splits.choice)}),
     }

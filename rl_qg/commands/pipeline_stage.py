@@ -104,7 +104,7 @@ def _evaluate(run: OpenRun) -> None:
     evaluate_generators(
         models,
         take(
-            run.splits.validation,
+            run.splits.judging,
             settings.evaluation.max_examples,
             settings.data.seed,
             "evaluation.max_examples",
@@ -113,6 +113,7 @@ def _evaluate(run: OpenRun) -> None:
         run.reward(),
         output,
         held_out=run.held_out(),
+        choice=run.splits.choice,
         max_new_tokens=settings.scst.max_new_tokens,
         batch_size=settings.evaluation.batch_size,
         device=run.state.device,

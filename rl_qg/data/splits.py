@@ -23,6 +23,7 @@ from rl_qg.settings import DataSettings, WorldSettings
 from rl_qg.settings.data import WORLD
 
 TRAINING, VALIDATION = "training examples are used", "validation examples are used"
+FEWEST = 10  # passages of each half of the validation data
 log = logging.getLogger(__name__)
 
 
@@ -39,6 +40,9 @@ class Splits:
         leakage: the check that no training passage is a validation passage.
         hashes: SHA-256 of each data file.
         report: what the readers counted.
+        choosing: the keys of the validation passages that evaluations during training read alone, where these choose
+            a model; empty: they read all.
+        choice: what chooses, and on which passages; None where nothing does (`rl_qg.commands.model_choice`).
     """
 
     gold: list[QAExample]
@@ -48,6 +52,18 @@ class Splits:
     leakage: Mapping[str, Any] = field(default_factory=dict)
     hashes: Mapping[str, str] = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)
+    choosing: frozenset[bytes] = frozenset()
+    choice: Mapping[str, Any] | None = None
+
+    @property
+    def validation_in_training(self) -> list[QAExample]:
+        """The validation examples that evaluations during training read."""
+        return [one for one in self.validation if not self.choosing or passage_key(one.context) in self.choosing]
+
+    @property
+    def judging(self) -> list[QAExample]:
+        """The validation examples that chose no model."""
+        return [one for one in self.validation if passage_key(one.context) not in self.choosing]
 
 
 def load_splits(settings: DataSettings, *, development: float = 0.0, whole_passages: bool = False) -> Splits:
@@ -289,6 +305,13 @@ def take_passages(
     taken = [example for example, passage in zip(examples, passages, strict=True) if passage in chosen]
     report_limit(key, limit, len(taken), len(examples), what)
     return taken
+
+
+def choosing_passages(examples: Sequence[QAExample], seed: int) -> frozenset[bytes]:
+    """The keys of a seeded half of the passages, rounded down; none where a half would have fewer than `FEWEST`."""
+    passages = {passage_hash(one.context): passage_key(one.context) for one in examples}
+    half = sorted(passages, key=lambda passage: seeded_rank(seed, passage))[: len(passages) // 2]
+    return frozenset(passages[passage] for passage in half) if len(half) >= FEWEST else frozenset()
 
 
 # --- answer spans: what questions are generated for

@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_qg.confidence_intervals import Floats, Interval, PassageDraws, mean_interval, paired_interval, percentiles
+from rl_qg.confidence_intervals import (
+    SHARE,
+    Bounds,
+    Floats,
+    Interval,
+    PassageDraws,
+    interval_ends,
+    mean_interval,
+    paired_interval,
+)
 from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.evaluation.oracle import judgements, share_differences, shares
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
@@ -37,15 +46,23 @@ def evaluate_generators(
     batch_size: int,
     device: torch.device,
     held_out: Reward | None = None,
+    choice: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Measure `models` (such as `{"ce": …, "scst": …}`) on the same held-out `examples` and write `output` (JSON).
 
     Intervals of rewards, of their parts and of BLEU-4 are bootstraps over passages, and `difference` is the paired
     bootstrap of the last model minus the first, of ROUGE-L too. On the embedded corpus `oracle` holds the shares of
+<<<<<<< HEAD
     the verdicts of `rl_qg.evaluation.oracle`, of questions with a name or number that the passage lacks, and of those
     that name no subject. `held_out` is a second reward, which training did not optimise. Gold questions are measured
     too, except by what compares with gold questions. A question that a reward fails on is left out of its means, and
     their `n` counts the others.
+=======
+    the verdicts of `rl_qg.evaluation.oracle`. `held_out` is a second reward, which training did not optimise. Gold
+    questions are measured too, except by what compares with gold questions. A question that a reward fails on is left
+    out of its means, and their `n` counts the others. `choice` says what chose the last model, and on which passages
+    (`rl_qg.commands.model_choice`).
+>>>>>>> stats
 
     Raises:
         InputError: there are no examples, or a reward fails on every question.
@@ -76,6 +93,7 @@ def evaluate_generators(
         "examples": len(examples),
         "passages": draws.passages,
         "resampled": "passages",
+        **({} if choice is None else {"model_choice": dict(choice)}),
         **{f"{kind}_signature": signature_of(metric) for kind, metric in rewards.items()},
         "models": summaries,
     }
@@ -143,10 +161,14 @@ def _text_summary(
 
 
 def _corpus_interval(metric: Any, counts: Floats, draws: PassageDraws) -> Interval:
-    """The score of summed `counts` (questions, k) with its percentile interval over passages."""
-    values = metric.corpus(draws.sums(counts))
-    low, high = percentiles(values[1:]) if draws.passages > 1 else (None, None)
-    return Interval(float(values[0]), low, high, len(counts), draws.passages)
+    """The score of summed `counts` (questions, k) with its interval over passages."""
+    return _interval(metric.corpus(draws.sums(counts)), draws, SHARE)
+
+
+def _interval(values: Floats, draws: PassageDraws, bounds: Bounds | None = None) -> Interval:
+    """A statistic of all questions from its values (1 + resamples,)."""
+    low, high = interval_ends(values, draws.units_of(), bounds=bounds) if draws.passages > 1 else (None, None)
+    return Interval(float(values[0]), low, high, len(draws.passage_index), draws.passages)
 
 
 def _reward_summary(kind: str, scored: ScoredBatch, draws: PassageDraws) -> dict[str, Any]:
@@ -171,8 +193,7 @@ def _overlap_differences(
     """BLEU-4 and ROUGE-L of the last model minus those of the first, with paired intervals over passages."""
     references = [[text] for text in gold]
     values = [bleu4().corpus(draws.sums(bleu4().statistics(texts, references))) for texts in (last, first)]
-    low, high = percentiles(values[0][1:] - values[1][1:]) if draws.passages > 1 else (None, None)
-    of_bleu4 = Interval(float(values[0][0] - values[1][0]), low, high, len(gold), draws.passages)
+    of_bleu4 = _interval(values[0] - values[1], draws)
     after, before = (rouge_l().score(texts, references=references).scores for texts in (last, first))
     return {"bleu4": asdict(of_bleu4), "rouge_l": asdict(paired_interval(after, before, draws))}
 

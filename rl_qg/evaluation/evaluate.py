@@ -265,7 +265,8 @@ def _scored(
         values = scores_of(label, metric, rows, scores_folder, batch_size=settings.batch_size, known=known)
         scores[label] = np.array([np.nan if value is None else value for value in values])
     draws = PassageDraws(passage_groups(rows), resamples=settings.resamples, seed=settings.seed)
-    return Predictions(name, rows, scores, counts, draws)
+    bounds = {label: metric.bounds for label, metric in metrics.items() if hasattr(metric, "bounds")}
+    return Predictions(name, rows, scores, counts, draws, bounds)
 
 
 def _has_corpus_form(metric: Reward) -> bool:

@@ -1,14 +1,14 @@
 """Means and corpus scores of questions with intervals, by type and length, and paired tests between files."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from rl_qg.confidence_intervals import Floats, PassageDraws, difference, difference_p, estimate, holm
+from rl_qg.confidence_intervals import Bounds, Floats, PassageDraws, difference, difference_p, estimate, holm
 from rl_qg.data.examples import passage_hash
 from rl_qg.evaluation.metric_scores import MetricRow, texts_hash
 from rl_qg.evaluation.score_draws import ScoreDraws
@@ -21,13 +21,16 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Predictions:
-    """The questions of one file, with scores (NaN: none) and, where a metric has a corpus form, its counts."""
+    """The questions of one file, with scores (NaN: none) and, where a metric has a corpus form, its counts; `bounds`
+    of the metrics that state them.
+    """
 
     name: str
     rows: Sequence[MetricRow]
     scores: Mapping[str, Floats]
     counts: Mapping[str, Floats]
     draws: PassageDraws
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
 
     def slices(self, lengths: Sequence[int], language: str) -> dict[tuple[str, str], np.ndarray]:
         """Which questions are of each kind: all, by type where the language has types, and by number of words
@@ -79,8 +82,9 @@ def score_rows(predictions: Predictions, corpus: Mapping[str, Any], lengths: Seq
         for (metric, form), values in draws.items():
             used = mask & np.isfinite(predictions.scores[metric]) if form == MEAN else mask
             n, missing = int(used.sum()), int(mask.sum() - used.sum())
-            passages = predictions.draws.passages_of(used)
-            cells = estimate(values[number], n, passages=passages, why="no question with a score").to_dict()
+            units, bounds = predictions.draws.units_of(used), predictions.bounds.get(metric)
+            why = "no question with a score"
+            cells = estimate(values[number], n, passages=units, why=why, bounds=bounds).to_dict()
             row = {"predictions": predictions.name, "by": by, "kind": kind, "metric": metric, "form": form, **cells}
             rows.append(row | ({"without_score": missing} if missing else {}))
     return rows
@@ -94,7 +98,8 @@ def draw_rows(predictions: Predictions, corpus: Mapping[str, Any]) -> list[Score
 
     def add(metric: str, form: str, complete: bool, values: Floats) -> None:
         name, items, passages, seed = about
-        found.append(ScoreDraws(name, metric, form, items, passages, seed, complete, values))
+        units = draws.units_of()
+        found.append(ScoreDraws(name, metric, form, items, passages, seed, complete, values, units))
 
     for metric, scores in predictions.scores.items():
         add(metric, MEAN, bool(np.isfinite(scores).all()), _mean_draws(draws, scores, [every])[0])
@@ -130,11 +135,11 @@ def test_rows(files: Sequence[Predictions], corpus: Mapping[str, Any], direction
                 score = corpus[metric]
                 forms[CORPUS] = (every, [_corpus_draws(file, metric, score, [every])[0] for file in (first, second)])
             for form, (used, values) in forms.items():
-                gap, passages = difference(*values), first.draws.passages_of(used)
+                gap, units = difference(*values), first.draws.units_of(used)
                 row: dict[str, Any] = {"metric": metric, "form": form}
                 row |= {"predictions": first.name, "against": second.name}
-                row |= estimate(gap, int(used.sum()), passages=passages, why="no question with both scores").to_dict()
-                rows.append({**row, "p": difference_p(gap, passages)})
+                row |= estimate(gap, int(used.sum()), passages=units, why="no question with both scores").to_dict()
+                rows.append({**row, "p": difference_p(gap, units)})
     tested = [row for row in rows if row["p"] is not None]
     for row, corrected in zip(tested, holm([row["p"] for row in tested]), strict=True):
         is_better = row["value"] * direction[row["metric"]] > 0

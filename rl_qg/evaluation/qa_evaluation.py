@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.confidence_intervals import Floats, PassageDraws, estimate, few_passages, holm
+from rl_qg.confidence_intervals import CORRELATION, PERCENT, Floats, PassageDraws, estimate, few_passages, holm
 from rl_qg.data.examples import QAExample, examples_hash, passage_hash
 from rl_qg.evaluation.meta.correlation import COEFFICIENTS, row_correlations
 from rl_qg.evaluation.meta.judgement_analysis import SYSTEMS, why_undefined
@@ -61,9 +61,12 @@ def qa_record(
         seeds = len(system.table(EM))
         of_passages = PassageDraws(groups, seeds=seeds, resamples=resamples, seed=seed)
         for score in NAMES:
-            values = of_passages.means_over_seeds(system.table(score))
-            draws[system.name, score] = ScoreDraws(system.name, score, FORM, items, passages, seed, True, values)
-            cells = estimate(values, len(gold), passages=passages).to_dict()
+            table = system.table(score)
+            values, units = of_passages.means_over_seeds(table), of_passages.units_of()
+            degrees = of_passages.degrees_over_seeds(table)
+            about = items, passages, seed, True
+            draws[system.name, score] = ScoreDraws(system.name, score, FORM, *about, values, units, degrees)
+            cells = estimate(values, len(gold), passages=units, degrees=degrees, bounds=PERCENT).to_dict()
             row = {"predictions": system.name, "by": "all", "kind": "", "metric": score, "form": FORM}
             scores.append({**row, **cells, "seeds": seeds})
     return {
@@ -173,7 +176,10 @@ def _correlations(
     if len(both) >= SYSTEMS:
         found, why = dict(row_correlations(x, y)), why_undefined(x[0], y[0])
     for coefficient, of_draws in found.items():
-        statistic = estimate(of_draws, len(both), passages=both[0].passages, why=why).to_dict()
+        units, degrees = both[0].sample(*both[1:])
+        statistic = estimate(
+            of_draws, len(both), passages=units, degrees=degrees, why=why, bounds=CORRELATION
+        ).to_dict()
         p = coefficient_p(coefficient, float(of_draws[0]), x[0], y[0])
         row = {"metric": metric, "form": form, "with": score, "coefficient": coefficient}
         yield {**row, **statistic, **({} if p is None else {"p": p})}

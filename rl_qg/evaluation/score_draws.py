@@ -26,7 +26,8 @@ class ScoreDraws:
     """One score of one model, in the data and in every draw: `values` (1 + resamples,), NaN where it is undefined.
 
     `items` tells what the rows are about, in their order, and `seed` which draws they are. `complete`: every row has a
-    score, so that two models are compared on the same rows.
+    score, so that two models are compared on the same rows. `units` and `degrees` are those of its interval
+    (`rl_qg.confidence_intervals.interval_ends`); a file of an earlier version has none, and `passages` stand for them.
     """
 
     predictions: str
@@ -37,6 +38,14 @@ class ScoreDraws:
     seed: int
     complete: bool
     values: Floats
+    units: float | None = None
+    degrees: float | None = None
+
+    def sample(self, *others: "ScoreDraws") -> tuple[float, float]:
+        """The units and degrees of freedom of what is computed from these scores, those of the one with fewest."""
+        every = (self, *others)
+        units = min(one.passages if one.units is None else one.units for one in every)
+        return units, min(units - 1 if one.degrees is None else one.degrees for one in every)
 
     def is_paired_with(self, other: "ScoreDraws") -> bool:
         """Whether both are of the same rows and of the same draws."""
@@ -47,8 +56,9 @@ class ScoreDraws:
 def paired_difference(first: ScoreDraws, second: ScoreDraws) -> dict[str, Any]:
     """`first - second` with its interval and the p-value of "the difference is 0", of paired draws."""
     gap = difference(first.values, second.values)
-    statistic = estimate(gap, first.passages, passages=first.passages).to_dict()
-    return {**statistic, "p": difference_p(gap, first.passages)}
+    units, degrees = first.sample(second)
+    statistic = estimate(gap, first.passages, passages=units, degrees=degrees).to_dict()
+    return {**statistic, "p": difference_p(gap, units, degrees)}
 
 
 def write_draws(path: Path, draws: Iterable[ScoreDraws]) -> None:

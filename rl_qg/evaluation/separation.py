@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.confidence_intervals import FEW, Floats, PassageDraws, few_passages, mean_interval
+from rl_qg.confidence_intervals import FEW, SHARE, Floats, PassageDraws, few_passages, mean_interval
 from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.data.splits import take
 from rl_qg.evaluation.result_pages import NONE, Page, Table, as_text, estimate_text, write_results
@@ -129,7 +129,7 @@ def _outcomes(right: Floats, wrong: Floats) -> Floats:
 
 
 def _share(outcomes: Floats, draws: PassageDraws) -> dict[str, Any]:
-    interval = mean_interval(outcomes, draws)
+    interval = mean_interval(outcomes, draws, bounds=SHARE)
     return {"auc": interval.mean, "low": interval.low, "high": interval.high, "n": interval.n}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rewards.question_sets import distinct
 from rewards.signature import format_signature
-from rl_qg.confidence_intervals import Floats, PassageDraws, estimate
+from rl_qg.confidence_intervals import CORRELATION, SHARE, Floats, PassageDraws, estimate
 from rl_qg.data.examples import passage_hash
 from rl_qg.evaluation import asked_sentences
 from rl_qg.runtime.errors import InputError
@@ -88,7 +88,8 @@ def _rows_of(
 
 
 def _row(name: str, metric: str, part: str, values: Floats, draws: PassageDraws) -> dict[str, Any]:
-    interval = estimate(values, draws.passages, passages=draws.passages).to_dict()
+    bounds = {"correlation": CORRELATION, "mean": None, "absolute difference": None, GAP: None}.get(part, SHARE)
+    interval = estimate(values, draws.passages, passages=draws.passages, bounds=bounds).to_dict()
     return {"predictions": name, "metric": metric, "part": part, **interval}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_qg.confidence_intervals import Floats, PassageDraws, difference, difference_p, estimate
+from rl_qg.confidence_intervals import SHARE, Floats, PassageDraws, difference, difference_p, estimate
 
 MEASURES = ("precision", "recall", "f1", "accuracy")
 Decisions = NDArray[np.bool_]
@@ -61,8 +61,9 @@ def paired_f1(first: Decisions, second: Decisions, actual: Decisions, draws: Pas
 
 def _difference(first: Floats, second: Floats, draws: PassageDraws) -> dict[str, Any]:
     gaps = difference(first, second)
-    shown = estimate(gaps, len(draws.passage_index), passages=draws.passages).to_dict()
-    return {**shown, "p": difference_p(gaps, draws.passages)}
+    units = draws.units_of()
+    shown = estimate(gaps, len(draws.passage_index), passages=units).to_dict()
+    return {**shown, "p": difference_p(gaps, units)}
 
 
 def _counts(predicted: Decisions, actual: Decisions, draws: PassageDraws) -> Floats:
@@ -93,10 +94,11 @@ def _measures(counts: Floats) -> dict[str, Floats]:
 
 
 def _intervals(measures: Mapping[str, Floats], draws: PassageDraws) -> dict[str, Any]:
-    count = len(draws.passage_index)
+    count, units = len(draws.passage_index), draws.units_of()
     why = "no sentence to divide by"
     return {
-        name: estimate(values, count, passages=draws.passages, why=why).to_dict() for name, values in measures.items()
+        name: estimate(values, count, passages=units, why=why, bounds=SHARE).to_dict()
+        for name, values in measures.items()
     }
 
 

@@ -22,7 +22,7 @@ from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from rewards.relevance.reading import SPAN_HEAD, span_scores
-from rl_qg.confidence_intervals import PassageDraws, mean_interval
+from rl_qg.confidence_intervals import PERCENT, PassageDraws, mean_interval
 from rl_qg.data.examples import QAExample, examples_hash, passage_hash
 from rl_qg.readers.encoders import fine_tuning_arguments
 from rl_qg.readers.features import Windows, best_answers, encode
@@ -347,7 +347,9 @@ def _summarise(job: _Job, data: Mapping[str, str]) -> None:
         key: {name: float(np.mean([table[key][name] for table in tables])) for name in SCORES} for key in tables[0]
     }
     draws = PassageDraws([passages[key] for key in questions])
-    intervals = {name: mean_interval([100 * row[name] for row in questions.values()], draws) for name in SCORES}
+    intervals = {
+        name: mean_interval([100 * row[name] for row in questions.values()], draws, bounds=PERCENT) for name in SCORES
+    }
     for key, row in questions.items():
         row["passage"] = passages[key]
     summary = {

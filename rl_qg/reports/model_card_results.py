@@ -40,9 +40,10 @@ def results_text(run: ReportedRun, stage: str, kept_step: int | None) -> str:
             rows.append([label, *(_cell(_percent, share) for share in shares)])
     signature = evaluation.get("held_out_signature")
     note = f" The held-out reward, which was not optimised:\n\n    {signature}" if signature else ""
+    choice = f" {evaluation.choice_text}" if evaluation.choice_text else ""
     return (
         f"Greedy questions for {count} held-out examples; 95 % intervals over {evaluation.resampled} in "
-        f"brackets.{note}\n\n{_table(columns, rows)}{_readers_text(run)}"
+        f"brackets.{choice}{note}\n\n{_table(columns, rows)}{_readers_text(run)}"
     )
 
 

@@ -72,6 +72,7 @@ def run_summary(run: ReportedRun) -> dict[str, Any]:
         "commit": run.record.get("code", "commit"),
         "examples": evaluation.count("examples"),
         "passages": evaluation.count("passages"),
+        **({"model_choice": choice} if (choice := evaluation.get("model_choice")) else {}),
         "bleu4": {
             **{model: _plain(evaluation.estimate("models", model, "bleu4")) for model in MODELS[1:]},
             "difference": _plain(evaluation.estimate("difference", "bleu4"), difference=True),

@@ -94,6 +94,16 @@ class JsonObject:
         return ReportedMean(float(value["mean"]), low, high, self.count(*keys, "n"))
 
     @property
+    def choice_text(self) -> str:
+        """One sentence on what chose the model, and whether its judges chose it; empty where nothing did."""
+        choice = self.part("model_choice")
+        if not choice.value:
+            return ""
+        if choice.get("on") == "other passages":
+            return f"The model was chosen by {choice.get('by')} on {choice.get('passages')} other validation passages."
+        return f"The model was chosen by {choice.get('by')} on these passages, so these numbers favour it."
+
+    @property
     def resampled(self) -> str:
         """What the bootstrap of this file's intervals draws; files of older runs do not say it."""
         return "passages" if self.get("resampled") == "passages" else "questions"

@@ -141,6 +141,7 @@ def _evaluation(run: ReportedRun) -> dict[str, Any] | None:
         "rows": [{"model": model, "cells": cells[model]} for model in parts],
         "held_out_signature": run.evaluation.get("held_out_signature"),
         "resampled": run.evaluation.resampled,
+        "choice": run.evaluation.choice_text,
     }
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.confidence_intervals import Interval, PassageDraws, holm, seed_interval, two_sided_p
+from rl_qg.confidence_intervals import PERCENT, Interval, PassageDraws, difference_p, holm, seed_interval
 from rl_qg.data.examples import passage_hash
 from rl_qg.reports.study_plots import NO_GENERATOR
 from rl_qg.runtime.json_files import read_json
@@ -111,7 +111,7 @@ def cell_rows(results: StudyResults) -> list[dict[str, Any]]:
             for score in SCORES:
                 values = results.scores(group, score, group.seeds)[:, indices]
                 row["scores"][name][score] = {
-                    **asdict(seed_interval(draws.means_over_seeds(values), values, draws)),
+                    **asdict(seed_interval(draws.means_over_seeds(values), values, draws, bounds=PERCENT)),
                     "by_seed": _means_by_seed(values),
                 }
         rows.append(row)
@@ -128,6 +128,7 @@ def test_rows(results: StudyResults) -> list[dict[str, Any]]:
             for score in SCORES:
                 values = results.difference(group, against, score, seeds)[:, indices]
                 means = draws.means_over_seeds(values)
+                p = difference_p(means, draws.units_of(), draws.degrees_over_seeds(values))
                 rows.append(
                     {
                         "question": question,
@@ -138,7 +139,7 @@ def test_rows(results: StudyResults) -> list[dict[str, Any]]:
                         **asdict(seed_interval(means, values, draws)),
                         "seeds": seeds,
                         "by_seed": _means_by_seed(values),
-                        "p": two_sided_p(means[1:]),
+                        "p": 1.0 if p is None else p,  # of one passage nothing is certain
                     }
                 )
     _correct(rows)

@@ -251,7 +251,7 @@ def seq2seq_trainer(
 def evaluation_sample(splits: Splits, settings: Settings) -> list[QAExample]:
     """The validation examples of each evaluation while a stage trains."""
     limit, what = settings.training.eval_samples, "validation questions are used at each evaluation"
-    return take(splits.validation, limit, settings.data.seed, "training.eval_samples", what)
+    return take(splits.validation_in_training, limit, settings.data.seed, "training.eval_samples", what)
 
 
 def _arguments(settings: Settings) -> SelfCriticalConfig:

@@ -10,7 +10,7 @@ from itertools import combinations
 
 import numpy as np
 
-from rl_qg.confidence_intervals import Floats, PassageDraws, Statistic, estimate
+from rl_qg.confidence_intervals import CORRELATION, Floats, PassageDraws, Statistic, estimate
 
 LEVELS = ("nominal", "ordinal", "interval")
 _NUMBERS_AT_ONCE = 4_000_000
@@ -122,5 +122,6 @@ class _RatedUnits:
         if not self._units:
             return Statistic(None, None, None, 0, why="no unit with two ratings")
         n = len(self._units)
-        passages = self._draws.passages_of(np.array(self._units)) if self._draws is not None else n
-        return estimate(np.concatenate(values), n, passages=passages, why="all ratings are equal")
+        units = self._draws.units_of(np.array(self._units)) if self._draws is not None else n
+        why = "all ratings are equal"
+        return estimate(np.concatenate(values), n, passages=units, why=why, bounds=CORRELATION)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_qg.confidence_intervals import Floats, PassageDraws, estimate
+from rl_qg.confidence_intervals import CORRELATION, SHARE, Floats, PassageDraws, estimate
 from rl_qg.evaluation.meta.agreement import LEVELS, fleiss_kappa, krippendorff_alpha
 from rl_qg.evaluation.meta.correlation import COEFFICIENTS, correlations, is_constant, row_correlations
 from rl_qg.evaluation.meta.judgements import Judgement
@@ -122,13 +122,13 @@ def analyse(
 @dataclass(frozen=True)
 class _Correlated:
     """A metric's coefficients in the data and in all draws, of n questions or systems, made of the questions `rows`
-    about so many passages; `values` is what was correlated with `ratings`, for tests.
+    about so many passages (`PassageDraws.units_of`); `values` is what was correlated with `ratings`, for tests.
     """
 
     metric: str
     draws: Mapping[str, Floats]
     n: int
-    passages: int
+    passages: float
     why: str
     values: Floats
     ratings: Floats
@@ -136,7 +136,7 @@ class _Correlated:
     def cells(self, coefficient: str) -> dict[str, Any]:
         """The value of a coefficient with its interval, and the p-value of "no association"."""
         draws = self.draws[coefficient]
-        statistic = estimate(draws, self.n, passages=self.passages, why=self.why).to_dict()
+        statistic = estimate(draws, self.n, passages=self.passages, why=self.why, bounds=CORRELATION).to_dict()
         p = coefficient_p(coefficient, float(draws[0]), self.values, self.ratings)
         return statistic | ({} if p is None else {"p": p})
 
@@ -187,7 +187,7 @@ class _Comparison:
 def _questions(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np.intp]) -> _Correlated:
     x, y = rated.scores[name][rows], ratings[rows]
     draws = correlations(x, y, rated.draws, rows)
-    return _Correlated(name, draws, len(rows), rated.draws.passages_of(rows), why_undefined(x, y), x, y)
+    return _Correlated(name, draws, len(rows), rated.draws.units_of(rows), why_undefined(x, y), x, y)
 
 
 def _systems(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np.intp]) -> _Correlated | None:
@@ -209,7 +209,7 @@ def _systems(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np
         for coefficient, draws in row_correlations(means[:, 0], means[:, 1]).items():
             values[coefficient][whole] = draws
         why = why_undefined(means[0, 0], means[0, 1])
-    return _Correlated(name, values, n, rated.draws.passages_of(rows), why, *means[0])
+    return _Correlated(name, values, n, rated.draws.units_of(rows), why, *means[0])
 
 
 def why_undefined(x: Floats, y: Floats) -> str:
@@ -246,7 +246,7 @@ def breakdown(
             unknown = {coefficient: np.full(2, np.nan) for coefficient in COEFFICIENTS}
             draws = correlations(x, y, rated.draws, chosen) if enough else unknown
             why = why_undefined(x, y) if enough else f"fewer than {FEWEST} questions"
-            correlated = _Correlated(name, draws, n, rated.draws.passages_of(chosen), why, x, y)
+            correlated = _Correlated(name, draws, n, rated.draws.units_of(chosen), why, x, y)
             for coefficient in COEFFICIENTS:
                 yield {
                     **{"metric": name, column: label, "n": n, "coefficient": coefficient},
@@ -272,8 +272,9 @@ def _auc(rated: RatedQuestions, ratings: Floats) -> Iterator[dict[str, Any]]:
         good = ratings[rows] == values[1]
         draws = auc_draws(scores[rows], good, rated.draws, rows)
         counts = {"metric": name, "good": int(good.sum()), "bad": int((~good).sum())}
-        passages = rated.draws.passages_of(rows)
-        yield {**counts, **estimate(draws, len(rows), passages=passages, why="one class alone").to_dict()}
+        units = rated.draws.units_of(rows)
+        area = estimate(draws, len(rows), passages=units, why="one class alone", bounds=SHARE)
+        yield {**counts, **area.to_dict()}
 
 
 def _redundancy(rated: RatedQuestions, ratings: Floats, selection: Selection) -> tuple[Rows, Rows, Rows]:

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_qg.confidence_intervals import Floats, PassageDraws, Statistic, estimate
+from rl_qg.confidence_intervals import SHARE, Floats, PassageDraws, Statistic, estimate
 
 OUTCOMES = ("wins", "ties", "losses")
 _NUMBERS_AT_ONCE = 4_000_000
@@ -61,10 +61,12 @@ def win_loss(
     why = "no two questions about one item have different ratings"
     if min_gap:
         why = f"no two questions about one item have ratings that differ by more than {min_gap:g}"
-    passages = draws.passages_of(rows[counts.any(axis=1)])
+    units = draws.units_of(rows[counts.any(axis=1)])
     columns = {name: fractions[:, column] for column, name in enumerate(OUTCOMES)}
     columns["alike"] = fractions[:, 0] + fractions[:, 1] / 2
-    statistics = {name: estimate(values, pairs, passages=passages, why=why) for name, values in columns.items()}
+    statistics = {
+        name: estimate(values, pairs, passages=units, why=why, bounds=SHARE) for name, values in columns.items()
+    }
     return statistics, pairs, statistics.pop("alike")
 
 

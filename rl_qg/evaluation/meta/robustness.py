@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_qg.confidence_intervals import Floats, PassageDraws, estimate, few_passages
+from rl_qg.confidence_intervals import SHARE, Floats, PassageDraws, estimate, few_passages
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.evaluation.meta.altered_questions import (
     ORIGINAL,
@@ -153,7 +153,8 @@ def _areas(
             index = np.flatnonzero((good | bad) & usable & np.isfinite(scores))
             area = auc_draws(scores[index], good[index], draws, index) if len(index) else np.full(2, np.nan)
             why = "one kind alone" if usable.any() else "the question is its own reference"
-            row[key] = estimate(area, len(index), passages=draws.passages_of(index), why=why).to_dict()
+            units = draws.units_of(index)
+            row[key] = estimate(area, len(index), passages=units, why=why, bounds=SHARE).to_dict()
         row["own_pair"] = _own_pairs(scores, questions, bad, draws)
         rows.append(row)
     return rows
@@ -176,8 +177,8 @@ def _own_pairs(
     sums = draws.sums(counts)
     with np.errstate(invalid="ignore", divide="ignore"):
         fractions = np.where(sums[:, 0] > 0, sums[:, 1] / sums[:, 0], np.nan)
-    passages = draws.passages_of(counts[:, 0] > 0)
-    statistic = estimate(fractions, int(sums[0, 0]), passages=passages, why="no question has both")
+    units = draws.units_of(counts[:, 0] > 0)
+    statistic = estimate(fractions, int(sums[0, 0]), passages=units, why="no question has both", bounds=SHARE)
     return {**statistic.to_dict(), "ties": int(sums[0, 2])}
 
 

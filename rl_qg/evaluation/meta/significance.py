@@ -58,8 +58,8 @@ def coefficient_p(coefficient: str, value: float, x: Floats, y: Floats) -> float
 @dataclass(frozen=True)
 class Pair:
     """Two metrics on the same questions: their coefficients (1 + resamples,) in the data and in every draw, of n
-    questions or systems about so many passages; `between`: the same coefficient between the two, for Williams' test,
-    which is about r and ρ only.
+    questions or systems about so many passages (`PassageDraws.units_of`); `between`: the same coefficient between the
+    two, for Williams' test, which is about r and ρ only.
     """
 
     metric: str
@@ -67,7 +67,7 @@ class Pair:
     first: Floats
     second: Floats
     n: int
-    passages: int
+    passages: float
     between: float | None = None
 
 

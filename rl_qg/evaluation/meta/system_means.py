@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.confidence_intervals import Floats, estimate
+from rl_qg.confidence_intervals import CORRELATION, Floats, estimate
 from rl_qg.evaluation.meta.correlation import COEFFICIENTS, row_correlations
 from rl_qg.evaluation.meta.judgement_analysis import SYSTEMS, RatedQuestions, why_undefined
 from rl_qg.evaluation.meta.significance import coefficient_p
@@ -42,7 +42,7 @@ def mean_rows(rated: RatedQuestions, criteria: Sequence[str]) -> Rows:
         for number, system in enumerate(names):
             used = np.flatnonzero((member[:, number] > 0) & np.isfinite(values))
             statistic = estimate(
-                means[:, number], len(used), passages=rated.draws.passages_of(used), why="no question has a value"
+                means[:, number], len(used), passages=rated.draws.units_of(used), why="no question has a value"
             )
             rows.append({"system": system, "of": kind, "name": column, **statistic.to_dict()})
     return rows
@@ -61,10 +61,10 @@ def replication_rows(first: RatedQuestions, second: RatedQuestions, criteria: Se
         shared = [name for name in parts[0] if name in parts[1]]
         n = len(shared)
         counts = {"only_first": len(parts[0]) - n, "only_second": len(parts[1]) - n}
-        passages = min(first.draws.passages, second.draws.passages)
+        units = min(first.draws.units_of(), second.draws.units_of())
         for coefficient, draws, x, y in _correlated(parts, shared):
             why = f"{n} systems in both files; a correlation needs {SYSTEMS}" if n < SYSTEMS else why_undefined(x, y)
-            cells = estimate(draws, n, passages=passages, why=why).to_dict()
+            cells = estimate(draws, n, passages=units, why=why, bounds=CORRELATION).to_dict()
             p = coefficient_p(coefficient, float(draws[0]), x, y)
             rows.append(
                 {"criterion": criterion, "coefficient": coefficient, **cells}

@@ -7,23 +7,22 @@ The variance is V(raters) + V(passages) - V(pairs), as of estimates clustered in
 counts once. Multiplying the weights of both draws instead (Owen, "The pigeonhole bootstrap", 2007) counts it up to
 three times where, as in QAScore's study, hardly any passage has two raters. `experiments/rating` compares them.
 
-Draws of n raters spread less than means of n raters do, and few of them have no normal tails: deviations are widened
-by √(n / (n - 1)) and by the ratio of Student's and the normal quantile (Hesterberg, "What teachers should know about
-the bootstrap", 2015, section 4.3).
+The deviations of each are widened for as many raters, passages or pairs (`rl_qg.confidence_intervals.widening`) before
+they are combined, so intervals and p-values take the combined draws as they are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from rl_qg.confidence_intervals import Floats, PassageDraws, Statistic, difference_p, estimate
+from rl_qg.confidence_intervals import Floats, PassageDraws, Statistic, difference_p, estimate, widening
 from rl_qg.rating.analysis.ratings import Ints
 
 RATERS, PASSAGES, PAIRS = "raters", "passages", "pairs"
 FEWEST_RATERS = 6  # of fewer no difference could be certain: all lean one way by chance once in 2^(1 - raters)
-_TAIL = 0.975
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class CrossedValues:
         """The statistic in the data and in so many draws of both, (1 + resamples, …): deviations in draws of raters
         plus those in draws of passages, drawn independently, brought to the variance above.
         """
-        deviations = {name: (part[1:] - part[0]) * _widening(self.sizes[name]) for name, part in self.drawn.items()}
+        deviations = {name: (part[1:] - part[0]) * widening(self.sizes[name]) for name, part in self.drawn.items()}
         if PAIRS in deviations:
             raters, passages, pairs = (_variance(deviations[name]) for name in (RATERS, PASSAGES, PAIRS))
             total = raters + passages
@@ -71,19 +70,18 @@ class CrossedValues:
 
     def estimate(self, n: int, why: str = "nobody rated it") -> Statistic:
         """One statistic, (1 + resamples,), with its 95 % interval."""
-        return estimate(self.combined(), n, passages=self.clusters, why=why)
+        return estimate(self.combined(), n, passages=self._units, why=why)
 
     def p(self) -> float | None:
         """The two-sided p of "the statistic is 0" (`difference_p`)."""
         values = self.combined()
         values[0] = 0.0 if abs(values[0]) < 1e-12 else values[0]
-        return difference_p(values, self.clusters)
+        return difference_p(values, self._units)
 
-
-def _widening(n: int) -> float:
-    from scipy.stats import norm, t
-
-    return float(np.sqrt(n / (n - 1)) * t.ppf(_TAIL, n - 1) / norm.ppf(_TAIL)) if n > 1 else 1.0
+    @property
+    def _units(self) -> float:
+        """For intervals of `combined`, which is widened: as of infinitely many, but of one alone there is none."""
+        return inf if self.clusters > 1 else 1
 
 
 def _variance(deviations: Floats) -> Floats:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.confidence_intervals import Floats, estimate
+from rl_qg.confidence_intervals import CORRELATION, Floats, estimate
 from rl_qg.evaluation.meta.correlation import COEFFICIENTS, row_correlations
 from rl_qg.evaluation.meta.judgement_analysis import SYSTEMS, why_undefined
 from rl_qg.evaluation.meta.raters import OVERALL
@@ -35,7 +35,7 @@ def replication_of_scores(first: SystemScores, second: SystemScores) -> Rows:
                 values[name][whole] = drawn
         why = f"{n} systems in both; a correlation needs {SYSTEMS}" if n < SYSTEMS else why_undefined(x[0], y[0])
         for name, drawn in values.items():
-            cells = estimate(drawn, n, passages=clusters, why=why).to_dict()
+            cells = estimate(drawn, n, passages=clusters, why=why, bounds=CORRELATION).to_dict()
             p = coefficient_p(name, float(drawn[0]), x[0], y[0])
             rows.append(
                 {"criterion": criterion, "coefficient": name, **cells} | ({} if p is None else {"p": p}) | counts

@@ -97,6 +97,22 @@ def test_without_an_oracle_samples_are_marked_by_overlap_with_the_human_question
     assert f"{near} better" in page.text and f"{far} worse" in page.text
 
 
+def test_what_chose_the_model_is_said(tmp_path):
+    texts = {}
+    for name, choice in (
+        ("none", {}),
+        ("other", {"model_choice": {"by": "scst.stop_on=bleu4", "on": "other passages", "passages": 15}}),
+        ("same", {"model_choice": {"by": "scst.stop_on=bleu4", "on": "the same passages"}}),
+    ):
+        run = write(tmp_path / name, **{"evaluation.json": evaluation() | choice})
+        texts[name] = page_of(run, output=tmp_path / f"{name}.html").text
+        summary = run_summary(read_run(run))
+        assert summary.get("model_choice") == choice.get("model_choice")
+    assert "The model was chosen by scst.stop_on=bleu4 on 15 other validation passages." in texts["other"]
+    assert "chosen by scst.stop_on=bleu4 on these passages, so these numbers favour it." in texts["same"]
+    assert "The model was chosen" not in texts["none"]
+
+
 def test_the_separation_of_the_reward(three, tmp_path):
     _, page = three
     assert "Reward: reader|measure:probability" in page.text
