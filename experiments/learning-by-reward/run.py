@@ -45,11 +45,11 @@ READER = f"reward_models.reader={SHIPPED / 'reader'}"
 REWARD = ("reward=gated", "reward.parts.faithfulness.unnamed=0", READER)
 SCST = (
     *("scst.baseline=leave_one_out", "scst.num_samples=4", "scst.schedule=constant"),
-    *(f"scst.epochs={PASSES}", "scst.learning_rate=3e-4", "scst.kl_coefficient=0.3", "scst.kl_target=0.5"),
+    *(f"scst.epochs={PASSES}", "scst.learning_rate=6e-4", "scst.kl_coefficient=0.3", "scst.kl_target=0.5"),
 )
 ARMS: dict[str, tuple[str, ...]] = {
     "best-of-n": (
-        *("algorithm=best_of_n", *REWARD, f"scst.epochs={PASSES}", "scst.learning_rate=3e-4"),
+        *("algorithm=best_of_n", *REWARD, f"scst.epochs={PASSES}", "scst.learning_rate=6e-4"),
         f"scst.num_samples={4 * PASSES}",  # as many sampled questions as SCST sees
     ),
     "scst": (*SCST, *REWARD),
