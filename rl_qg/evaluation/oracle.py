@@ -285,11 +285,7 @@ def shares(given: Sequence[Judgement | None], draws: PassageDraws) -> dict[str, 
     """
     if not any(given):
         return None
-<<<<<<< HEAD
-    return {name: asdict(mean_interval(column, draws)) for name, column in columns(given).items()}
-=======
-    return {verdict: asdict(mean_interval(column, draws, bounds=SHARE)) for verdict, column in _columns(given)}
->>>>>>> stats
+    return {name: asdict(mean_interval(column, draws, bounds=SHARE)) for name, column in columns(given).items()}
 
 
 def share_differences(
@@ -298,16 +294,8 @@ def share_differences(
     """The paired differences of the shares of two sets of questions, with intervals, in the form of `shares`."""
     if not any(one and other for one, other in zip(last, first, strict=True)):
         return None
-<<<<<<< HEAD
     before = columns(first)
-    return {name: asdict(paired_interval(after, before[name], draws)) for name, after in columns(last).items()}
-=======
-    pairs = zip(_columns(last), _columns(first), strict=True)
-    return {verdict: asdict(paired_interval(a, b, draws, bounds=DIFFERENCE)) for (verdict, a), (_, b) in pairs}
-
-
-def _columns(given: Sequence[str | None]) -> Iterable[tuple[str, Floats]]:
-    """For each verdict 1 where it was given, 0 where another was, NaN where none was."""
-    for verdict in VERDICTS:
-        yield verdict, np.array([np.nan if one is None else float(one == verdict) for one in given])
->>>>>>> stats
+    return {
+        name: asdict(paired_interval(after, before[name], draws, bounds=DIFFERENCE))
+        for name, after in columns(last).items()
+    }
