@@ -25,7 +25,7 @@ VERDICTS = ("right", "ill_formed", "ambiguous", "wrong_relation", "other_subject
 SUMS = {"wrong_attribute": ("wrong_relation",), "wrong_entity": ("other_subject", "invented_name", "wrong_detail")}
 """The coarser verdicts of earlier versions: older files have them alone, newer ones beside `VERDICTS`."""
 BESIDE = ("unsupported", "no_subject")
-"""What a question may have beside its verdict, see `Judgement`."""
+"""What a question may have beside its verdict, see `OracleJudgement`."""
 NOUNS_OF_KINDS = {
     "person": "they|them|he|him|she|her|(?:person|man|woman|artist)",
     "town": "it|(?:town|city|place)",
@@ -38,7 +38,7 @@ _TOKEN = re.compile(r"\d(?:[\d.,]*\d)?|[^\W\d_]+(?:-[^\W\d_]+)*|[^\w\s]")  # num
 
 
 @dataclass(frozen=True)
-class Judgement:
+class OracleJudgement:
     """What is wrong with a question.
 
     Attributes:
@@ -47,7 +47,8 @@ class Judgement:
             are those of the subject and its origin, and capitalised words other than the first; neighbouring ones are
             one name, which must stand in the passage as it is. Words of question forms are no names, and case makes
             no difference.
-        no_subject: nothing says what the question is about: no name and no description (`When was she born?`).
+        no_subject: nothing says what the question is about: no name and no description (`When was she born?`); of
+            an ill-formed question, neither a name nor a number.
     """
 
     verdict: str
@@ -95,7 +96,7 @@ def judge(question: str, example: QAExample) -> str | None:
     return None if judgement is None else judgement.verdict
 
 
-def examine(question: str, example: QAExample) -> Judgement | None:
+def examine(question: str, example: QAExample) -> OracleJudgement | None:
     """The verdict of `judge` with what else is wrong with the question; None where `judge` is None."""
     facts = read_facts(example.context)
     target = None if facts is None else answered_fact(facts, example)
@@ -107,10 +108,10 @@ def examine(question: str, example: QAExample) -> Judgement | None:
     ]
     if not readings:
         names = _names_and_numbers(question)
-        return Judgement("ill_formed", _lacks(example.context, names), no_subject=not names)
+        return OracleJudgement("ill_formed", _lacks(example.context, names), no_subject=not names)
     verdict, reference = max(readings, key=lambda reading: (reading[0] == "right", VERDICTS.index(reading[0])))
     names = [*_names_and_numbers(question), reference.name, reference.origin]
-    return Judgement(verdict, _lacks(example.context, names), no_subject=reference == _NOTHING)
+    return OracleJudgement(verdict, _lacks(example.context, names), no_subject=reference == _NOTHING)
 
 
 def _verdict(asked: tuple[str, str], reference: _Reference, facts: CorpusFacts, target: CorpusFact) -> str:
@@ -258,7 +259,7 @@ _REFERENCES = {kind: _reference_pattern(kind) for kind in FORMS}
 # --- shares
 
 
-def judgements(questions: Sequence[str], examples: Sequence[QAExample]) -> list[Judgement | None]:
+def judgements(questions: Sequence[str], examples: Sequence[QAExample]) -> list[OracleJudgement | None]:
     """`examine` for question i about example i."""
     return [examine(question, example) for question, example in zip(questions, examples, strict=True)]
 
@@ -268,7 +269,7 @@ def verdicts(questions: Sequence[str], examples: Sequence[QAExample]) -> list[st
     return [judge(question, example) for question, example in zip(questions, examples, strict=True)]
 
 
-def columns(given: Sequence[Judgement | None]) -> dict[str, Floats]:
+def columns(given: Sequence[OracleJudgement | None]) -> dict[str, Floats]:
     """For each of `VERDICTS`, `SUMS` and `BESIDE` 1 where a question has it, 0 where not, NaN without a judgement."""
     kinds = {verdict: (verdict,) for verdict in VERDICTS} | SUMS
     table = {name: [None if one is None else one.verdict in kind for one in given] for name, kind in kinds.items()}
@@ -276,7 +277,7 @@ def columns(given: Sequence[Judgement | None]) -> dict[str, Floats]:
     return {name: np.array(values, dtype=np.float64) for name, values in table.items()}  # None becomes NaN
 
 
-def shares(given: Sequence[Judgement | None], draws: PassageDraws) -> dict[str, Any] | None:
+def shares(given: Sequence[OracleJudgement | None], draws: PassageDraws) -> dict[str, Any] | None:
     """The share of each of `VERDICTS`, which sum to 1, of `SUMS` and of `BESIDE`: fractions of the questions that have
     a judgement, with 95 % intervals over passages.
 
@@ -289,7 +290,7 @@ def shares(given: Sequence[Judgement | None], draws: PassageDraws) -> dict[str, 
 
 
 def share_differences(
-    last: Sequence[Judgement | None], first: Sequence[Judgement | None], draws: PassageDraws
+    last: Sequence[OracleJudgement | None], first: Sequence[OracleJudgement | None], draws: PassageDraws
 ) -> dict[str, Any] | None:
     """The paired differences of the shares of two sets of questions, with intervals, in the form of `shares`."""
     if not any(one and other for one, other in zip(last, first, strict=True)):

@@ -17,7 +17,7 @@ from rl_qg.evaluation.oracle import (
     BESIDE,
     SUMS,
     VERDICTS,
-    Judgement,
+    OracleJudgement,
     examine,
     judge,
     judgements,
@@ -270,9 +270,9 @@ def test_human_questions_have_only_names_and_numbers_of_their_passage() -> None:
         assert found is not None and not found.unsupported and not found.no_subject, item
 
 
-def judged(*given: str | None) -> list[Judgement | None]:
+def judged(*given: str | None) -> list[OracleJudgement | None]:
     """Judgements with these verdicts; those of invented names are unsupported too."""
-    return [None if one is None else Judgement(one, one == "invented_name", one == "ambiguous") for one in given]
+    return [None if one is None else OracleJudgement(one, one == "invented_name", one == "ambiguous") for one in given]
 
 
 def test_shares_are_means_over_questions_with_intervals_over_passages() -> None:
@@ -311,4 +311,4 @@ def test_verdicts_are_in_the_order_of_the_questions() -> None:
     items = [about(PEOPLE, "1700"), about(PEOPLE, "1700", last=True)]
     assert verdicts(["When was Ada Elmford born?"] * 2, items) == ["right", "other_subject"]
     found = judgements(["When was Ada Elmford born?", "When was Karl born?"], items)
-    assert found == [Judgement("right", False, False), Judgement("invented_name", True, False)]
+    assert found == [OracleJudgement("right", False, False), OracleJudgement("invented_name", True, False)]
