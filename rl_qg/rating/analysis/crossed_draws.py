@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.confidence_intervals import Floats, PassageDraws, Statistic, difference_p, estimate, widening
+from rl_qg.confidence_intervals import TAIL, Floats, PassageDraws, Statistic, difference_p, estimate, widening
 from rl_qg.rating.analysis.ratings import Ints
 
 RATERS, PASSAGES, PAIRS = "raters", "passages", "pairs"
@@ -73,10 +73,15 @@ class CrossedValues:
         return estimate(self.combined(), n, passages=self._units, why=why)
 
     def p(self) -> float | None:
-        """The two-sided p of "the statistic is 0" (`difference_p`)."""
+        """The two-sided p of "the statistic is 0" (`difference_p`); of few clusters no smaller than draws can tell,
+        nor than the probability that all lean the same way by chance.
+        """
         values = self.combined()
         values[0] = 0.0 if abs(values[0]) < 1e-12 else values[0]
-        return difference_p(values, self._units)
+        p = difference_p(values, self._units)
+        if p is None or self.clusters >= TAIL:
+            return p
+        return max(p, 2 / len(values), 2.0 ** (1 - self.clusters))
 
     @property
     def _units(self) -> float:
