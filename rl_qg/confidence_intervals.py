@@ -6,9 +6,7 @@ questions (the cluster bootstrap: Davison and Hinkley, "Bootstrap Methods and th
 Results of several training seeds are crossed by passages and seeds, and both are drawn (Owen, "The pigeonhole
 bootstrap", 2007).
 
-Draws of few passages spread less than means of as many do, and few passages have no normal tails. So all intervals and
-p-values here are read from deviations that `widening` makes larger (Hesterberg, "What teachers should know about the
-bootstrap", 2015, section 4.3).
+Draws of few passages are widened (`rl_qg.widening`).
 
 Further sources: Efron, "Bootstrap methods: another look at the jackknife" (1979); for comparing two systems on the
 same examples, Koehn, "Statistical significance tests for machine translation evaluation" (2004); Holm, "A simple
@@ -18,21 +16,18 @@ sequentially rejective multiple test procedure" (1979).
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from math import ceil, isinf
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rl_qg.runtime.errors import InputError
+from rl_qg.widening import ROUNDING, Bounds, Floats, degrees_of, interval_ends, spread_factor, widenings
 
-Floats = NDArray[np.float64]
 _NUMBERS_AT_ONCE = 4_000_000
 _NUMBERS_KEPT = 200_000_000  # of one byte each
 FEW, TAIL = 10, 20  # passages below which a page warns, and from which the normal tail is used
-ROUNDING = 1e-12
-Bounds = tuple[float, float]
 SHARE, PERCENT, CORRELATION = (0.0, 1.0), (0.0, 100.0), (-1.0, 1.0)
 DIFFERENCE = (-1.0, 1.0)  # of two shares
 
@@ -175,63 +170,8 @@ def _seed_weights(rng: np.random.Generator, seeds: int, resamples: int) -> Float
     equal = np.full(seeds, 1 / seeds)
     drawn = rng.multinomial(seeds, equal, resamples) / seeds
     if seeds > 1:
-        drawn = equal + (drawn - equal) * _spread(seeds)
+        drawn = equal + (drawn - equal) * spread_factor(seeds)
     return np.concatenate([equal[None], drawn])
-
-
-# --- The rule of all intervals and p-values ---
-
-
-def widening(units: float, level: float = 0.95, degrees: float | None = None) -> float:
-    """What the deviations of draws from the data are multiplied with, for an interval of so much `level`.
-
-    The first factor is √(n / (n - 1)) for n `units`: draws of n out of n spread less than means of n do. It is 1 for
-    infinitely many, such as draws that are corrected already. The second is the ratio of Student's and the normal
-    quantile for `degrees` of freedom, by default n - 1. Fewer than two units count as two.
-    """
-    from scipy.stats import norm, t
-
-    tail = (1 + level) / 2
-    return float(_spread(units) * t.ppf(tail, _degrees(units, degrees)) / norm.ppf(tail))
-
-
-def _spread(units: float) -> float:
-    known = max(units, 2.0)
-    return 1.0 if isinf(known) else float(np.sqrt(known / (known - 1)))
-
-
-def _degrees(units: float, degrees: float | None) -> float:
-    return max(units, 2.0) - 1 if degrees is None else degrees
-
-
-def interval_ends(
-    values: Floats,
-    units: float,
-    *,
-    level: float = 0.95,
-    degrees: float | None = None,
-    bounds: Bounds | None = None,
-) -> tuple[float, float]:
-    """The ends of the interval of a statistic from its values (1 + resamples,), the first of the data: those of the
-    middle `level` of the draws that are defined, widened (`widening`).
-
-    They are deviations of single draws, not between two, so that the interval leaves out 0 where `difference_p` is
-    below `1 - level`; that needs 2 / (1 - level) draws. `bounds` are those of the statistic, which the interval does
-    not leave. Where the data and all draws are at one of them, the other end is that of the exact binomial interval
-    for 0 of so many units (Clopper and Pearson, "The use of confidence or fiducial limits", 1934).
-    """
-    value, rest = values[0], np.sort(values[1:][np.isfinite(values[1:])])
-    number = max(0, ceil(round((1 - level) / 2 * (len(rest) + 1), 9)) - 2)
-    reached = max(level, 1 - 2 * (number + 1) / (len(rest) + 1))
-    low, high = value + widening(units, reached, degrees) * (rest[[number, -1 - number]] - value)
-    least, most = bounds or (-np.inf, np.inf)
-    if np.isfinite(most - least) and np.ptp(np.append(rest, value)) <= ROUNDING:
-        hidden = (most - least) * (1 - ((1 - level) / 2) ** (1 / units))
-        if abs(value - least) <= ROUNDING:
-            return least, least + hidden
-        if abs(value - most) <= ROUNDING:
-            return most - hidden, most
-    return float(max(low, least)), float(min(high, most))
 
 
 # --- Means, which always exist ---
@@ -399,24 +339,15 @@ def difference_p(differences: Floats, passages: float, degrees: float | None = N
         return None
     if value == 0:
         return 1.0
-    mean, spread, fewest = abs(rest.mean()), rest.std(ddof=1) * _spread(passages), 2 / (len(rest) + 1)
+    mean, spread, fewest = abs(rest.mean()), rest.std(ddof=1) * spread_factor(passages), 2 / (len(rest) + 1)
     if spread <= ROUNDING * mean:
         return float(max(fewest, 2.0 ** (1 - passages)))
-    factors = _widenings(len(rest), float(passages), degrees)
+    factors = widenings(len(rest), float(passages), degrees)
     low, high = (value + factors * (end[: len(factors)] - value) for end in (rest, rest[::-1]))
     p = min(1.0, fewest * (np.count_nonzero((low <= 0) & (high >= 0)) + 1))
     if passages >= TAIL and p <= fewest:
-        p = min(p, 2 * t.sf(mean / spread, _degrees(passages, degrees)))
+        p = min(p, 2 * t.sf(mean / spread, degrees_of(passages, degrees)))
     return float(p)
-
-
-@lru_cache(maxsize=64)
-def _widenings(draws: int, units: float, degrees: float | None) -> Floats:
-    """`widening` for the intervals between the k-th smallest and k-th largest of so many draws, (draws // 2,)."""
-    from scipy.stats import norm, t
-
-    tails = np.arange(1, draws // 2 + 1) / (draws + 1)
-    return np.asarray(_spread(units) * t.isf(tails, _degrees(units, degrees)) / norm.isf(tails))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

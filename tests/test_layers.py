@@ -16,7 +16,17 @@ from token import tok_name as token_name
 ROOT = Path(__file__).parent.parent
 # From low to high: a room imports rooms before it, and itself. `docs/architecture.md` describes them.
 ROOMS = (
-    *("runtime", "text", "settings", "confidence_intervals", "data", "readers", "generation", "miniatures"),
+    *(
+        "runtime",
+        "text",
+        "settings",
+        "widening",
+        "confidence_intervals",
+        "data",
+        "readers",
+        "generation",
+        "miniatures",
+    ),
     *(
         "evaluation",
         "augmentation",

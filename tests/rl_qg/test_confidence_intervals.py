@@ -21,9 +21,9 @@ from rl_qg.confidence_intervals import (
     mean_interval,
     paired_interval,
     seed_interval,
-    widening,
 )
 from rl_qg.runtime.errors import InputError
+from rl_qg.widening import widening
 
 GROUPS = ["a", "b", "a", "c", "c", "c"]
 

@@ -7,7 +7,7 @@ The variance is V(raters) + V(passages) - V(pairs), as of estimates clustered in
 counts once. Multiplying the weights of both draws instead (Owen, "The pigeonhole bootstrap", 2007) counts it up to
 three times where, as in QAScore's study, hardly any passage has two raters. `experiments/rating` compares them.
 
-The deviations of each are widened for as many raters, passages or pairs (`rl_qg.confidence_intervals.widening`) before
+The deviations of each are widened for as many raters, passages or pairs (`rl_qg.widening`) before
 they are combined, so intervals and p-values take the combined draws as they are.
 """
 
@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.confidence_intervals import Floats, PassageDraws, Statistic, difference_p, estimate, widening
+from rl_qg.confidence_intervals import TAIL, Floats, PassageDraws, Statistic, difference_p, estimate
 from rl_qg.rating.analysis.ratings import Ints
+from rl_qg.widening import widening
 
 RATERS, PASSAGES, PAIRS = "raters", "passages", "pairs"
 FEWEST_RATERS = 6  # of fewer no difference could be certain: all lean one way by chance once in 2^(1 - raters)
@@ -73,10 +74,15 @@ class CrossedValues:
         return estimate(self.combined(), n, passages=self._units, why=why)
 
     def p(self) -> float | None:
-        """The two-sided p of "the statistic is 0" (`difference_p`)."""
+        """The two-sided p of "the statistic is 0" (`difference_p`); of few clusters no smaller than draws can tell,
+        nor than the probability that all lean the same way by chance.
+        """
         values = self.combined()
         values[0] = 0.0 if abs(values[0]) < 1e-12 else values[0]
-        return difference_p(values, self._units)
+        p = difference_p(values, self._units)
+        if p is None or self.clusters >= TAIL:
+            return p
+        return max(p, 2 / len(values), 2.0 ** (1 - self.clusters))
 
     @property
     def _units(self) -> float:

@@ -11,7 +11,7 @@ from scipy.stats import kendalltau, pearsonr, spearmanr
 
 from rl_qg.commands.cli import run_command
 from rl_qg.commands.qa_evaluation import named_files
-from rl_qg.confidence_intervals import PassageDraws, difference_p
+from rl_qg.confidence_intervals import PassageDraws, difference_p, interval_ends
 from rl_qg.data.examples import QAExample, write_squad
 from rl_qg.evaluation.qa_evaluation import (
     F1,
@@ -42,17 +42,21 @@ def test_intervals_and_tests_are_those_of_draws_one_by_one() -> None:
     """Of a generator with several files the seeds are the files, each the mean over its readers."""
     ce, scst = system("ce", 40, files=3, seeds=2), system("scst", 50, files=3)
     record, draws = qa_record([ce, scst], GOLD, resamples=100, seed=5)
-    slow = {}
+    slow, degrees = {}, {}
     for one in (ce, scst):
         table = np.stack([reader.scores["f1"].mean(axis=0) for reader in one.readers.values()])
         of_passages = PassageDraws([example.context for example in GOLD], seeds=3, resamples=100, seed=5)
         slow[one.name] = of_passages.means_over_seeds(table)
         (row,) = [row for row in record["scores"] if row["predictions"] == one.name and row["metric"] == F1]
         assert row["value"] == pytest.approx(table.mean()) and row["seeds"] == 3
-        assert [row["low"], row["high"]] == pytest.approx(np.quantile(slow[one.name][1:], [0.025, 0.975]).tolist())
+        degrees[one.name] = of_passages.degrees_over_seeds(table)
+        ends = interval_ends(slow[one.name], 12, degrees=degrees[one.name], bounds=(0.0, 100.0))
+        assert (row["low"], row["high"]) == pytest.approx(ends)
         assert record["systems"][one.name]["f1"] == pytest.approx(table.mean())
     (test,) = [row for row in record["tests"] if row["metric"] == F1]
-    assert test["p"] == difference_p(slow["ce"] - slow["scst"], 12) and test["p_holm"] >= test["p"]
+    assert (
+        test["p"] == difference_p(slow["ce"] - slow["scst"], 12, min(degrees.values())) and test["p_holm"] >= test["p"]
+    )
     assert {(one.predictions, one.metric) for one in draws} == {(a, b) for a in ("ce", "scst") for b in ("qa_em", F1)}
 
 
@@ -77,10 +81,9 @@ def test_correlations_over_systems_are_those_of_scipy(tmp_path: Path) -> None:
         expected = function(x, y)
         assert rows[name]["value"] == pytest.approx(expected.statistic) and rows[name]["n"] == 4
         assert rows[name]["p"] == pytest.approx(expected.pvalue)
-    slow = [pearsonr(x, [one.values[at] for one in draws if one.metric == F1]).statistic for at in range(1, 51)]
-    assert [rows["pearson"]["low"], rows["pearson"]["high"]] == pytest.approx(
-        np.quantile(slow, [0.025, 0.975]).tolist()
-    )
+    slow = [pearsonr(x, [one.values[at] for one in draws if one.metric == F1]).statistic for at in range(51)]
+    ends = interval_ends(np.array(slow), 12, bounds=(-1.0, 1.0))
+    assert (rows["pearson"]["low"], rows["pearson"]["high"]) == pytest.approx(ends)
     turned = evaluation(tmp_path / "3.json", metric, lower_is_better=["m"])
     assert metric_values([turned], ["a"]) == {("m", "f"): {"a": -0.1}}
     turned.write_text(json.dumps({name: json.loads(turned.read_text())[name] for name in ("scores", "signatures")}))
