@@ -70,11 +70,7 @@ def numbers(text: str) -> list[Number]:
 
 @cache
 def stored(file: Path) -> Any:
-    """The content of a file of results; JSON lines are a list."""
-    text = file.read_text(encoding="utf-8")
-    texts = text.splitlines() if file.suffix == ".jsonl" else [text]
-    values = [json.loads(one, parse_float=Decimal) for one in texts]
-    return values if file.suffix == ".jsonl" else values[0]
+    return json.loads(file.read_text(encoding="utf-8"), parse_float=Decimal)
 
 
 @dataclass(frozen=True)
@@ -112,7 +108,7 @@ class Source:
         values = [stored(file)]
         for step in steps:
             values = [inner for value in values for inner in take(value, step)]
-            if not values:
+            if values in ([], [None]):
                 raise Unsupported(f"no {step} in {self.prefix}/{path}")
         return values
 
@@ -256,7 +252,7 @@ def check(pages: Sequence[Path] = PAGES, limit: int = WITHOUT_REFERENCE) -> list
     if without > limit:
         wrong.append(f"{without} tables of experiments have no reference, {limit} were known: name their results")
     if without < limit:
-        wrong.append(f"{without} tables of experiments have no reference: WITHOUT_REFERENCE may be lowered to that")
+        wrong.append(f"{without} tables of experiments have no reference: lower WITHOUT_REFERENCE to that")
     return wrong
 
 
