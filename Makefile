@@ -27,7 +27,7 @@ help:
 	@echo "make test-affected  the long tests whose subject has changed since REV (default: the last landed commit)"
 	@echo "make test-all   make check and every test"
 	@echo "make mutants    faults put into the lines that changed since REV, or SAMPLE=100 SEED=7 anywhere: are they noticed?"
-	@echo "make check      format, lint and types (ruff, mypy)"
+	@echo "make check      format, lint, types, and the numbers that pages claim"
 	@echo "make docs       the documentation as a site, in site/"
 	@echo "make size       files, lines, functions, keys, commands, and minutes of the last make test"
 	@echo "make golden-update    store the hashes of what commands write (tests/golden_outputs), and print what changed"
@@ -63,6 +63,7 @@ check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.docs.claims
 
 golden-update: $(VENV)/.installed
 	$(BIN)/python -m tests.golden_outputs update

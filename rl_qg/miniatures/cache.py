@@ -1,7 +1,7 @@
 """Miniatures: small models pretrained on the training passages, so that every command runs without a hub.
 
-A miniature is the real architecture at 1-2 M parameters (`rl_qg.miniatures.recipes`): the same code loads it and
-computes the same metrics; only the sizes differ. The miniatures of the embedded corpus are part of the package; others
+A miniature is the real architecture at 0.7 to 1.4 M parameters (`rl_qg.miniatures.recipes`): the same code loads it
+and computes the same metrics; only the sizes differ. The miniatures of the embedded corpus are part of the package; others
 are trained on demand and cached.
 """
 
