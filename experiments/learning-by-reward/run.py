@@ -29,7 +29,7 @@ ARMS: dict[str, tuple[str, ...]] = {
     "scst-reader": ("reward=reader", *TARGET),
     "best-of-n": ("algorithm=best_of_n", "reward=reader", "scst.num_samples=4"),
     "scst-qrelscore": ("reward=qrelscore", *TARGET),
-    "scst-gated": ("reward=gated", *TARGET),
+    "scst-gated": ("reward=gated", "reward.parts.faithfulness.weight=0", *TARGET),
     "scst-free": ("reward=reader",),
     "scst-never-abstaining": ("reward=reader", "reward.abstain=false", *TARGET),
     "scst-qascore": ("reward=qascore", *TARGET),
