@@ -71,14 +71,14 @@ class EntityFaithfulness(Metric):
     passage has it capitalised elsewhere than there.
 
     The passage supports a name if it has all its words, and two neighbours as neighbours or in this order within one
-    name. So of "Paula Eklini" and "Carlo Dornberg" it does not support "Carlo Eklini". Case, accents, hyphens, possessives
-    and the forms of a word do not count (`_Passage.forms`): "Germany" supports "German" and "Germans"; initials
-    support a name and the name supports them (US, United States); abbreviations, Roman and written numbers are those
-    in digits ("Dec.", "II", "two"). A number must stand in the passage, whatever its separators and endings ("1,000",
+    name. So of "Paula Eklini" and "Carlo Dornberg" it does not support "Carlo Eklini". Case, accents, hyphens,
+    possessives and the forms of a word do not count: "Germany" supports "German" and "Germans", initials support a name
+    and the name supports them (US, United States), "Dec." supports "December" and "two" supports "2" and "II". A number must stand in the passage, whatever its separators and endings ("1,000",
     "19th", "1990s").
 
-    What it does not see: unknown names without capitals, number words, wrong relations between supported names, and whether a name that the
-    passage lacks is right all the same. docs/explanation/metrics.md says how many human questions score 1.0.
+    What it does not see: unknown names without capitals, number words, wrong relations between supported names, and
+    whether a name that the passage lacks is right all the same. docs/explanation/metrics.md says how many human
+    questions score 1.0.
 
     Args:
         measure: ``"share"``, or ``"all"``: 1.0 where all are supported, else 0.0 (a gate).
