@@ -121,7 +121,7 @@ def test_forms_of_english_words(one, other):
         ("de", "Welche Mühle baute Ida Koll?", "Im Jahr 1204 baute Ida Koll das Haus.", []),
         ("de", "Welche Mühle baute Ida Esk?", "Im Jahr 1204 baute Ida Koll das Haus am Esk.", ["Ida Esk"]),
         ("zh", "谁在1204年建造了磨坊？", "磨坊建于1204年。", []),
-        ("zh", "谁在1205年建造了NATO？", "磨坊建于1204年。", ["1205年", "NATO"]),
+        ("zh", "谁在1205年建造了NATO？", "磨坊建于1204年。", ["1205", "NATO"]),
         ("ar", "من بنى الطاحونة في ١٢٠٤؟", "بنيت الطاحونة في 1204.", []),
         ("hi", "मिल 1205 में किसने बनाई?", "मिल 1204 में बनी।", ["1205"]),
     ],
