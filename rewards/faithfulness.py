@@ -72,8 +72,8 @@ class EntityFaithfulness(Metric):
 
     The passage supports a name if it has all its words, and two neighbours as neighbours or in this order within one
     name. So of "Paula Eklini" and "Carlo Dornberg" it does not support "Carlo Eklini". Case, accents, hyphens,
-    possessives and the forms of a word do not count: "Germany" supports "German" and "Germans", initials support a name
-    and the name supports them (US, United States), "Dec." supports "December" and "two" supports "2" and "II". A
+    possessives and the forms of a word do not count: "Germany" supports "German" and "Germans", initials support a
+    name and the name supports them (US, United States), "Dec." supports "December" and "two" supports "2" and "II". A
     number must stand in the passage, whatever its separators and endings ("1,000", "19th", "1990s").
 
     What it does not see: unknown names without capitals, number words, wrong relations between supported names, and
