@@ -220,6 +220,6 @@ def test_the_configuration_of_the_gate(folders):
     models = [f"reward_models.{key}={folders[key]}" for key in ("reader", "roberta")]
     settings = compose("train", ["reward=gated", "reward.parts.form.max_copied=6", more, *models])
     built = load_reward(settings.reward, PartialState(cpu=True))
-    assert list(built.parts) == ["reader", "form", "qascore"]
+    assert list(built.parts) == ["reader", "form", "faithfulness", "qascore"]
     assert built.parts["reader"].metric.measure == "probability"
     assert built.parts["form"].metric.max_copied == 6
