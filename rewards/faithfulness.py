@@ -4,14 +4,17 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
+from html import escape
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
 from rewards.options import number
 from rewards.overlap.word_classes import FUNCTION_WORDS, QUESTION_WORDS
-from rewards.words import combining_marks, lower
+from rewards.words import UNSPACED_LETTERS, combining_marks, lower
 
 MEASURES = ("share", "all")
 
@@ -26,6 +29,37 @@ class Entity:
     supported: bool
 
 
+@dataclass(frozen=True)
+class FaithfulnessExplanation:
+    """A score, and the names and numbers that it was computed from."""
+
+    question: str
+    context: str
+    score: float
+    signature: str
+    entities: list[Entity]
+
+    @property
+    def summary(self) -> str:
+        """The score and the names and numbers that the passage does not support, in one line."""
+        missing = ", ".join(f"“{entity.text}”" for entity in self.entities if not entity.supported)
+        return f"score {self.score:.4f} ({f'not in the passage: {missing}' if missing else 'all in the passage'})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the explanation as dictionaries, lists, texts and numbers, for JSON."""
+        return asdict(self)
+
+    def to_html(self) -> str:
+        """Return one self-contained page: the question with its entities marked, and the passage."""
+        question, end = "", 0
+        for entity in self.entities:
+            tag = "ins" if entity.supported else "del"
+            question += f"{escape(self.question[end : entity.start])}<{tag}>{escape(entity.text)}</{tag}>"
+            end = entity.end
+        question += escape(self.question[end:])
+        return _PAGE.format(question=question, context=escape(self.context), summary=escape(self.summary))
+
+
 class EntityFaithfulness(Metric):
     """The share of a question's names and numbers that the passage supports, from 0 to 1; 1.0 where it has none.
 
@@ -33,18 +67,19 @@ class EntityFaithfulness(Metric):
     summary's named entities that stand in the source (precision-source). As a reward: "Entity hallucination index",
     arXiv 2507.22744. Theirs find entities with a tagger; here rules do, so no model is needed and a score is exact.
 
-    A name is a run of capitalised words, a number a word that begins with a digit. Weekdays and months are names. The
-    first word of a sentence belongs to a name only where the passage has it capitalised elsewhere than there.
+    A name is a run of capitalised words, or of words that the passage has only with a capital; a number a word that
+    begins with a digit. Weekdays and months are names. The first word of a sentence belongs to a name only where the
+    passage has it capitalised elsewhere than there.
 
-    The passage supports a name if it has all its words, two neighbours as neighbours, or in this order within one name.
-    So of "Paula Eklini" and "Carlo Dornberg" it does not support "Carlo Eklini". Case, accents, hyphens, possessives
-    and the forms of a word do not count (`_Passage.forms`): "Germany" supports "German" and "Germans"; initials
-    support a name and the name supports them (US, United States); abbreviations, Roman and written numbers are those
-    in digits ("Dec.", "II", "two"). A number must stand in the passage, whatever its separators and endings ("1,000",
-    "19th", "1990s").
+    The passage supports a name if it has all its words, and two neighbours as neighbours or in this order within one
+    name. So of "Paula Eklini" and "Carlo Dornberg" it does not support "Carlo Eklini". Case, accents, hyphens,
+    possessives and the forms of a word do not count: "Germany" supports "German" and "Germans", initials support a
+    name and the name supports them (US, United States), "Dec." supports "December" and "two" supports "2" and "II". A
+    number must stand in the passage, whatever its separators and endings ("1,000", "19th", "1990s").
 
-    What it does not see: names without capitals, wrong relations between supported names, and whether a name that the
-    passage lacks is right all the same. docs/explanation/metrics.md says how many human questions score 1.0.
+    What it does not see: unknown names without capitals, number words, wrong relations between supported names, and
+    whether a name that the passage lacks is right all the same. docs/explanation/metrics.md says how many human
+    questions score 1.0.
 
     Args:
         measure: ``"share"``, or ``"all"``: 1.0 where all are supported, else 0.0 (a gate).
@@ -84,6 +119,15 @@ class EntityFaithfulness(Metric):
             {"entities": [float(len(row)) for row in rows], "unsupported": [float(bad) for bad in wrong]},
         )
 
+    def explain(self, question: str, context: str) -> FaithfulnessExplanation:
+        """Score one question and mark what the passage does not support.
+
+        Raises:
+            MetricInputError: something other than text.
+        """
+        [score] = self.score([question], [context]).scores
+        return FaithfulnessExplanation(question, context, score, self.signature, self.entities(question, context))
+
     def entities(self, question: str, context: str) -> list[Entity]:
         """Return the names and numbers of a question in their order."""
         passage = _passage(context, self.language)
@@ -93,8 +137,16 @@ class EntityFaithfulness(Metric):
         ]
 
 
-@dataclass(frozen=True)
-class _Word:
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><meta charset="utf-8"><title>Faithfulness</title>
+<style>body {{ font: 1.1em/1.6 sans-serif; max-width: 45em; margin: 2em auto; padding: 0 1em }}
+ins {{ background: #cfe8cf; text-decoration: none }} del {{ background: #f4c7c3; text-decoration: underline wavy }}
+p {{ white-space: pre-wrap }}</style>
+<h1>{question}</h1><p>{summary}</p><p>{context}</p></html>
+"""
+
+
+class _Word(NamedTuple):
     """A word of a text and how it is compared; ``joined`` to the word before it, or the ``first`` of a sentence."""
 
     text: str
@@ -112,23 +164,30 @@ class _Word:
     def is_capital(self) -> bool:
         return self.text[0].isupper() or self.text[0].istitle()
 
+    @property
+    def is_acronym(self) -> bool:
+        return self.text.isupper() and len(self.folded) > 1
+
 
 Run = list[_Word]
 
 
 @cache
 def _word_pattern() -> re.Pattern[str]:
-    letters = rf"(?:[^\W\d_]|[{combining_marks()}])"
-    number = rf"\d+(?:[.,]\d+)*{letters}*"
-    return re.compile(rf"['’]s(?!\w)|{number}|(?:[^\W\d_]\.){{2,}}|[^\W_](?:[^\W_]|[{combining_marks()}])*")
+    letter = rf"[^\W_{UNSPACED_LETTERS}]"
+    tail = rf"(?:{letter}|[{combining_marks()}])*"
+    return re.compile(rf"['’]s(?!\w)|\d+(?:[.,]\d+)*{tail}|(?:[^\W\d_{UNSPACED_LETTERS}]\.){{2,}}|{letter}{tail}")
 
 
-_ENDS_SENTENCE = re.compile(r"[.!?…:;]|\n\s*\n")
-_JOINTS = frozenset(["", *"-‐‑–/&"])
+_ENDS_SENTENCE = re.compile(r"[.!?…:;。！？।؟]|\n\s*\n")
+_JOINTS = frozenset(["", *"-‐‑–"])
 
 
 def _words(text: str, language: str) -> Iterator[_Word]:
-    """Yield the words of a text without possessives; letters with dots are one word (U.S.)."""
+    """Yield the words of a text without possessives; letters with dots are one word (U.S.).
+
+    Characters of scripts without spaces are no words.
+    """
     end, before, possessive = 0, "", False
     for match in _word_pattern().finditer(text):
         if match[0][0] in "'’":
@@ -139,7 +198,7 @@ def _words(text: str, language: str) -> Iterator[_Word]:
             gap = gap[1:]  # St. Louis, J. K.
         word = match[0].rstrip(".,")
         folded = _folded(word.replace(".", "") if word[0].isalpha() else word, language)
-        first = not end or _ENDS_SENTENCE.search(gap) is not None
+        first = not (end or any(map(str.isalnum, gap))) or _ENDS_SENTENCE.search(gap) is not None
         joined = not first and not possessive and gap.strip() in _JOINTS
         yield _Word(word, folded, match.start(), match.end(), joined, first)
         end, before, possessive = match.end(), word, False
@@ -165,19 +224,17 @@ def _folded(word: str, language: str) -> str:
 def _entities(question: str, passage: "_Passage") -> Iterator[Run]:
     """Yield the runs of capitalised words of a question, and its numbers."""
     run: Run = []
-    least = 2 if passage.language in CAPITAL_NOUNS else 1
-    for word in _words(question, passage.language):
-        named = passage.is_name(word)
-        if run and not (named and word.joined):
+    least = 2 if passage.language in _CAPITAL_NOUNS else 1  # words of a name
+    for word in (*_words(question, passage.language), None):
+        named = word is not None and passage.is_name(word)
+        if run and not (word and named and word.joined):
             if len(run) >= least:
                 yield run
             run = []
-        if named:
+        if word and named:
             run.append(word)
-        elif word.is_number:
+        elif word and word.is_number:
             yield [word]
-    if len(run) >= least:
-        yield run
 
 
 class _Passage:
@@ -186,67 +243,143 @@ class _Passage:
     def __init__(self, text: str, language: str) -> None:
         self.language = language
         self.known: set[str] = set()
+        """Its words, and neighbours written as one."""
         self.names: set[str] = set()
-        self.initials: set[str] = set()
+        """Words with a capital that is not that of a sentence."""
+        self.lower: set[str] = set()
+        self.acronyms: set[str] = set()
         self.pairs: set[tuple[str, str]] = set()
-        self.places: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
-        before: _Word | None = None
-        run = 0
+        """Words that follow each other."""
+        self.spans: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+        """For each word the runs of capitalised words that it is in, and its first and last place there."""
+        self._forms: dict[str, list[str]] = {}
+        initials, every = [], []
+        before, run = "", 0
         for at, word in enumerate(_words(text, language)):
             self.known.add(word.folded)
-            if language == "en" and word.folded in NUMBERS:
-                self.known.add(NUMBERS[word.folded])
             if word.is_capital and not word.first:
                 self.names.add(word.folded)
-            if before is not None:
-                self.pairs.add((before.folded, word.folded))
-                if word.joined and word.start - before.end == 1:
-                    self.known.add(before.folded + word.folded)
-            run += not (word.joined and word.is_capital)
-            first, _ = self.places[word.folded].get(run, (at, at))
-            self.places[word.folded][run] = first, at
-            before = word
-        self._forms: dict[str, list[str]] = {}
+            if not word.is_capital:
+                self.lower.add(word.folded)
+            if word.is_acronym:
+                self.acronyms.add(word.folded)
+            if word.joined:
+                self.pairs.add((before, word.folded))
+                self.known.add(before + word.folded)
+            if not (word.joined and word.is_capital):
+                run += 1
+            first, _ = self.spans[word.folded].get(run, (at, at))
+            self.spans[word.folded][run] = first, at
+            if word.is_capital or word.folded not in FUNCTION_WORDS:
+                initials.append(word.folded[0] if word.is_capital else " ")
+                every.append(initials[-1])
+            else:
+                every.append(word.folded[0])
+            before = word.folded
+        self.initials = f"{''.join(initials)} {''.join(every)}"
+        """Initials of capitalised words that follow each other, without the words between them and with (of, the)."""
+        self.stems: dict[str, list[str]] = defaultdict(list)
+        if language != "en":
+            for known in self.spans:
+                for stem in _stems(known):
+                    self.stems[stem].append(known)
 
     def is_name(self, word: _Word) -> bool:
-        """Return whether a word of a question is one of a name."""
-        if not word.is_capital or (self.language == "en" and word.folded in _NO_NAMES and not word.text.isupper()):
+        """Return whether a word of a question is one of a name: a capital, or the passage has it only with one."""
+        if word.is_number or (self.language == "en" and word.folded in _NO_NAMES and not word.is_acronym):
             return False
-        return not word.first or word.folded in self.names
+        if word.is_capital and not word.first:
+            return True
+        return word.folded in self.names and (word.is_capital or word.folded not in self.lower)
 
     def supports(self, run: Run) -> bool:
         """Return whether the passage supports a name or a number."""
         words = [word.folded for word in run]
-        if not all(self.forms(word) for word in words):
-            return False
-        return all(self._follow(a, b) for a, b in zip(words, words[1:], strict=False))
+        if self.known.issuperset(words) and self.pairs.issuperset(pairwise(words)):
+            return True
+        if all(map(self.forms, words)) and all(self._follow(*pair) for pair in pairwise(words)):
+            return True
+        if len(run) == 1:
+            return run[0].is_acronym and words[0] in self.initials
+        return "".join(words) in self.known or "".join(word[0] for word in words) in self.acronyms
 
     def forms(self, word: str) -> list[str]:
-        """Return the words of the passage that support a word."""
+        """Return the words of the passage that are forms of a word."""
         if word not in self._forms:
-            self._forms[word] = [form for form in self._candidates(word) if form in self.known]
+            forms = {word: None}
+            if self.language == "en":
+                forms |= dict.fromkeys([*_ALIKE.get(word, ()), *_related(word)])
+            else:
+                forms |= dict.fromkeys(known for stem in _stems(word) for known in self.stems.get(stem, ())[:_MOST])
+            self._forms[word] = [form for form in forms if form in self.known]
         return self._forms[word]
-
-    def _candidates(self, word: str) -> Iterator[str]:
-        yield word
 
     def _follow(self, first: str, second: str) -> bool:
         return any((a, b) in self.pairs or self._within(a, b) for a in self.forms(first) for b in self.forms(second))
 
     def _within(self, first: str, second: str) -> bool:
         """Return whether a word stands before another in one run of capitalised words."""
-        ones, others = self.places.get(first, {}), self.places.get(second, {})
+        ones, others = self.spans.get(first, {}), self.spans.get(second, {})
         return any(
             run in ones and run in others and ones[run][0] < others[run][1] for run in min(ones, others, key=len)
         )
 
 
-@lru_cache(1 << 8)
+@lru_cache(1 << 6)
 def _passage(text: str, language: str) -> _Passage:
     return _Passage(text, language)
 
 
-CAPITAL_NOUNS = frozenset({"de", "lb"})
+def _stems(word: str) -> list[str]:
+    """Return the beginnings of a word, of four letters or more, without its last letters, up to three."""
+    return [] if word[0].isdecimal() else [word[: len(word) - cut] for cut in range(4) if len(word) - cut >= 4]
+
+
+def _related(word: str) -> Iterator[str]:
+    """Yield the words that differ from an English word by the plural or by the ending of a people or a belief."""
+    for ending, others in _RELATED.items():
+        stem = word.removesuffix(ending)
+        if len(stem) >= 4 and stem + ending == word:
+            yield from (stem + other for other in others)
+
+
+_MOST = 8
+"""How many words of a passage may be a form of one word by their beginning."""
+
+_CAPITAL_NOUNS = frozenset({"de", "lb"})
 _NO_NAMES = FUNCTION_WORDS | {word.lower() for word in QUESTION_WORDS}
-_ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty"
-NUMBERS = {word: str(number) for number, word in enumerate(_ONES.split())}
+
+_GROUPS = """
+january jan|february feb|march mar|april apr|june jun|july jul|august aug|september sep sept|october oct
+november nov|december dec|monday mon|tuesday tue tues|wednesday wed|thursday thu thur thurs|friday fri|saturday sat
+sunday sun|mount mt|saint st|doctor dr|professor prof|versus vs|junior jr|senior sr
+0 zero|1 one first i|2 two second ii|3 three third iii|4 four fourth iv|5 five fifth v|6 six sixth vi
+7 seven seventh vii|8 eight eighth viii|9 nine ninth ix|10 ten tenth x|11 eleven eleventh xi|12 twelve twelfth xii
+13 thirteen thirteenth xiii|14 fourteen fourteenth xiv|15 fifteen fifteenth xv|16 sixteen sixteenth xvi
+17 seventeen seventeenth xvii|18 eighteen eighteenth xviii|19 nineteen nineteenth xix|20 twenty twentieth xx
+30 thirty|40 forty|50 fifty|60 sixty|70 seventy|80 eighty|90 ninety|100 hundred|1000 thousand|1000000 million
+britain british briton britons|england english|france french|germany german germans|spain spanish spaniards
+greece greek greeks|wales welsh|ireland irish|scotland scottish scots|netherlands dutch|switzerland swiss
+sweden swedish swedes|denmark danish danes|norway norwegian|finland finnish finns|poland polish poles
+turkey turkish turks|portugal portuguese|thailand thai|iceland icelandic|philippines filipino|congo congolese
+peru peruvian|rome roman|cyprus cypriot|venice venetian|naples neapolitan
+"""
+_ALIKE: dict[str, list[str]] = {
+    word: group.split() for line in _GROUPS.split("\n") for group in line.split("|") for word in group.split()
+}
+"""English words of which the passage may have another: abbreviations, numbers, countries and their people."""
+
+_ENDINGS = {
+    "": "s es an ans ian ians ese i is ic ish ism ist ists ite ites er ers ity",
+    "a": "an ans ian ians ese",
+    "o": "an ans",
+    "e": "an ans ean eans ian ians",
+    "y": "ian ians ies",
+    "ism": "ist ists istic ic",
+}
+_RELATED: dict[str, list[str]] = defaultdict(list)
+"""Endings of English words, and the endings that take their place in a plural, a people or a belief."""
+for _one, _others in _ENDINGS.items():
+    for _other in _others.split():
+        _RELATED[_one].append(_other)
+        _RELATED[_other].append(_one)

@@ -28,6 +28,7 @@ OVERLAP: list[Any] = [
 ]
 FREE: list[Any] = [
     {"_target_": "question_length.QuestionLength", "label": "length"},
+    "faithfulness",
     {"metric": "answerability", "against": "context", "label": "answerability_context"},
     *(
         {"metric": name, "against": "context", "label": f"{name}_context"}

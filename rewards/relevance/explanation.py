@@ -124,6 +124,11 @@ class Explanation:
     notes: list[str]
     """Sentences about what was cut, left out or rescaled."""
 
+    @property
+    def summary(self) -> str:
+        """The score and its parts in one line."""
+        return f"score {self.score:.4f} (lrm {self.lrm:.4f}, grg {self.grg:.4f})"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as dictionaries, lists, texts and numbers, for JSON."""
         return asdict(self)

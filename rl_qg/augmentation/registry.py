@@ -23,6 +23,7 @@ from rl_qg.augmentation.round_trip import RoundTrip
 from rl_qg.augmentation.row_filters import (
     AnswerInQuestion,
     Duplicates,
+    Faithful,
     GoldDuplicates,
     Length,
     PassageScript,
@@ -38,6 +39,7 @@ FILTERS: dict[str, type[Filter]] = {
     "duplicates": Duplicates,
     "near_duplicates": NearDuplicates,
     "well_formed": WellFormed,
+    "faithful": Faithful,
     "language": PassageScript,
     "round_trip": RoundTrip,
     "reward": RewardFilter,

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 
+from rewards.faithfulness import EntityFaithfulness
 from rewards.words import ends_as_question
 from rl_qg.augmentation.candidates import Record, question_key
 from rl_qg.augmentation.funnel import FilterResources, RowFilter, Rule
@@ -109,6 +110,22 @@ class AnswerInQuestion(LanguageFilter):
 
     def _has_answer(self, record: Record) -> bool:
         return contains_text(record["answer"], record["question"], self.language_of(record))
+
+
+@dataclass
+class Faithful(LanguageFilter):
+    """Drops questions with a name or a number that the passage does not support (`rewards.EntityFaithfulness`)."""
+
+    language: str = AUTO
+
+    def rules(self) -> list[Rule]:
+        """One rule."""
+        return [Rule("name or number not in the passage", self._has_unsupported)]
+
+    def _has_unsupported(self, record: Record) -> bool:
+        code = self.language_of(record)
+        metric = EntityFaithfulness(language=code if code.isalpha() else OTHER)
+        return not all(entity.supported for entity in metric.entities(record["question"], record["context"]))
 
 
 @dataclass

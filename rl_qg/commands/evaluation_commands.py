@@ -122,7 +122,7 @@ def separate(settings: Settings) -> None:
 
 
 def explain(settings: Settings) -> None:
-    """One score, token by token (`rewards.relevance.explanation`)."""
+    """One score and what it comes from (`rewards.relevance.explanation`, `rewards.faithfulness`)."""
     options = settings.explain
     output = required(options.output, "output", "why.html")
     if output.suffix != ".html":
@@ -131,20 +131,19 @@ def explain(settings: Settings) -> None:
         if not getattr(options, key):
             raise InputError(f'{key} has no value; give the text, such as {key}="…"')
     check_writable(output)
-    check_own_json(output.with_suffix(".json"), ("lrm", "grg"), beside=output)
+    check_own_json(output.with_suffix(".json"), ("score", "signature"), beside=output)
     reward: Any = _reward(settings)
     if not hasattr(reward, "explain"):
         raise InputError(
-            f"reward {getattr(reward, 'name', type(reward).__name__)} has no explanation; use reward=qrelscore"
+            f"reward {getattr(reward, 'name', type(reward).__name__)} has no explanation; use reward=qrelscore or "
+            "reward=faithfulness"
         )
     explanation = reward.explain(options.question, options.context)
     with writing(output):
         write_json(output.with_suffix(".json"), explanation.to_dict())
         with atomic_writer(output) as stream:
             stream.write(explanation.to_html())
-    log.info(
-        "score %.4f (lrm %.4f, grg %.4f)\ndone: open %s", explanation.score, explanation.lrm, explanation.grg, output
-    )
+    log.info("%s\ndone: open %s", explanation.summary, output)
 
 
 def baselines(settings: Settings) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rl_qg.augmentation.funnel import FilterResources, RowFilter
-from rl_qg.augmentation.row_filters import AnswerInQuestion, Length, PassageScript, WellFormed
+from rl_qg.augmentation.row_filters import AnswerInQuestion, Faithful, Length, PassageScript, WellFormed
 from rl_qg.augmentation.stage import augment
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AugmentSettings
@@ -89,3 +89,17 @@ def test_nothing_kept_is_an_error_that_says_which_rule_took_how_much(tmp_path: P
     with pytest.raises(InputError, match=r"no candidate of 3 is kept \(too short 2, no question word 1\)"):
         augment(write_lines(tmp_path / "q.jsonl", lines), [], tmp_path / "a.jsonl", settings=settings)
     assert not (tmp_path / "a.jsonl").exists()
+
+
+def test_names_that_the_passage_does_not_support() -> None:
+    english = "The mill was built by Ida Koll in 1204, and it is old."
+    german = "Die Mühle wurde von Ida Koll im Jahr 1204 gebaut, und sie ist alt."
+    rows = [
+        record("What did Ida build in 1204?", "mill", english),
+        record("What did Ida Esk build?", "mill", english),
+        record("Was tat Ida Koll an der Brücke?", "x", german),
+        record("Was tat Ida Esk?", "x", german),
+        record("What did she build?", "mill", "") | {"language": "x-1"},
+    ]
+    rule = Faithful().rules()[0]
+    assert [rule.rejects(row) for row in rows] == [False, True, False, True, False]
