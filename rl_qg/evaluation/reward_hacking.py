@@ -24,6 +24,7 @@ LEAST = {
     "copy_rate": 0.05,
     "no_question_mark": 0.05,
     "repeated_3grams": 0.05,
+    "unsupported": 0.05,
 }
 _RISE = 0.01  # fraction of its start by which a reward must grow to have gone up
 _ENDS = 3  # evaluations whose median is taken for the start of a stage, and for its end

@@ -26,6 +26,7 @@ DIRECTION: Mapping[str, int] = {
     "copy_rate": -1,
     "no_question_mark": -1,
     "repeated_3grams": -1,
+    "unsupported": -1,
     "loss": -1,
     "reward_greedy": 1,
 }
@@ -49,6 +50,8 @@ def held_out_measures(
     - `no_question_mark`: fraction of questions that do not end in a question mark of any script; closing quotes and
       brackets may follow it
     - `repeated_3grams`: fraction of questions in which some 3-gram occurs twice
+    - `unsupported`: fraction of questions with a name or number that the passage lacks, by
+      `rewards.EntityFaithfulness` and its rules for English
 
     `measure_signatures` identifies the first two.
 
@@ -72,6 +75,7 @@ def held_out_measures(
         "copy_rate": _mean(_copied(*pair) for pair in zip(question_words, passage_words, strict=True)),
         "no_question_mark": _mean(not ends_as_question(text) for text in questions),
         "repeated_3grams": _mean(_repeats(question) for question in question_words),
+        "unsupported": _mean(score < 1 for score in faithfulness().score(questions, contexts).scores),
     }
 
 
@@ -90,6 +94,12 @@ def bleu4() -> Any:
 def rouge_l() -> Any:
     """Return the metric whose mean is `rouge_l`."""
     return load("rouge_l")
+
+
+@cache
+def faithfulness() -> Any:
+    """Return the metric that finds unsupported names and numbers."""
+    return load("faithfulness")
 
 
 def improves(name: str, value: float, best: float | None) -> bool:

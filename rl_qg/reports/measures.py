@@ -49,6 +49,7 @@ MEASURES = (
     ReportedMeasure("copy_rate", "Copied 2-grams", 0, percent=True),
     ReportedMeasure("no_question_mark", "No question mark", 0, percent=True),
     ReportedMeasure("repeated_3grams", "Repeated 3-grams", 0, percent=True),
+    ReportedMeasure("unsupported", "Unsupported names", 0, percent=True),
 )
 BY_KEY = {measure.key: measure for measure in MEASURES}
 

@@ -121,6 +121,7 @@ COLUMNS = (
     ("copy_rate", "copied 2-grams (%)", "{:.1%}"),
     ("no_question_mark", "no question mark (%)", "{:.1%}"),
     ("repeated_3grams", "repeated 3-grams (%)", "{:.1%}"),
+    ("unsupported", "unsupported names (%)", "{:.1%}"),
 )
 
 

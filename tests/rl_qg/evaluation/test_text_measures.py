@@ -120,6 +120,15 @@ def test_scripts_without_spaces_are_measured_by_character():
     assert 0.5 < measures["rouge_l"] < 1
 
 
+def test_unsupported_names_and_numbers():
+    context = "Paula Eklini painted 3 walls in Ulmburg for Carlo Dornberg."
+    right = ("Who painted for Carlo Dornberg?", "What did Paula Eklini paint?", "What did she paint?")
+    assert measure(*right, context=context)["unsupported"] == 0
+    wrong = ("What did Carlo Eklini paint?", "Who painted 4 walls?", "Who painted in Berlin?")
+    assert measure(*wrong, context=context)["unsupported"] == 1
+    assert measure(*right, wrong[0], context=context)["unsupported"] == 0.25
+
+
 def test_empty_questions_and_empty_sets_have_numbers():
     assert set(measure().values()) == {0.0}
     measures = measure("", "Who won the war?")
