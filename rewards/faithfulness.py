@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError
-from rewards.options import number
+from rewards.options import flag, number
 from rewards.overlap.word_classes import FUNCTION_WORDS, QUESTION_WORDS
 from rewards.words import UNSPACED_LETTERS, combining_marks, lower
 
@@ -88,6 +88,9 @@ class EntityFaithfulness(Metric):
             more. Scripts without capital letters have numbers alone.
         unnamed: the score of a question without any name or number. Where all human questions have one, 0 forbids
             those that say nothing of their subject ("What is the famous for?").
+        whole: a name must be all of a run of the passage's capitalised words, letter by letter but for case and
+            accents. Where human questions always give the whole name, this forbids another word in the place of the
+            rest ("Lukas film" for Lukas Vessini).
 
     Raises:
         MetricInputError: a measure or a language that is not valid.
@@ -97,17 +100,25 @@ class EntityFaithfulness(Metric):
     bounds = (0.0, 1.0)
     part_names = ("entities", "unsupported")
 
-    def __init__(self, measure: str = "share", *, language: str = "en", unnamed: float = 1.0) -> None:
+    def __init__(
+        self, measure: str = "share", *, language: str = "en", unnamed: float = 1.0, whole: bool = False
+    ) -> None:
         if measure not in MEASURES:
             raise MetricInputError(f"faithfulness: measure {measure!r:.40}; give one of {', '.join(MEASURES)}")
         if not isinstance(language, str) or not language.isalpha() or not language.islower():
             raise MetricInputError(f"faithfulness: language {language!r} is no code of a language, such as en or de")
         self.measure, self.language = measure, language
         self.unnamed = number(self.name, "unnamed", unnamed, low=0, high=1)
+        self.whole = flag(self.name, "whole", whole)
 
     def choices(self) -> Mapping[str, object]:
         """Return what can change a score."""
-        return {"measure": self.measure, "language": self.language, "unnamed": self.unnamed}
+        return {
+            "measure": self.measure,
+            "language": self.language,
+            "unnamed": self.unnamed,
+            "whole": "yes" if self.whole else "no",
+        }
 
     def compute(self, inputs: Inputs) -> MetricResult:
         """Return the score, and the numbers of entities and of unsupported ones."""
@@ -132,7 +143,12 @@ class EntityFaithfulness(Metric):
         """Return the names and numbers of a question in their order."""
         passage = _passage(context, self.language)
         return [
-            Entity(run[0].start, run[-1].end, question[run[0].start : run[-1].end], passage.supports(run))
+            Entity(
+                run[0].start,
+                run[-1].end,
+                question[run[0].start : run[-1].end],
+                passage.supports(run) and (not self.whole or run[0].is_number or passage.has_whole(run)),
+            )
             for run in _entities(question, passage)
         ]
 
@@ -252,9 +268,11 @@ class _Passage:
         """Words that follow each other."""
         self.spans: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
         """For each word the runs of capitalised words that it is in, and its first and last place there."""
+        self.wholes: set[tuple[str, ...]] = set()
+        """Runs of capitalised words, also without a function word that they begin with (The Ulmburg Mills)."""
         self._forms: dict[str, list[str]] = {}
         initials, every = [], []
-        before, run = "", 0
+        before, run, name = "", 0, list[str]()
         for at, word in enumerate(_words(text, language)):
             self.known.add(word.folded)
             if word.is_capital and not word.first:
@@ -268,6 +286,10 @@ class _Passage:
                 self.known.add(before + word.folded)
             if not (word.joined and word.is_capital):
                 run += 1
+                self._add_whole(name)
+                name = []
+            if word.is_capital:
+                name.append(word.folded)
             first, _ = self.spans[word.folded].get(run, (at, at))
             self.spans[word.folded][run] = first, at
             if word.is_capital or word.folded not in FUNCTION_WORDS:
@@ -276,6 +298,7 @@ class _Passage:
             else:
                 every.append(word.folded[0])
             before = word.folded
+        self._add_whole(name)
         self.initials = f"{''.join(initials)} {''.join(every)}"
         """Initials of capitalised words that follow each other, without the words between them and with (of, the)."""
         self.stems: dict[str, list[str]] = defaultdict(list)
@@ -283,6 +306,17 @@ class _Passage:
             for known in self.spans:
                 for stem in _stems(known):
                     self.stems[stem].append(known)
+
+    def _add_whole(self, name: list[str]) -> None:
+        self.wholes.add(tuple(name))
+        if name and name[0] in FUNCTION_WORDS:
+            self.wholes.add(tuple(name[1:]))
+
+    def has_whole(self, run: Run) -> bool:
+        """Return whether the passage has a name as a whole, not as a part of another. Words in lower case are free:
+        "prize" is no name where the passage has the Hart Prize.
+        """
+        return tuple(word.folded for word in run) in self.wholes or not any(word.is_capital for word in run)
 
     def is_name(self, word: _Word) -> bool:
         """Return whether a word of a question is one of a name: a capital, or the passage has it only with one."""
