@@ -138,7 +138,8 @@ def table(fraction: str, result: dict[str, Any]) -> str:
             f"{arm['f1']['mean']:.1f} [{arm['f1']['low']:.1f}, {arm['f1']['high']:.1f}]" if "f1" in arm else ""
         )
         lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", "Differences (95 % intervals over passages, and over seeds where there are several; p by Holm):", ""]
+    about = "Differences (95 % intervals over passages, and over seeds where there are several; p by Holm):"
+    lines += ["", about, ""]
     lines += ["| generator | measure | over | difference | p |", "| --- | --- | --- | --- | --- |"]
     for name, arm in result["arms"].items():
         for key in TESTED:
