@@ -1,8 +1,8 @@
 """Miniatures: small models pretrained on the training passages, so that every command runs without a hub.
 
 A miniature is the real architecture at 0.7 to 1.4 M parameters (`rl_qg.miniatures.recipes`): the same code loads it
-and computes the same metrics; only the sizes differ. The miniatures of the embedded corpus are part of the package; others
-are trained on demand and cached.
+and computes the same metrics; only the sizes differ. The miniatures of the embedded corpus are part of the package;
+others are trained on demand and cached.
 """
 
 import hashlib
