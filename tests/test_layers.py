@@ -48,7 +48,7 @@ NOT_FOR_REWARDS = {"rl_qg", "hydra", "omegaconf", "accelerate", "trl", "deepspee
 COMPOSES_SETTINGS = "rl_qg.commands.compose"
 READS_OMEGACONF = ("rl_qg.settings", "rl_qg.studies")
 NO_ROOM = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "base_utils"}
-LONGEST = 400  # lines
+LONGEST = 700  # lines
 PRIVATE = re.compile(r"\b_[a-z]\w*")
 
 

@@ -105,15 +105,20 @@ def main() -> None:
     parser.add_argument("--failures", type=int, default=0, help="print so many questions of each file that fail")
     parser.add_argument("--only", choices=FILES, help="one file")
     parser.add_argument("--seed", type=int, default=13)
+    parser.add_argument("--output", type=Path, help="write the rows as JSON")
     options = parser.parse_args()
+    rows: dict[str, dict[str, dict[str, float]]] = {}
     for name, (file, language) in FILES.items():
         if options.only in (None, name):
             passages = read(options.shared / "data" / file)
             for label, scores in (("verbatim", verbatim), ("metric", metric(language))):
                 cells = row(passages, scores, options.seed)
+                rows.setdefault(name, {})[label] = cells
                 print(name, label, *(f"{key} {value:.3f}" for key, value in cells.items()), sep=" | ", flush=True)
             if options.failures:
                 failures(passages, language, options.failures, options.seed)
+    if options.output:
+        options.output.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from tests.rl_qg.reports.run_folders import evaluation, interval, metrics, page_
 
 START = {"reward_greedy": 0.3, "held_out": -2.0, "bleu4": 0.17, "rouge_l": 0.4, "loss": 1.0, "kl": 0.1}
 START |= {"distinct_1": 0.4, "distinct_2": 0.8, "length_words": 11.0, "copy_rate": 0.2}
-START |= {"no_question_mark": 0.01, "repeated_3grams": 0.01}
+START |= {"no_question_mark": 0.01, "repeated_3grams": 0.01, "unsupported": 0.05}
 
 
 def evaluations(**ends):
