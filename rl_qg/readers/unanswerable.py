@@ -2,7 +2,7 @@
 
 An extractive reader that has only seen answerable questions answers anything: a fragment, shuffled words, the question
 of another passage. As a reward it then teaches a generator to write such fragments (measured:
-`experiments/learning-by-reward`). SQuAD 2.0 (Rajpurkar et al., "Know What You Don't Know", ACL 2018) taught readers to
+`experiments/reader-alone`). SQuAD 2.0 (Rajpurkar et al., "Know What You Don't Know", ACL 2018) taught readers to
 abstain by questions that people wrote; here rules write them from the training data.
 """
 
