@@ -194,8 +194,8 @@ def test_the_metric_of_a_reward_of_sets_has_the_defaults_of_its_file() -> None:
         (
             "reward=nope",
             "reward=nope is not a valid choice; "
-            "choose one of bartscore, bertscore, cider, custom, form, .*, qascore, qrelscore, question_set, "
-            "reader, weighted",
+            "choose one of bartscore, bertscore, cider, custom, faithfulness, form, .*, qascore, qrelscore, "
+            "question_set, reader, weighted",
         ),
         ("ce.epochs=many", "ce.epochs=many is not a number"),
         ("stages=all", "stages=all is not one of ce, scst, both"),

@@ -71,7 +71,7 @@ def test_a_toy_task_is_learned_and_the_files_agree(tmp_path) -> None:
     rows = read_json(output / "question_scores.json")
     draws = PassageDraws([passages[key] for key in rows])
     for name, ends in result["intervals"].items():
-        interval = mean_interval([100 * row[name] for row in rows.values()], draws)
+        interval = mean_interval([100 * row[name] for row in rows.values()], draws, bounds=(0.0, 100.0))
         assert (interval.passages, ends) == (150, [interval.low, interval.high])
     for key, row in rows.items():
         assert row["passage"] == passages[key]
