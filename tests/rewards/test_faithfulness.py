@@ -222,3 +222,35 @@ def test_the_score_of_a_question_that_names_nothing() -> None:
     assert EntityFaithfulness("all", unnamed=0.25).score(questions, passages).scores == [0.0, 1.0, 0.0]
     with pytest.raises(MetricInputError, match="unnamed 2 is out of range"):
         EntityFaithfulness(unnamed=2)
+
+
+WHOLE_PASSAGE = (
+    "The Vessini Mills hired Lukas Vessini. In 1907 Ada Elmford left Elmford, where “The Silent Harbor” hung."
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "whole"),
+    [
+        ("Whom did the Vessini Mills hire?", True),
+        ("Whom did The Vessini Mills hire?", True),
+        ("When did ADA ELMFORD leave Elmford?", True),  # case does not count, and the town has that name
+        ("Who hired Lukas Vessini's brother?", True),
+        ("What hung where Ada Elmford left in 1907?", True),
+        ("Where did Lukas film go?", False),
+        ("When did Ada leave?", False),
+        ("Whom did film Mills hire?", False),
+        ("Where did “Silent Harbor” hang?", True),  # without the function word before it
+        ("Where did the Harbor hang?", False),
+    ],
+)
+def test_whole_names(question: str, whole: bool) -> None:
+    assert EntityFaithfulness("all", whole=True).score([question], [WHOLE_PASSAGE]).scores == [float(whole)]
+    assert EntityFaithfulness("all").score([question], [WHOLE_PASSAGE]).scores == [1.0]
+
+
+def test_human_questions_of_the_corpus_give_whole_names() -> None:
+    examples = list(synthetic_examples(100, seed=6, prefix="whole"))
+    gate = EntityFaithfulness("all", unnamed=0, whole=True)
+    questions = [example.question for example in examples]
+    assert set(gate.score(questions, [example.context for example in examples]).scores) == {1.0}
