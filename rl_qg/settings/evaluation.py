@@ -278,10 +278,22 @@ class RobustnessSettings(Section):
 
 
 @dataclass
+class SeparateModelSettings(Section):
+    """The generator whose errors are looked at."""
+
+    path: str = key("", "a run, folder, Hub name or miniature whose questions are sampled; empty: none")
+
+
+@dataclass
 class SeparateSettings(Section):
     """A reward on right and wrong questions, before training with it (`rl_qg.evaluation.separation`)."""
 
     output: str = key("", "the folder of table, page and record; a run folder will do")
+    model: SeparateModelSettings = key(SeparateModelSettings(), "the generator whose errors are looked at")
+    samples: int = key(4, "questions that it samples for each answer, as scst.top_p and temperature say", limits=COUNT)
+    reader: str = key(
+        "", "a second extractive reader that has to find each answer, off the embedded corpus; empty: not checked"
+    )
     max_examples: int | None = key(200, "a seeded sample of this many human questions; null: all", limits=COUNT)
     resamples: int = key(10000, "bootstrap resamples of passages, for intervals", limits=COUNT)
     seed: int = key(0, "of the sample and of the wrong questions", limits=SEED)
