@@ -188,7 +188,7 @@ def sampled_record(sampled: SampledQuestions, rewards: Floats, human: Floats, dr
         human: of the human questions, (n,).
         draws: of the examples' passages.
     """
-    right = np.any([mask for kind, mask in sampled.kinds.items() if kind in RIGHT], axis=0)
+    right: Mask = np.logical_or.reduce([mask for kind, mask in sampled.kinds.items() if kind in RIGHT])
     of_kind = partial(_of_kind, right=right, rewards=rewards, human=human, draws=draws)
     return {
         "model": sampled.model,
@@ -209,7 +209,7 @@ def _of_kind(
     record["mean"] = float(known.mean()) if known.size else None
     if is_right:
         return record
-    stands_in = ~(right & ~np.isnan(rewards)).any(axis=1)
+    stands_in: Mask = np.logical_not(np.any(right & ~np.isnan(rewards), axis=1))
     outcomes = np.full(len(rewards), np.nan)
     for number, row in enumerate(rewards):
         better = human[number : number + 1] if stands_in[number] else row[right[number]]

@@ -334,9 +334,9 @@ def _sampled_table(sampled: Mapping[str, Any]) -> Table:
     wrong = sampled["wrong"]
     note = (
         f"{sampled['samples_per_answer']} questions for each answer by {sampled['model']}. In order: share of pairs "
-        "of a right and a wrong question of the same answer in which the right one has the larger reward, ties counted "
-        "half, as a mean over answers. Where no sample is right the human question stands in: of all that are wrong "
-        f"for {wrong['human']:,} of {wrong['answers']:,} answers."
+        "of a right and a wrong question of the same answer in which the right one has the larger reward, ties "
+        "counted half, as a mean over answers. Where no sample is right the human question stands in: of all that "
+        f"are wrong for {wrong['human']:,} of {wrong['answers']:,} answers."
     )
     if sampled["failed"]:
         note += f" {sampled['failed']:,} samples have no reward and are in no pair."
