@@ -182,7 +182,7 @@ COMMANDS = {
     "separate": Command(
         "test a reward before training with it: how often it ranks right questions above wrong ones",
         "rl-qg separate reward=reader data.train=train.json data.validation=dev.json output=DIR",
-        ("separate", "reward", *EXAMPLES, *SCORING),
+        ("separate", "scst.max_new_tokens", "scst.top_p", "scst.temperature", "reward", *EXAMPLES, *SCORING),
         "evaluation_commands",
     ),
     "explain": Command(

@@ -117,8 +117,40 @@ def separate(settings: Settings) -> None:
     if not pool:
         raise InputError(f"data.{role}: no example has a question; the test needs human questions")
     examples = take(pool, options.max_examples, options.seed, "separate.max_examples")
-    record = separation(_reward(settings), examples, pool=pool, seed=options.seed, resamples=options.resamples)
+    sampler = _sampler(settings)  # what is wrong with the generator is said before the reward is loaded
+    record = separation(
+        _reward(settings), examples, pool=pool, seed=options.seed, resamples=options.resamples, sampler=sampler
+    )
     write_separation(folder, record)
+
+
+def _sampler(settings: Settings) -> Any:
+    """What samples the questions of `separate.model.path`; None without one."""
+    from rl_qg.asking.models import generator_path, reader_path, ways_of
+    from rl_qg.evaluation.sampled_questions import sampler
+    from rl_qg.generation.generator import CandidateGenerator
+
+    options, scst, state = settings.separate, settings.scst, processes(settings.training.use_cpu)
+    if not options.model.path:
+        return None
+    on_cpu = state.device.type == "cpu"
+    generator = CandidateGenerator(generator_path(options.model.path), device=state.device, independent=on_cpu)
+    if "pipeline" not in ways_of(generator.encoder.prompt, options.model.path):
+        raise InputError(
+            f"model.path={options.model.path}: this model writes pairs, and the test asks about given answers; give "
+            "one of model.task=questions or multitask"
+        )
+    exact = {"_target_": "rewards.ReaderScore", "model": reader_path(options.reader), "measure": "exact_match"}
+    return sampler(
+        options.model.path,
+        generator,
+        options.samples,
+        max_new_tokens=scst.max_new_tokens,
+        top_p=scst.top_p,
+        temperature=scst.temperature,
+        seed=options.seed,
+        reader=load_reward(exact, state, settings.training.reward_placement) if options.reader else None,
+    )
 
 
 def explain(settings: Settings) -> None:

@@ -5,7 +5,8 @@
 A reward can only teach what it can tell. For every held-out example the human question is compared with wrong ones of
 several kinds (`rl_qg.evaluation.wrong_questions`): the share of pairs in which the human question has the larger
 reward, ties counted half. That is the area under the ROC curve of pairs; 0.5 is chance. The intervals are bootstraps
-over passages.
+over passages. With `model.path=` the errors that a generator makes are compared with its right questions too
+(`rl_qg.evaluation.sampled_questions`).
 """
 
 import logging
@@ -20,6 +21,7 @@ from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.data.splits import take
 from rl_qg.evaluation.result_pages import NONE, Page, Table, as_text, estimate_text, write_results
 from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, signature_of
+from rl_qg.evaluation.sampled_questions import RIGHT, SAMPLED_KINDS, WRONG, SampledQuestions, Sampler, sampled_record
 from rl_qg.evaluation.wrong_questions import ANSWER_KINDS, KINDS, wrong_questions
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
@@ -32,6 +34,11 @@ _DOUBTS = {
     CANNOT_TELL: "the reward cannot tell the human question from",
     PREFERS_WRONG: "the reward prefers the wrong one to the human question",
 }
+_SAMPLED_DOUBTS = {
+    CANNOT_TELL: "of the generator's own questions the reward cannot tell right ones from",
+    PREFERS_WRONG: "of the generator's own questions the reward prefers to right ones",
+}
+FREQUENT = 0.02  # share of the samples from which on a kind of error is in doubt
 SHOWN = 2  # examples of each kind on the page
 _AT_ONCE = 256  # questions
 _OVERALL = "all kinds together"
@@ -45,13 +52,15 @@ def separation(
     pool: Sequence[QAExample] = (),
     seed: int = 0,
     resamples: int = 10_000,
+    sampler: Sampler | None = None,
 ) -> dict[str, Any]:
     """Score right and wrong questions about the examples with a reward, as training would, and compare them.
 
     Returns a record for JSON: `reward` (its signature), `examples`, `passages`, `seed`, `mean` (reward of the human
     questions), `pairs` ({kind: {auc, low, high, n, mean}}, `mean` being the reward of the wrong questions, and n the
     pairs; kinds without a pair are left out), `auc` ({auc, low, high, n} of all pairs), `failed` (questions without a
-    score, whose pairs are left out), and `samples`. Intervals are None where all examples are about one passage.
+    score, whose pairs are left out), and `samples`; with a `sampler` also `sampled`: that of `sampled_record`, with
+    some `samples`. Intervals are None where all examples are about one passage.
 
     Args:
         reward: larger is better; it is taken as it is, since training raises it.
@@ -59,6 +68,7 @@ def separation(
         pool: further examples whose questions serve as wrong ones.
         seed: of the choice of wrong questions.
         resamples: draws of passages.
+        sampler: samples and labels a generator's questions about the examples.
 
     Raises:
         InputError: no example has a question, the reward compares with the human question, or it fails on all.
@@ -72,7 +82,11 @@ def separation(
             "passage or answer"
         )
     wrong = wrong_questions(examples, pool, seed)
-    right_scores, wrong_scores = _scores(reward, examples, wrong)
+    sampled = None if sampler is None else sampler(examples)
+    columns = [] if sampled is None else list(zip(*sampled.questions, strict=True))  # (k, examples)
+    numbered = {f"sample {number}": texts for number, texts in enumerate(columns)}
+    right_scores, by_column = _scores(reward, examples, {**wrong, **numbered})
+    wrong_scores = {kind: by_column[kind] for kind in wrong}
     draws = PassageDraws([passage_hash(example.context) for example in examples], resamples=resamples)
     pairs, won = {}, []
     for kind, scores in wrong_scores.items():
@@ -100,7 +114,32 @@ def separation(
         + len(examples)
         - sum(int(np.isfinite(one).sum()) for one in (right_scores, *wrong_scores.values())),
         "samples": _samples(examples, wrong, right_scores, wrong_scores),
+        **(
+            {}
+            if sampled is None
+            else {"sampled": _sampled(sampled, examples, right_scores, [by_column[name] for name in numbered], draws)}
+        ),
     }
+
+
+def _sampled(
+    sampled: SampledQuestions,
+    examples: Sequence[QAExample],
+    right_scores: Floats,
+    columns: Sequence[Floats],
+    draws: PassageDraws,
+) -> dict[str, Any]:
+    """The record of the sampled questions, with the first wrong ones of each kind."""
+    rewards = np.stack(columns, axis=1)
+    texts: dict[str, list[str | None]] = {}
+    of_kind: dict[str, Floats] = {}
+    for kind, mask in sampled.kinds.items():
+        if kind not in RIGHT:
+            first = list(enumerate(mask.argmax(axis=1)))
+            texts[kind] = [sampled.questions[row][column] if mask[row, column] else None for row, column in first]
+            of_kind[kind] = np.array([rewards[at] for at in first])
+    record = sampled_record(sampled, rewards, right_scores, draws)
+    return {**record, "samples": _samples(examples, texts, right_scores, of_kind)}
 
 
 def _scores(
@@ -108,7 +147,9 @@ def _scores(
 ) -> tuple[Floats, dict[str, Floats]]:
     """The rewards of the examples' questions (examples,) and of each kind of wrong ones; NaN where there is none."""
     rows = [(number, "", example.question) for number, example in enumerate(examples)]
-    rows += [(number, kind, text) for kind, texts in wrong.items() for number, text in enumerate(texts) if text]
+    rows += [
+        (number, kind, text) for kind, texts in wrong.items() for number, text in enumerate(texts) if text is not None
+    ]
     rows.sort(key=lambda row: row[0])  # questions about one passage together: rewards keep what they know of it
     scorer = RewardScorer(reward, "separation test", references=False)
     columns = {kind: np.full(len(examples), np.nan) for kind in ("", *wrong)}
@@ -167,7 +208,8 @@ def told(low: float | None, high: float | None) -> str:
 def doubts(record: Mapping[str, Any]) -> str | None:
     """One line on what a reward cannot tell, and where it prefers the wrong question; None without doubts.
 
-    In doubt are `ANSWER_KINDS` and all kinds together, where the interval does not lie above 0.5. Fewer than ten
+    In doubt are `ANSWER_KINDS` and all kinds together, where the interval does not lie above 0.5; of a generator's
+    questions the kinds that are at least `FREQUENT` of the samples, and all wrong ones together. Fewer than ten
     passages say nothing either way.
     """
     if record["passages"] < FEW:
@@ -182,7 +224,26 @@ def doubts(record: Mapping[str, Any]) -> str | None:
             if told(share["low"], share["high"]) == verdict
         ]
         lines += [f"{meaning}: {'; '.join(found)}"] if found else []
+    frequent = {
+        name: kind for name, kind in _wrong_kinds(record) if kind["share"] >= FREQUENT and kind["passages"] >= FEW
+    }
+    for verdict, meaning in _SAMPLED_DOUBTS.items():
+        found = [
+            f"{name} ({kind['share']:.1%} of the samples, {_text(kind, 'auc_')} in order)"
+            for name, kind in frequent.items()
+            if told(kind["auc_low"], kind["auc_high"]) == verdict
+        ]
+        lines += [f"{meaning}: {'; '.join(found)}"] if found else []
     return "; ".join(lines) or None
+
+
+def _wrong_kinds(record: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The kinds of wrong questions that a generator wrote, in words, and all of them; none without a generator."""
+    sampled = record.get("sampled")
+    if sampled is None:
+        return []
+    kinds = [(SAMPLED_KINDS[kind], found) for kind, found in sampled["kinds"].items() if kind not in RIGHT]
+    return [*kinds, (WRONG, sampled["wrong"])]
 
 
 def check_reward(reward: Reward, validation: Sequence[QAExample], folder: Path, *, count: int, seed: int) -> None:
@@ -215,7 +276,12 @@ def write_separation(folder: Path, record: Mapping[str, Any]) -> None:
     rows = [{"kind": kind, **share} for kind, share in record["pairs"].items()]
     rows.append({"kind": "all", **record["auc"]})
     page = Page("separate", "Right and wrong questions", _facts(record), _tables(record), {"reward": record["reward"]})
-    write_results(folder, "separation", record, page, {"separation": rows})
+    sampled = record.get("sampled", {"kinds": {}, "beside": {}})
+    rows_of_samples = [
+        {"kind": kind, **found} for part in ("kinds", "beside") for kind, found in sampled[part].items()
+    ]
+    rows_of_samples += [{"kind": "wrong", **sampled["wrong"]}] if rows_of_samples else []
+    write_results(folder, "separation", record, page, {"separation": rows, "sampled_questions": rows_of_samples})
     log.info("%s\ndone: open %s", as_text(page), folder / "separation.html")
 
 
@@ -244,7 +310,41 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
         "Share of pairs in which the human question has the larger reward, ties counted half, with its 95 % interval "
         f"over passages; 0.5 is chance. The mean reward of the human questions is {record['mean']:.4g}."
     )
-    shown = [
+    tables = [Table("Pairs in order", [*rows, total], note), Table("Examples", _shown(record["samples"]))]
+    if "sampled" in record:
+        sampled = record["sampled"]
+        tables += [_sampled_table(sampled), Table("Examples of sampled questions", _shown(sampled["samples"]))]
+    return tables
+
+
+def _sampled_table(sampled: Mapping[str, Any]) -> Table:
+    parts = [(SAMPLED_KINDS[kind], found) for kind, found in sampled["kinds"].items()]
+    parts += [(WRONG, sampled["wrong"])]
+    parts += [(f"beside: {SAMPLED_KINDS[name]}", found) for name, found in sampled["beside"].items()]
+    rows = [
+        {
+            "sampled question": name,
+            "share of the samples (0–1)": estimate_text({**found, "value": found["share"]}),
+            "answers": f"{found['answers']:,}" if "answers" in found else NONE,
+            "in order (0–1)": _text(found, "auc_") if found.get("auc") is not None else NONE,
+            "its mean reward": _number(found["mean"]),
+        }
+        for name, found in parts
+    ]
+    wrong = sampled["wrong"]
+    note = (
+        f"{sampled['samples_per_answer']} questions for each answer by {sampled['model']}. In order: share of pairs "
+        "of a right and a wrong question of the same answer in which the right one has the larger reward, ties "
+        "counted half, as a mean over answers. Where no sample is right the human question stands in: of all that "
+        f"are wrong for {wrong['human']:,} of {wrong['answers']:,} answers."
+    )
+    if sampled["failed"]:
+        note += f" {sampled['failed']:,} samples have no reward and are in no pair."
+    return Table("Questions that the generator samples", rows, note)
+
+
+def _shown(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    return [
         {
             "wrong question": sample["wrong"],
             "kind": sample["kind"],
@@ -252,13 +352,12 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
             "reward of the human one": _number(sample["reward"]),
             "of the wrong one": _number(sample["reward_wrong"]),
         }
-        for sample in record["samples"]
+        for sample in samples
     ]
-    return [Table("Pairs in order", [*rows, total], note), Table("Examples", shown)]
 
 
-def _text(share: Mapping[str, Any]) -> str:
-    return estimate_text({"value": share["auc"], "low": share["low"], "high": share["high"]})
+def _text(share: Mapping[str, Any], ends: str = "") -> str:
+    return estimate_text({"value": share["auc"], "low": share[f"{ends}low"], "high": share[f"{ends}high"]})
 
 
 def _number(value: float | None) -> str:

@@ -18,6 +18,7 @@ from rl_qg.settings.evaluation import (
     RobustnessSettings,
     ScoreColumns,
     ScoreSettings,
+    SeparateModelSettings,
     SeparateSettings,
 )
 from rl_qg.settings.generation import AnswersSettings, GenerateSettings
@@ -72,6 +73,7 @@ __all__ = [
     "ScoreColumns",
     "ScoreSettings",
     "SelfCriticalOptions",
+    "SeparateModelSettings",
     "SeparateSettings",
     "ServeSettings",
     "Settings",
