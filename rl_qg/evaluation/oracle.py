@@ -228,25 +228,7 @@ def _words_of_no_name() -> list[str]:
     own = [pattern.pattern for forms in FORMS.values() for _, pattern in forms]
     paraphrases = [form for by_relation in PARAPHRASES.values() for forms in by_relation.values() for form in forms]
     words = {word for text in [*own, *paraphrases, *LEXICON.values()] for word in re.findall("[a-z]+", text)}
-    words |= {
-        "a",
-        "an",
-        "and",
-        "at",
-        "by",
-        "for",
-        "from",
-        "in",
-        "of",
-        "on",
-        "province",
-        "that",
-        "this",
-        "to",
-        "with",
-        "s",
-        "the",
-    }
+    words |= {*"a an and at by for from in of on province that this to with s the".split()}
     words |= {trade for trades in TRADES.values() for trade in trades}
     names = {name.casefold() for name in (*FIRST_NAMES, *ADJECTIVES, *NOUNS, *COMPANY_ENDINGS)}
     return sorted(words - names)

@@ -10,8 +10,8 @@ from rl_qg.reports.run_files import ReportedRun
 from rl_qg.reports.training_plots import small_plot
 
 # Fields of evaluation.json that human questions are shown by. Distinct n-grams depend on how many questions there are.
-_HUMAN = {REWARD: "reward", **{key: key for key in ("held_out", "length_words", "copy_rate", "no_question_mark")}}
-_HUMAN |= {key: key for key in ("repeated_3grams", "unsupported")}
+_ALIKE = ("held_out", "length_words", "copy_rate", "no_question_mark", "repeated_3grams", "unsupported")
+_HUMAN = {REWARD: "reward", **{key: key for key in _ALIKE}}
 _BETTER = {1: "more is better", -1: "less is better"}
 _OF_OLDER_RUNS = (REWARD, "loss")  # all that they logged
 
