@@ -215,8 +215,8 @@ def _lines(path: str, rows: list[dict[str, Any]]) -> None:
 
 
 def _write_models() -> None:
-    for name in ("bart", "my-bart", "BART", "bert", "gpt2", "distilbert", "READER"):
-        kind = {"my-bart": "bart", "BART": "bart", "READER": "reader"}.get(name, name)
+    for name in ("bart", "my-bart", "BART", "bert", "gpt2", "distilbert", "READER", "OTHER"):
+        kind = {"my-bart": "bart", "BART": "bart", "READER": "reader", "OTHER": "reader"}.get(name, name)
         shutil.copytree(SHIPPED / kind, name)
     torch.save(load_file("BART/model.safetensors"), "bart_score.pth")
     roles = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
