@@ -7,11 +7,14 @@ Rewards, BLEU-4 and ROUGE-L have the unit of their metric in `rewards/`, and sha
 as an area under a ROC curve is; reading scores and shares of questions are in percent.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rl_qg.confidence_intervals import mean_of_seeds
+from rl_qg.reports.estimates import digits_of, estimate_cell, percent
 from rl_qg.reports.measures import diverging, fallen_measures
 from rl_qg.reports.plots import RUN_COLOURS
 from rl_qg.reports.run_files import (
@@ -170,26 +173,96 @@ def _comparison(
         title = f"Greedy reward {mark}" if len(signatures) > 1 else "Greedy reward"
         plots.append(overlay_plot(title, ("reward_greedy", "eval_reward_greedy"), group))
     words = list(dict.fromkeys(run.words["scst"] for run in runs))
+    final = words[0] if len(words) == 1 else "final"
+    columns = _columns(runs, final)
     rows = [
         {
             "name": name,
-            "anchor": f"run-{number}",
+            "anchor": f"run-{number + 1}",
             "colour": colour,
             "mark": marks.get(_signature(run), "") if len(signatures) > 1 else "",
             "generator": run.words["scst"] if len(words) > 1 else "",
+            "cells": [column.cell(column.values[number]) for column in columns],
             **headline(run, summary),
         }
-        for number, (name, colour, run, summary) in enumerate(zip(names, colours, runs, summaries, strict=True), 1)
+        for number, (name, colour, run, summary) in enumerate(zip(names, colours, runs, summaries, strict=True))
     ]
     data = {tuple(sorted(map(str, hashes.values()))) for run in runs if (hashes := run.record.part("data").value)}
     return {
         "rows": rows,
-        "final": words[0] if len(words) == 1 else "final",
+        "headings": [column.heading for column in columns],
+        "means": [column.cell(column.mean()) for column in columns] if _differ_in_seeds_alone(runs) else None,
         "signatures": [(mark, signature) for signature, mark in marks.items()],
         "different_data": len(data) > 1,
         "resampled": " or ".join(dict.fromkeys(run.evaluation.resampled for run in runs)),
         "plots": [plot for plot in plots if plot],
     }
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A measure of several runs; the difference of two generators if `signed`."""
+
+    heading: str
+    values: list[ReportedMean | None]
+    digits: int
+    signed: bool = False
+
+    def cell(self, value: ReportedMean | None) -> dict[str, Any] | None:
+        """As the template shows it."""
+        return estimate_cell(value, self.digits, signed=self.signed)
+
+    def mean(self) -> ReportedMean | None:
+        """Over the runs, each of which counts once, with Student's interval; None where a run lacks it."""
+        known = [value.mean for value in self.values if value is not None]
+        if len(known) < len(self.values):
+            return None
+        return ReportedMean(*mean_of_seeds(known), n=len(known))
+
+
+def _columns(runs: Sequence[ReportedRun], final: str) -> list[_Column]:
+    """The measures of the table; whether questions are right is known of the embedded corpus alone."""
+
+    def of_questions(*field: str) -> list[list[ReportedMean | None]]:
+        """Of CE, of the final generator, and their difference, each for all runs."""
+        parts = (("models", "ce"), ("models", "scst"), ("difference",))
+        return [[run.evaluation.estimate(*part, *field) for run in runs] for part in parts]
+
+    rewards, bleu4, right = of_questions("reward"), of_questions("bleu4"), of_questions("oracle", "right")
+    right = [[percent(value) for value in values] for values in right]
+    digits = digits_of([value for values in rewards for value in values])
+    readers = [[run.reader_score(name, "f1") for run in runs] for name in ("gold", "ce")]
+    last = [run.reader_score(run.final_reader, "f1") if run.final_reader else None for run in runs]
+    asked = [
+        _Column("Right (%), CE", right[0], 1),
+        _Column(final, right[1], 1),
+        _Column("difference", right[2], 1, signed=True),
+    ]
+    return [
+        _Column("Reward, CE", rewards[0], digits),
+        _Column(final, rewards[1], digits),
+        _Column("difference", rewards[2], digits, signed=True),
+        _Column("BLEU-4 (0–1), CE", bleu4[0], 3),
+        _Column(final, bleu4[1], 3),
+        *(asked if any(right[0]) else ()),
+        _Column("Reader F1 (%), gold", readers[0], 1),
+        _Column("+ CE", readers[1], 1),
+        _Column(f"+ {final}", last, 1),
+        _Column(f"{final} − CE (points)", [run.reader_difference("scst", "ce", "f1") for run in runs], 1, signed=True),
+        _Column("last − gold (points)", [run.difference.estimate("f1") for run in runs], 1, signed=True),
+    ]
+
+
+def _differ_in_seeds_alone(runs: Sequence[ReportedRun]) -> bool:
+    """Whether the runs' settings are known and the same, but for seeds and folders."""
+
+    def recipe(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return {key: recipe(part) for key, part in value.items() if key not in ("seed", "output_dir")}
+
+    first, *others = (recipe(run.settings) for run in runs)
+    return bool(first) and all(other == first for other in others)
 
 
 def _signature(run: ReportedRun) -> str:

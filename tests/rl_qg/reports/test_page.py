@@ -234,6 +234,21 @@ def test_several_runs_are_compared(tmp_path):
     assert not (first / "summary.json").exists()
 
 
+def test_the_mean_of_runs_that_differ_in_seeds_alone(tmp_path):
+    gains, bare = (1.0, 2.0, 6.0), {"metrics.jsonl": None}
+    comparisons = [{"differences": {"scst - ce": {"f1": interval(gain, 0.5)}}} for gain in gains]
+    folders = [
+        write(tmp_path / str(n), **bare, **{"qa/comparison.json": part, "config.yaml": f"lr: 1\nseed: {n}\n"})
+        for n, part in enumerate(comparisons)
+    ]
+    # t of 2 degrees of freedom is 4.303, the standard deviation √7: half a width is 4.303 · √(7 / 3) = 6.57
+    text = page_of(*folders, output=tmp_path / "report.html").text
+    assert "mean of 3 runs" in text and "+3.0 [−3.6, +9.6]" in text
+    (folders[1] / "config.yaml").write_text("lr: 2\nseed: 1\n")
+    text = page_of(*folders, output=tmp_path / "report.html").text
+    assert "mean of 3 runs" not in text and "differ in more than their seeds" in text
+
+
 def test_a_page_elsewhere_leaves_the_run_folder_as_it_is(tmp_path):
     folder = write(tmp_path / "run")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
