@@ -21,11 +21,12 @@ def with_unanswerable(examples: Sequence[QAExample], share: float, seed: int) ->
     """Return the examples, and for a share of them a second one whose question was made unanswerable.
 
     Such an example has the same passage, no answers, and the id of the first with `-unanswerable`. Each is made by one
-    of seven rules, drawn with equal probability: the question of another passage; its beginning; its words shuffled;
+    of eight rules, drawn with equal probability: the question of another passage; its beginning; its words shuffled;
     one or two words left out; one to three words twice; its beginning with the end of another question; one of its
-    capitalised words replaced by one of another question. A question that a rule leaves as it was gives no example;
-    so do many questions in scripts without spaces, which are one word here. Names of the same passage are not
-    exchanged: the passage may answer the new question too.
+    capitalised words, or one of the others, replaced by one of another question. The last are "When was Ada founded?"
+    and "Which prize did Ada honoured with?", which a reader that has not seen such questions answers like right ones.
+    A question that a rule leaves as it was gives no example; so do many questions in scripts without spaces, which
+    are one word here. Names of the same passage are not exchanged: the passage may answer the new question too.
 
     Args:
         examples: answerable ones, of at least two passages when `share` is above 0.
@@ -88,16 +89,26 @@ def _joined(words: Words, other: Words, rng: random.Random) -> Words:
 
 
 def _other_name(words: Words, other: Words, rng: random.Random) -> Words:
-    """One capitalised word, the first excepted, replaced by one of the other question."""
-    places, names = _capitalised(words), [other[place] for place in _capitalised(other)]
-    if not places or not names:
+    return _replaced(words, other, rng, capitalised=True)
+
+
+def _other_word(words: Words, other: Words, rng: random.Random) -> Words:
+    return _replaced(words, other, rng, capitalised=False)
+
+
+def _replaced(words: Words, other: Words, rng: random.Random, *, capitalised: bool) -> Words:
+    """One word, the first excepted, replaced by one of the other question: both capitalised, or neither."""
+    places, others = (_after_first(each, capitalised=capitalised) for each in (words, other))
+    if not places or not others:
         return words
     place = rng.choice(places)
-    return [*words[:place], rng.choice(names), *words[place + 1 :]]
+    return [*words[:place], other[rng.choice(others)], *words[place + 1 :]]
 
 
-def _capitalised(words: Words) -> list[int]:
-    return [place for place, word in enumerate(words) if place and word.lstrip("\"'(“‘")[:1].isupper()]
+def _after_first(words: Words, *, capitalised: bool) -> list[int]:
+    """The places of words that begin with a capital letter, or of those that do not; the first word is neither."""
+    starts = (word.lstrip("\"'(“‘")[:1] for word in words)
+    return [place for place, start in enumerate(starts) if place and start.isupper() == capitalised]
 
 
 _RULES: tuple[Callable[[Words, Words, random.Random], Words], ...] = (
@@ -108,4 +119,5 @@ _RULES: tuple[Callable[[Words, Words, random.Random], Words], ...] = (
     _repeated,
     _joined,
     _other_name,
+    _other_word,
 )

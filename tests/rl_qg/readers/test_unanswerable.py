@@ -51,11 +51,18 @@ def test_every_rule_is_used() -> None:
             kinds["repeated"] += 1
         elif set(words) < set(before):
             kinds["left out"] += 1
-        elif len(words) == len(before) and sum(a != b for a, b in zip(words, before, strict=True)) == 1:
-            kinds["other name"] += 1
+        elif len(replaced := _replaced(words, before)) == 1:
+            new, old = (word.lstrip('"')[:1].isupper() for word in replaced[0])
+            kinds["joined" if new != old else "other name" if new else "other word"] += 1
         else:
             kinds["joined"] += 1
-    assert len(kinds) == 7 and min(kinds.values()) >= 5, kinds
+    assert len(kinds) == 8 and min(kinds.values()) >= 5, kinds
+
+
+def _replaced(words: list[str], before: list[str]) -> list[tuple[str, str]]:
+    if len(words) != len(before):
+        return []
+    return [(new, old) for new, old in zip(words, before, strict=True) if new != old]
 
 
 def test_the_share_and_the_seed_decide() -> None:
