@@ -21,10 +21,10 @@ def with_unanswerable(examples: Sequence[QAExample], share: float, seed: int) ->
     """Return the examples, and for a share of them a second one whose question was made unanswerable.
 
     Such an example has the same passage, no answers, and the id of the first with `-unanswerable`. Each is made by one
-    of eight rules, drawn with equal probability: the question of another passage; its beginning; its words shuffled;
-    one or two words left out; one to three words twice; its beginning with the end of another question; one of its
-    capitalised words, or one of the others, replaced by one of another question. The last are "When was Ada founded?"
-    and "Which prize did Ada honoured with?", which a reader that has not seen such questions answers like right ones.
+    of nine rules, drawn with equal probability: the question of another passage; its beginning; its words shuffled;
+    one or two words left out; one to three words twice; its beginning with the end of another question; its first
+    word, one of its capitalised words, or one of the others replaced by one of another question. Without the last
+    ones a reader answers "When was Ada founded?" and "Which prize did Ada honoured with?" like right questions.
     A question that a rule leaves as it was gives no example; so do many questions in scripts without spaces, which
     are one word here. Names of the same passage are not exchanged: the passage may answer the new question too.
 
@@ -88,6 +88,10 @@ def _joined(words: Words, other: Words, rng: random.Random) -> Words:
     return words[: rng.randint(1, max(1, len(words)))] + other[max(1, len(other) - rng.randint(1, 4)) :]
 
 
+def _other_first(words: Words, other: Words, rng: random.Random) -> Words:
+    return [*other[:1], *words[1:]]
+
+
 def _other_name(words: Words, other: Words, rng: random.Random) -> Words:
     return _replaced(words, other, rng, capitalised=True)
 
@@ -118,6 +122,7 @@ _RULES: tuple[Callable[[Words, Words, random.Random], Words], ...] = (
     _left_out,
     _repeated,
     _joined,
+    _other_first,
     _other_name,
     _other_word,
 )

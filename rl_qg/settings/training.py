@@ -7,7 +7,7 @@ from typing import Any
 from rl_qg.settings.keys import COUNT, FINITE, FRACTION, NOT_NEGATIVE, POSITIVE, SHARE, Section, key
 
 BASELINES = ("greedy", "leave_one_out", "mean", "none")
-NORMALISATIONS = ("running", "batch", "none")
+NORMALISATIONS = ("running", "group", "batch", "none")
 CREDITS = ("whole", "marginal", "to_go")
 SCHEDULES = ("linear", "constant", "cosine", "warmup")
 RATE_SCHEDULES = ("linear", "constant")
@@ -95,7 +95,8 @@ class SelfCriticalOptions(Section):
     reward_scale: float = key(1.0, "factor on the advantage; has an effect with normalise_advantage=none only")
     normalise_advantage: str = key(
         "running",
-        "divide advantages by their root mean square over earlier updates (running) or this batch (batch), or none",
+        "divide advantages by their root mean square over earlier updates (running), by that and the one of the "
+        "context's own samples (group), by that of this batch (batch), or by none",
         choices=NORMALISATIONS,
     )
     clip_advantage: float | None = key(

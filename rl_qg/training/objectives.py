@@ -99,16 +99,27 @@ def shaped(
     scale: float = 1.0,
     normalise: bool = False,
     spread: float | None = None,
+    by_group: bool = False,
     clip: float | None = None,
 ) -> Tensor:
-    """Advantages for the loss: scaled, then divided by their root mean square, then clipped to [−clip, clip].
+    """Advantages (b, k, …) for the loss: scaled, then divided by their root mean square, then clipped to
+    [−clip, clip].
 
     Normalisation subtracts no mean (that would be another baseline), so signs are kept. The root mean square is over
     the samples of the batch whose advantage is not 0, or it is `spread`, the one of earlier updates, which stands in
     for scale and batch; where that is 0 nothing is known of it yet, and all advantages are 0.
+
+    `by_group` divides those of each context by ¾ of their own root mean square and ¼ of `spread`: steps are nearly
+    equal where the reward is surer of some contexts than of others, as in GRPO (Shao et al. 2024), which divides by
+    the context's own alone. The second part keeps groups small whose rewards hardly differ, such as those in which no
+    sample is right.
     """
     if spread is not None:
-        advantage = advantage / spread if spread > 0 else torch.zeros_like(advantage)
+        size: float | Tensor = spread
+        if by_group:
+            own = advantage.flatten(1).square().mean(1).sqrt()
+            size = 0.75 * own.view(-1, *(1,) * (advantage.dim() - 1)) + 0.25 * spread
+        advantage = advantage / size if spread > 0 else torch.zeros_like(advantage)
     else:
         advantage = scale * advantage
     if normalise:

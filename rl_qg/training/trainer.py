@@ -245,7 +245,8 @@ class SelfCriticalTrainer(
             learned.advantage,
             scale=args.reward_scale,
             normalise=args.normalise_advantage == "batch",
-            spread=self.advantage_scale.value if args.normalise_advantage == "running" else None,
+            spread=self.advantage_scale.value if args.normalise_advantage in ("running", "group") else None,
+            by_group=args.normalise_advantage == "group",
             clip=args.clip_advantage,
         )
         separator = self.processing_class.convert_tokens_to_ids(QUESTION)
@@ -378,7 +379,7 @@ class SelfCriticalTrainer(
             if step > self.boundary:
                 skipped = float(self.finite_updates.skipped)
                 logs |= {"kl_coefficient": self.kl_coefficient.value, "updates_skipped": skipped}
-                if self.args.normalise_advantage == "running":
+                if self.args.normalise_advantage in ("running", "group"):
                     logs["advantage_scale"] = self.advantage_scale.value
         super().log(logs, start_time)
 

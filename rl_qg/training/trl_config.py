@@ -27,8 +27,9 @@ def check_algorithm(settings: Settings) -> None:
     faults = [f"scst.{key}={getattr(scst, key)}" for key in NOT_IN_TRL if getattr(scst, key) != default[key]]
     if scst.baseline not in (default["baseline"], BASELINES[name]):
         faults.append(f"scst.baseline={scst.baseline} (it is {BASELINES[name]} by definition)")
-    if name == "grpo" and scst.normalise_advantage == "batch":
-        faults.append("scst.normalise_advantage=batch (it divides by the spread of each group by definition)")
+    if (name, scst.normalise_advantage) in (("grpo", "batch"), ("rloo", "group")):
+        what = "each group" if name == "grpo" else "the batch"
+        faults.append(f"scst.normalise_advantage={scst.normalise_advantage} (it divides by the spread of {what})")
     if scst.unlabelled_share not in (None, 0, 1):
         faults.append(f"scst.unlabelled_share={scst.unlabelled_share} (null, 0 or 1: examples are drawn alike)")
     if settings.training.stop_after is not None:

@@ -43,17 +43,22 @@ def weights(folder: Path, unit: float, **options: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     "options",
-    [{"baseline": "greedy"}, {"baseline": "leave_one_out", "num_samples": 3, "clip_advantage": 1.5}],
-    ids=["greedy", "leave_one_out"],
+    [
+        {"baseline": "greedy", "normalise_advantage": "running"},
+        {"baseline": "leave_one_out", "num_samples": 3, "clip_advantage": 1.5, "normalise_advantage": "running"},
+        {"baseline": "leave_one_out", "num_samples": 3, "normalise_advantage": "group"},
+    ],
+    ids=["greedy", "leave_one_out", "group"],
 )
 def test_the_unit_of_a_reward_changes_no_weight(tmp_path: Path, options: dict[str, Any]) -> None:
-    one = weights(tmp_path / "one", 1.0, normalise_advantage="running", **options)
+    one = weights(tmp_path / "one", 1.0, **options)
     assert one.norm() > 1e-2
     for unit in (1024.0, 2.0**-10):  # products with powers of two are exact
-        assert weights(tmp_path / str(unit), unit, normalise_advantage="running", **options).equal(one)
+        assert weights(tmp_path / str(unit), unit, **options).equal(one)
     for unit in (1000.0, 0.001):
-        other = weights(tmp_path / str(unit), unit, normalise_advantage="running", **options)
+        other = weights(tmp_path / str(unit), unit, **options)
         assert (other - one).norm() < 1e-5 * one.norm()
+    options |= {"normalise_advantage": "none"}
     raw, tenfold = (weights(tmp_path / f"raw {unit}", unit, **options) for unit in (1.0, 10.0))
     assert (raw - tenfold).norm() > 0.1 * raw.norm()  # the unit does matter without
 

@@ -96,6 +96,25 @@ def test_shaping_scales_normalises_and_clips_in_that_order() -> None:
     assert shaped(torch.zeros(2, 2), normalise=True).eq(0).all()
 
 
+def test_steps_of_groups_against_the_formula_by_hand() -> None:
+    values = torch.tensor([[3.0, -3.0], [0.3, -0.3], [0.0, 0.0]])
+    # divisors 0.75 · 3 + 0.25 · 1 and 0.75 · 0.3 + 0.25 · 1
+    expected = torch.tensor([[1.2, -1.2], [0.3 / 0.475, -0.3 / 0.475], [0.0, 0.0]])
+    torch.testing.assert_close(shaped(values, spread=1.0, by_group=True), expected)
+    # of tokens (b, k, t): the same for advantages that all tokens of a sample share
+    of_tokens = shaped(values[..., None].expand(3, 2, 5), spread=1.0, by_group=True)
+    torch.testing.assert_close(of_tokens, expected[..., None].expand(3, 2, 5))
+    assert shaped(values, spread=0.0, by_group=True).eq(0).all()
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 50.0])
+def test_steps_of_groups_do_not_depend_on_the_unit_of_the_reward(unit: float) -> None:
+    values = torch.randn(6, 4, generator=torch.Generator().manual_seed(2))
+    torch.testing.assert_close(
+        shaped(unit * values, spread=0.7 * unit, by_group=True), shaped(values, spread=0.7, by_group=True)
+    )
+
+
 def test_rewards_get_no_gradient() -> None:
     reward = torch.tensor([[0.7]], requires_grad=True)
     logprobs = torch.tensor([[-1.0]], requires_grad=True)

@@ -332,6 +332,11 @@ def mean_loss(policy: CandidateGenerator) -> float:
         ("rloo", {"baseline": "mean"}, "scst.baseline=mean .it is leave_one_out by definition"),
         ("grpo", {"baseline": "leave_one_out"}, "scst.baseline=leave_one_out .it is mean by definition"),
         ("grpo", {"normalise_advantage": "batch"}, "scst.normalise_advantage=batch"),
+        (
+            "rloo",
+            {"normalise_advantage": "group"},
+            "scst.normalise_advantage=group .it divides by the spread of the batch",
+        ),
         ("rloo", {"unlabelled_share": 0.5}, "scst.unlabelled_share=0.5"),
         ("rloo", {"clip_advantage": 1.0, "kl_target": 0.1}, "scst.clip_advantage=1.0, scst.kl_target=0.1"),
         ("rloo", {"num_samples": 1}, "scst.num_samples must be at least 2"),
