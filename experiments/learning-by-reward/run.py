@@ -46,7 +46,7 @@ REWARD = ("reward=gated", "reward.parts.faithfulness.unnamed=0", "reward.parts.f
 STEPS = (f"scst.epochs={PASSES}", "scst.learning_rate=6e-4", "scst.top_p=0.9")
 SCST = (
     *("scst.baseline=leave_one_out", "scst.num_samples=4", "scst.schedule=constant"),
-    *("scst.kl_coefficient=0.3", "scst.kl_target=0.5", *STEPS),
+    *("scst.normalise_advantage=group", "scst.kl_coefficient=0.3", "scst.kl_target=1.0", *STEPS),
 )
 ARMS: dict[str, tuple[str, ...]] = {
     # as many sampled questions as SCST sees

@@ -13,6 +13,7 @@ from rl_qg.data.corpus_facts import answered_fact, read_facts
 from rl_qg.data.examples import QAExample
 from rl_qg.data.synthetic_corpus import KINDS as SUBJECT_KINDS
 from rl_qg.evaluation.meta.perturbations import entities_by_kind, rule_finder, swap_entity
+from rl_qg.readers.unanswerable import with_other_word
 from rl_qg.text.spans import sentences
 
 KINDS: Mapping[str, str] = {
@@ -23,6 +24,7 @@ KINDS: Mapping[str, str] = {
     "shuffled": "its words in random order",
     "fragment": "its first half",
     "repeated": "with its second half repeated",
+    "other_word": "one of its words, no name, replaced",
     "copied": "the passage's sentence with the answer, as a question",
     "template": "a question that fits every passage",
 }
@@ -69,6 +71,7 @@ def wrong_questions(
             "copied": _copied(example),
             "template": TEMPLATE if looks_english(example.question) else None,
             **{kind: change(example.question, chance) for kind, change in _CHANGES.items()},
+            "other_word": _with_other_word(example, known, chance),
         }
         for kind, question in questions.items():
             made[kind].append(None if question == example.question else question)
@@ -124,6 +127,15 @@ def _fragment(question: str, chance: random.Random) -> str | None:
 def _repeated(question: str, chance: random.Random) -> str | None:
     words, mark = _words(question)
     return " ".join([*words, *words[len(words) // 2 :]]) + mark if words else None
+
+
+def _with_other_word(example: QAExample, known: Sequence[QAExample], chance: random.Random) -> str | None:
+    """With a word of another passage's question, which is no name either."""
+    other = _of_other_passage(example, known, chance)
+    if other is None:
+        return None
+    words, mark = _words(example.question)
+    return " ".join(with_other_word(words, _words(other)[0], chance)) + mark
 
 
 def _copied(example: QAExample) -> str | None:

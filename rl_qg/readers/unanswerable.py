@@ -96,7 +96,10 @@ def _other_name(words: Words, other: Words, rng: random.Random) -> Words:
     return _replaced(words, other, rng, capitalised=True)
 
 
-def _other_word(words: Words, other: Words, rng: random.Random) -> Words:
+def with_other_word(words: Words, other: Words, rng: random.Random) -> Words:
+    """The words of a question, one of which that begins with a small letter is one of another question's; the same
+    where there is none.
+    """
     return _replaced(words, other, rng, capitalised=False)
 
 
@@ -124,5 +127,5 @@ _RULES: tuple[Callable[[Words, Words, random.Random], Words], ...] = (
     _joined,
     _other_first,
     _other_name,
-    _other_word,
+    with_other_word,
 )

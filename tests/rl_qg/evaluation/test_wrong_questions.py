@@ -40,6 +40,7 @@ def test_on_the_embedded_corpus_the_oracle_agrees(corpus: list[QAExample], made:
     assert verdicts["repeated"]["ill_formed"] == verdicts["template"]["ill_formed"] == n
     assert verdicts["copied"]["ill_formed"] == n
     assert verdicts["shuffled"]["ill_formed"] >= 0.98 * n and verdicts["fragment"]["ill_formed"] >= 0.95 * n
+    assert verdicts["other_word"]["ill_formed"] >= 0.9 * sum(verdicts["other_word"].values()) > 0.8 * n
     assert verdicts["other_passage"]["right"] == 0 and sum(verdicts["other_passage"].values()) == n
 
 
