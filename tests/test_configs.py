@@ -90,7 +90,7 @@ def test_settings_of_a_preset_for_the_embedded_corpus_do_not_apply_to_the_users_
     ("given", "chosen"),
     [
         ([], "none"),  # preset=paper
-        (["preset=quickstart"], "running"),
+        (["preset=quickstart"], "group"),
         (["preset=quickstart", "scst.normalise_advantage=true"], "batch"),  # as it was written before
         (["preset=quickstart", "scst.normalise_advantage=false"], "none"),
         (["scst.normalise_advantage=running"], "running"),
