@@ -259,7 +259,7 @@ def _differ_in_seeds_alone(runs: Sequence[ReportedRun]) -> bool:
     def recipe(value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
-        return {key: recipe(part) for key, part in value.items() if key not in ("seed", "output_dir")}
+        return {key: recipe(part) for key, part in value.items() if key not in ("seed", "seeds", "output_dir")}
 
     first, *others = (recipe(run.settings) for run in runs)
     return bool(first) and all(other == first for other in others)

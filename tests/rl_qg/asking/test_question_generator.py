@@ -166,7 +166,7 @@ def test_a_question_that_tells_its_answer_is_scored_too(bart: QuestionGenerator)
 
 def test_a_reader_decides_which_pairs_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = QuestionGenerator.from_pretrained("miniature:bart", reader="miniature:reader", device="cpu")
-    texts = TEXTS[3:5]
+    texts = [TEXTS[0], TEXTS[3]]
     found = generator.ask(texts, number=2)
     assert sum(pairs.dropped.get("answer not given back by the reader", 0) for pairs in found) > 0
     reader = AnswerReader(reader_path("miniature:reader"), device=torch.device("cpu"))

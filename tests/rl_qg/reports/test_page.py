@@ -236,15 +236,16 @@ def test_several_runs_are_compared(tmp_path):
 
 def test_the_mean_of_runs_that_differ_in_seeds_alone(tmp_path):
     gains, bare = (1.0, 2.0, 6.0), {"metrics.jsonl": None}
+    settings = "lr: {}\nseed: {}\nqa: {{seeds: [{}, {}]}}\n"
     comparisons = [{"differences": {"scst - ce": {"f1": interval(gain, 0.5)}}} for gain in gains]
     folders = [
-        write(tmp_path / str(n), **bare, **{"qa/comparison.json": part, "config.yaml": f"lr: 1\nseed: {n}\n"})
+        write(tmp_path / str(n), **bare, **{"qa/comparison.json": part, "config.yaml": settings.format(1, n, n, n + 1)})
         for n, part in enumerate(comparisons)
     ]
     # t of 2 degrees of freedom is 4.303, the standard deviation √7: half a width is 4.303 · √(7 / 3) = 6.57
     text = page_of(*folders, output=tmp_path / "report.html").text
     assert "mean of 3 runs" in text and "+3.0 [−3.6, +9.6]" in text
-    (folders[1] / "config.yaml").write_text("lr: 2\nseed: 1\n")
+    (folders[1] / "config.yaml").write_text(settings.format(2, 1, 1, 2))
     text = page_of(*folders, output=tmp_path / "report.html").text
     assert "mean of 3 runs" not in text and "differ in more than their seeds" in text
 
