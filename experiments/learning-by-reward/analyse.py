@@ -33,7 +33,7 @@ MEASURES = (
 )
 TESTED = ("right", "rouge_l", "round_trip", "f1")
 CONTROLS = ("ce", "ce-continued", "best-of-n")
-IN_PERCENT = (*SHARES, "unsupported", "no_subject", "rouge_l", "round_trip")
+IN_PERCENT = (*SHARES, "unsupported", "no_subject", "rouge_l", "round_trip", "f1")
 
 
 def interval(values: Sequence[float]) -> dict[str, float]:
@@ -103,7 +103,7 @@ def text(key: str, entry: Mapping[str, float] | None, *, whole: bool, sign: str 
     """A mean, with its interval and corrected p-value where `whole`; shares in percent."""
     if entry is None:
         return ""
-    scale, digits = (100, 1) if key in IN_PERCENT else (1, 1 if key == "f1" or key == "length_words" else 3)
+    scale, digits = (100, 1) if key in IN_PERCENT else (1, 1 if key == "length_words" else 3)
     found = f"{scale * entry['mean']:{sign}.{digits}f}"
     if whole and "low" in entry:
         found += f" [{scale * entry['low']:{sign}.{digits}f}, {scale * entry['high']:{sign}.{digits}f}]"
