@@ -37,9 +37,9 @@ IN_PERCENT = (*SHARES, "unsupported", "no_subject", "rouge_l", "round_trip", "f1
 
 
 def interval(values: Sequence[float]) -> dict[str, float]:
-    """Mean and 95 % interval by Student's t over the seeds; the mean alone of one seed."""
+    """Mean and 95 % interval by Student's t over the seeds; the mean alone of two, whose interval says nothing."""
     found = {"mean": float(np.mean(values)), "seeds": len(values)}
-    if len(values) > 1:
+    if len(values) > 2:
         spread = stats.sem(values) * stats.t.ppf(0.975, len(values) - 1)
         found |= {"low": found["mean"] - float(spread), "high": found["mean"] + float(spread)}
     return found
@@ -62,7 +62,7 @@ def summarise(runs: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str
                 gaps = [a[key] - b[key] for a, b in pairs if key in a and key in b]
                 if gaps:
                     found: dict[str, Any] = interval(gaps)
-                    if len(gaps) > 1:
+                    if len(gaps) > 2:
                         found["p"] = float(stats.ttest_1samp(gaps, 0).pvalue)
                     differences.setdefault(f"{arm} - {control}", {})[key] = found
     return {"arms": summary, "differences": differences}
