@@ -239,7 +239,9 @@ def test_the_mean_of_runs_that_differ_in_seeds_alone(tmp_path):
     settings = "lr: {}\nseed: {}\nqa: {{seeds: [{}, {}]}}\n"
     comparisons = [{"differences": {"scst - ce": {"f1": interval(gain, 0.5)}}} for gain in gains]
     folders = [
-        write(tmp_path / str(n), **bare, **{"qa/comparison.json": part, "config.yaml": settings.format(1, n, n, n + 1)})
+        write(
+            tmp_path / str(n), **bare, **{"qa/comparison.json": part, "config.yaml": settings.format(1, n, n, n + 1)}
+        )
         for n, part in enumerate(comparisons)
     ]
     # t of 2 degrees of freedom is 4.303, the standard deviation √7: half a width is 4.303 · √(7 / 3) = 6.57
