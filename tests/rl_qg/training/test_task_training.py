@@ -53,7 +53,7 @@ def settings(folder: Path, start: str, task: str, **rest: Any) -> Settings:
         training=TrainingSettings(
             batch_size=4, logging_steps=1, eval_steps=2, eval_samples=4, save_steps=2, use_cpu=True, report_to="none"
         ),
-        ce=CESettings(epochs=2, learning_rate=1e-2),
+        ce=CESettings(epochs=10, learning_rate=3e-3),  # few updates, or large ones, leave the loss to chance
         scst=SCSTSettings(epochs=1, learning_rate=1e-2, max_new_tokens=12),
         **rest,
     )
@@ -83,7 +83,7 @@ def test_each_task_learns_by_both_stages(
     assert rewards and all(map(math.isfinite, rewards))
     assert any("reward_sample_written" in line for line in log)
     evaluations = [line for line in log if "eval_loss" in line]
-    assert evaluations[-1]["eval_loss"] < evaluations[0]["eval_loss"] or len(evaluations) == 1
+    assert evaluations[-1]["eval_loss"] < evaluations[0]["eval_loss"]
     assert all(math.isfinite(line["eval_held_out"]) for line in evaluations)
     generator, context = CandidateGenerator(final, device=CPU), splits().validation[0].context
     assert generator.task == task
