@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 
 from transformers import Seq2SeqTrainingArguments
 
+from rl_qg.evaluation.reward_scorer import Reward, RewardScorer
 from rl_qg.evaluation.text_measures import improves
 from rl_qg.generation.decoding import DecodingRules
 from rl_qg.generation.inputs import WHOLE
@@ -11,6 +12,7 @@ from rl_qg.generation.prompts import Prompt
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import SelfCriticalOptions, Settings
 from rl_qg.settings.keys import key
+from rl_qg.training.task_scorer import scorer_of
 
 
 @dataclass
@@ -70,6 +72,12 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
             mode=self.mode,
             input=self.input,
             language=self.language,
+        )
+
+    def scorer_of(self, reward: Reward) -> RewardScorer:
+        """What scores the texts of this task by a reward."""
+        return scorer_of(
+            reward, self.task, credit=self.credit, pair_floor=self.pair_floor, answer_weight=self.answer_weight
         )
 
     def decoding_rules(self) -> DecodingRules:

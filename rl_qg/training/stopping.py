@@ -16,7 +16,6 @@ from rl_qg.runtime.json_files import write_json
 from rl_qg.runtime.run_folder import MEASURES, stop_folder
 from rl_qg.settings import Settings
 from rl_qg.training.eval_metrics import HeldOutQuestions
-from rl_qg.training.task_scorer import scorer_of
 from rl_qg.training.trainer_files import save_model_folder
 
 log = logging.getLogger(__name__)
@@ -74,7 +73,7 @@ def save_stop(trainer: Any, held_out: Reward | None) -> Path:
     args, state = trainer.args, trainer.state
     folder = stop_folder(Path(args.output_dir), args.stop_after)
     if trainer.held_out_questions is None:
-        scorer = None if held_out is None else scorer_of(held_out, args)
+        scorer = None if held_out is None else args.scorer_of(held_out)
         trainer.held_out_questions = HeldOutQuestions(None, scorer)
     # Not `evaluate`, whose line in the log an uninterrupted run would not have.
     output = trainer.evaluation_loop(trainer.get_eval_dataloader(), "measure", metric_key_prefix="eval")

@@ -52,7 +52,6 @@ from rl_qg.training.rollout_reuse import LearnedRollout, RolloutReuse
 from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.set_credit import advantages_of, of_questions, without_cut_question
 from rl_qg.training.step_metrics import StepMetrics, rollout_metrics
-from rl_qg.training.task_scorer import scorer_of
 from rl_qg.training.trainer_files import RunFiles, save_model_folder
 from rl_qg.training.update_schedule import CountPasses, UpdateSchedule
 
@@ -116,7 +115,7 @@ class SelfCriticalTrainer(
         self.rollout_retry = OutOfMemoryRetry("rollout", "lower training.batch_size or scst.num_samples")
         self.scorer: RewardScorer | None = None
         if reward is not None:
-            self.scorer = scorer_of(reward, args)
+            self.scorer = args.scorer_of(reward)
         self.held_out_questions = None if self.scorer is None else HeldOutQuestions(self.scorer, held_out)
         self.failed_rewards = FailedRewards(Path(args.output_dir) / "samples.jsonl", args.on_bad_reward)
         self.kl_coefficient = KLCoefficient(args.kl_coefficient, args.kl_target)
