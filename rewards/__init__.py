@@ -20,31 +20,24 @@ from rewards.signature import VERSION as __version__
 if TYPE_CHECKING:
     from rewards.base import Metric, MetricResult
     from rewards.combine import Product, Weighted
-    from rewards.coverage_reward import CoverageSetReward
     from rewards.embedding.bertscore import BERTScore
     from rewards.embedding.kpqa import KPQA
     from rewards.embedding.moverscore import MoverScore
     from rewards.faithfulness import EntityFaithfulness
     from rewards.form import QuestionForm
-    from rewards.learned.bleurt import BLEURT
-    from rewards.learned.comet import COMET
-    from rewards.learned.ctc import CTC
-    from rewards.learned.rquge import RQUGE
+    from rewards.learned import BLEURT, COMET, CTC, RQUGE
     from rewards.overlap.answerability import Answerability, QMetric
-    from rewards.overlap.bleu import Bleu
+    from rewards.overlap.bleu import Bleu, Gleu
     from rewards.overlap.chrf import Chrf
     from rewards.overlap.cider import Cider
-    from rewards.overlap.gleu import Gleu
-    from rewards.overlap.meteor import Meteor
-    from rewards.overlap.meteor15 import Meteor15
+    from rewards.overlap.meteor import Meteor, Meteor15
     from rewards.overlap.rouge import RougeL
-    from rewards.pair_sets import QAAligned, published_base
-    from rewards.question_sets import Multi, cardinality_difference, match_sets, self_bleu
     from rewards.relevance.bartscore import BARTScore
     from rewards.relevance.qascore import QAScore
     from rewards.relevance.qrelscore import QRelScore
     from rewards.relevance.reader import ReaderScore
-    from rewards.set_rewards import MultiSetReward, SetReward
+    from rewards.set_rewards import CoverageSetReward, MultiSetReward, SetReward
+    from rewards.sets import Multi, QAAligned, cardinality_difference, match_sets, published_base, self_bleu
 
 __all__ = [
     "BLEURT",

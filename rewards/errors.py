@@ -1,5 +1,12 @@
 """The errors that bad input to a metric raises."""
 
+import math
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
+
 
 class MetricInputError(ValueError):
     """Bad input to a metric: one line that says what was wrong, where, and what to do."""
@@ -7,3 +14,88 @@ class MetricInputError(ValueError):
 
 class UnreachableModel(MetricInputError):
     """A model that is no local folder, and that the Hub does not have, or the Hub cannot be reached."""
+
+
+# Checks of the numeric options of metrics.
+
+
+def number(
+    metric: str, option: str, value: object, *, low: float = -math.inf, high: float = math.inf, whole: bool = False
+) -> float:
+    """Return a finite number from ``low`` to ``high``; with ``whole`` one without a fraction.
+
+    Raises:
+        MetricInputError: it is something else; the line names metric and option.
+    """
+    if (
+        isinstance(value, Integral if whole else Real)
+        and isinstance(value, Real)
+        and not isinstance(value, bool)
+        and math.isfinite(result := float(value))
+        and low <= result <= high
+    ):
+        return result
+    limits = "".join([f" from {low:g}" * math.isfinite(low), f" to {high:g}" * math.isfinite(high)])
+    kind = "a whole number" if whole else "a number"
+    raise MetricInputError(f"{metric}: {option} {value!r:.40} is out of range; give {kind}{limits}")
+
+
+def flag(metric: str, option: str, value: object) -> bool:
+    """Return true or false; a text such as "no" would count as true.
+
+    Raises:
+        MetricInputError: it is something else.
+    """
+    if not isinstance(value, bool):
+        raise MetricInputError(f"{metric}: {option} {value!r:.40} is neither true nor false")
+    return value
+
+
+def path_of(metric: str, option: str, value: object) -> Path:
+    """Return the path of a file, with ``~`` replaced.
+
+    Raises:
+        MetricInputError: it is no path, or empty.
+    """
+    if not isinstance(value, str | Path) or not str(value):
+        raise MetricInputError(f"{metric}: {option} {value!r:.40} is no path of a file")
+    return Path(value).expanduser()
+
+
+def batch_of(metric: str, size: object) -> int:
+    """Return a batch size, a whole number from 1.
+
+    Raises:
+        MetricInputError: it is something else.
+    """
+    return int(number(metric, "batch_size", size, low=1, whole=True))
+
+
+# Libraries that only some metrics need: imported on first use, with one clear line where one is missing.
+
+
+def library(name: str, needed_by: str, install: str) -> Any:
+    """Import a module that only some metrics need.
+
+    Args:
+        name: dotted name of the module.
+        needed_by: what needs it, for the message.
+        install: what to give to ``pip install``.
+
+    Raises:
+        MetricInputError: it is missing; the line says how to install it.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MetricInputError(
+            f"{needed_by} needs the package {name.split('.')[0]}: pip install {install} ({error})"
+        ) from None
+
+
+def installed_version(distribution: str) -> str:
+    """Return the installed version of a distribution by its pip name; not every module says its own version."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "unknown"

@@ -11,9 +11,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import MetricInputError
-from rewards.options import flag, number
-from rewards.overlap.word_classes import FUNCTION_WORDS, QUESTION_WORDS
+from rewards.errors import MetricInputError, flag, number
+from rewards.overlap.answerability import FUNCTION_WORDS, QUESTION_WORDS
 from rewards.words import UNSPACED_LETTERS, combining_marks, lower
 
 MEASURES = ("share", "all")

@@ -9,9 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import MetricInputError
-from rewards.options import flag, number
-from rewards.overlap.word_classes import opens_question
+from rewards.errors import MetricInputError, flag, number
+from rewards.overlap.answerability import opens_question
 from rewards.words import (
     QUESTION_MARKS,
     Words,
@@ -38,7 +37,7 @@ class QuestionForm(Metric):
     All of these must hold; each is a part, 1.0 or 0.0. Words are those of `rewards.words.ptb`, in lower case.
 
     - ``question_word``: a question word or an inverted auxiliary verb opens a clause
-      (`rewards.overlap.word_classes.opens_question`). For ``language="en"`` alone; 1.0 for all others. Questions with
+      (`rewards.overlap.answerability.opens_question`). For ``language="en"`` alone; 1.0 for all others. Questions with
       the question word at the end ("It was built in what year?") fail: they cannot be told from fragments without a
       parser.
     - ``question_mark``: the text ends with a question mark of any script, and has no other

@@ -10,14 +10,64 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor, nn
+from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 from transformers.utils import logging as transformers_logging
 
-from rewards.arithmetic import warn_if_slow
+from rewards.arithmetic import can_pack, pack, unpack, warn_if_slow
 from rewards.errors import MetricInputError, UnreachableModel
-from rewards.packed import can_pack, pack, unpack
 from rewards.pretrained import ModelFault, check_tokenizer, check_weights, explained, load_weights
 from rewards.signature import model_identity
-from rewards.tanh_head import token_classifier
+
+# Token classifiers whose head has a tanh layer before its linear one, as the predictor of the KPQA paper.
+#
+# Source: Lee et al., "KPQA: A Metric for Generative Question Answering Using Keyphrase Weights", NAACL 2021, appendix
+# C.1: BERT with one fully-connected layer of 768 units and tanh, then a softmax layer. A folder says by `TOKEN_HEAD`
+# in its `config.json` that its model has this head; without that key it has the library's linear one.
+
+
+TOKEN_HEAD = "token_head"
+"""Key of a configuration: `linear` (where it is missing too) or `tanh`."""
+
+HEADS = ("linear", "tanh")
+
+
+class TanhHead(nn.Module):
+    """Class logits from states: linear(tanh(dense(states))); [..., width] to [..., classes]."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.out = nn.Linear(width, classes)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Return the logits of each state."""
+        return self.out(self.dense(states).tanh())
+
+
+def token_classifier(config: Any) -> Any:
+    """Return the class of token classifiers of a configuration, with `from_pretrained`.
+
+    Raises:
+        ModelFault: there is no such head, or the architecture has no linear head that it could replace.
+    """
+    plain: Any = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING[type(config)]
+    head = getattr(config, TOKEN_HEAD, HEADS[0])
+    if head not in HEADS:
+        raise ModelFault(f"its head {head!r} is not one of {', '.join(HEADS)}")
+    if head == "linear":
+        return plain
+
+    class WithTanhHead(plain):
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            if not isinstance(getattr(self, "classifier", None), nn.Linear):
+                raise ModelFault(f"a {plain.__name__} has no linear head that one with a tanh layer could replace")
+            self.classifier = TanhHead(config.hidden_size, config.num_labels)
+            self.post_init()  # initialises the new layers
+
+    WithTanhHead.__name__ = WithTanhHead.__qualname__ = f"{plain.__name__}WithTanhHead"
+    return WithTanhHead
+
 
 LOGITS_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 26}
 """Vocabulary logits computed at a time; bounds memory for any vocabulary and batch. On a CPU more is slower, since

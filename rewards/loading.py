@@ -25,11 +25,11 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "rougeL": "rewards.overlap.rouge:RougeL",
     "coco_rouge_l": ("rewards.overlap.rouge:RougeL", {"variant": "coco"}),
     "meteor": "rewards.overlap.meteor:Meteor",
-    "meteor15": "rewards.overlap.meteor15:Meteor15",
+    "meteor15": "rewards.overlap.meteor:Meteor15",
     **{f"lmqg_bleu{order}": ("rewards.overlap.published_lmqg:LmqgBleu", {"order": order}) for order in range(1, 5)},
     "lmqg_rouge_l": "rewards.overlap.published_lmqg:LmqgRougeL",
     "lmqg_meteor": "rewards.overlap.published_lmqg:LmqgMeteor",
-    "gleu": "rewards.overlap.gleu:Gleu",
+    "gleu": "rewards.overlap.bleu:Gleu",
     "chrf": "rewards.overlap.chrf:Chrf",
     "cider": "rewards.overlap.cider:Cider",
     "answerability": "rewards.overlap.answerability:Answerability",
@@ -55,10 +55,10 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
         f"{metric}_kpqa": ("rewards.embedding.kpqa:KPQA", {"metric": metric})
         for metric in ("bleu1", "rouge_l", "bertscore")
     },
-    "bleurt": "rewards.learned.bleurt:BLEURT",
-    "comet": "rewards.learned.comet:COMET",
-    "rquge": "rewards.learned.rquge:RQUGE",
-    "ctc": "rewards.learned.ctc:CTC",
+    "bleurt": "rewards.learned:BLEURT",
+    "comet": "rewards.learned:COMET",
+    "rquge": "rewards.learned:RQUGE",
+    "ctc": "rewards.learned:CTC",
 }
 """Short name of every metric, with its module and class, and the options that the name implies."""
 
@@ -74,7 +74,7 @@ def _entry(entry: str | tuple[str, Mapping[str, Any]]) -> tuple[str, Mapping[str
 
 SET_REWARDS = {
     "multi_set": "rewards.set_rewards:MultiSetReward",
-    "question_set": "rewards.coverage_reward:CoverageSetReward",
+    "question_set": "rewards.set_rewards:CoverageSetReward",
 }
 """Rewards of sets of questions; no metrics of single ones (`rewards.contract.is_set_reward`)."""
 
@@ -88,11 +88,8 @@ EXPORTS = {
     "Metric": "rewards.base:Metric",
     "MetricResult": "rewards.base:MetricResult",
     "SetReward": "rewards.set_rewards:SetReward",
-    **{
-        name: f"rewards.question_sets:{name}"
-        for name in ("Multi", "match_sets", "self_bleu", "cardinality_difference")
-    },
-    **{name: f"rewards.pair_sets:{name}" for name in ("QAAligned", "published_base")},
+    **{name: f"rewards.sets:{name}" for name in ("Multi", "match_sets", "self_bleu", "cardinality_difference")},
+    **{name: f"rewards.sets:{name}" for name in ("QAAligned", "published_base")},
 }
 
 

@@ -12,7 +12,7 @@ from rl_qg.data.examples import (
 )
 from rl_qg.data.reading import QAData, read_examples, report_line
 from rl_qg.data.splits import Leakage, leakage, sample_labelled, take
-from rl_qg.runtime.hashes import check_unchanged, file_hash
+from rl_qg.runtime.files import check_unchanged, file_hash
 
 __all__ = [
     "Answer",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rl_qg.data.lmqg_pairs import ANSWER, QUESTION, SEPARATOR, split_pairs
+from rl_qg.data.layouts import ANSWER, QUESTION, SEPARATOR, split_pairs
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 NAME = "lmqg_qag/t5-small-squad-multitask"

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 RL_QG = (sys.executable, "-c", "from rl_qg.commands.cli import main; main()")
 PRELOADED = (
     *sorted({f"rl_qg.commands.{command.module}" for command in COMMANDS.values()}),
-    *("rl_qg.training.stages", "rl_qg.training.trl_stages", "rl_qg.training.trl_trainers", "rl_qg.readers.stage"),
+    *("rl_qg.training.stages", "rl_qg.training.trl_trainers", "rl_qg.readers.train_reader"),
     *(f"transformers.models.{name}.modeling_{name}" for name in ("bart", "bert", "distilbert", "gpt2", "t5")),
     *("matplotlib.pyplot", "torch.utils.tensorboard", "rewards.relevance.qrelscore", "tests.preloaded"),
 )

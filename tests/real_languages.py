@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rl_qg.data.formats import RawRecord
-from rl_qg.data.sources import raw_records
+from rl_qg.data.reading import raw_records
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 FILES = {

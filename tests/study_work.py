@@ -25,7 +25,7 @@ def do_write(*words: str) -> None:
 
 def do_import(path: str) -> None:
     import rewards
-    from rl_qg.augmentation.registry import import_target
+    from rl_qg.augmentation.augment import import_target
 
     for load in (rewards.load, lambda name: import_target("filters.own", name)):
         try:

@@ -16,34 +16,17 @@ from token import tok_name as token_name
 ROOT = Path(__file__).parent.parent
 # From low to high: a room imports rooms before it, and itself. `docs/architecture.md` describes them.
 ROOMS = (
-    *(
-        "runtime",
-        "text",
-        "settings",
-        "widening",
-        "confidence_intervals",
-        "data",
-        "readers",
-        "generation",
-        "miniatures",
-    ),
-    *(
-        "evaluation",
-        "augmentation",
-        "asking",
-        "reports",
-        "training",
-        "studies",
-        "bench",
-        "serving",
-        "rating",
-        "commands",
-    ),
+    *("runtime", "text", "stats", "pages", "settings", "data", "readers", "generation", "miniatures", "scoring"),
+    *("augmentation", "asking", "evaluation", "judging", "reports", "training", "studies", "bench"),
+    *("web", "serving", "rating", "commands"),
 )
 # At the top of rl_qg, above all rooms: launchers, and documented names for what is in a room.
 TOP = {"__init__", "__main__", "train", "generate", "score", "qa", "pipeline", "qa_data"}
 # Stages are run by commands. They meet through files: no stage imports a stage of another room.
-STAGE = re.compile(r"(\w+_)?stages?|best_of_n|evaluate|compare_generators|score|correlate|robustness")
+STAGE = re.compile(
+    r"stages|trl_stages|best_of_n|generate|propose_answers|trim|train_\w+|kpqa|augment|ask_\w+|evaluate|"
+    r"compare_generators|score_file|correlate|robustness|benchmark_data|analyse"
+)
 NOT_FOR_REWARDS = {"rl_qg", "hydra", "omegaconf", "accelerate", "trl", "deepspeed"}
 COMPOSES_SETTINGS = "rl_qg.commands.compose"
 READS_OMEGACONF = ("rl_qg.settings", "rl_qg.studies")

@@ -46,4 +46,4 @@ def test_a_change_runs_the_long_tests_that_are_about_it(changed: str, runs: set[
 
 def test_a_short_row_and_any_other_test_are_not_long() -> None:
     assert subject_of(SHORT[0]) is None
-    assert subject_of("rl_qg/test_confidence_intervals.py::test_a") is None
+    assert subject_of("rl_qg/stats/test_confidence_intervals.py::test_a") is None

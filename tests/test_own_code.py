@@ -12,10 +12,10 @@ from transformers import BartForConditionalGeneration, BloomForCausalLM
 
 from rewards import MetricInputError
 from rewards.frozen import FrozenModel
-from rl_qg.evaluation.meta.paraphrases import seq2seq
 from rl_qg.generation.loading import check_model, load_causal, load_seq2seq
-from rl_qg.readers import model as reader
-from rl_qg.readers.token_classifier import load_tokenizer
+from rl_qg.judging.paraphrases import seq2seq
+from rl_qg.readers import reader
+from rl_qg.readers.fine_tuning import load_tokenizer
 from rl_qg.runtime.errors import InputError
 from tests.test_layers import modules, tree_of
 from tests.tiny_models import piece_tokenizer, save, tiny

@@ -8,7 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import T5ForConditionalGeneration
 
-from rl_qg.training.encoder_sharing import share_encoder_pass
+from rl_qg.generation.sharing import share_encoder_pass
 from tests.tiny_models import tiny
 
 ROOT = Path(__file__).parent.parent

@@ -11,8 +11,7 @@ from types import ModuleType
 import pytest
 
 from rewards import ReaderScore
-from rl_qg.miniatures.cache import QUESTIONS, SHIPPED, is_shipped, shipping_key, text_hash
-from rl_qg.miniatures.packaged_generator import generator_folder
+from rl_qg.miniatures.cache import QUESTIONS, SHIPPED, generator_folder, is_shipped, shipping_key, text_hash
 
 ROOT = Path(__file__).parent.parent
 MANIFEST = json.loads((SHIPPED / "manifest.json").read_text())

@@ -7,7 +7,7 @@ from pathlib import Path
 from transformers import BertModel, DistilBertForMaskedLM, PreTrainedTokenizerFast
 
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.readers.stage import train_reader
+from rl_qg.readers.train_reader import train_reader
 from rl_qg.settings import QAModelSettings, QASettings
 from tests.tiny_models import piece_tokenizer, save, tiny
 

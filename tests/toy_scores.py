@@ -8,7 +8,7 @@ from typing import Any
 from accelerate import PartialState
 
 from rl_qg.data.question_tables import QuestionTable
-from rl_qg.evaluation.score import score_file
+from rl_qg.scoring.score_file import score_file
 
 
 class Length:

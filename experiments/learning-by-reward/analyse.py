@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from rl_qg.confidence_intervals import holm
-from rl_qg.runtime.json_files import read_json, write_json
+from rl_qg.runtime.files import read_json, write_json
+from rl_qg.stats.intervals import holm
 
 SHARES = ("right", "wrong_relation", "other_subject", "invented_name", "wrong_detail", "ambiguous", "ill_formed")
 MEASURES = (

@@ -17,8 +17,8 @@ from rewards.overlap.rouge import RougeL
 from rewards.relevance.reader import ReaderScore
 from rl_qg.data.examples import QAExample
 from rl_qg.data.reading import read_examples
-from rl_qg.evaluation.text_measures import held_out_measures
-from rl_qg.runtime.json_files import read_json, write_json
+from rl_qg.runtime.files import read_json, write_json
+from rl_qg.scoring.held_out import held_out_measures
 
 WHOLE = ("bleu4", "distinct_2", "length_words", "copy_rate", "repeated_3grams")
 AGAINST = ("ce-continued", "best-of-n", "best-of-n-form", "scst-reader")

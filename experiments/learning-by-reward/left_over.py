@@ -15,9 +15,9 @@ import numpy as np
 from run import Experiment, greedy
 
 from rewards.relevance.reader import ReaderScore
-from rl_qg.evaluation.oracle import columns, judgements
+from rl_qg.data.oracle import columns, judgements
 from rl_qg.miniatures.cache import SHIPPED
-from rl_qg.runtime.json_files import write_json
+from rl_qg.runtime.files import write_json
 
 SEEDS = (21, 22, 23, 24, 25)
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from rewards import MetricResult
-from rl_qg.data.corpus_facts import read_facts
+from rl_qg.data.corpus import read_facts
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.evaluation.oracle import judge
+from rl_qg.data.oracle import judge
 
 
 class OracleReward:

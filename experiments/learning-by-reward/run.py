@@ -24,14 +24,14 @@ import torch
 from rewards.overlap.rouge import RougeL
 from rewards.relevance.reader import ReaderScore
 from rl_qg.commands.compose import compose
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample, write_squad
+from rl_qg.data.oracle import columns, judgements
 from rl_qg.data.splits import load_splits
-from rl_qg.data.synthetic_corpus import synthetic_examples
-from rl_qg.evaluation.oracle import columns, judgements
-from rl_qg.evaluation.text_measures import held_out_measures
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.miniatures.cache import SHIPPED
-from rl_qg.runtime.json_files import read_json, write_json
+from rl_qg.runtime.files import read_json, write_json
+from rl_qg.scoring.held_out import held_out_measures
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from world_settings import WORLD_SETTINGS

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer, BartConfig, BartForConditionalGeneration
 
-from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
 
 PASSAGES = 10**9  # of which as many are made as rows need

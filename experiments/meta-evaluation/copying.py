@@ -17,11 +17,11 @@ import numpy as np
 
 from rewards import load
 from rewards.base import Metric
-from rewards.overlap.word_classes import FUNCTION_WORDS
-from rl_qg.confidence_intervals import Floats, PassageDraws, estimate
+from rewards.overlap.answerability import FUNCTION_WORDS
 from rl_qg.data.examples import QAExample
 from rl_qg.data.reading import read_examples
-from rl_qg.runtime.hashes import file_hash
+from rl_qg.runtime.files import file_hash
+from rl_qg.stats.intervals import Floats, PassageDraws, estimate
 
 METRICS = ("answerability", "q_bleu1")
 FIXED = ("", "?", "the", "who", "What", "Who is it?")

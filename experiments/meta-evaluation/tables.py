@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rl_qg.evaluation.result_pages import estimate_text, p_text, text_table
+from rl_qg.pages.results import estimate_text, p_text, text_table
 
 Row = dict[str, Any]
 KEYPHRASES = [("correctness", f"{name}_kpqa", f"{name}_kp") for name in ("bleu1", "rouge_l", "bertscore")]

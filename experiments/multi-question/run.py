@@ -8,13 +8,7 @@ from pathlib import Path
 import yaml
 
 from rewards import load
-from rewards.question_sets import (
-    Multi,
-    cardinality_difference,
-    cardinality_signature,
-    self_bleu,
-    self_bleu_signature,
-)
+from rewards.sets import Multi, cardinality_difference, cardinality_signature, self_bleu, self_bleu_signature
 
 SYSTEMS = {
     "one2many_sentence_QG": "SQuADDu_one2many_sentence_QG",

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rewards import QAAligned, load
-from rewards.pair_sets import Pair
+from rewards.sets import Pair
 from rl_qg.data.reading import read_examples
-from rl_qg.runtime.json_files import write_json
+from rl_qg.runtime.files import write_json
 
 REWORDED = ("{}", "Tell me: {}", "Do you know: {}", "In this text, {}", "Please say: {}")
 

@@ -16,12 +16,12 @@ import torch
 
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.reading import read_examples
-from rl_qg.generation.answers.generated import GeneratedAnswers
-from rl_qg.generation.answers.rules import rule_spans
+from rl_qg.generation.answer_rules import rule_spans
 from rl_qg.generation.end_to_end import generate_pairs
 from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.generation.propose_answers import GeneratedAnswers
 from rl_qg.runtime.bars import ProgressBar
-from rl_qg.runtime.json_files import atomic_writer
+from rl_qg.runtime.files import atomic_writer
 
 BEAMS, LONGEST_QUESTION, LONGEST_PAIRS = 4, 48, 256
 WAYS = ("rules", "pipeline", "multitask", "end2end")

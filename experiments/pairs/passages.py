@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import Answer, QAExample, write_squad
 from rl_qg.data.reading import read_examples
-from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.text.spans import sentence_texts
 
 

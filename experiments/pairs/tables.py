@@ -9,12 +9,12 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from rl_qg.confidence_intervals import PassageDraws, estimate
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.formats import json_line_rows
-from rl_qg.evaluation.oracle import judge
-from rl_qg.evaluation.result_pages import estimate_text, text_table
-from rl_qg.runtime.json_files import read_json, write_json
+from rl_qg.data.oracle import judge
+from rl_qg.pages.results import estimate_text, text_table
+from rl_qg.runtime.files import read_json, write_json
+from rl_qg.stats.intervals import PassageDraws, estimate
 
 ARMS = ("rules", "pipeline", "pipeline-twice", "multitask", "end2end")
 NOT_RUN = "not run"

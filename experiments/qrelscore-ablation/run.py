@@ -20,9 +20,9 @@ from tqdm import tqdm
 
 from rewards import QRelScore
 from rewards.relevance.local_relevance import power_mean
-from rl_qg.confidence_intervals import Floats, PassageDraws, difference, estimate
-from rl_qg.evaluation.meta.correlation import COEFFICIENTS, correlations
-from rl_qg.evaluation.meta.judgements import Judgement, read_judgements
+from rl_qg.judging.judgements import Judgement, read_judgements
+from rl_qg.stats.correlation import COEFFICIENTS, correlations
+from rl_qg.stats.intervals import Floats, PassageDraws, difference, estimate
 
 MINIATURE = Path(__file__).parents[2] / "rl_qg" / "miniatures" / "pretrained" / "gpt2"
 CRITERIA = {

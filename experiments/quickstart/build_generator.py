@@ -5,7 +5,7 @@
 
 The packaged `bart` learns questions and answers (`model.task=multitask`) by cross-entropy from the training passages
 of `preset=quickstart`, all with their questions. The package gets the difference from `bart` in low rank
-(`rl_qg.miniatures.packaged_generator`), and the manifest what the stored model does on fresh passages. About ten
+(`rl_qg.miniatures.cache`), and the manifest what the stored model does on fresh passages. About ten
 minutes on one core, four on two.
 """
 
@@ -19,15 +19,14 @@ import torch
 from safetensors.torch import save_file
 
 from rl_qg.commands.cli import run_command
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample
-from rl_qg.data.synthetic_corpus import synthetic_examples
-from rl_qg.evaluation.oracle import verdicts
-from rl_qg.generation.answers.generated import GeneratedAnswers
+from rl_qg.data.oracle import verdicts
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.loading import load_seq2seq
-from rl_qg.miniatures.cache import QUESTIONS, SHIPPED
-from rl_qg.miniatures.packaged_generator import BASE, DIFFERENCE, difference, generator_folder
-from rl_qg.runtime.json_files import write_json
+from rl_qg.generation.propose_answers import GeneratedAnswers
+from rl_qg.miniatures.cache import BASE, DIFFERENCE, QUESTIONS, SHIPPED, difference, generator_folder
+from rl_qg.runtime.files import write_json
 
 RANK = 40
 SETTINGS = [

@@ -27,15 +27,14 @@ from transformers import (
 
 from rewards import ReaderScore
 from rl_qg.commands.compose import compose
-from rl_qg.commands.load_miniatures import pretraining_passages, pretraining_text
+from rl_qg.commands.miniatures import pretraining_passages, pretraining_text
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample
-from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED, pretrain, shipping_key, text_hash
-from rl_qg.miniatures.pretraining import PretrainingPassage
-from rl_qg.miniatures.recipes import RECIPES
-from rl_qg.readers.stage import train_reader
-from rl_qg.runtime.json_files import write_json
-from rl_qg.runtime.worker_pool import available_cores, worker_pool
+from rl_qg.miniatures.recipes import RECIPES, PretrainingPassage
+from rl_qg.readers.train_reader import train_reader
+from rl_qg.runtime.files import write_json
+from rl_qg.runtime.processes import available_cores, worker_pool
 from rl_qg.settings import MiniatureSettings, QAModelSettings
 
 READER = {"passages": 4000, "qa.epochs": 3, "qa.batch_size": 16, "qa.unanswerable": 1.0}

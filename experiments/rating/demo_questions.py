@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from rl_qg.rating.demo import PACKAGED, compared_questions
-from rl_qg.runtime.json_files import write_json
+from rl_qg.runtime.files import write_json
 
 if __name__ == "__main__":
     write_json(PACKAGED, compared_questions(Path(sys.argv[1])))

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rl_qg.rating.analysis.mixed_model import fit_mixed_model
-from rl_qg.rating.analysis.rank_tests import signed_rank
 from rl_qg.rating.analysis.simulated_raters import RATER_KINDS, simulated_values
+from rl_qg.stats.mixed_model import fit_mixed_model
+from rl_qg.stats.rank_tests import signed_rank
 
 SOURCE = Path(__file__).resolve().parents[3] / "shared" / "data" / "da_dialogue" / "ratings.csv.gz"
 CRITERIA = ("robotic", "interesting", "fun", "consistent", "fluent", "repetitive", "topic")

@@ -1,5 +1,5 @@
 """How often 95 % intervals hold the true difference of two systems, by what is drawn: raters and passages as
-`rl_qg.rating.analysis.crossed_draws` does, the product of both weights, passages alone, raters alone.
+`rl_qg.stats.crossed` does, the product of both weights, passages alone, raters alone.
 
     python experiments/rating/intervals.py [STUDIES]
 """
@@ -9,8 +9,8 @@ from math import inf
 
 import numpy as np
 
-from rl_qg.confidence_intervals import PassageDraws, interval_ends
-from rl_qg.rating.analysis.crossed_draws import CrossedDraws, CrossedValues
+from rl_qg.stats.crossed import CrossedDraws, CrossedValues
+from rl_qg.stats.intervals import PassageDraws, interval_ends
 
 RESAMPLES = 400
 # raters, passages, passages a rater: as QAScore (hardly any passage has two raters), as QRelScore (all rate all), half

@@ -22,13 +22,13 @@ from typing import Any
 import torch
 
 from rewards import load
-from rl_qg.confidence_intervals import PassageDraws, mean_interval, paired_interval
 from rl_qg.data.examples import QAExample
 from rl_qg.data.reading import read_examples
 from rl_qg.data.splits import take
-from rl_qg.evaluation.reward_scorer import RewardScorer
-from rl_qg.evaluation.text_measures import held_out_measures
 from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.scoring.held_out import held_out_measures
+from rl_qg.scoring.reward_scorer import RewardScorer
+from rl_qg.stats.intervals import PassageDraws, mean_interval, paired_interval
 
 JUDGES = {
     "qrelscore": {"encoder": "minilm", "decoder": "gpt2"},

@@ -20,7 +20,7 @@ from transformers import (
     EncoderDecoderModel,
 )
 
-from rl_qg.commands.load_miniatures import pretraining_passages
+from rl_qg.commands.miniatures import pretraining_passages
 from rl_qg.data.reading import read_examples
 from rl_qg.miniatures.cache import pretrain
 from rl_qg.settings import MiniatureSettings

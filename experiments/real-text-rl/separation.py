@@ -20,7 +20,7 @@ from rewards import BARTScore, QAScore, QRelScore
 from rl_qg.data.examples import QAExample
 from rl_qg.data.reading import read_examples
 from rl_qg.data.splits import take
-from rl_qg.evaluation.reward_scorer import RewardScorer
+from rl_qg.scoring.reward_scorer import RewardScorer
 
 TEMPLATE = "What is the name of the name of the name?"
 

@@ -33,7 +33,7 @@ sys.path += [str(HERE), str(HERE.parent / "speed")]
 
 from step import metric  # noqa: E402  (the reward of the measured step, at its published size)
 
-from rl_qg.training.encoder_sharing import share_encoder_pass  # noqa: E402
+from rl_qg.generation.sharing import share_encoder_pass  # noqa: E402
 
 
 def bart(width: int, layers: int, vocabulary: int = 50_266, **options: Any) -> BartConfig:

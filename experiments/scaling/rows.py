@@ -19,10 +19,10 @@ from typing import Any
 from measure import write
 from transformers import AutoTokenizer
 
-from rl_qg.augmentation.stage import augment
+from rl_qg.augmentation.augment import augment
 from rl_qg.data.examples import QAExample
 from rl_qg.data.reading import read_examples
-from rl_qg.readers.features import encode
+from rl_qg.readers.reader import encode
 from rl_qg.settings import AugmentSettings
 
 

@@ -27,7 +27,7 @@ import httpx
 import numpy as np
 
 from rl_qg.data.passages import Passages
-from rl_qg.runtime.json_files import read_json, write_json
+from rl_qg.runtime.files import read_json, write_json
 
 CLIENTS = (1, 8, 32, 128)
 CORES = 2

@@ -12,10 +12,10 @@ import numpy as np
 from make_sets import human_questions
 
 from rewards import load, match_sets
-from rewards.question_sets import self_bleu
-from rl_qg.confidence_intervals import PassageDraws, estimate
+from rewards.sets import self_bleu
 from rl_qg.data.formats import json_line_rows
-from rl_qg.evaluation.result_pages import estimate_text, text_table
+from rl_qg.pages.results import estimate_text, text_table
+from rl_qg.stats.intervals import PassageDraws, estimate
 
 BASE = "paragraph-one2many"
 WAYS = ("ce-continued", "scst-whole", "scst-marginal", "scst-to-go")

@@ -17,12 +17,18 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from rl_qg.confidence_intervals import PassageDraws
 from rl_qg.data.examples import QAExample
 from rl_qg.data.reading import read_examples
-from rl_qg.readers.sentence_classifier import SentenceClassifier, decisions
-from rl_qg.readers.sentence_data import LabelledSentences, labelled_sentences
-from rl_qg.readers.sentence_scores import compared_scores, label_scores, paired_f1
+from rl_qg.readers.sentences import (
+    LabelledSentences,
+    SentenceClassifier,
+    compared_scores,
+    decisions,
+    label_scores,
+    labelled_sentences,
+    paired_f1,
+)
+from rl_qg.stats.intervals import PassageDraws
 
 HERE = Path(__file__).parent
 TRAIN, VALIDATION = "data/squad/du_test-v1.1.json.gz", "data/squad/dev_part1-v1.1.json.gz"

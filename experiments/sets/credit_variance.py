@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from rewards import CoverageSetReward, MultiSetReward
-from rl_qg.data.synthetic_corpus import synthetic_examples
-from rl_qg.evaluation.reward_scorer import ScoredRollout
-from rl_qg.evaluation.set_scorer import SetScorer
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.generation.loading import load_seq2seq
-from rl_qg.generation.question_units import set_rows
+from rl_qg.generation.sets import set_rows
 from rl_qg.generation.tasks import QUESTION
-from rl_qg.runtime.json_files import read_json_lines
+from rl_qg.runtime.files import read_json_lines
+from rl_qg.scoring.reward_scorer import ScoredRollout
+from rl_qg.scoring.task_scorers import SetScorer
 from rl_qg.training.config import SelfCriticalConfig
 from rl_qg.training.objectives import policy_gradient
 from rl_qg.training.set_credit import advantages_of, of_questions

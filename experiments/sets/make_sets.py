@@ -13,13 +13,12 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from rl_qg.asking.learned_selector import train_selector
-from rl_qg.asking.passage_pool import PassagePool
-from rl_qg.asking.question_sets import SetGenerator, choose
-from rl_qg.asking.set_oracle import oracle, reference_scores
+from rl_qg.asking.learned_selector import oracle, reference_scores, train_selector
+from rl_qg.asking.set_pool import PassagePool
+from rl_qg.asking.sets import SetGenerator, choose
 from rl_qg.data.reading import read_examples
 from rl_qg.runtime.bars import ProgressBar
-from rl_qg.runtime.json_files import atomic_writer, write_json
+from rl_qg.runtime.files import atomic_writer, write_json
 
 AT_ONCE = 8  # passages
 SELECTIONS = ("all", "rand", "top1", "rank", "harmonic", "mmr", "dpp", "coverage", "auto", "learned", "oracle")

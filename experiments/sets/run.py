@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rl_qg.data.examples import write_squad
 from rl_qg.data.reading import read_examples
-from rl_qg.generation.question_units import GRANULARITIES, MODES, set_rows
+from rl_qg.generation.sets import GRANULARITIES, MODES, set_rows
 from rl_qg.miniatures.cache import SHIPPED
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "pairs"))

@@ -18,9 +18,9 @@ import torch
 
 from rewards import ReaderScore
 from rl_qg.asking.models import reader_path
-from rl_qg.asking.passage_pool import PassagePool, with_answerability
-from rl_qg.asking.question_sets import SetGenerator, choose
-from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.asking.set_pool import PassagePool, with_answerability
+from rl_qg.asking.sets import SetGenerator, choose
+from rl_qg.data.corpus import synthetic_examples
 
 SELECTIONS = ("rand", "top1", "rank", "harmonic", "mmr", "dpp", "coverage")
 

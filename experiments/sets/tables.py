@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.confidence_intervals import PassageDraws, difference, difference_p, estimate, holm
-from rl_qg.evaluation.result_pages import estimate_text, p_text, text_table
-from rl_qg.evaluation.set_analysis import PARTS
-from rl_qg.runtime.json_files import read_json, write_json
+from rl_qg.evaluation.sets import PARTS
+from rl_qg.pages.results import estimate_text, p_text, text_table
+from rl_qg.runtime.files import read_json, write_json
+from rl_qg.stats.intervals import PassageDraws, difference, difference_p, estimate, holm
 
 LEVELS = ("paragraph", "sentence", "type")
 PAPER = {"Rand@k": "one2one-rand", "Top@1": "one2one-top1", "Rank@k": "one2one-rank", "one2many": "one2many-all"}

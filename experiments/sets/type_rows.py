@@ -15,9 +15,9 @@ import sys
 from collections import Counter, defaultdict
 
 from rl_qg.data.reading import read_examples
-from rl_qg.generation.question_units import set_rows
+from rl_qg.generation.sets import set_rows
 from rl_qg.generation.tasks import TaskRow
-from rl_qg.text.nine_types import NINE_TYPES
+from rl_qg.text.question_types import NINE_TYPES
 
 
 def counts(rows: list[TaskRow]) -> dict[str, object]:

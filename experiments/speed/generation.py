@@ -28,9 +28,9 @@ from transformers import AutoTokenizer
 from rl_qg.data.examples import QAExample
 from rl_qg.data.streaming import stream_examples
 from rl_qg.generation import beam_search
+from rl_qg.generation.generate import ByLength
 from rl_qg.generation.generator import CandidateGenerator, beam_options
-from rl_qg.generation.stage import ByLength
-from rl_qg.runtime.json_files import write_json
+from rl_qg.runtime.files import write_json
 
 Found = tuple[list[str], list[float]]  # of a batch: texts and log-probabilities of all beams
 WAYS = {

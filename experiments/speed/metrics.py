@@ -18,7 +18,7 @@ from plain import PlainBARTScore, PlainQAScore, PlainQRelScore
 from torch import nn
 
 from rewards import BARTScore, QAScore, QRelScore
-from rewards.packed import PackedLinear, can_pack
+from rewards.arithmetic import PackedLinear, can_pack
 
 MODELS = {"qrelscore": ["bert-base", "gpt2"], "qascore": ["roberta-large"], "bartscore": ["bart-base"]}
 OURS = {"qrelscore": QRelScore, "qascore": QAScore, "bartscore": BARTScore}

@@ -22,8 +22,7 @@ from reader import seconds_of
 from torch import nn
 
 from rewards import QRelScore
-from rewards.arithmetic import VARIABLE, arithmetic, packs
-from rewards.packed import PackedLinear
+from rewards.arithmetic import VARIABLE, PackedLinear, arithmetic, packs
 from rl_qg.miniatures.cache import SHIPPED
 
 WAYS = {"plain": "never", "packed": "always", "rule": "rule"}

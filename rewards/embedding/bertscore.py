@@ -16,9 +16,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.embedding.token_embeddings import Embedded, TextEncoder, WordWeights, best_of_rows, needs_of, pairs_of
-from rewards.errors import MetricInputError
+from rewards.errors import MetricInputError, batch_of, number
 from rewards.frozen import FrozenModel, batches_by_length
-from rewards.options import batch_of, number
 
 PARTS = ("precision", "recall", "f")
 

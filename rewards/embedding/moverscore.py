@@ -24,10 +24,8 @@ from rewards.embedding.token_embeddings import (
     needs_of,
     pairs_of,
 )
-from rewards.errors import MetricInputError
+from rewards.errors import MetricInputError, batch_of, library
 from rewards.frozen import FrozenModel
-from rewards.optional_imports import library
-from rewards.options import batch_of
 
 _POOLED_LAYERS = 5
 _SIGNS = frozenset(string.punctuation)

@@ -5,15 +5,182 @@ several references; each metric's docstring says how they are used. A limit of a
 words than the reference scores low, and a copy of the reference with one decisive word changed scores high.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rewards.base import ROWS_AT_ONCE, Inputs, Metric, MetricResult
-from rewards.overlap.counts import Overlap, ngram_overlap
 from rewards.words import tokenizer
+
+# Counts of what candidates and references share, for many rows at once.
+#
+# N-grams get numbers, so that a few sorts of integer arrays count a block of rows, instead of a dictionary per text.
+# Every distinct text is counted once, however many rows it belongs to.
+
+
+Tokens = Sequence[Hashable]
+Counts = NDArray[np.int64]
+
+LARGEST = 1 << 62
+"""Bound on the numbers of n-grams."""
+
+CACHED_MASKS = 1 << 13
+"""How many references `lcs_length` caches."""
+
+CACHED_WORDS = 256
+"""Words of the longest cached reference: its table has, for each distinct word, an integer of one bit per word."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What rows share with their references, for n = 1 .. order."""
+
+    matches: Counts
+    """N-grams of the candidate that are in a reference, [rows, order]; each is counted at most as often as in the
+    reference that has it most often (Papineni et al. 2002)."""
+    candidate: Counts
+    """N-grams of the candidate, [rows, order]."""
+    lengths: Counts
+    """Tokens of the candidate, [rows]."""
+    closest: Counts
+    """Tokens of the reference whose length is closest to the candidate's, [rows]; of two as close, the shorter."""
+
+
+def ngram_overlap(candidates: Sequence[Tokens], references: Sequence[Sequence[Tokens]], order: int) -> Overlap:
+    """Count the n-grams that each candidate shares with its references.
+
+    Args:
+        candidates: the tokens of each row's candidate, hashable sequences (tuples or strings).
+        references: the tokens of each row's references, at least one for each row.
+        order: largest n.
+    """
+    number: dict[Tokens, int] = {}
+    candidate_ids = np.array([number.setdefault(text, len(number)) for text in candidates], dtype=np.int64)
+    reference_ids = np.array(
+        [number.setdefault(text, len(number)) for group in references for text in group], dtype=np.int64
+    )
+    sizes = [len(group) for group in references]
+    rows = np.arange(len(candidate_ids))
+    row_of_reference = np.repeat(rows, sizes)
+    lengths = np.array([len(text) for text in number], dtype=np.int64)
+    matches = np.zeros((len(candidate_ids), order), dtype=np.int64)
+    for n, table in enumerate(_tables(list(number), lengths, order, len(candidate_ids))):
+        keys, most = _largest(*table.of(reference_ids, row_of_reference))
+        wanted, counts = table.of(candidate_ids, rows)
+        index = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+        if len(keys):
+            shared = np.where(keys[index] == wanted, np.minimum(most[index], counts), 0)
+            matches[:, n] = np.bincount(wanted // table.ngrams, weights=shared, minlength=len(candidate_ids))
+    candidate = np.maximum(lengths[candidate_ids][:, None] - np.arange(order), 0)
+    return Overlap(
+        matches,
+        candidate,
+        lengths[candidate_ids],
+        _closest(lengths[candidate_ids], lengths[reference_ids], row_of_reference),
+    )
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The n-grams of one length, text by text: those of text i are ``numbers[starts[i]:starts[i + 1]]``."""
+
+    starts: Counts
+    numbers: Counts
+    counts: Counts
+    ngrams: int
+    """How many distinct ones there are."""
+
+    def of(self, texts: Counts, rows: Counts) -> tuple[Counts, Counts]:
+        """Return ``row * ngrams + n-gram`` and the count, of each n-gram of each (text, row)."""
+        sizes = self.starts[texts + 1] - self.starts[texts]
+        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        at = np.repeat(self.starts[texts], sizes) + within
+        return np.repeat(rows, sizes) * self.ngrams + self.numbers[at], self.counts[at]
+
+
+def _tables(texts: Sequence[Tokens], lengths: Counts, order: int, rows: int) -> list[_Table]:
+    """Return the table of each n = 1 .. order.
+
+    An n-gram's number is computed from those of its first n-1 tokens and of its last one. Before such numbers, times
+    the number of texts or rows, exceed an integer, they are renumbered.
+    """
+    room = LARGEST // max(len(texts), rows, 1)
+    tokens, words = _token_numbers(texts)
+    text = np.repeat(np.arange(len(texts)), lengths)
+    last = np.repeat(np.cumsum(lengths), lengths)  # one past the last token of the text
+    position = np.arange(len(tokens))
+    ngram, distinct_ngrams, tables = tokens, words, []
+    for n in range(1, order + 1):
+        if n > 1:
+            whole = position + n <= last
+            position, ngram, last, text = position[whole], ngram[whole], last[whole], text[whole]
+            if distinct_ngrams * words > room:
+                distinct, ngram = np.unique(ngram, return_inverse=True)
+                distinct_ngrams = max(len(distinct), 1)
+            ngram, distinct_ngrams = ngram * words + tokens[position + n - 1], distinct_ngrams * words
+        keys, counts = np.unique(text * distinct_ngrams + ngram, return_counts=True)
+        starts = np.searchsorted(keys, np.arange(len(texts) + 1) * distinct_ngrams)
+        tables.append(_Table(starts, keys % distinct_ngrams, counts, distinct_ngrams))
+    return tables
+
+
+def _token_numbers(texts: Sequence[Tokens]) -> tuple[Counts, int]:
+    """Return a number for each token of all texts in order, and how many distinct numbers there are."""
+    if all(isinstance(text, str) for text in texts):  # characters: no loop over them is needed
+        codes = np.frombuffer("".join(map(str, texts)).encode("utf-32-le"), dtype=np.uint32)
+        distinct, numbers = np.unique(codes, return_inverse=True)
+        return numbers.astype(np.int64), max(len(distinct), 1)
+    word: dict[Hashable, int] = {}
+    token_ids = [word.setdefault(token, len(word)) for token in chain.from_iterable(texts)]
+    return np.array(token_ids, dtype=np.int64), max(len(word), 1)
+
+
+def _largest(keys: Counts, counts: Counts) -> tuple[Counts, Counts]:
+    """Return the distinct keys in order, and the largest count of each."""
+    order = np.argsort(keys, kind="stable")
+    keys, counts = keys[order], counts[order]
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    return keys[first], np.maximum.reduceat(counts, first) if len(first) else counts
+
+
+def _closest(candidate: Counts, reference: Counts, row: Counts) -> Counts:
+    """Return the length of the closest reference of each row; of two as close, the shorter one."""
+    order = np.lexsort((reference, np.abs(reference - candidate[row]), row))
+    first = np.flatnonzero(np.diff(row[order], prepend=-1))
+    return reference[order][first]
+
+
+def lcs_length(first: Tokens, second: Tokens) -> int:
+    """Return the length of the longest common subsequence, by bit-parallel dynamic programming.
+
+    Source: Hyyrö, "Bit-parallel LCS-length computation revisited", 2004. One addition and a few logical operations on
+    integers of ``len(first)`` bits for each token of ``second``; the table of ``first`` is cached unless it is long;
+    then the table of the shorter of the two is built.
+    """
+    if len(first) > CACHED_WORDS and len(second) < len(first):
+        first, second = second, first
+    positions = (_positions if len(first) <= CACHED_WORDS else _positions.__wrapped__)(first)
+    every_bit = (1 << len(first)) - 1
+    free = every_bit  # a 1 at i: extending the prefix of length i by its last token gains nothing
+    for token in second:
+        if token in positions:
+            met = free & positions[token]
+            free = ((free + met) | (free - met)) & every_bit
+    return len(first) - free.bit_count()
+
+
+@lru_cache(CACHED_MASKS)
+def _positions(text: Tokens) -> dict[Hashable, int]:
+    """The positions of each token, as the bits of an integer."""
+    positions: dict[Hashable, int] = {}
+    for at, token in enumerate(text):
+        positions[token] = positions.get(token, 0) | 1 << at
+    return positions
+
 
 Floats = NDArray[np.float64]
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rewards.base import Inputs
-from rewards.options import number
+from rewards.errors import number
 from rewards.overlap.base import CorpusMetric, Floats, best_of_groups, each_reference
 
 

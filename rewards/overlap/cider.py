@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from rewards.base import Inputs, MetricResult
-from rewards.errors import MetricInputError
-from rewards.options import flag, number, path_of
+from rewards.errors import MetricInputError, flag, number, path_of
 from rewards.overlap.base import OverlapMetric
 from rewards.words import libraries, porter_stem, tokenizer
 

@@ -16,9 +16,9 @@ from typing import Any
 from rewards.base import Inputs
 from rewards.overlap.base import OverlapMetric
 from rewards.overlap.bleu import Bleu
-from rewards.overlap.meteor15 import Meteor15
+from rewards.overlap.meteor import Meteor15
 from rewards.overlap.rouge import RougeL
-from rewards.pair_sets import PUBLISHED_OPTIONS
+from rewards.sets import PUBLISHED_OPTIONS
 
 _BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"}
 

@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from rewards.base import Inputs, MetricResult
-from rewards.errors import MetricInputError
-from rewards.options import number
-from rewards.overlap.base import OverlapMetric
-from rewards.overlap.counts import lcs_length
+from rewards.errors import MetricInputError, number
+from rewards.overlap.base import OverlapMetric, lcs_length
 from rewards.words import libraries, stemmed, tokenizer
 
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rewards.base import Inputs, MetricResult
-from rewards.optional_imports import installed_version, library
-from rewards.options import number
+from rewards.errors import installed_version, library, number
 from rewards.overlap.answerability import Answerability
 from rewards.overlap.base import OverlapMetric
 from rewards.overlap.bleu import Bleu

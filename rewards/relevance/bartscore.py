@@ -17,10 +17,9 @@ from transformers import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import MetricInputError
+from rewards.errors import MetricInputError, batch_of, path_of
 from rewards.frozen import FrozenModel, batches_by_length, target_logprobs
-from rewards.options import batch_of, path_of
-from rewards.relevance.max_min import MaxMin, read_max_min
+from rewards.relevance.baselines import MaxMin, read_max_min
 from rewards.signature import file_hash
 
 _DIRECTIONS = {
@@ -58,7 +57,7 @@ class BARTScore(Metric):
         weights: a torch file of weights for this model, such as the authors' checkpoint after fine-tuning on ParaBank2
             (``bart_score.pth``, for facebook/bart-large-cnn); None leaves those of ``model``.
         max_min: what to map to 0 and 1: ``[low, high]``, or the ``.summary.json`` that ``rl-qg score`` wrote of a set
-            of candidates, with its smallest and largest score (`rewards.relevance.max_min`); None leaves the
+            of candidates, with its smallest and largest score (`rewards.relevance.baselines`); None leaves the
             logarithms. Scores beyond the limits are below 0 or above 1.
         direction: ``"faithfulness"``, ``"precision"``, ``"recall"`` or ``"f"``.
         batch_size: pairs per forward pass.

@@ -19,6 +19,61 @@ from rewards.base import MetricResult
 from rewards.errors import MetricInputError
 from rewards.words import words
 
+# Max-min normalisation: the smallest score of a set becomes 0 and the largest 1.
+#
+# Source: Wang et al., "QRelScore", EMNLP 2022, appendix F, for BARTScore, whose logarithms are negative, and the
+# caption of figure 4, by which all scores were rescaled on the candidate sets.
+
+
+@dataclass(frozen=True)
+class MaxMin:
+    """The smallest and the largest score of a set."""
+
+    low: float
+    high: float
+
+    def rescale(self, score: float) -> float:
+        """Return ``(score - low) / (high - low)``: 0 to 1 in the set, below 0 or above 1 for scores beyond it."""
+        return (score - self.low) / (self.high - self.low)
+
+    def __str__(self) -> str:
+        return f"{self.low:.10g}..{self.high:.10g}"
+
+
+def read_max_min(given: str | Path | Sequence[float], metric: str, signature: str) -> MaxMin:
+    """Return the limits of a set from ``[low, high]``, or from the summary that ``rl-qg score`` writes of it.
+
+    Args:
+        given: what the user gave.
+        metric: its name, for messages.
+        signature: of the metric without normalisation; a summary must have the same.
+
+    Raises:
+        MetricInputError: no two different numbers, or scores of another metric.
+    """
+    if not isinstance(given, str | Path):
+        return _checked_limits(given, metric, given)
+    try:
+        content = json.loads(Path(given).expanduser().read_text(encoding="utf-8"))
+        found, limits = content["signature"], (content["score"]["min"], content["score"]["max"])
+    except (OSError, UnicodeDecodeError, ValueError, TypeError, KeyError) as error:
+        raise MetricInputError(
+            f"{metric}: max_min={given} has no limits of scores ({type(error).__name__}: {error}); give the "
+            ".summary.json of rl-qg score, or [low, high]"
+        ) from None
+    if found != signature:
+        raise MetricInputError(f"{metric}: max_min={given} are scores of {found}, but this is {signature}")
+    return _checked_limits(limits, metric, given)
+
+
+def _checked_limits(limits: object, metric: str, given: object) -> MaxMin:
+    values = list(limits) if isinstance(limits, Sequence) else []
+    numbers = [float(end) for end in values if isinstance(end, int | float) and not isinstance(end, bool)]
+    if len(numbers) != 2 or len(values) != 2 or not all(map(math.isfinite, numbers)) or numbers[0] >= numbers[1]:
+        raise MetricInputError(f"{metric}: max_min={given!s:.60} are no two numbers [low, high] with low below high")
+    return MaxMin(numbers[0], numbers[1])
+
+
 PARTS = ("lrm", "grg")
 
 RELEASED = {"lrm": (0.26209762, 0.68293935), "grg": (-0.21804565, 0.55268557)}
@@ -116,19 +171,19 @@ def read_baselines(
                 "qrelscore: baselines='released' belong to variant='official' unchanged; other formulas have other "
                 "values on random pairs (rl-qg baselines estimates them)"
             )
-        return _checked(RELEASED, clip)
+        return _checked_baselines(RELEASED, clip)
     if isinstance(given, str) and given in PUBLISHED:
-        return _checked(_published(given, models), clip)
+        return _checked_baselines(_published(given, models), clip)
     content = given if isinstance(given, Mapping) else _read(given)
     if not isinstance(given, Mapping) or "signature" in content:
         where = "baselines" if isinstance(given, Mapping) else f"baselines={given}"
         if _formula(content.get("signature")) != _formula(signature):
             other = content.get("signature") or "no signature"
             raise MetricInputError(f"qrelscore: {where} were estimated for {other}, but this is {signature}")
-        return _checked({part: content.get(part) for part in PARTS}, clip)
+        return _checked_baselines({part: content.get(part) for part in PARTS}, clip)
     if unknown := sorted(map(str, content.keys() - set(PARTS))):
         raise MetricInputError(f"qrelscore: baselines have no part {unknown[0]!r}; they have {' and '.join(PARTS)}")
-    return _checked(content, clip)
+    return _checked_baselines(content, clip)
 
 
 def estimate_baselines(
@@ -278,7 +333,7 @@ def _formula(signature: object) -> object:
     return re.sub(r"\|references:\w+", "", signature) if isinstance(signature, str) else None
 
 
-def _checked(given: Mapping[str, object], clip: bool) -> Baselines:
+def _checked_baselines(given: Mapping[str, object], clip: bool) -> Baselines:
     low, high = [], []
     for part in PARTS:
         value = given.get(part, 0.0)

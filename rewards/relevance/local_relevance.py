@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from rewards.errors import MetricInputError
+from rewards.errors import MetricInputError, library
 from rewards.frozen import FrozenModel, batches_by_length
-from rewards.optional_imports import library
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import MetricInputError
+from rewards.errors import MetricInputError, batch_of
 from rewards.frozen import FrozenModel, batches_by_length, target_logprobs
-from rewards.options import batch_of
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import MetricInputError
+from rewards.errors import MetricInputError, batch_of, flag
 from rewards.frozen import FrozenModel
-from rewards.options import batch_of, flag
 from rewards.relevance.baselines import PARTS, PUBLISHED, Baselines, read_baselines
 from rewards.relevance.explanation import Explanation, explain
 from rewards.relevance.global_relevance import GlobalChoices, GlobalRelevance

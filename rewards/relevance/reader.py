@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import MetricInputError
+from rewards.errors import MetricInputError, batch_of, number
 from rewards.frozen import FrozenModel, batches_by_length
-from rewards.options import batch_of, number
 from rewards.relevance.reading import (
     PairFormat,
     SpanLogprobs,

@@ -1,21 +1,225 @@
 """One text on its way from a request to its pairs: its passages, the answers to ask about, and the pairs so far."""
 
+import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
 
-from rl_qg.asking.answer_proposals import AnswerProposals, evenly
+import torch
+
+from rl_qg.asking.documents import TextPassage, cut_text
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
-from rl_qg.asking.passages import TextPassage
-from rl_qg.asking.question_rows import QuestionRow
-from rl_qg.asking.selection import NO_REWARD, ProposedPair, select, select_for_answers, usable
+from rl_qg.asking.selection import NO_REWARD, ProposedPair, select, select_for_answers, spread, usable
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.data.hotpotqa import first_place
+from rl_qg.data.formats import is_unicode
+from rl_qg.data.layouts import first_place
+from rl_qg.generation.answer_rules import rule_spans
 from rl_qg.generation.end_to_end import generate_pairs
-from rl_qg.generation.generator import Candidate, CandidateGenerator
-from rl_qg.generation.reranking import Reranker
-from rl_qg.readers.answering import AnswerReader
-from rl_qg.readers.squad_scores import f1
+from rl_qg.generation.generate import Reranker
+from rl_qg.generation.generator import LENGTH_STEP, Candidate, CandidateGenerator
+from rl_qg.generation.prompts import HIGHLIGHT
+from rl_qg.generation.propose_answers import GeneratedAnswers
+from rl_qg.generation.tasks import PREFIXES
+from rl_qg.readers.answer_extractor import ExtractorAnswers
+from rl_qg.readers.reader import AnswerReader, f1
+from rl_qg.runtime.memory import OutOfMemoryRetry
+from rl_qg.text.spans import Span
+
+# Questions for answers, decoded in batches of similar length: one row is an answer in its passage.
+#
+# What is decoded for a row must not depend on the other rows of a call. A matrix product rounds a row differently with
+# other rows beside it and with other padding (measured: with PyTorch's own linear layers nearly every log-probability
+# differs in its last digits). Where the generator computes each row alike (`CandidateGenerator.is_independent`), rows
+# of all texts share batches in which all inputs are padded to the same length, which depends on their own length
+# alone. Otherwise (causal models, several threads, a GPU) a text has batches of its own, which are the same whatever
+# else is asked for.
+
+
+BEAMS = 4  # questions that are decoded for an answer
+TOP_P = 0.9  # of samples, as in `rl-qg generate`
+MARGIN = 10  # tokens that are left free: for special tokens, and because a text may have more than its parts
+
+
+@dataclass(frozen=True)
+class QuestionRow:
+    """An answer at character `start` of its passage; `text` numbers the texts of a call."""
+
+    text: int
+    passage: str
+    answer: str
+    start: int
+    language: str = "en"
+    seed: int | None = None
+    question: str = ""
+
+    @property
+    def example(self) -> QAExample:
+        """As the generator reads it. Samples depend on its id, so on what is asked about alone."""
+        digest = hashlib.sha256(self.passage.encode()).hexdigest()[:16]
+        key = f"{self.seed}|{digest}|{self.start}|{len(self.answer)}"
+        answers = (Answer(self.answer, self.start),)
+        return QAExample(key, "", self.passage, self.question, answers, language=self.language)
+
+
+class QuestionRows:
+    """Decodes the questions of rows.
+
+    Args:
+        generator: decodes them.
+        batch_size: rows that are decoded together, at most.
+    """
+
+    def __init__(self, generator: CandidateGenerator, batch_size: int) -> None:
+        self.generator, self.batch_size = generator, batch_size
+        self._retry = OutOfMemoryRetry("questions", "use a smaller model, or a machine with more memory")
+
+    def candidates(self, rows: Sequence[QuestionRow]) -> list[list[Candidate]]:
+        """The questions of each row, the most probable first: all beams of a search, or samples where the row has a
+        seed. Empty where the answer does not fit into the model's input.
+        """
+        found: list[list[Candidate]] = [[] for _ in rows]
+        for batch in self._batches(rows):
+            sampled = rows[batch[0]].seed is not None
+            decode = partial(
+                self.generator.candidates,
+                count=BEAMS,
+                max_new_tokens=self.generator.encoder.prompt.max_target_length,
+                top_p=TOP_P if sampled else None,
+                temperature=1.0,
+            )
+            parts = self._retry(decode, [rows[number].example for number in batch])
+            for number, group in zip(batch, (group for part in parts for group in part), strict=True):
+                found[number] = group
+        return found
+
+    def likelihoods(self, rows: Sequence[QuestionRow]) -> list[Candidate | None]:
+        """The question of each row as if it had been decoded; None where the answer does not fit."""
+        found: list[Candidate | None] = [None for _ in rows]
+        for batch in self._batches(rows):
+            parts = self._retry(self.generator.likelihoods, [rows[number].example for number in batch])
+            for number, candidate in zip(batch, (one for part in parts for one in part), strict=True):
+                found[number] = candidate
+        return found
+
+    def _batches(self, rows: Sequence[QuestionRow]) -> Iterator[list[int]]:
+        """The numbers of the rows in batches of similar length; rows whose answer does not fit are left out."""
+        together = self.generator.is_independent
+        keys: list[tuple[bool, int, int, int]] = []
+        for number, row in enumerate(rows):
+            encoded = self.generator.encoder.encode([row.example])[0]
+            if not encoded.answer_cut:
+                length = len(encoded.ids)
+                apart = -(-length // LENGTH_STEP) if together else row.text
+                keys.append((row.seed is None, apart, length, number))
+        for _, group in groupby(sorted(keys), key=lambda key: key[:2]):
+            numbers = [key[-1] for key in group]
+            for first in range(0, len(numbers), self.batch_size):
+                yield numbers[first : first + self.batch_size]
+
+    # --- Passages ---
+
+    def passages(self, text: str) -> list[TextPassage]:
+        """The parts in which a text is read, none where it is blank or no valid Unicode."""
+        if not text.strip() or not is_unicode(text):
+            return []
+        return cut_text(text, self._sizes, self._room)
+
+    @property
+    def _room(self) -> int:
+        """Tokens that an input has for a passage."""
+        prompt = self.generator.encoder.prompt
+        prefixes = PREFIXES.values() if prompt.task == "multitask" else [prompt.prefix]
+        frames = self._sizes([f"{prefix}{HIGHLIGHT}  {HIGHLIGHT}{prompt.separator}" for prefix in prefixes])
+        return max(1, prompt.max_source_length - max(frames) - MARGIN)
+
+    def _sizes(self, texts: Sequence[str]) -> list[int]:
+        encoded = self.generator.tokenizer(list(texts), add_special_tokens=False, verbose=False)
+        return [len(ids) for ids in encoded["input_ids"]]
+
+    # --- Languages ---
+
+    def check_language(self, language: str) -> None:
+        """Raise `InputError` where the model has codes of languages, but none of this one."""
+        if languages := self.generator.encoder.languages:
+            languages.code(language)
+
+
+# Answers that are proposed in a text, for the ways in which answers come first.
+
+
+Propose = Callable[[Sequence[str]], list[list[Span]]]
+PER_PASSAGE = 20  # answers that a model proposes in a passage, at most
+MIN_PROBABILITY = 0.1  # of the extractor, as in the settings of `rl-qg answers`
+
+
+class AnswerProposals:
+    """Proposes answers: by rules or a trained extractor (`pipeline`), or by the generator itself (`multitask`).
+
+    Args:
+        generator: of questions; of a multitask model it also writes answers.
+        extractor: folder of `rl-qg train-answers`; None: rules.
+        device: of the extractor.
+
+    Raises:
+        InputError: the folder holds no extractor.
+    """
+
+    def __init__(
+        self,
+        generator: CandidateGenerator,
+        *,
+        extractor: str | Path | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self._by_way: dict[str, Propose] = {"pipeline": _by_rules}
+        if extractor is not None:
+            place = device or torch.device("cpu")
+            self._by_way["pipeline"] = ExtractorAnswers(
+                str(extractor), PER_PASSAGE, min_probability=MIN_PROBABILITY, device=place
+            )
+        self._generator = generator
+
+    def __call__(self, text: str, passages: Sequence[TextPassage], way: str, number: int | None) -> list[AnswerSpan]:
+        """The best `number` answers (None: all) of a text's passages, spread over its sentences: the best of each
+        sentence come before the second ones.
+        """
+        propose = self._propose(way)
+        if propose is not _by_rules:  # a model takes time: of a very long text read passages at even distances
+            passages = evenly(passages, number)
+        spans = [
+            AnswerSpan(passage.text[span.start : span.end], passage.start + span.start, span.kind, span.score)
+            for passage in passages
+            for span in propose([passage.text])[0]
+        ]
+        ordered = sorted(spans, key=lambda span: (-span.score, span.start))
+        return [span for span, _ in spread(text, ordered, lambda span: (0, span.start))][:number]
+
+    @property
+    def left_out(self) -> int:
+        """Answers so far that the generator has written, but that do not stand in their sentence."""
+        generated = self._by_way.get("multitask")
+        return generated.left_out if isinstance(generated, GeneratedAnswers) else 0
+
+    def _propose(self, way: str) -> Propose:
+        if way == "multitask" and way not in self._by_way:
+            self._by_way[way] = GeneratedAnswers(self._generator, PER_PASSAGE)
+        return self._by_way.get(way, _by_rules)
+
+
+def evenly(passages: Sequence[TextPassage], most: int | None) -> list[TextPassage]:
+    """At most so many passages (None: all), at even distances."""
+    if most is None or len(passages) <= most:
+        return list(passages)
+    return [passages[place * len(passages) // most] for place in range(most)]
+
+
+def _by_rules(contexts: Sequence[str]) -> list[list[Span]]:
+    return [rule_spans(context) for context in contexts]
+
 
 CUT, NOT_IN_TEXT = "the answer is too long for the model", "answer not in the text"
 

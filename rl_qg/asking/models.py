@@ -10,10 +10,8 @@ from pathlib import Path
 import yaml
 
 from rl_qg.data.splits import WORLD
-from rl_qg.generation.inputs import ABOUT_ANSWERS
-from rl_qg.generation.prompts import Prompt
-from rl_qg.miniatures.cache import PREFIX, QUESTIONS, SHIPPED, is_miniature
-from rl_qg.miniatures.packaged_generator import generator_folder
+from rl_qg.generation.prompts import ABOUT_ANSWERS, Prompt
+from rl_qg.miniatures.cache import PREFIX, QUESTIONS, SHIPPED, generator_folder, is_miniature
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.run_folder import CONFIG
 

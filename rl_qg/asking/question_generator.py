@@ -16,18 +16,15 @@ import torch
 
 from rewards.errors import MetricInputError
 from rewards.relevance.explanation import Explanation
-from rl_qg.asking.answer_proposals import AnswerProposals
-from rl_qg.asking.drafts import Draft
-from rl_qg.asking.explanations import WeighedSpan, matched_spans
+from rl_qg.asking.documents import TextPassage
+from rl_qg.asking.drafts import AnswerProposals, Draft, QuestionRows
 from rl_qg.asking.models import corpus_warning, generator_path, reader_path, ways_of
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
-from rl_qg.asking.passages import TextPassage
-from rl_qg.asking.question_rows import QuestionRows
-from rl_qg.evaluation.reward_ranking import reranker_of
-from rl_qg.evaluation.reward_scorer import Reward
+from rl_qg.asking.selection import WeighedSpan, matched_spans
 from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.readers.answering import AnswerReader
+from rl_qg.readers.reader import AnswerReader
 from rl_qg.runtime.errors import InputError
+from rl_qg.scoring.reward_scorer import Reward, reranker_of
 
 Answers = Sequence[str | AnswerSpan]
 

@@ -10,7 +10,7 @@ from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import atomic_writer, read_json
+from rl_qg.runtime.files import atomic_writer, read_json
 
 log = logging.getLogger(__name__)
 TABLE = "data/train.parquet"
@@ -26,7 +26,7 @@ def card_path(output: Path) -> Path:
 
 
 def write_data_card(report: Mapping[str, Any], output: Path) -> Path:
-    """Write the card of a report (`rl_qg.augmentation.stage`); return its path."""
+    """Write the card of a report (`rl_qg.augmentation.augment`); return its path."""
     path = card_path(output)
     with atomic_writer(path) as stream:
         stream.write(data_card(report))
@@ -157,7 +157,7 @@ def publish(card: Path, table: Path, repository: str, *, api: Any = None) -> boo
 
     Args:
         card: written by `write_data_card`.
-        table: a `.parquet` of `rl_qg.augmentation.augmented_files`.
+        table: a `.parquet` of `rl_qg.augmentation.augment`.
         repository: such as `me/squad-augmented`; created if it does not exist.
         api: a `huggingface_hub.HfApi`; None for the default one, with the login of `hf auth login` or `HF_TOKEN`.
     """

@@ -1,6 +1,6 @@
 """Filters that decide about one candidate at a time, without a model.
 
-A new filter of this kind is a `RowFilter` in this file, registered in `rl_qg.augmentation.registry`.
+A new filter of this kind is a `RowFilter` in this file, registered in `rl_qg.augmentation.augment`.
 """
 
 import re

@@ -29,8 +29,8 @@ from rl_qg.commands.catalogue import (
 )
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings, all_keys
-from rl_qg.settings.data import WORLD
 from rl_qg.settings.keys import MISSING
+from rl_qg.settings.training import WORLD
 
 COMBINED = ("rewards.Weighted", "rewards.Product")
 OF_SETS = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import read_json
+from rl_qg.runtime.files import read_json
 
 
 def required(value: str, key: str, example: str) -> Path:

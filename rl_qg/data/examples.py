@@ -10,7 +10,29 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import atomic_writer
+from rl_qg.runtime.files import atomic_writer
+from rl_qg.text.spans import sentence_at, sentence_spans
+
+# The sentence of an answer: the part of a passage that QG-Bench calls `sentence`.
+
+
+def sentence_of(context: str, start: int, end: int) -> tuple[int, int]:
+    """Start and end of the sentence that holds the characters `start` to `end` (one past the last) of a passage,
+    without the white space around it; of an answer in several sentences, of all from its first to its last.
+
+    The part is never smaller than the answer, even where the answer begins or ends with white space.
+
+    Raises:
+        ValueError: the answer is empty or not in the passage.
+    """
+    if not 0 <= start < end <= len(context):
+        raise ValueError(f"an answer from {start} to {end} is not in a passage of {len(context)} characters")
+    spans = sentence_spans(context)
+    if not spans:
+        return start, end
+    first, last = spans[sentence_at(spans, start)], spans[sentence_at(spans, end - 1)]
+    return min(first[0], start), max(last[1], end)
+
 
 Role = Literal["train", "validation", "test"]
 log = logging.getLogger(__name__)
@@ -154,3 +176,52 @@ def _squad_question(example: QAExample) -> dict[str, Any]:
     answers = [{"text": answer.text, "answer_start": answer.start} for answer in example.answers]
     language = {"language": example.language} if example.language else {}
     return {"id": example.id, "question": example.question, "answers": answers, **language}
+
+
+# Rows of QG-Bench's schema: a question, its answer, and the texts that a generator may be given, with `<hl>` on both
+# sides of what the question is about.
+#
+# Source: Ushio et al., "Generative Language Models for Paragraph-Level Question Generation" (EMNLP 2022), Table 1 and
+# lmqg 0.1.2 (`language_model.py`). Their code marks the first place at which the answer's text occurs, which is
+# another than the annotator's in 0.6 to 10.8 % of the rows of a data set. Here the mark is where the answer is.
+
+
+HIGHLIGHT = "<hl>"
+COLUMNS = (
+    *("paragraph", "sentence", "question", "answer"),
+    *("paragraph_answer", "sentence_answer", "paragraph_sentence", "paragraph_question"),
+)
+
+
+def unified_row(example: QAExample) -> dict[str, str | int]:
+    """The row of an example's first answer: `COLUMNS`, and `id`, `title`, `answer_start` (characters into the
+    paragraph) and `language` if it is known, with which `rl_qg.data.reading` reads it back as it was.
+
+    Raises:
+        ValueError: the answer is empty or not at its offset.
+    """
+    paragraph, answer = example.context, example.answers[0]
+    start, end = answer.start, answer.start + len(answer.text)
+    if not paragraph.startswith(answer.text, start):
+        raise ValueError(f"{example.id}: the answer {answer.text!r} is not at character {start} of its paragraph")
+    first, last = sentence_of(paragraph, start, end)
+    sentence = paragraph[first:last]
+    return {
+        "id": example.id,
+        "title": example.title,
+        "paragraph": paragraph,
+        "sentence": sentence,
+        "question": example.question,
+        "answer": answer.text,
+        "answer_start": start,
+        "paragraph_answer": marked(paragraph, start, end),
+        "sentence_answer": marked(sentence, start - first, end - first),
+        "paragraph_sentence": marked(paragraph, first, last),
+        "paragraph_question": f"question: {example.question}, context: {paragraph}",
+        **({"language": example.language} if example.language else {}),
+    }
+
+
+def marked(text: str, start: int, end: int) -> str:
+    """The text with `<hl>` on both sides of the characters `start` to `end` (one past the last)."""
+    return f"{text[:start]}{HIGHLIGHT} {text[start:end]} {HIGHLIGHT}{text[end:]}"

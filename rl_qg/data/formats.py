@@ -2,10 +2,11 @@
 
 Parsers yield records as they are; `rl_qg.data.reading` decides which are usable. In the place of a record with a wrong
 field comes a malformed one that says what is wrong and where, so that it does not cost the rest of its file; a file
-that cannot be parsed at all raises. `rl_qg.data.sources` chooses the parser of a source; layouts have files of their
+that cannot be parsed at all raises. `rl_qg.data.reading` chooses the parser of a source; layouts have files of their
 own.
 """
 
+import csv
 import gzip
 import json
 import os
@@ -154,7 +155,7 @@ def _known_id(record: Any) -> str:
 
 def squad_records(root: Any, path: Path, stem: str, unlabelled: bool) -> Iterator[RawRecord]:
     """Yield the records of a parsed SQuAD document, an object with `data` or the list of its articles alone, as in
-    the raw files of Du et al. (2017); `unlabelled` as in `rl_qg.data.sources.raw_records`.
+    the raw files of Du et al. (2017); `unlabelled` as in `rl_qg.data.reading.raw_records`.
     """
     for number, part in enumerate(_squad_questions(root, path, unlabelled), 1):
         key = f"{stem}-{number}"
@@ -395,3 +396,95 @@ def _offset(answer: Any, where: str) -> int:
     if isinstance(value, str) and (match := _OFFSET.fullmatch(value.strip())):
         return int(match[1])
     raise InputError(f"{where}: field 'answer_start' must be a whole number, got {reprlib.repr(value)}")
+
+
+# Tables as text: `.csv` (RFC 4180 quoting) and `.tsv` (no quoting: a cell is the text between two tabs), also gzipped,
+# with a header line.
+
+
+LONGEST_CELL = 1 << 24
+
+
+def table_rows(path: Path, kind: str) -> Iterator[tuple[str, int, dict[str, str] | InputError]]:
+    """Yield position, number from 1 and fields of each row; for a row with too many or too few cells, what is wrong.
+
+    Blank lines are skipped.
+
+    Args:
+        path: of an existing file.
+        kind: `csv` or `tsv`.
+
+    Raises:
+        InputError: the file cannot be read as such a table, or two columns have one name.
+    """
+    header: list[str] = []
+    number = 0
+    for line, cells in _tsv_cells(path) if kind.lower() == "tsv" else _csv_cells(path):
+        where = f"{path}: line {line}"
+        if not cells:
+            continue
+        if not header:
+            header = cells
+            if len(set(header)) < len(header):
+                raise InputError(f"{where}: two columns have the same name; rename one")
+            continue
+        number += 1
+        if len(cells) != len(header):
+            fault = f"{where}: {len(cells)} cells under a header of {len(header)}; correct the line"
+            yield where, number, InputError(fault)
+        else:
+            yield where, number, dict(zip(header, cells, strict=True))
+
+
+def _tsv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(text_lines(path), 1):
+        text = line.rstrip("\r\n")
+        yield number, text.split("\t") if text else []
+
+
+def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of a row's first line, and its cells."""
+    csv.field_size_limit(LONGEST_CELL)  # the default limit of the module, 131,072, is shorter than some documents
+    reader = csv.reader(text_lines(path), strict=True)
+    start = 1
+    try:
+        for row in reader:
+            yield start, row
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"{path}: line {start}: malformed CSV: {error}") from None
+
+
+# Rows of Parquet files.
+
+
+def parquet_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
+    """Yield (position for messages, number, row) for every row of a Parquet file, one batch in memory at a time."""
+    import pyarrow
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=4096):
+            for row in _python_rows(batch, path):
+                number += 1
+                yield f"{path}: row {number}", number, row
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as Parquet ({first_line(error)}); write it again") from None
+
+
+def _python_rows(batch: Any, path: Path) -> list[dict[str, Any]]:
+    """The rows of a batch; raise `InputError` with the column that has a value which Python's types cannot hold."""
+    try:
+        rows: list[dict[str, Any]] = batch.to_pylist()
+        return rows
+    except (OverflowError, ValueError, LookupError):  # dates after the year 9999, texts that are not UTF-8, …
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            try:
+                column.to_pylist()
+            except (OverflowError, ValueError, LookupError) as error:
+                raise InputError(
+                    f"{path}: column {reprlib.repr(name)} has a value that cannot be read ({first_line(error)}); "
+                    "leave the column out, or write it as text"
+                ) from None
+        raise

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rl_qg.data.csv_tables import table_rows
 from rl_qg.data.examples import passage_hash
 from rl_qg.data.formats import (
     FILE_NAME,
@@ -24,14 +23,14 @@ from rl_qg.data.formats import (
     is_unicode,
     json_line_rows,
     open_binary,
+    parquet_rows,
     parse_json,
+    table_rows,
     whole_file,
 )
-from rl_qg.data.parquet_files import parquet_rows
-from rl_qg.data.reading import malformed_line
-from rl_qg.data.sources import document_records, is_squad
+from rl_qg.data.reading import document_records, is_squad, malformed_line
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.hashes import file_hash
+from rl_qg.runtime.files import file_hash
 
 log = logging.getLogger(__name__)
 FORMS = ("line", "paragraph")

@@ -3,7 +3,7 @@
 Formats: `.jsonl` (one object a line, blank lines skipped), `.json` in a layout of QA data (SQuAD, HotpotQA, MS MARCO:
 one row a question, with its first answer; held whole in memory, since it is one document), `.parquet`, `.csv` (RFC
 4180 quoting), `.tsv` (no quoting: a cell is the text between two tabs); each of the text formats also as `.gz`. Or
-plain text files with one item a line, one file for each column, or those that `rl_qg.data.parallel_texts` knows.
+plain text files with one item a line, one file for each column, or those that `rl_qg.data.layouts` knows.
 """
 
 import logging
@@ -13,21 +13,19 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from rl_qg.data.csv_tables import table_rows
 from rl_qg.data.formats import (
     FILE_NAME,
     existing_file,
     is_unicode,
     json_line_rows,
+    parquet_rows,
+    table_rows,
     text_lines,
 )
-from rl_qg.data.hotpotqa import FACTS
-from rl_qg.data.parallel_texts import parallel_files
-from rl_qg.data.parquet_files import parquet_rows
-from rl_qg.data.reading import malformed_line, without_malformed
-from rl_qg.data.sources import raw_records
+from rl_qg.data.layouts import FACTS, parallel_files
+from rl_qg.data.reading import malformed_line, raw_records, without_malformed
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.hashes import file_hash
+from rl_qg.runtime.files import file_hash
 
 log = logging.getLogger(__name__)
 ALTERNATIVES = {"context": "paragraph", "answer": "answers", "references": "reference"}
@@ -48,7 +46,7 @@ class QuestionTable:
     Args:
         source: a path; or for each column a text file with one item a line, such as `{"question": "q.txt", …}`.
         columns: for any of question, context, answer, references and sentence, the name of the field that holds it.
-        hotpotqa_context: what the passage of a HotpotQA question is (`rl_qg.data.hotpotqa.CONTEXTS`).
+        hotpotqa_context: what the passage of a HotpotQA question is (`rl_qg.data.layouts.CONTEXTS`).
 
     Malformed records of QA data are left out; `malformed` has their faults (file, position, field), as the last
     reading found them.

@@ -11,16 +11,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rl_qg.data.corpus import Wordings, synthetic_examples
 from rl_qg.data.examples import QAExample, Role, check_limit, examples_hash, passage_hash, report_limit, seeded_rank
 from rl_qg.data.formats import RawRecord, is_unicode
 from rl_qg.data.passages import Passages, passage_key
-from rl_qg.data.reading import QAData, RecordChecker, malformed_line, read_examples, report_line, source_names
-from rl_qg.data.sources import raw_records
+from rl_qg.data.reading import (
+    QAData,
+    RecordChecker,
+    malformed_line,
+    raw_records,
+    read_examples,
+    report_line,
+    source_names,
+)
 from rl_qg.data.streaming import ExampleStream, RecordSource, as_raw_record, span_key, stream_examples
-from rl_qg.data.synthetic_corpus import Wordings, synthetic_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, WorldSettings
-from rl_qg.settings.data import WORLD
+from rl_qg.settings.training import WORLD
 
 TRAINING, VALIDATION = "training examples are used", "validation examples are used"
 FEWEST = 10  # passages of each half of the validation data
@@ -42,7 +49,7 @@ class Splits:
         report: what the readers counted.
         choosing: the keys of the validation passages that evaluations during training read alone, where these choose
             a model; empty: they read all.
-        choice: what chooses, and on which passages; None where nothing does (`rl_qg.commands.model_choice`).
+        choice: what chooses, and on which passages; None where nothing does (`rl_qg.commands.runs`).
     """
 
     gold: list[QAExample]

@@ -10,11 +10,10 @@ from typing import Protocol
 
 from rl_qg.data.examples import QAExample, Role, check_limit, examples_hash, passage_hash, seeded_rank
 from rl_qg.data.formats import RawRecord, existing_file, is_hub_name
-from rl_qg.data.hotpotqa import FACTS
-from rl_qg.data.reading import RecordChecker, source_names
-from rl_qg.data.sources import raw_records
+from rl_qg.data.layouts import FACTS
+from rl_qg.data.reading import RecordChecker, raw_records, source_names
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.hashes import file_hash
+from rl_qg.runtime.files import file_hash
 
 
 class Examples(Protocol):

@@ -1,5 +1,5 @@
 """Generators compared on held-out passages: the greedy questions of each stage about the human answers, their rewards,
-measures that no reward sees (`rl_qg.evaluation.text_measures`), and the paired differences. Of a generator that writes
+measures that no reward sees (`rl_qg.scoring.held_out`), and the paired differences. Of a generator that writes
 answers too (`multitask`) only its questions are measured.
 """
 
@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_qg.confidence_intervals import (
+from rl_qg.data.examples import QAExample, passage_hash
+from rl_qg.data.oracle import judgements, share_differences, shares
+from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.runtime.bars import ProgressBar
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import write_json
+from rl_qg.scoring.held_out import bleu4, held_out_measures, measure_signatures, rouge_l
+from rl_qg.scoring.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
+from rl_qg.stats.intervals import (
     SHARE,
     Bounds,
     Floats,
@@ -23,14 +31,6 @@ from rl_qg.confidence_intervals import (
     mean_interval,
     paired_interval,
 )
-from rl_qg.data.examples import QAExample, passage_hash
-from rl_qg.evaluation.oracle import judgements, share_differences, shares
-from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
-from rl_qg.evaluation.text_measures import bleu4, held_out_measures, measure_signatures, rouge_l
-from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.runtime.bars import ProgressBar
-from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import write_json
 
 SAMPLES = 40  # questions in the file at least, where there are as many; evenly spread, so fewer than twice that
 log = logging.getLogger(__name__)
@@ -52,11 +52,11 @@ def evaluate_generators(
 
     Intervals of rewards, of their parts and of BLEU-4 are bootstraps over passages, and `difference` is the paired
     bootstrap of the last model minus the first, of ROUGE-L too. On the embedded corpus `oracle` holds the shares of
-    the verdicts of `rl_qg.evaluation.oracle`, of questions with a name or number that the passage lacks, and of those
+    the verdicts of `rl_qg.data.oracle`, of questions with a name or number that the passage lacks, and of those
     that name no subject. `held_out` is a second reward, which training did not optimise. Gold questions are measured
     too, except by what compares with gold questions. A question that a reward fails on is left out of its means, and
     their `n` counts the others. `choice` says what chose the last model, and on which passages
-    (`rl_qg.commands.model_choice`).
+    (`rl_qg.commands.runs`).
 
     Raises:
         InputError: there are no examples, or a reward fails on every question.

@@ -13,18 +13,17 @@ that a command that was killed goes on.
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
-from rl_qg.confidence_intervals import PassageDraws, few_passages
 from rl_qg.data.question_tables import QuestionTable, TableRow
-from rl_qg.evaluation.metric_scores import MetricRow, check_rows, direction_of, scores_of
-from rl_qg.evaluation.prediction_analysis import (
+from rl_qg.evaluation.predictions import (
     ALL,
     CORPUS,
     MEAN,
@@ -36,21 +35,80 @@ from rl_qg.evaluation.prediction_analysis import (
     score_rows,
     test_rows,
 )
-from rl_qg.evaluation.published_grouping import as_published, grouped_rows, stated_sentence
-from rl_qg.evaluation.question_languages import found_language, language_shares, language_table
-from rl_qg.evaluation.references import GoldQuestions
-from rl_qg.evaluation.result_pages import Page, Table, as_text, estimate_text, p_text, write_results
-from rl_qg.evaluation.reward_scorer import Reward, signature_of
-from rl_qg.evaluation.score_draws import FILE, write_draws
-from rl_qg.evaluation.set_analysis import passage_sets, set_record
-from rl_qg.evaluation.set_files import is_set, rows_of_set
-from rl_qg.evaluation.set_measures import HALVES, gap_files
-from rl_qg.evaluation.set_pairs import write_set_pairs
+from rl_qg.evaluation.references import GoldQuestions, as_published, grouped_rows, stated_sentence
+from rl_qg.evaluation.sets import HALVES, gap_files, is_set, passage_sets, rows_of_set, set_record, write_set_pairs
+from rl_qg.pages.results import Page, Table, as_text, estimate_text, p_text, write_results
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
+from rl_qg.scoring.kept_scores import FILE, MetricRow, check_rows, direction_of, scores_of, write_draws
+from rl_qg.scoring.reward_scorer import Reward, signature_of
 from rl_qg.settings import EvaluateSettings
-from rl_qg.text.languages import AUTO, OTHER, code_of
+from rl_qg.stats.intervals import PassageDraws, few_passages
+from rl_qg.text.languages import AUTO, LANGUAGES, OTHER, code_of, language_of, share_in
 from rl_qg.text.question_types import TYPE_TABLES
+
+# In which language questions are: whether it is the one that was wanted, which is mostly that of the passages.
+
+
+LOOKED_AT = 200
+"""Rows from which the language of a file is found."""
+MOSTLY = 0.9
+"""Share of a question's letters from which on it is in a script."""
+
+
+def found_language(rows: Iterable[MetricRow]) -> str:
+    """Return the language of most of the first rows: of their passages; where these do not tell, of their references,
+    then of the questions themselves; `other` where none tells.
+    """
+    looked_at = list(islice(rows, LOOKED_AT))
+    columns = (
+        [row.context or "" for row in looked_at],
+        [" ".join(row.references or ()) for row in looked_at],
+        [row.question for row in looked_at],
+    )
+    return next((code for texts in columns if (code := language_of(texts))), OTHER)
+
+
+def language_shares(rows: Sequence[MetricRow], language: str) -> dict[str, Any]:
+    """Return how many questions are in a language and its script; {} of a language without known script.
+
+    - `questions`: those with letters
+    - `in_script`: the share of which 90 % of the letters are of the language's scripts, or of words of the passage
+    - `in_language`: the share whose language is found to be this one (`rl_qg.text.languages.language_of`)
+    - `undecided`: the share of which the words do not tell, as of short questions
+    - `others`: how many are found to be in which other language
+    """
+    known = LANGUAGES.get(language)
+    if known is None:
+        return {}
+    asked = [row for row in rows if any(map(str.isalpha, row.question))]
+    found = Counter(language_of(row.question) for row in asked)
+    in_script = sum(share_in(row.question, known.scripts, row.context or "") >= MOSTLY for row in asked)
+    count = max(len(asked), 1)
+    return {
+        "language": language,
+        "questions": len(asked),
+        "in_script": in_script / count,
+        "in_language": found[language] / count,
+        "undecided": found[""] / count,
+        "others": {code: number for code, number in found.most_common() if code not in ("", language)},
+    }
+
+
+def language_table(shares: dict[str, dict[str, Any]]) -> Iterator[dict[str, str]]:
+    """Yield a row for people for each file."""
+    for name, share in shares.items():
+        others = ", ".join(f"{code} {number:,}" for code, number in share["others"].items())
+        yield {
+            "file": name,
+            "wanted": LANGUAGES[share["language"]].name,
+            "questions": f"{share['questions']:,}",
+            "in its script": f"{share['in_script']:.1%}",
+            "in it": f"{share['in_language']:.1%}",
+            "cannot be told": f"{share['undecided']:.1%}",
+            "others": others or "none",
+        }
+
 
 LANGUAGE_NOTE = (
     "In its script: 90 % of the letters are, or are in words of the passage. In it: found by common words and "

@@ -2,7 +2,7 @@
 intervals, paired tests, and the correlation with metrics of the same generators.
 
 Source: Zhang and Bansal, "Addressing Semantic Drift in Question Generation for Semi-Supervised Question Answering"
-(EMNLP 2019); as in lmqg (`rl_qg.readers.synthetic_training`).
+(EMNLP 2019); as in lmqg (`rl_qg.readers.train_reader`).
 """
 
 import math
@@ -14,16 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.confidence_intervals import CORRELATION, PERCENT, Floats, PassageDraws, estimate, few_passages, holm
 from rl_qg.data.examples import QAExample, examples_hash, passage_hash
-from rl_qg.evaluation.meta.correlation import COEFFICIENTS, row_correlations
-from rl_qg.evaluation.meta.judgement_analysis import SYSTEMS, why_undefined
-from rl_qg.evaluation.meta.significance import coefficient_p
-from rl_qg.evaluation.result_pages import Page, Table, estimate_text, p_text
-from rl_qg.evaluation.score_draws import ScoreDraws, paired_difference
-from rl_qg.readers.synthetic_training import TrainedReader
+from rl_qg.pages.results import Page, Table, estimate_text, p_text
+from rl_qg.readers.train_reader import TrainedReader
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import read_json
+from rl_qg.runtime.files import read_json
+from rl_qg.scoring.kept_scores import ScoreDraws, paired_difference
+from rl_qg.stats.correlation import COEFFICIENTS, SYSTEMS, coefficient_p, row_correlations, why_undefined
+from rl_qg.stats.intervals import CORRELATION, PERCENT, Floats, PassageDraws, estimate, few_passages, holm
 
 EM, F1 = "qa_em", "qa_f1"
 NAMES = {EM: "exact_match", F1: "f1"}

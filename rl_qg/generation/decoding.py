@@ -28,7 +28,7 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 
 from rl_qg.generation.logprobs import token_logprobs
-from rl_qg.generation.shared_attention import is_sharing, sharing_passages
+from rl_qg.generation.sharing import is_sharing, sharing_passages
 
 COMPACT_BELOW = 0.75  # ended rows are removed from the batch when at most this fraction of its rows is open
 
@@ -157,7 +157,7 @@ def decode(
 
     All rows of a context begin with the same tokens, so the first step is computed once per context, and its cache of
     tokens is then copied to the rows. The keys and values of the cross attention stay one copy for each context, where
-    the model can share them (`rl_qg.generation.shared_attention`), until rows that have ended are removed from the
+    the model can share them (`rl_qg.generation.sharing`), until rows that have ended are removed from the
     batch, which happens when they are enough to be worth copying the cache.
 
     Args:

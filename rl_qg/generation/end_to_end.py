@@ -5,12 +5,11 @@ from dataclasses import dataclass
 
 import torch
 
-from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.generation.separated_texts import WrittenPart, text_parts
+from rl_qg.generation.generator import CandidateGenerator, WrittenPart, text_parts
 from rl_qg.generation.tasks import ANSWER, PAIR, TaskRow, pair_key, pair_parts, pairs_row, row_tasks
 from rl_qg.runtime.errors import InputError
-from rl_qg.text.occurrences import occurrences
 from rl_qg.text.spans import sentence_spans, tokens
+from rl_qg.text.words import occurrences
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,14 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 
-from rewards.arithmetic import warn_if_slow
-from rewards.packed import STEP, can_pack, pack
+from rewards.arithmetic import STEP, can_pack, pack, warn_if_slow
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.beam_search import beam_search
-from rl_qg.generation.causal_prompts import CausalPromptEncoder, positions_of
 from rl_qg.generation.decoding import DecodingRules, SpecialTokens, choose_tokens, decode, uniform_draws
 from rl_qg.generation.loading import load_generator
 from rl_qg.generation.logprobs import about_labels, shift_right, token_logprobs
-from rl_qg.generation.prompts import Prompt, PromptEncoder, add_highlight
-from rl_qg.generation.shared_attention import share_passages
+from rl_qg.generation.prompts import CausalPromptEncoder, Prompt, PromptEncoder, add_highlight, positions_of
+from rl_qg.generation.sharing import share_passages
 
 LENGTH_STEP = 32  # tokens, see `CandidateGenerator.is_independent`
 ALIGNMENT = 64  # bytes, as in memory that PyTorch allocates
@@ -57,7 +55,7 @@ class CandidateGenerator:
         device: where it runs.
         dtype: of its weights; probabilities are computed in float32 in any case.
         rows: how many questions it decodes at a time. From 64 on the linear layers of a CPU are packed
-            (`rewards.packed`), which changes values only by rounding.
+            (`rewards.arithmetic`), which changes values only by rounding.
         engine: "own" (beams share the encoded passage) or "library" (`generate` of transformers). Causal models always
             use the library.
         independent: whether what is decoded for an example shall not depend on the other examples of its batch, to the
@@ -360,3 +358,44 @@ def up_to_end(tokens: Tensor, end: int) -> Tensor:
 def _to_end(logprobs: Tensor, tokens: Tensor, end: int) -> Tensor:
     """The tokens' log-probabilities (rows, t) up to and including the first end token, and 0 after it."""
     return logprobs * up_to_end(tokens, end)
+
+
+# Generated texts of several parts: the text, the log-probability and the tokens of each part.
+
+
+@dataclass(frozen=True)
+class WrittenPart:
+    """What stands between two separators. `logprob` is the sum of the log-probabilities of the part's `tokens` tokens
+    after those of the parts before it (natural logarithm; the separator or end token after the part is included in
+    both). `is_cut`: the text ends in this part without an end token.
+    """
+
+    text: str
+    logprob: float
+    tokens: int
+    is_cut: bool
+
+
+def text_parts(
+    generator: CandidateGenerator, row: QAExample, ids: Tensor, logprobs: Tensor, separator: str
+) -> list[WrittenPart]:
+    """The parts of a text that the generator has written for a row; at least one.
+
+    Args:
+        generator: that has written it.
+        row: that it was written for.
+        ids: its tokens (t,).
+        logprobs: their log-probabilities (t,).
+        separator: the token between parts.
+    """
+    ends: Sequence[int] = (ids == generator.tokenizer.convert_tokens_to_ids(separator)).nonzero().flatten().tolist()
+    has_end = bool((ids == generator.decoder.end).any())
+    counted = up_to_end(ids, generator.decoder.end)
+    parts, start = [], 0
+    for end in (*ends, len(ids)):
+        text = generator.encoder.decoded(ids[None, start:end], [row])[0]
+        place = slice(start, end + 1)
+        is_cut = end == len(ids) and not has_end
+        parts.append(WrittenPart(text, float(logprobs[place].sum()), int(counted[place].sum()), is_cut))
+        start = end + 1
+    return parts

@@ -6,19 +6,18 @@ Rows of other tasks (`rl_qg.generation.tasks`) have a sentence marked, or nothin
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from rl_qg.data.examples import Answer, QAExample, answer_place, as_example
-from rl_qg.generation.inputs import INPUTS, WHOLE, as_input
-from rl_qg.generation.language_codes import LanguageCodes
+from rl_qg.data.examples import Answer, QAExample, answer_place, as_example, sentence_of
 from rl_qg.generation.tasks import (
     PREFIXES,
     TYPE_TOKENS,
@@ -31,7 +30,141 @@ from rl_qg.generation.tasks import (
     unescape,
 )
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import read_json
+from rl_qg.runtime.files import read_json
+
+# What a generator reads of an example: its passage or the sentence of its answer, and what is marked in it.
+#
+# | input | text | marked | | --- | --- | --- | | `paragraph_answer` | the passage | the answer | | `sentence_answer` |
+# the sentence of the answer | the answer | | `paragraph_sentence` | the passage | the sentence of the answer; the
+# question may be about anything in it | | `paragraph` | the passage | nothing |
+#
+# The first three are columns of QG-Bench (Ushio et al. 2022, section 3), there with the first occurrence of the
+# answer, here with its true place. Only the generator's input is changed: rewards and measures see the passage and the
+# answer.
+
+
+WHOLE = "paragraph_answer"
+INPUTS = (WHOLE, "sentence_answer", "paragraph_sentence", "paragraph")
+ABOUT_ANSWERS = (WHOLE, "sentence_answer")  # models with these inputs ask about a given answer
+
+
+def as_input(example: QAExample, form: str) -> QAExample:
+    """The example with the context that the generator reads, and with what is marked in it as its answer.
+
+    Without an answer it stays as it is.
+
+    Raises:
+        InputError: the answer is not at its offset.
+    """
+    if form == WHOLE or not example.answers:
+        return example
+    if form == "paragraph":
+        return replace(example, answers=())
+    context = example.context
+    start, end = answer_place(example)
+    first, last = sentence_of(context, start, end)
+    if form == "paragraph_sentence":
+        return replace(example, answers=(Answer(context[first:last], first),))
+    return replace(example, context=context[first:last], answers=(Answer(context[start:end], start - first),))
+
+
+# Language codes of multilingual generators: what stands in their inputs, and before the question in the decoder.
+#
+# | tokenizer | input | decoder | learned | | --- | --- | --- | --- | | mBART-cc25 | `X </s> de_DE` | `de_DE Q` | `Q
+# </s>` | | mBART-50, NLLB | `de_DE X </s>` | `</s> de_DE Q` | `Q </s>` |
+#
+# Sources: Liu et al. 2020 (mBART), Tang et al. 2020 (mBART-50), and `shift_tokens_right` of the library. The code is
+# given, never chosen: it is no part of the question, of its probability or of what decoding rules see. mT5 has no
+# codes.
+
+
+CODE = re.compile(r"[a-z]{2,3}_([A-Z]{2}|[A-Z][a-z]{3})")  # de_DE of mBART, deu_Latn of NLLB
+Result = TypeVar("Result")
+
+
+def codes_of(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """The codes of a tokenizer in its order; none for most."""
+    if getattr(tokenizer, "src_lang", None) is None:
+        return []
+    vocabulary = tokenizer.get_added_vocab()
+    return sorted(filter(CODE.fullmatch, vocabulary), key=vocabulary.__getitem__)
+
+
+class LanguageCodes:
+    """The codes of a tokenizer, and the one that it writes where a row names no language.
+
+    Raises:
+        InputError: `default` is given, and none of them.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, default: str = "") -> None:
+        self._tokenizer, self._codes = tokenizer, codes_of(tokenizer)
+        self.default = self._known(default) if default and self._codes else getattr(tokenizer, "src_lang", None) or ""
+        if self._codes:
+            self._write(self.default)
+            # whether the code stands before a text, as in mBART-50, not after its end
+            self._leads = tokenizer(text_target="")["input_ids"][0] != tokenizer.eos_token_id
+
+    def __bool__(self) -> bool:
+        return bool(self._codes)
+
+    def code(self, language: str) -> str:
+        """The code of a language, which is given as `de` or as the code itself; the default of "".
+
+        Raises:
+            InputError: the model does not know the language.
+        """
+        return self._known(language) if language else self.default
+
+    def _known(self, language: str) -> str:
+        wanted = language.casefold()
+        for code in self._codes:
+            if wanted in (code.casefold(), code.partition("_")[0]):
+                return code
+        known = ", ".join(sorted({code.partition("_")[0] for code in self._codes}))
+        raise InputError(f"language={language}: the model knows {known}")
+
+    def in_language(
+        self, rows: Sequence[QAExample], work: Callable[[Sequence[QAExample]], list[Result]]
+    ) -> list[Result]:
+        """The results of `work` for all rows, in their order; the tokenizer writes the language of those that `work`
+        is given.
+        """
+        codes = [self.code(row.language) for row in rows]
+        results: dict[int, Result] = {}
+        try:
+            for code in dict.fromkeys(codes):
+                self._write(code)
+                numbers = [number for number, of_row in enumerate(codes) if of_row == code]
+                results |= zip(numbers, work([rows[number] for number in numbers]), strict=True)
+        finally:
+            self._write(self.default)
+        return [results[number] for number in range(len(rows))]
+
+    def _write(self, code: str) -> None:
+        if (self._tokenizer.src_lang, self._tokenizer.tgt_lang) != (code, code):
+            self._tokenizer.src_lang = self._tokenizer.tgt_lang = code
+
+    def without_code(self, targets: Sequence[list[int]]) -> list[list[int]]:
+        """What the tokenizer gives for texts to write, without the code."""
+        part = slice(1, None) if self._leads else slice(-1)
+        return [ids[part] for ids in targets]
+
+    def starts(self, rows: Sequence[QAExample]) -> list[list[int]]:
+        """What the decoder reads before the question of each row; equally many tokens for all."""
+        before = [self._tokenizer.eos_token_id] if self._leads else []
+        return [[*before, self._tokenizer.convert_tokens_to_ids(self.code(row.language))] for row in rows]
+
+    def set_generation(self, config: GenerationConfig) -> None:
+        """Let the library's `generate` begin with the default code; without codes nothing is changed."""
+        if not self._codes:
+            return
+        code = self._tokenizer.convert_tokens_to_ids(self.default)
+        if self._leads:
+            config.decoder_start_token_id, config.forced_bos_token_id = self._tokenizer.eos_token_id, code
+        else:
+            config.decoder_start_token_id = code
+
 
 HIGHLIGHT = "<hl>"
 SEPARATOR = "\nQuestion:"
@@ -52,11 +185,11 @@ class Prompt:
         separator: text after every input of a causal model, before its question; never cut.
         task: what the model writes, one of `rl_qg.generation.tasks.TASKS`. The rows of `multitask` have the prefixes
             of their own tasks; `prefix` is then empty.
-        input: what is read of an example, one of `rl_qg.generation.inputs.INPUTS`; of the task `questions` alone.
-        language: a code such as `de` for models with language codes (`rl_qg.generation.language_codes`); the rows of
+        input: what is read of an example, one of `rl_qg.generation.prompts.INPUTS`; of the task `questions` alone.
+        language: a code such as `de` for models with language codes (`rl_qg.generation.prompts`); the rows of
             a source that names languages have their own.
         granularity, mode: of `sets`, what its questions are asked about and whether they are written together
-            (`rl_qg.generation.question_units`); else empty.
+            (`rl_qg.generation.sets`); else empty.
     """
 
     prefix: str = ""
@@ -237,7 +370,7 @@ class PromptEncoder:
         ]
 
     def _with_mark(self, row: QAExample) -> QAExample:
-        """An example as the input of the model (`rl_qg.generation.inputs`); a row of `sets` with the sentence of its
+        """An example as the input of the model (`rl_qg.generation.prompts`); a row of `sets` with the sentence of its
         unit as what is marked, and with nothing marked for models of whole passages.
         """
         if self.prompt.input != WHOLE and task_of(row) == "questions":
@@ -347,3 +480,105 @@ def _marks(ids: list[int], highlight_id: int) -> tuple[int, int]:
     """First and last position of the answer marks."""
     positions = [index for index, token in enumerate(ids) if token == highlight_id]
     return positions[0], positions[-1]
+
+
+# The input of a causal generator: the passage with its answer marked, then a separator; the question follows.
+#
+# TRL's trainers tokenise the text of a prompt themselves. So a prompt is a text, and one that is too long is cut as
+# text, to the longest part around the answer whose tokens fit.
+
+
+class CausalPromptEncoder(PromptEncoder):
+    """Turns examples into prompts and batches: padded on the left for generation, and on the right with the question
+    after the prompt for training.
+
+    `prompt.separator` ends every prompt. `prompt.max_source_length` counts all of the prompt's tokens. One that is too
+    long is cut around what is marked, or at its end if nothing is.
+    """
+
+    def texts(self, examples: Sequence[QAExample]) -> list[str]:
+        """The prompt of each example; one that is too long is cut."""
+        return [text for text, _ in self._prompts(examples)]
+
+    def encode(self, examples: Sequence[QAExample]) -> list[EncodedPrompt]:
+        """Token ids of each prompt."""
+        return [source for _, source in self._prompts(examples)]
+
+    def _prompts(self, examples: Sequence[QAExample]) -> list[tuple[str, EncodedPrompt]]:
+        examples = [self._with_mark(example) for example in examples]
+        texts = [self._prompt(highlight(example)) for example in examples]
+        encoded = self.tokenizer(texts, verbose=False)["input_ids"]
+        return [
+            (text, EncodedPrompt(ids, 0, False))
+            if len(ids) <= self.prompt.max_source_length
+            else self._cut(example, len(ids))
+            for example, text, ids in zip(examples, texts, encoded, strict=True)
+        ]
+
+    def _cut(self, example: QAExample, length: int) -> tuple[str, EncodedPrompt]:
+        """The prompt with the longest part around the answer that fits, found by bisection."""
+        passage = highlight(example)
+        first, last = 0, 0
+        if example.answers:
+            first, last = passage.index(HIGHLIGHT), passage.rindex(HIGHLIGHT) + len(HIGHLIGHT)
+        fits, too_long = 0, len(passage)
+        while too_long - fits > 1:
+            size = (fits + too_long) // 2
+            if len(self._ids(_part_around(passage, first, last, size))) <= self.prompt.max_source_length:
+                fits = size
+            else:
+                too_long = size
+        part = _part_around(passage, first, last, fits)
+        ids = self._ids(part)
+        return self._prompt(part), EncodedPrompt(ids, length - len(ids), fits < last - first)
+
+    def _prompt(self, passage: str) -> str:
+        return f"{self.prompt.prefix}{passage}{self.prompt.separator}"
+
+    def _ids(self, passage: str) -> list[int]:
+        return self.tokenizer(self._prompt(passage), verbose=False)["input_ids"]
+
+    def targets(self, examples: Sequence[QAExample]) -> list[list[int]]:
+        """Token ids of each gold question and the end token; a longer question is cut before the end token."""
+        texts = [f" {example.question}" for example in examples]
+        rows = self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        return [[*row[: self.prompt.max_target_length - 1], self.tokenizer.eos_token_id] for row in rows]
+
+    def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:
+        """`input_ids` and `attention_mask` of the prompts, both (batch, prompt length), padded on the left."""
+        rows = [source.ids[::-1] for source in self.encode(examples)]
+        return {name: tensor.flip(-1) for name, tensor in self._pad(rows).items()}
+
+    def __call__(self, rows: Sequence[QAExample | Mapping[str, Any]]) -> dict[str, object]:
+        """Collate prompts with their questions: `input_ids`, `attention_mask`, `labels` (-100 in the prompt and at
+        padding), padded on the right, and the `examples`.
+        """
+        examples = [as_example(row) for row in rows]
+        prompts, targets = [source.ids for source in self.encode(examples)], self.targets(examples)
+        inputs = self._pad([prompt + target for prompt, target in zip(prompts, targets, strict=True)])
+        after_prompt = (
+            torch.arange(inputs["input_ids"].shape[1]) >= torch.tensor([len(ids) for ids in prompts])[:, None]
+        )
+        question = after_prompt & inputs["attention_mask"].bool()
+        labels = inputs["input_ids"].masked_fill(~question, -100)
+        return {**inputs, "labels": labels, "examples": examples}
+
+
+def _part_around(passage: str, first: int, last: int, size: int) -> str:
+    """`size` characters of the passage with the marked answer (`first` to `last`) as near the middle as possible; of a
+    longer answer its beginning. Words at the edges are not split.
+    """
+    if size <= last - first:
+        return passage[first : first + size]
+    start = min(max((first + last - size) // 2, 0), len(passage) - size)
+    end = start + size
+    if start > 0 and not passage[start - 1].isspace():
+        start = next((index + 1 for index in range(start, first) if passage[index].isspace()), start)
+    if end < len(passage) and not passage[end].isspace():
+        end = next((index for index in range(end - 1, last - 1, -1) if passage[index].isspace()), end)
+    return passage[start:end]
+
+
+def positions_of(mask: Tensor) -> Tensor:
+    """Position of each token in its text, not counting padding before it: (b, t) from an attention mask (b, t)."""
+    return (mask.long().cumsum(-1) - 1).clamp(min=0)

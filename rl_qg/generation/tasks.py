@@ -7,7 +7,7 @@ texts of each task.
 | `answers` | passage with a sentence marked | the answers in that sentence: `a <answer> a …` |
 | `pairs` | passage | all pairs, by the place of the answer: `q <answer> a <pair> q <answer> a …` |
 | `multitask` | `questions` and `answers` by one model, told apart by their prefixes | |
-| `sets` | passage, or one with a sentence marked, no answer (`rl_qg.generation.question_units`) | its questions |
+| `sets` | passage, or one with a sentence marked, no answer (`rl_qg.generation.sets`) | its questions |
 
 `<pair>`, `<answer>`, `<question>` and the types of questions are tokens of their own. Where a text contains the words
 of its task's tokens they are written `<\pair>` and so on (one backslash more for each that is there), so no text can
@@ -23,7 +23,7 @@ from typing import Any
 
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.runtime.errors import InputError
-from rl_qg.text.nine_types import NINE_TYPES
+from rl_qg.text.question_types import NINE_TYPES
 from rl_qg.text.spans import sentence_spans
 
 TASKS = ("questions", "answers", "multitask", "pairs", "sets")
@@ -92,7 +92,7 @@ def parse_answers(text: str) -> list[str]:
 @dataclass(frozen=True)
 class Unit:
     """What a set of questions is asked about: characters `start` to `end` of a passage, a sentence or all of it; if
-    `type` is given, by questions of that one of `rl_qg.text.nine_types.NINE_TYPES`.
+    `type` is given, by questions of that one of `rl_qg.text.question_types.NINE_TYPES`.
     """
 
     context: str
@@ -163,7 +163,7 @@ def task_rows(task: str, examples: Sequence[QAExample]) -> list[QAExample]:
 
     The first answer of an example counts. Examples without a question give rows with nothing to write, and no rows of
     `answers`, since nobody has chosen their answers. Answers that go beyond a sentence are left out of `answers`, and
-    counted in the log. Rows of `sets` are made by `rl_qg.generation.question_units.set_rows`.
+    counted in the log. Rows of `sets` are made by `rl_qg.generation.sets.set_rows`.
     """
     rows: list[QAExample] = []
     for name in row_tasks(task):

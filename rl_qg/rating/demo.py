@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.rating.pages.server import serve_study
-from rl_qg.rating.planning.plan_questions import HUMAN
-from rl_qg.rating.planning.plan_stage import write_plan
+from rl_qg.rating.planning.plan import write_plan
+from rl_qg.rating.planning.questions import HUMAN
 from rl_qg.rating.protocol import Protocol
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import atomic_writer, read_json
-from rl_qg.settings.rating import RateDemoSettings, RatePlanSettings, RateServeSettings
+from rl_qg.runtime.files import atomic_writer, read_json
+from rl_qg.settings.web import RateDemoSettings, RatePlanSettings, RateServeSettings
 
 PACKAGED = Path(__file__).with_name("demo_questions.json")
 GENERATORS = ("ce", "scst")

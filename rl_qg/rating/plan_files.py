@@ -13,8 +13,7 @@ from typing import Any
 from rl_qg.data.formats import is_unicode
 from rl_qg.rating.protocol import KINDS, ORDINARY, Protocol
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.hashes import file_hash
-from rl_qg.runtime.json_files import atomic_writer, read_json, read_json_lines
+from rl_qg.runtime.files import atomic_writer, file_hash, read_json, read_json_lines
 
 PLAN, HITS = "plan.json", "hits.jsonl"
 FORMAT = 1

@@ -13,7 +13,7 @@ from typing import Any
 
 from rl_qg.data.formats import is_unicode
 from rl_qg.runtime.errors import InputError
-from rl_qg.studies.yaml_file import read_content
+from rl_qg.settings.yaml_files import read_content
 from rl_qg.text.languages import AUTO, OTHER, code_fault
 
 Texts = Mapping[str, str]  # by language code of the interface
@@ -22,7 +22,7 @@ ORDINARY, REPEAT, DEGRADED, REFERENCE = "ordinary", "repeat", "degraded", "refer
 KINDS = (ORDINARY, REPEAT, DEGRADED, REFERENCE)  # of the items of a task
 SLIDER, CHOICE = "slider", "choice"
 ONE_PASSAGE, BLOCKS, ITEMS = "one_passage", "blocks", "items"  # recipes
-LENGTHS = ("qascore", "appraise", "crowd_alone")  # tables of `rl_qg.rating.planning.degrade`
+LENGTHS = ("qascore", "appraise", "crowd_alone")  # tables of `rl_qg.rating.planning.questions`
 SIGNED_RANK, RANK_SUM = "signed_rank", "rank_sum"
 ITEM_MEANS, RATINGS = "item_means", "ratings"
 BLOCK = 10  # items of a block of `blocks`

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rl_qg.pages.results import Rows, page_environment
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import atomic_writer, read_json
-from rl_qg.runtime.parallel_writer import cannot_write
-from rl_qg.text.pages import page_environment
-from rl_qg.text.tables import Rows
+from rl_qg.runtime.files import atomic_writer, read_json
+from rl_qg.runtime.resumable_lines import cannot_write
 
 TITLE = "rl-qg evaluate, sets"
 SHOWN_LENGTH = 1200  # characters of a passage that are shown at once; the rest on demand

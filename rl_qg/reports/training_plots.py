@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from rl_qg.reports.plots import COLOURS, new_figure, page_svg, shortened
+from rl_qg.pages.plots import COLOURS, new_figure, page_svg, shortened
+from rl_qg.pages.results import Plot
 from rl_qg.reports.run_files import JsonObject, Metrics, ReportedRun
-from rl_qg.text.pages import Plot
 
 RAW_POINTS = 300  # drawn of a series
 

@@ -1,14 +1,191 @@
 """The run folder: which run a folder holds, and whether a command may continue it."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+import logging
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
+from importlib import metadata
+from json import dumps
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import atomic_writer
+from rl_qg.runtime.files import atomic_writer, check_unchanged, read_json, write_json
+
+# The record of a run beside its results: command, code, versions, hardware, arithmetic and data.
+
+
+log = logging.getLogger(__name__)
+FILE = "run.json"
+PACKAGES = ("rl-qg", "torch", "transformers", "accelerate", "datasets", "trl", "peft", "deepspeed")
+_SECRET_KEY = re.compile(r"(^|[._-])(token|secret|password|passwd|credentials?|(api|access)[_-]?key)$", re.IGNORECASE)
+_URL_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+
+
+def run_record(
+    settings: Mapping[str, Any],
+    *,
+    command: Sequence[str],
+    seed: int,
+    data: Mapping[str, str],
+    leakage: Mapping[str, Any],
+    extra: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Describe this run as plain JSON values.
+
+    Args:
+        settings: the resolved settings; only their hash is kept, `config.yaml` holds them.
+        command: the command line (`sys.argv`). Values of keys such as `hub_token=` or `--password`, and logins inside
+            URLs, are replaced by `***`. Of the environment only `WORLD_SIZE` is read.
+        seed: the seed of the run.
+        data: source name to SHA-256.
+        leakage: the result of the leakage check (see `rl_qg.data.splits`).
+        extra: further fields, such as the reward's signature; a name of the fields above raises `ValueError`.
+    """
+    from rewards.arithmetic import arithmetic  # imports torch
+
+    record = {
+        "command": _without_secrets(command),
+        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "code": git_state(Path(__file__)),
+        "settings_sha256": sha256(dumps(settings, sort_keys=True, default=str).encode()).hexdigest(),
+        "seed": seed,
+        "versions": {"python": platform.python_version(), **package_versions()},
+        "hardware": hardware(),
+        "arithmetic": arithmetic(),
+        "data": dict(data),
+        "leakage": dict(leakage),
+    }
+    if shared := record.keys() & (extra or {}).keys():
+        raise ValueError(f"extra would replace {', '.join(sorted(shared))} of the run record; choose other names")
+    return {**record, **(extra or {})}
+
+
+def write_run_record(folder: Path, record: Mapping[str, Any]) -> Path:
+    """Write `run.json`; the record of an interrupted run is kept in short form under `earlier`.
+
+    A warning says what has changed since of what decides the last digits (`arithmetic`).
+    """
+    path = folder / FILE
+    earlier = []
+    if path.exists():
+        last = read_json(path)
+        now, begun = record.get("arithmetic", {}), last.get("arithmetic", {})
+        changed = [f"{name} {begun[name]}, now {now[name]}" for name in begun.keys() & now if begun[name] != now[name]]
+        if changed:
+            log.warning(
+                "%s: numbers may differ in their last digits from here on: %s", folder, "; ".join(sorted(changed))
+            )
+        earlier = [*last.get("earlier", []), {key: last.get(key) for key in ("command", "started", "code")}]
+    write_json(path, {**record, **({"earlier": earlier} if earlier else {})})
+    return path
+
+
+def update_run_record(folder: Path, fields: Mapping[str, Any]) -> None:
+    """Replace these fields of `run.json`, or add them."""
+    write_json(folder / FILE, {**read_json(folder / FILE), **fields})
+
+
+def check_continuation(folder: Path, hashes: Mapping[str, str], *, accept: bool, trained: bool) -> None:
+    """Compare the data of a continued run, and until it is `trained` the number of processes, with those of its start.
+
+    Raises:
+        InputError: a source has changed, unless `accept`; the number of processes has changed, with which updates,
+            stage boundary and schedules would differ.
+    """
+    if not (folder / FILE).exists():
+        return
+    record = read_json(folder / FILE)
+    begun, size = record.get("hardware", {}).get("world_size"), int(os.environ.get("WORLD_SIZE", "1"))
+    if begun not in (None, size) and not trained:
+        raise InputError(
+            f"{folder}: was begun with {begun} processes, and these are {size}: its updates would differ; start "
+            f"{begun} again, or name another output_dir"
+        )
+    check_unchanged(record.get("data", {}), hashes, folder, accept=accept)
+
+
+def git_state(source: Path) -> dict[str, Any]:
+    """Return the `commit` that tracks the file `source`, and whether the work tree is `dirty`; None outside git.
+
+    An installed copy inside another repository (in a virtual environment) is not tracked there, so it has no commit.
+    """
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", *arguments], cwd=source.parent, capture_output=True, text=True, timeout=30, check=True
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip()
+
+    commit = git("rev-parse", "HEAD") if git("ls-files", source.name) else None
+    return {"commit": commit, "dirty": bool(git("status", "--porcelain")) if commit else None}
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of the installed packages that results depend on."""
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def hardware() -> dict[str, Any]:
+    """Platform, processor, memory in GiB, accelerators, and the number of processes of this run."""
+    import torch
+
+    return {
+        "platform": platform.platform(),
+        "cpu": _cpu_model(),
+        "cpu_count": os.cpu_count(),
+        "memory_gib": _memory_gib(),
+        "accelerators": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "world_size": int(os.environ.get("WORLD_SIZE", "1")),
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _memory_gib() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (ValueError, OSError, AttributeError):
+        return None  # not every platform tells
+
+
+def _without_secrets(command: Sequence[str]) -> list[str]:
+    cleaned: list[str] = []
+    hide_next = False
+    for argument in command:
+        key, equals, _ = argument.partition("=")
+        secret = _SECRET_KEY.search(key) is not None
+        if hide_next:
+            argument = "***"
+        elif secret and equals:
+            argument = f"{key}=***"
+        cleaned.append(_URL_LOGIN.sub("***", argument))
+        hide_next = secret and not equals and argument.startswith("-")
+    return cleaned
+
 
 CONFIG = "config.yaml"
 ACCEPT = "accept_changed_data"  # says how to continue a run, and is not part of its settings

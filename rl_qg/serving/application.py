@@ -7,15 +7,14 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.concurrency import run_in_threadpool
 
-from rl_qg.serving.gate import Gate
-from rl_qg.serving.keys import APIKeys
+from rl_qg.serving.gate import Gate, RequestLog
 from rl_qg.serving.lmqg_routes import lmqg_routes
 from rl_qg.serving.page import page_routes
 from rl_qg.serving.problems import add_problem_handlers
-from rl_qg.serving.request_log import RequestLog
 from rl_qg.serving.routes import asking_routes, operation_routes
 from rl_qg.serving.service import AskingService
-from rl_qg.settings.serving import ServeSettings
+from rl_qg.settings.web import ServeSettings
+from rl_qg.web.requests import APIKeys
 
 DESCRIPTION = "Questions and answers for texts. Errors are problem JSON (RFC 9457)."
 
@@ -35,7 +34,7 @@ def create_app(
     Args:
         service: answers the requests.
         settings: the limits; by default those of the service.
-        keys: of which each request must have one (`rl_qg.serving.keys.read_keys`); by default none is asked for.
+        keys: of which each request must have one (`rl_qg.web.requests.read_keys`); by default none is asked for.
         hosts: the names in the header `Host` that are answered (`rl_qg.serving.gate.hosts_of`); None: all.
     """
     settings = settings or service.settings

@@ -1,17 +1,67 @@
 """What stands before the application: keys, rates, and bodies of limited size that arrive in time (pure ASGI)."""
 
+import json
+import logging
 import math
+import re
+import time
+import traceback
+from typing import Any
+from uuid import uuid4
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rl_qg.serving.incoming import LOOPBACK, BodyTooLongError, name_in, once, whole_body
-from rl_qg.serving.keys import LONGEST, APIKeys, TokenBuckets
 from rl_qg.serving.problems import ProblemError
-from rl_qg.settings.serving import ServeSettings
+from rl_qg.serving.requests import ClientLeftError
+from rl_qg.serving.service import AskingService
+from rl_qg.settings.web import ServeSettings
+from rl_qg.web.requests import LONGEST, LOOPBACK, APIKeys, BodyTooLongError, TokenBuckets, name_in, once, whole_body
+
+# Lines of the log as JSON, and headers that every answer has.
+
+
+# Set where a route has not set them: the page has a policy of its own.
+SECURITY = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def described(error: BaseException, *, message: bool = False) -> dict[str, Any]:
+    """The type of an error and the last places of its way through the code; its message, which may hold texts, only
+    on demand.
+    """
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [f"{frame.filename}:{frame.lineno}" for frame in frames[-8:]]
+    return {"type": type(error).__name__, "at": places} | ({"message": str(error)} if message else {})
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time (UTC), level, event, and the fields of the record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line = {
+            "time": f"{moment}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = record.exc_info[0].__name__
+        return json.dumps(line)
+
 
 OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json", "/favicon.ico"})
 OPEN_FOLDER = "/page/"
@@ -174,3 +224,85 @@ def given_key(headers: Headers) -> str:
     scheme, _, key = headers.get("authorization", "").partition(" ")
     given = key if scheme.lower() == "bearer" else headers.get("x-api-key", "")
     return given.strip()[: LONGEST + 1]
+
+
+# Around everything: one JSON line for each request, counts, headers that browsers heed, and answers to failures.
+
+
+log = logging.getLogger(__name__)
+PROBES = ("/healthz", "/readyz", "/metrics")  # asked every few seconds by machines: only their failures are logged
+ID = re.compile(r"[\w.-]{1,64}")
+
+
+class RequestLog:
+    """Logs and counts requests, adds headers, and turns unexpected errors into the problem 500.
+
+    The log names no text, no question and no key unless `log_texts` is set: of an error it has the type and the places
+    in the code, not the message.
+
+    Args:
+        app: answers the requests.
+        service: has the metrics.
+        log_texts: write the bodies of requests too, but not of forms with a field for the key, and messages of errors.
+    """
+
+    def __init__(self, app: ASGIApp, service: AskingService, *, log_texts: bool = False) -> None:
+        self._app, self._service, self._log_texts = app, service, log_texts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, and log it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun, given = time.monotonic(), Headers(scope=scope).get("x-request-id", "")
+        name = given if ID.fullmatch(given) else uuid4().hex
+        entry: dict[str, Any] = {"request": name, "method": scope["method"], "path": scope["path"], "status": None}
+        body = bytearray()
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                entry["status"] = message["status"]
+                self._add_headers(MutableHeaders(raw=message.setdefault("headers", [])), name)
+            await send(message)
+
+        async def received() -> Message:
+            message = await receive()
+            body.extend(message.get("body", b""))
+            return message
+
+        self._service.metrics.under_way.inc()
+        try:
+            await self._app(scope, received if self._log_texts else receive, sent)
+        except ClientLeftError:
+            entry["status"] = 499  # as web servers log it; nobody gets an answer
+        except Exception as error:
+            entry["error"] = described(error, message=self._log_texts)
+            if entry["status"] is None:
+                detail = f"an unexpected error; the log of the server has it as request {name}"
+                await ProblemError(500, detail).response()(scope, receive, sent)
+        finally:
+            self._service.metrics.under_way.dec()
+            self._finish(scope, entry, time.monotonic() - begun, bytes(body))
+
+    def _add_headers(self, headers: MutableHeaders, name: str) -> None:
+        for key, value in SECURITY.items():
+            headers.setdefault(key, value)
+        headers["X-Request-ID"] = name
+        if self._service.is_draining:
+            headers["Connection"] = "close"  # the next request goes to another process
+
+    def _finish(self, scope: Scope, entry: dict[str, Any], seconds: float, body: bytes) -> None:
+        route = getattr(scope.get("route"), "path", "none")  # not the path, of which there may be any number
+        metrics = self._service.metrics
+        metrics.requests.labels(route, str(entry["status"])).inc()
+        metrics.seconds.labels(route).observe(seconds)
+        entry |= {"seconds": round(seconds, 4), "client": (scope.get("client") or ["unknown"])[0]}
+        if key := scope.get("state", {}).get("key"):
+            entry["key"] = key
+        if self._log_texts:
+            hidden = scope.get("state", {}).get("has_key_field")
+            entry["body"] = "a form that may have a key" if hidden else body.decode(errors="replace")
+        level = logging.ERROR if "error" in entry else logging.INFO
+        if scope["path"] in PROBES and entry["status"] == 200:
+            level = logging.DEBUG
+        log.log(level, "request", extra={"fields": entry})

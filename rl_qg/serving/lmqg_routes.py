@@ -17,7 +17,7 @@ from rl_qg.serving.messages import TEXT, GivenAnswer, Text, Warned
 from rl_qg.serving.problems import ProblemError, problem_responses
 from rl_qg.serving.requests import check_text, given_answers, until_client_leaves
 from rl_qg.serving.service import AskingService
-from rl_qg.settings.serving import ServeSettings
+from rl_qg.settings.web import ServeSettings
 from rl_qg.text.spans import sentence_texts
 
 LANGUAGES = {

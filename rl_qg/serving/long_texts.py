@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from rl_qg.asking.documents import TextPassage, cut_text
 from rl_qg.asking.drafts import NOT_IN_TEXT
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
-from rl_qg.asking.passages import TextPassage, cut_text
 from rl_qg.asking.selection import choose, shortage
 from rl_qg.text.spans import sentences, stripped
 

@@ -15,18 +15,17 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
-from rl_qg.asking.exports import ENDINGS, Row, export, line_feeds, row_of
+from rl_qg.asking.documents import ENDINGS, Row, export, line_feeds, row_of
 from rl_qg.asking.pairs import AskRequest, QAPair, QAPairs
+from rl_qg.pages.results import page_environment
 from rl_qg.runtime.errors import InputError
-from rl_qg.serving.gate import MOST_FIELDS
-from rl_qg.serving.incoming import is_of_own_page
-from rl_qg.serving.log_lines import described
+from rl_qg.serving.gate import MOST_FIELDS, described
 from rl_qg.serving.messages import PairOut, PairsRequest
 from rl_qg.serving.problems import ProblemError
 from rl_qg.serving.requests import ClientLeftError, ask_request, check_text, until_client_leaves
 from rl_qg.serving.service import AskingService
-from rl_qg.settings.serving import ServeSettings
-from rl_qg.text.pages import page_environment
+from rl_qg.settings.web import ServeSettings
+from rl_qg.web.requests import is_of_own_page
 
 log = logging.getLogger(__name__)
 HEADERS = {
@@ -276,7 +275,7 @@ def check_origin(request: Request) -> None:
 def _assets() -> dict[str, tuple[bytes, str]]:
     """The content and the media type of each file that a browser may load, by its name."""
     files = [
-        resources.files("rl_qg.text").joinpath("page_style.css"),
+        resources.files("rl_qg.pages").joinpath("page_style.css"),
         *resources.files("rl_qg.serving").joinpath("page_files").iterdir(),
     ]
     types = {file.name: MEDIA_TYPES.get(file.name[file.name.rfind(".") :]) for file in files}

@@ -7,12 +7,12 @@ from typing import TypeVar
 from fastapi import Request
 
 from rl_qg.asking.pairs import AnswerSpan, AskRequest
-from rl_qg.data.hotpotqa import first_place
+from rl_qg.data.layouts import first_place
 from rl_qg.serving.long_texts import located
 from rl_qg.serving.messages import GivenAnswer, PairsRequest, QuestionsRequest
 from rl_qg.serving.problems import ProblemError
 from rl_qg.serving.service import AskingService
-from rl_qg.settings.serving import ServeSettings
+from rl_qg.settings.web import ServeSettings
 
 Result = TypeVar("Result")
 

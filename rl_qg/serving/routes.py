@@ -10,9 +10,8 @@ from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from rl_qg.asking.pairs import AskRequest, QAPairs
-from rl_qg.serving.explanation import METRIC, shared_words
-from rl_qg.serving.log_lines import described
+from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
+from rl_qg.serving.gate import described
 from rl_qg.serving.long_texts import WholeText, located
 from rl_qg.serving.messages import (
     AnswerOut,
@@ -41,7 +40,34 @@ from rl_qg.serving.requests import (
     until_client_leaves,
 )
 from rl_qg.serving.service import AskingService, ScoreRequest, unavailable
-from rl_qg.settings.serving import ServeSettings
+from rl_qg.settings.web import ServeSettings
+from rl_qg.text.english import CLOSED
+from rl_qg.text.spans import tokens
+
+# Why a question fits a text: the words of the text that it shares, those near the answer most.
+#
+# This needs no model. The question's own words say what it asks about; where they stand near the answer, the text
+# around the answer is what the question was made from. `rl-qg explain reward=qrelscore` shows the same for a model-
+# based score.
+
+
+METRIC = "shared words"
+HALF = 100  # characters from the answer at which a word weighs half
+
+
+def shared_words(text: str, question: str, answer: AnswerSpan) -> list[WeighedToken]:
+    """The words of a text that the question has too, without those of closed classes, in the order of the text.
+
+    The weight of a word d characters away from the answer is 1 / (1 + d / 100).
+    """
+    asked = {token.text.casefold() for token in tokens(question) if token.text[0].isalnum()} - CLOSED
+    weighed = []
+    for token in tokens(text):
+        if token.text.casefold() in asked and not (token.start < answer.end and answer.start < token.end):
+            distance = max(answer.start - token.end, token.start - answer.end, 0)
+            weighed.append(WeighedToken(start=token.start, end=token.end, weight=round(1 / (1 + distance / HALF), 4)))
+    return weighed
+
 
 log = logging.getLogger(__name__)
 

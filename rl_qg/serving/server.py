@@ -9,9 +9,9 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from rl_qg.serving.closing import begin_no_connections
 from rl_qg.serving.service import AskingService
-from rl_qg.settings.serving import ServeSettings
+from rl_qg.settings.web import ServeSettings
+from rl_qg.web.server import begin_no_connections
 
 log = logging.getLogger(__name__)
 

@@ -5,19 +5,174 @@ import logging
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
-from threading import Event, Thread
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from threading import Condition, Event, Thread
 from typing import Any, Protocol
 
-from rl_qg.asking.explanations import WeighedSpan
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
+from rl_qg.asking.selection import WeighedSpan
 from rl_qg.runtime.errors import InputError, LocalError
-from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
+from rl_qg.runtime.memory import OutOfMemoryRetry
 from rl_qg.serving.long_texts import WholeText, passage_requests
-from rl_qg.serving.metrics import ServerMetrics
 from rl_qg.serving.problems import ProblemError
-from rl_qg.serving.queue import BatchQueue, QueueClosedError, QueuedRequest, QueueFullError
-from rl_qg.settings.serving import ServeSettings
+from rl_qg.settings.web import ServeSettings
+
+# What the server counts, for Prometheus.
+
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class ServerMetrics:
+    """The counts of one server, in a registry of their own: several servers can be in one process."""
+
+    def __init__(self) -> None:
+        own = self.registry = CollectorRegistry()
+        self.requests = Counter("rl_qg_requests", "Requests answered", ["route", "status"], registry=own)
+        self.seconds = Histogram("rl_qg_request_seconds", "To the last byte", ["route"], buckets=SECONDS, registry=own)
+        self.under_way = Gauge("rl_qg_requests_under_way", "Requests that are not answered yet", registry=own)
+        self.waited = Histogram("rl_qg_wait_seconds", "Time in the queue", buckets=SECONDS, registry=own)
+        self.batch_rows = Histogram("rl_qg_batch_rows", "Pairs asked for in one batch", buckets=ROWS, registry=own)
+        self.batch_seconds = Histogram(
+            "rl_qg_batch_seconds", "Time of the model", ["kind"], buckets=SECONDS, registry=own
+        )
+        self.pairs = Counter("rl_qg_pairs", "Pairs that were made", registry=own)
+        self.failures = Counter("rl_qg_failures", "Passages on which the model failed", registry=own)
+        self.cancelled = Counter("rl_qg_cancelled", "Requests whose client left", registry=own)
+        self._queue = Gauge("rl_qg_queue_length", "Passages that wait", registry=own)
+        self._ready = Gauge("rl_qg_ready", "1 when requests are taken", registry=own)
+        ProcessCollector(registry=own)
+
+    def watch(self, queue_length: Callable[[], int], ready: Callable[[], bool]) -> None:
+        """Read these values when the metrics are asked for."""
+        self._queue.set_function(queue_length)
+        self._ready.set_function(lambda: float(ready()))
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus's text format."""
+        return generate_latest(self.registry)
+
+
+# Requests that wait for the model, and which of them are answered together.
+
+
+class QueueFullError(Exception):
+    """No more requests can wait."""
+
+
+class QueueClosedError(Exception):
+    """No more requests are taken."""
+
+
+@dataclass(eq=False)
+class QueuedRequest:
+    """A request that waits.
+
+    Args:
+        kind: jobs of one kind may share a batch.
+        payload: what is asked.
+        rows: how much of a batch it takes.
+        length: of its text in characters, by which batches are sorted.
+        arrived: on the clock of `time.monotonic`, in seconds.
+        future: gets the result. Who cancels it takes the job out of the queue, if it has not begun.
+    """
+
+    kind: Hashable
+    payload: Any
+    rows: int
+    length: int
+    arrived: float = field(default_factory=time.monotonic)
+    future: Future[Any] = field(default_factory=Future)
+
+
+class BatchQueue:
+    """A bounded queue whose jobs leave it in batches, the oldest job's kind first. For several threads.
+
+    Args:
+        max_jobs: jobs that may wait. More are taken where nothing waits, so that no request is too long for ever.
+        max_rows: of a batch; a single job may have more.
+        max_wait: seconds that a job waits for others of its kind.
+    """
+
+    def __init__(self, *, max_jobs: int, max_rows: int, max_wait: float) -> None:
+        self._max_jobs, self._max_rows, self._max_wait = max_jobs, max_rows, max_wait
+        self._jobs: list[QueuedRequest] = []
+        self._closed = False
+        self._changed = Condition()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def rows(self) -> int:
+        """Rows that wait."""
+        with self._changed:
+            return sum(job.rows for job in self._jobs)
+
+    def put(self, jobs: Sequence[QueuedRequest]) -> None:
+        """Let all of these jobs wait, or none.
+
+        Raises:
+            QueueFullError: they do not fit.
+            QueueClosedError: `close` was called.
+        """
+        with self._changed:
+            if self._closed:
+                raise QueueClosedError
+            if self._jobs and len(self._jobs) + len(jobs) > self._max_jobs:
+                raise QueueFullError
+            self._jobs += jobs
+            self._changed.notify_all()
+        for job in jobs:
+            job.future.add_done_callback(lambda _, job=job: self._leave(job))  # type: ignore[misc]
+
+    def take(self) -> list[QueuedRequest]:
+        """The next batch, shortest text first; wait for it. Empty when the queue is closed and nothing waits."""
+        with self._changed:
+            while self._jobs or not self._closed:
+                if not self._jobs:
+                    self._changed.wait()
+                    continue
+                batch, is_whole = self._next()
+                left = self._jobs[0].arrived + self._max_wait - time.monotonic()
+                if left > 0 and not is_whole and not self._closed:
+                    self._changed.wait(left)
+                    continue
+                self._jobs = [job for job in self._jobs if job not in batch]
+                if begun := [job for job in batch if job.future.set_running_or_notify_cancel()]:
+                    return sorted(begun, key=lambda job: job.length)
+        return []
+
+    def close(self) -> None:
+        """Take no more jobs. Those that wait are still given out, without waiting for others."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _next(self) -> tuple[list[QueuedRequest], bool]:
+        """The jobs of the oldest one's kind that fit into a batch, and whether it can hold no more of those here."""
+        batch: list[QueuedRequest] = []
+        rows = 0
+        for job in self._jobs:
+            if job.kind != self._jobs[0].kind:
+                continue
+            if batch and rows + job.rows > self._max_rows:
+                return batch, True
+            batch.append(job)
+            rows += job.rows
+        return batch, rows >= self._max_rows
+
+    def _leave(self, job: QueuedRequest) -> None:
+        """Take a job out that was cancelled."""
+        with self._changed:
+            if job in self._jobs:
+                self._jobs.remove(job)
+                self._changed.notify_all()
+
 
 log = logging.getLogger(__name__)
 MORE = 2  # pairs that a passage is asked for beyond its part, for the choice over the whole text

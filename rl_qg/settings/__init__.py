@@ -4,12 +4,9 @@ Hydra composes these dataclasses with the files of `configs/` (`rl_qg.commands.c
 typed values. The defaults are those of the research preset.
 """
 
-from rl_qg.settings.asking import AskModelSettings, AskSettings
-from rl_qg.settings.augmentation import AugmentSettings
-from rl_qg.settings.bench import BenchSettings
-from rl_qg.settings.data import DataSettings, WorldSettings
 from rl_qg.settings.evaluation import (
     BaselinesSettings,
+    BenchSettings,
     ClassifierSettings,
     CorrelateSettings,
     EvaluateSettings,
@@ -21,10 +18,30 @@ from rl_qg.settings.evaluation import (
     SeparateModelSettings,
     SeparateSettings,
 )
-from rl_qg.settings.generation import AnswersSettings, GenerateSettings
-from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings, QAModelSettings, TrimSettings
-from rl_qg.settings.qa_evaluation import QAEvaluateSettings, ReaderTrials
-from rl_qg.settings.rating import (
+from rl_qg.settings.generation import AnswersSettings, AskModelSettings, AskSettings, AugmentSettings, GenerateSettings
+from rl_qg.settings.readers import (
+    QAEvaluateSettings,
+    QASettings,
+    ReaderTrials,
+    TrainAnswersSettings,
+    TrainKPQASettings,
+    TrainSentencesSettings,
+)
+from rl_qg.settings.root import Settings, all_keys, describe
+from rl_qg.settings.training import (
+    CESettings,
+    DataSettings,
+    MiniatureSettings,
+    ModelSettings,
+    PeftSettings,
+    QAModelSettings,
+    SCSTSettings,
+    SelfCriticalOptions,
+    TrainingSettings,
+    TrimSettings,
+    WorldSettings,
+)
+from rl_qg.settings.web import (
     RateAnalyseSettings,
     RateDemoSettings,
     RateExportSettings,
@@ -32,12 +49,8 @@ from rl_qg.settings.rating import (
     RatePlanSettings,
     RateServeSettings,
     RateStatusSettings,
+    ServeSettings,
 )
-from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
-from rl_qg.settings.reference import all_keys, describe
-from rl_qg.settings.root import Settings
-from rl_qg.settings.serving import ServeSettings
-from rl_qg.settings.training import CESettings, SCSTSettings, SelfCriticalOptions, TrainingSettings
 
 __all__ = [
     "AnswersSettings",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, SEED, Limits, Section, key
+from rl_qg.settings.keys import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, SEED, Limits, Section, key
 from rl_qg.text.languages import code_fault
 from rl_qg.text.question_types import language_fault
 
@@ -134,7 +134,7 @@ class EvaluateSettings(Section):
 
 @dataclass
 class JudgementColumns(Section):
-    """The columns of a file of rated questions (`rl_qg.evaluation.meta.judgement_columns`)."""
+    """The columns of a file of rated questions (`rl_qg.judging.judgements`)."""
 
     question: str = key("question", "the text judged")
     context: str = key("context", "its passage")
@@ -153,7 +153,7 @@ class JudgementColumns(Section):
 
 @dataclass
 class CorrelateSettings(Section):
-    """Metrics compared with human ratings of the same questions (`rl_qg.evaluation.meta.correlate`)."""
+    """Metrics compared with human ratings of the same questions (`rl_qg.judging.correlate`)."""
 
     human: str = key("", "JSON lines of rated questions, or a table: .tsv, .csv, .parquet")
     columns: JudgementColumns = key(JudgementColumns(), "the columns or fields of that file")
@@ -232,7 +232,7 @@ class ClassifierSettings(Section):
 
 @dataclass
 class RobustnessSettings(Section):
-    """Metrics on questions that were made wrong, or paraphrased (`rl_qg.evaluation.meta.robustness`)."""
+    """Metrics on questions that were made wrong, or paraphrased (`rl_qg.judging.robustness`)."""
 
     input: Any = key("", "human questions with their passages, in any form that score reads")
     metrics: Any = key("", "as in evaluate")
@@ -286,7 +286,7 @@ class SeparateModelSettings(Section):
 
 @dataclass
 class SeparateSettings(Section):
-    """A reward on right and wrong questions, before training with it (`rl_qg.evaluation.separation`)."""
+    """A reward on right and wrong questions, before training with it (`rl_qg.scoring.separation`)."""
 
     output: str = key("", "the folder of table, page and record; a run folder will do")
     model: SeparateModelSettings = key(SeparateModelSettings(), "the generator whose errors are looked at")
@@ -323,3 +323,37 @@ class BaselinesSettings(Section):
     output: str = key("", "a .json file, for reward.baselines=")
     pairs: int = key(1000, "random pairs of a question and another passage", limits=COUNT)
     seed: int = key(0, "of the pairs", limits=SEED)
+
+
+# Data for a benchmark (`rl-qg bench data`).
+
+
+@dataclass
+class BenchSettings(Section):
+    """Sources, how they are divided, and the seed of that. A source is a path, or a Hub data set (`name`, or
+    `name:configuration`), of which each key reads the split of its name (`data`: train).
+    """
+
+    data: Any = key(None, "file(s) or Hub data set: the training data, and what validation and test are taken from")
+    validation: Any = key(None, "file(s) or Hub data set; null: taken from data")
+    test: Any = key(None, "file(s) or Hub data set; null: taken from data")
+    split: str = key(
+        "shares",
+        "how data are divided: shares (see below), or squadshifts (half test, one sixth validation); "
+        "with validation or test given, as many questions as it has are taken for the other",
+        choices=("shares", "squadshifts"),
+    )
+    validation_share: float = key(0.1, "with split=shares: share of the questions", limits=FRACTION)
+    test_share: float = key(0.1, "with split=shares: share of the questions", limits=FRACTION)
+    clean: str = key(
+        "qg_bench",
+        "qg_bench (citation marks such as [3] and runs of white space are removed, as in QG-Bench) or none",
+        choices=("qg_bench", "none"),
+    )
+    seed: int = key(0, "of the choice of paragraphs", limits=SEED)
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits, and shares that leave something to train on."""
+        yield from super().faults()
+        if self.validation_share + self.test_share >= 1:
+            yield f"validation_share={self.validation_share} and test_share={self.test_share} leave nothing to train"

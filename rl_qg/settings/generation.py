@@ -1,16 +1,16 @@
 """Answers and questions that are generated for new training data."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from rl_qg.settings.keys import COUNT, FRACTION, POSITIVE, SHARE, Section, key
+from rl_qg.settings.keys import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Section, key
 from rl_qg.text.languages import code_fault
 
 
 @dataclass
 class AnswersSettings(Section):
-    """Candidate answers of passages without questions (`rl_qg.generation.answers.stage`)."""
+    """Candidate answers of passages without questions (`rl_qg.generation.propose_answers`)."""
 
     input: Any = key("", "file(s): .txt, or .jsonl, .json, .parquet with a context")
     output: str = key("", "the file to write, such as answers.jsonl")
@@ -86,3 +86,170 @@ class GenerateSettings(Section):
         if self.keep is not None and not 1 <= self.keep <= self.candidates:
             name = "num_samples" if self.do_sample else "num_beams"
             yield f"keep={self.keep} must be from 1 to {name}={self.candidates}, or null for all"
+
+
+# Questions and answers, or sets of questions, for documents.
+
+
+AUTO = "auto"
+STRATEGIES = (
+    *("paragraph_one2one", "paragraph_one2many", "sentence_one2one", "sentence_one2many"),
+    *("type_one2one", "type_one2many"),
+)
+SELECTORS = ("auto", "all", "rand", "top1", "rank", "harmonic", "mmr", "dpp", "coverage", "learned")
+FOR_PAIRS = ("way", "min_score", "language", "rerank", "extractor", "batch_size")
+FOR_SETS = ("select", "worthiness", "types", "selector", "similarity", "candidates")
+WITHOUT_ANSWERS = ("auto", "jsonl", "json", "csv")  # formats that sets can have
+
+
+@dataclass
+class AskModelSettings(Section):
+    """The generator that asks."""
+
+    path: str = key(
+        "", "a run, folder, Hub name or miniature; empty: runs/quickstart or runs/first, else miniature:questions"
+    )
+
+
+@dataclass
+class AskSettings(Section):
+    """Question-answer pairs of documents (`rl_qg.asking.ask_documents`), or sets of questions (`….ask_sets`)."""
+
+    input: Any = key("", "document(s): .txt, .md, .html, .pdf, or - for standard input")
+    output: str = key("", "the file to write, such as pairs.jsonl or sets.jsonl")
+    format: str = key(
+        "auto",
+        "jsonl, json, csv, squad, anki or gift; auto: by the ending of output",
+        choices=("auto", "jsonl", "json", "csv", "squad", "anki", "gift"),
+    )
+    model: AskModelSettings = key(AskModelSettings(), "the generator that asks")
+    number: Any = key(
+        5,
+        "pairs, or questions of a set, of a passage; null: all that are good enough; auto, with strategy: as many as "
+        "select finds worth it",
+    )
+    way: str = key(
+        "auto",
+        "pipeline (answers, then questions), multitask or end2end; auto: what the model was trained for",
+        choices=("auto", "pipeline", "multitask", "end2end"),
+    )
+    min_score: float = key(0.0, "pairs with a lower score are left out", limits=FRACTION)
+    language: str = key("en", "of the documents, an ISO 639-1 code")
+    seed: int | None = key(None, "null: the most probable questions; a number draws other ones", limits=SEED)
+    reader: str = key(
+        "",
+        "an extractive reader that has to find each answer, or that says which questions of a set are answerable; "
+        "empty: not checked",
+    )
+    rerank: Any = key(None, "the metric, as an entry of metrics=[…], that orders the pairs; null: their score")
+    extractor: str = key("", "the output folder of train-answers, which proposes answers; empty: rules")
+    batch_size: int = key(16, "answers that are decoded together", limits=COUNT)
+    granularity: str | None = key(
+        None,
+        "train: what questions are asked about, paragraph, sentence or type (a sentence and a type of questions); "
+        "means model.task=sets. null: of model.task",
+        choices=(None, "paragraph", "sentence", "type"),
+    )
+    mode: str = key(
+        "one2many",
+        "train with granularity: one2one (a question at a time) or one2many (all of a unit in one text)",
+        choices=("one2one", "one2many"),
+    )
+    order: str = key(
+        "position",
+        "train with granularity: of the questions in a text, position (of their answers), shuffle, or best (that of "
+        "the questions which model.path writes)",
+        choices=("position", "shuffle", "best"),
+    )
+    strategy: str | None = key(
+        None,
+        "sets of questions without answers by a model of model.task=sets: paragraph_one2one, paragraph_one2many, "
+        "sentence_one2one, sentence_one2many, type_one2one or type_one2many, as it was trained; null: pairs",
+        choices=(None, *STRATEGIES),
+    )
+    select: str = key(
+        "auto",
+        "which questions are a set: all, rand, top1 (the greedy one of each unit), rank (by answerability), harmonic, "
+        "mmr, dpp, coverage or learned; auto: coverage, but with number=null all of one2many and top1 of one2one",
+        choices=SELECTORS,
+    )
+    worthiness: str = key(
+        "",
+        "the output folder of train-sentences kind=hierarchical or worthiness; empty: every sentence is asked about",
+    )
+    types: str = key("", "the same of kind=types, for strategy=type_…; empty: all nine types of each sentence")
+    selector: str = key("", "the output of train-selector, for select=learned")
+    similarity: str = key(
+        "words", "of questions, for select: words (Jaccard), or folder or Hub name of an encoder (cosine of its means)"
+    )
+    candidates: int | None = key(
+        None,
+        "texts that are decoded for each paragraph, sentence or type; null: of one2one 20, 10 or 5, of one2many 1",
+        limits=COUNT,
+    )
+
+    def faults(self) -> Iterator[str]:
+        """Choices and limits, and keys that mean nothing without or with a strategy."""
+        yield from super().faults()
+        whole = isinstance(self.number, int) and not isinstance(self.number, bool)
+        if not (self.number is None or self.number == AUTO or (whole and self.number >= 1)):
+            yield f"number={self.number} is neither a whole number from 1, auto nor null"
+        others = FOR_PAIRS if self.strategy else FOR_SETS
+        defaults = {item.name: item.default for item in fields(self)}
+        given = [f"{name}={getattr(self, name)}" for name in others if getattr(self, name) != defaults[name]]
+        if self.number == AUTO and not self.strategy:
+            given.append("number=auto")
+        if given:
+            kind = "pairs; leave it out, or leave out strategy=" if self.strategy else "sets; give strategy= too"
+            yield f"{', '.join(given)}: is for {kind}"
+        if self.strategy and self.types and not self.strategy.startswith("type"):
+            yield f"types={self.types}: is for strategy=type_one2one and type_one2many; leave it out"
+        if self.strategy and self.selector and self.select != "learned":
+            yield f"selector={self.selector}: is for select=learned; give that, or leave it out"
+        if self.select == "learned" and self.similarity != "words":
+            yield f"similarity={self.similarity}: select=learned was trained with similarity=words; leave it out"
+        if self.strategy and self.format not in WITHOUT_ANSWERS:
+            yield f"format={self.format}: needs answers, and sets have none; use {', '.join(WITHOUT_ANSWERS[1:])}"
+
+
+@dataclass
+class TrainSelectorSettings(Section):
+    """A selector of questions for sets (`rl_qg.asking.ask_sets`)."""
+
+    output: str = key("", "the file to write, such as selector.json")
+    model: AskModelSettings = key(AskModelSettings(), "the generator of the sets")
+    worthiness: str = key("", "as in ask")
+    types: str = key("", "as in ask")
+    reader: str = key("", "as in ask; what it says is then known to the selector, and needed by it")
+    candidates: int | None = key(None, "as in ask", limits=COUNT)
+    seed: int = key(0, "of the samples", limits=SEED)
+    max_passages: int | None = key(500, "the first passages of data.train; null: all", limits=COUNT)
+
+
+# How generated questions are filtered and sampled.
+
+
+@dataclass
+class AugmentSettings(Section):
+    """Filters of candidate questions, then a sample of those kept (`rl_qg.augmentation`)."""
+
+    questions: str = key("", "the file of generate, such as questions.jsonl")
+    gold: Any = key("", "file(s) of human questions; none for text without questions")
+    output: str = key("", "the file to write: .json (SQuAD), .parquet or .jsonl (flat rows)")
+    num_samples: int = key(90_000, "synthetic questions added, or as many as are kept", limits=NOT_NEGATIVE)
+    filters: dict[str, Any] = key({}, "name and options of each, in order (group filters); null switches one off")
+    sampling: str = key(
+        "uniform",
+        "of those kept: uniform (the paper), reward (the best) or diverse (good ones that differ)",
+        choices=("uniform", "reward", "diverse"),
+    )
+    sample_by: str = key(
+        "logprob", "what reward and diverse rank by: a filter with a measure, or a number in the questions file"
+    )
+    sample_relevance: float = key(
+        0.5, "diverse: weight of the rank; the rest is the weight of being different", limits=FRACTION
+    )
+    seed: int = key(0, "of the sample", limits=SEED)
+    hub_dataset: str | None = key(
+        None, "Hub data set for the rows and their card, such as me/squad-augmented; null: not published"
+    )

@@ -1,15 +1,19 @@
 """All settings of one run."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from types import MappingProxyType
 from typing import Any
 
-from rl_qg.settings.asking import AskSettings, TrainSelectorSettings
-from rl_qg.settings.augmentation import AugmentSettings
-from rl_qg.settings.bench import BenchSettings
-from rl_qg.settings.data import DataSettings
+import yaml
+
 from rl_qg.settings.evaluation import (
     BaselinesSettings,
+    BenchSettings,
     CorrelateSettings,
     EvaluateSettings,
     EvaluationSettings,
@@ -18,11 +22,32 @@ from rl_qg.settings.evaluation import (
     ScoreSettings,
     SeparateSettings,
 )
-from rl_qg.settings.generation import AnswersSettings, GenerateSettings
+from rl_qg.settings.generation import (
+    AnswersSettings,
+    AskSettings,
+    AugmentSettings,
+    GenerateSettings,
+    TrainSelectorSettings,
+)
 from rl_qg.settings.keys import SEED, Section, key
-from rl_qg.settings.models import MiniatureSettings, ModelSettings, PeftSettings, TrimSettings
-from rl_qg.settings.qa_evaluation import QAEvaluateSettings
-from rl_qg.settings.rating import (
+from rl_qg.settings.readers import (
+    QAEvaluateSettings,
+    QASettings,
+    TrainAnswersSettings,
+    TrainKPQASettings,
+    TrainSentencesSettings,
+)
+from rl_qg.settings.training import (
+    CESettings,
+    DataSettings,
+    MiniatureSettings,
+    ModelSettings,
+    PeftSettings,
+    SCSTSettings,
+    TrainingSettings,
+    TrimSettings,
+)
+from rl_qg.settings.web import (
     RateAnalyseSettings,
     RateDemoSettings,
     RateExportSettings,
@@ -30,10 +55,8 @@ from rl_qg.settings.rating import (
     RatePlanSettings,
     RateServeSettings,
     RateStatusSettings,
+    ServeSettings,
 )
-from rl_qg.settings.readers import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
-from rl_qg.settings.serving import ServeSettings
-from rl_qg.settings.training import CESettings, SCSTSettings, TrainingSettings
 
 REWARD_MODELS = {
     "bert": "bert-base-cased",
@@ -131,3 +154,71 @@ class Settings(Section):
             yield f"model.input={self.model.input}: is for model.task=questions or multitask, not {self.task}"
         if not self.output_dir.strip():
             yield "output_dir has no value; name a folder"
+
+
+# The settings as YAML with comments, made from the dataclasses; for `--help` and the documentation.
+
+
+WIDTH = 119  # of a line
+COLUMN = 28  # of a comment
+
+
+def describe(*names: str) -> str:
+    """The keys of `Settings` with their defaults and comments: of these sections and single keys (`model.path`), or
+    all.
+
+    Raises:
+        KeyError: there is no such key.
+    """
+    settings, section = Settings(), ""
+    lines: list[str] = []
+    for name in names or [item.name for item in fields(Settings)]:
+        owner, _, inner = name.partition(".")
+        if not inner:
+            lines += _key(settings, name, "")
+        else:
+            if owner != section:
+                comment = Settings.__dataclass_fields__[owner].metadata["help"]
+                lines.append(f"{f'{owner}:'.ljust(COLUMN - 2)}  # {comment}")
+            lines += _key(getattr(settings, owner), inner, "  ")
+        section = owner
+    return "\n".join(lines)
+
+
+@cache
+def all_keys() -> Mapping[str, Any]:
+    """The type of every key by its dotted name, sections left out."""
+    return MappingProxyType(dict(_types(Settings(), "")))
+
+
+def _types(owner: Section, prefix: str) -> Iterator[tuple[str, Any]]:
+    for item in fields(owner):
+        value, name = getattr(owner, item.name), prefix + item.name
+        yield from _types(value, f"{name}.") if isinstance(value, Section) else [(name, item.type)]
+
+
+def _key(owner: Section, name: str, indent: str) -> Iterator[str]:
+    """The lines of one key of a section, and of the keys in it."""
+    comment, value = owner.__dataclass_fields__[name].metadata["help"], getattr(owner, name)
+    nested = isinstance(value, Section) or (isinstance(value, dict) and value)
+    text = f"{indent}{name}:" if nested else f"{indent}{name}: {_scalar(value)}"
+    line = f"{text.ljust(COLUMN - 2)}  # {comment}"
+    if len(line) <= WIDTH:
+        yield line
+    else:
+        marker = f"{indent}# "
+        yield from textwrap.wrap(comment, WIDTH, initial_indent=marker, subsequent_indent=marker)
+        yield text
+    if isinstance(value, Section):
+        for item in fields(value):
+            yield from _key(value, item.name, f"{indent}  ")
+    elif nested:
+        yield from (f"{indent}  {inner}: {_scalar(text)}" for inner, text in value.items())
+
+
+def _scalar(value: Any) -> str:
+    """A value as YAML on one line."""
+    if isinstance(value, float):
+        return re.sub(r"e([+-])0+", r"e\1", repr(value))
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
+    return json.dumps(value) if text.startswith("'") else text

@@ -13,8 +13,8 @@ from itertools import product
 from typing import Any, Protocol
 
 from rl_qg.runtime.errors import InputError
+from rl_qg.settings.yaml_files import as_overrides, command_line_text
 from rl_qg.studies.halving import Configuration
-from rl_qg.studies.yaml_file import as_overrides, command_line_text
 
 METHODS = ("grid", "random", "optuna")
 DIGITS = 3  # of numbers that are drawn

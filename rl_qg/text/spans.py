@@ -9,9 +9,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from rewards.sentences import sentence_texts as sentence_texts
-from rewards.sentences import sentences as sentences
 from rewards.words import UNSPACED_LETTERS, combining_marks
+from rewards.words import sentence_texts as sentence_texts
+from rewards.words import sentences as sentences
 
 MAX_WORDS = 10  # 97 % of the answers of SQuAD are not longer
 MAX_CHARACTERS = 120  # in scripts without spaces

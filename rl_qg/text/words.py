@@ -9,10 +9,10 @@ Every place that splits text into words uses one of these:
 - `word_count`: lengths in words.
 - `rl_qg.text.spans.tokens`: words, numbers and signs with their positions, for rules that find answers.
 - `rl_qg.text.question_types`: words with their apostrophes ("what's", "d'où"), as its tables list them.
-- `rewards.overlap.word_classes`: words between white space, as the metric that it implements defines them.
-- `rl_qg.evaluation.meta.perturbations`: words with their positions and case, to be replaced in place.
+- `rewards.overlap.answerability`: words between white space, as the metric that it implements defines them.
+- `rl_qg.scoring.wrong_questions`: words with their positions and case, to be replaced in place.
 
-Sentences are split by `rewards.sentences` alone.
+Sentences are split by `rewards.words` alone.
 """
 
 import re
@@ -63,3 +63,31 @@ def counted(number: int, noun: str) -> str:
     ('1 passage', '1,200 pairs', '0 pages')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+# Where a text stands in another.
+
+
+def occurrences(text: str, part: str) -> list[tuple[int, int]]:
+    """Return start and end of each place where `part` stands in `text`, from the first to the last.
+
+    Every run of white space counts as one space. Places where it stands as whole words are preferred: those inside
+    other words are returned only if there are no others, as in scripts without spaces. Nothing for a blank part.
+    """
+    words = part.split()
+    if not words:
+        return []
+    pattern = r"\s+".join(map(re.escape, words))
+    places = [match.span() for match in re.finditer(f"(?={pattern})", text)]
+    places = [(start, re.compile(pattern).match(text, start).end()) for start, _ in places]  # type: ignore[union-attr]
+    whole = [place for place in places if _is_whole(text, *place)]
+    return whole or places
+
+
+def _is_whole(text: str, start: int, end: int) -> bool:
+    """Whether no word goes on at either end."""
+    return not _joined(text, start) and not _joined(text, end)
+
+
+def _joined(text: str, index: int) -> bool:
+    return 0 < index < len(text) and text[index - 1].isalnum() and text[index].isalnum()

@@ -27,23 +27,21 @@ from transformers.trainer_callback import ExportableState
 
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, answer_spans
-from rl_qg.evaluation.reward_scorer import Reward
 from rl_qg.generation.loading import load_seq2seq
 from rl_qg.generation.prompts import PROMPT_FILE, Prompt, add_highlight, default_prefix
-from rl_qg.reports.hub import finish_publishing, publish
-from rl_qg.runtime.checkpoints import last_checkpoint
+from rl_qg.reports.model_card import finish_publishing, publish
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import read_json, read_json_lines, write_json
-from rl_qg.runtime.preemption import train_until_preempted
+from rl_qg.runtime.files import read_json, read_json_lines, write_json
 from rl_qg.runtime.processes import from_main, processes
-from rl_qg.runtime.progress import show_progress
 from rl_qg.runtime.run_folder import TRAINED
+from rl_qg.runtime.trainer_base import last_checkpoint, show_progress, train_until_preempted
+from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import Settings
 from rl_qg.training import stages
 from rl_qg.training.callbacks import HeldOutStopping, stored_state
 from rl_qg.training.config import language_of
+from rl_qg.training.run_files import StageFiles, save_model_folder
 from rl_qg.training.trainer import SelfCriticalTrainer
-from rl_qg.training.trainer_files import StageFiles, save_model_folder
 
 ALGORITHM = "best_of_n"
 # The folder of a generator, passages with answers, the file: one question for each answer. Every process calls it.

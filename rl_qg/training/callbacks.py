@@ -16,12 +16,11 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 
 from rl_qg.data.examples import QAExample
-from rl_qg.evaluation.reward_hacking import SeriesChange, divergences
-from rl_qg.evaluation.reward_scorer import ScoredBatch
-from rl_qg.evaluation.text_measures import DIRECTION, improves
 from rl_qg.runtime.errors import InputError, LocalError
-from rl_qg.runtime.json_files import append_json_line
-from rl_qg.runtime.sharded_weights import gather
+from rl_qg.runtime.files import append_json_line
+from rl_qg.runtime.trainer_base import gather
+from rl_qg.scoring.held_out import DIRECTION, SeriesChange, divergences, improves
+from rl_qg.scoring.reward_scorer import ScoredBatch
 from rl_qg.training.objectives import adapted_coefficient
 
 log = logging.getLogger(__name__)
@@ -206,7 +205,7 @@ class EqualRewards(TrainerCallback):
 
 class HackingReport(TrainerCallback):
     """Says in one line at the end that the reward rose while held-out measures fell, by the rule of the report
-    (`rl_qg.evaluation.reward_hacking`).
+    (`rl_qg.scoring.held_out`).
 
     Args:
         boundary: returns the step at which the self-critical stage starts.
@@ -240,7 +239,7 @@ class HeldOutStopping(TrainerCallback):
     It reads only the trainer's log history, which checkpoints store, so a resumed run continues the count.
 
     Args:
-        measure: such as `bleu4` (see `rl_qg.evaluation.text_measures`).
+        measure: such as `bleu4` (see `rl_qg.scoring.held_out`).
         patience: evaluations without improvement.
         boundary: returns the step at which the stage started.
         keep: called when the measure reaches a new best value, to save the model.
@@ -288,3 +287,55 @@ def best_of(measure: str, lines: Sequence[Mapping[str, Any]]) -> Mapping[str, An
         if improves(measure, line[f"eval_{measure}"], best[f"eval_{measure}"]):
             best = line
     return best
+
+
+# The running size of advantages, so that rewards of any unit take steps of the same size.
+
+
+DECAY = 0.99  # of the weight of earlier updates: about the last hundred count
+
+
+class AdvantageScale(TrainerCallback, ExportableState):
+    """The root of an exponential moving mean of the squared advantages that are not 0 (stored in checkpoints).
+
+    The mean is over the samples of all processes and accumulated batches of earlier updates. Sums and counts decay
+    alike, and their ratio has no bias towards the value at the start (as the correction of Adam, Kingma & Ba 2015,
+    section 3).
+    """
+
+    def __init__(self) -> None:
+        self._squares = self._count = 0.0
+        self._sums = [0.0, 0.0]  # of the current update
+
+    @property
+    def value(self) -> float:
+        """In units of the reward; 0 before the first update with an advantage that is not 0."""
+        return float((self._squares / self._count) ** 0.5) if self._count else 0.0
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint stores."""
+        return {"args": {}, "attributes": {"_squares": self._squares, "_count": self._count}}
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Continue with the sums of the checkpoint."""
+        stored = stored_state(state, self)
+        attributes = stored["attributes"] if stored else {}
+        self._squares, self._count = attributes.get("_squares", 0.0), attributes.get("_count", 0.0)
+
+    def add(self, advantage: Tensor) -> None:
+        """Add the advantages of a batch to the current update."""
+        self._sums[0] += float(advantage.double().square().sum())
+        self._sums[1] += float(advantage.ne(0).sum())
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Add this update, over all processes, to the mean."""
+        sums = torch.tensor(self._sums, dtype=torch.float64, device=PartialState().device)
+        squares, count = reduce(sums, "sum").tolist()
+        if count:
+            self._squares = DECAY * self._squares + (1 - DECAY) * squares
+            self._count = DECAY * self._count + (1 - DECAY) * count
+        self._sums = [0.0, 0.0]

@@ -4,15 +4,19 @@ from dataclasses import dataclass, fields
 
 from transformers import Seq2SeqTrainingArguments
 
-from rl_qg.evaluation.reward_scorer import Reward, RewardScorer
-from rl_qg.evaluation.text_measures import improves
 from rl_qg.generation.decoding import DecodingRules
-from rl_qg.generation.inputs import WHOLE
-from rl_qg.generation.prompts import Prompt
+from rl_qg.generation.prompts import WHOLE, Prompt
 from rl_qg.runtime.errors import InputError
+from rl_qg.scoring.held_out import improves
+from rl_qg.scoring.reward_scorer import Reward, RewardScorer
+from rl_qg.scoring.task_scorers import scorer_of
 from rl_qg.settings import SelfCriticalOptions, Settings
 from rl_qg.settings.keys import key
-from rl_qg.training.task_scorer import scorer_of
+
+
+def rate_factor(settings: Settings) -> float:
+    """The factor on learning rates: 1 without adapters."""
+    return 1.0 if settings.peft.method == "none" else settings.peft.learning_rate_factor
 
 
 @dataclass
@@ -34,9 +38,9 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
     rate_schedule: str = key("linear", "the learning rate after the warm-up of a stage: linear (to 0) or constant")
     stop_after: float | None = key(None, "passes over the data, of those planned, after which training stops")
     task: str = key("questions", "what the model writes, see rl_qg.generation.tasks")
-    granularity: str = key("", "of the task sets, see rl_qg.generation.question_units")
+    granularity: str = key("", "of the task sets, see rl_qg.generation.sets")
     mode: str = key("", "of the task sets: one2one or one2many")
-    input: str = key(WHOLE, "what is read of an example, see rl_qg.generation.inputs")
+    input: str = key(WHOLE, "what is read of an example, see rl_qg.generation.prompts")
     language: str = key("", "a code such as de, for models with language codes")
     prefix: str = key("", "text before every input, see rl_qg.generation.prompts.Prompt")
     max_source_length: int = key(512, "tokens; a longer context is cut to a window around the answer")

@@ -6,8 +6,7 @@ from accelerate.utils import gather_object
 from transformers import Seq2SeqTrainer
 
 from rl_qg.data.examples import QAExample
-from rl_qg.training.eval_metrics import HeldOutQuestions
-from rl_qg.training.step_metrics import StepMetrics
+from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics
 
 
 class GreedyEvaluation(Seq2SeqTrainer):

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rl_qg.evaluation.reward_scorer import ScoredRollout
 from rl_qg.generation.decoding import Rollout
+from rl_qg.scoring.reward_scorer import ScoredRollout
 
 
 @dataclass

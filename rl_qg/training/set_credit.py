@@ -32,9 +32,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rl_qg.evaluation.reward_scorer import ScoredRollout
 from rl_qg.generation.decoding import Decoded
 from rl_qg.generation.tasks import QUESTION
+from rl_qg.scoring.reward_scorer import ScoredRollout
 from rl_qg.training.objectives import advantages, baseline_levels
 
 Credits = Sequence[Sequence[float]]

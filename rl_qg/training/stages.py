@@ -20,33 +20,25 @@ from transformers import TrainerCallback, set_seed
 from rewards.contract import is_set_reward
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, take
-from rl_qg.evaluation.reward_scorer import Reward, signature_of
-from rl_qg.evaluation.set_scorer import check_set_reward
-from rl_qg.evaluation.task_rewards import pair_floor
 from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.generation.loading import load_seq2seq
-from rl_qg.generation.lora import add_lora, check_lora
+from rl_qg.generation.loading import add_lora, check_lora, load_seq2seq
 from rl_qg.generation.prompts import add_highlight, default_prefix, token_ids_of
-from rl_qg.generation.question_order import in_order_of_model
-from rl_qg.generation.question_units import set_rows
+from rl_qg.generation.sets import in_order_of_model, set_rows
 from rl_qg.generation.tasks import task_rows
-from rl_qg.reports.hub import check_repository, finish_publishing, publish
-from rl_qg.runtime.checkpoints import last_checkpoint
+from rl_qg.reports.model_card import check_repository, finish_publishing, publish
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import write_json
-from rl_qg.runtime.preemption import train_until_preempted
-from rl_qg.runtime.processes import from_main, processes
-from rl_qg.runtime.progress import show_progress
+from rl_qg.runtime.files import write_json
+from rl_qg.runtime.processes import PROJECT, check_tracker, from_main, processes
 from rl_qg.runtime.run_folder import TRAINED, is_measured, stop_folder
-from rl_qg.runtime.trackers import PROJECT, check_tracker
+from rl_qg.runtime.trainer_base import last_checkpoint, show_progress, train_until_preempted
+from rl_qg.scoring.reward_scorer import Reward, signature_of
+from rl_qg.scoring.task_scorers import check_set_reward, pair_floor
 from rl_qg.settings import SelfCriticalOptions, Settings
 from rl_qg.training.callbacks import HeldOutStopping, best_of, lines_with
-from rl_qg.training.config import SelfCriticalConfig, check_input, check_stop_on, language_of
+from rl_qg.training.config import SelfCriticalConfig, check_input, check_stop_on, language_of, rate_factor
 from rl_qg.training.row_schedule import exact_share
-from rl_qg.training.stopping import StopAfter, check_stop, save_stop
+from rl_qg.training.run_files import StopAfter, check_stop, replace_folder, save_model_folder, save_stop
 from rl_qg.training.trainer import SelfCriticalTrainer
-from rl_qg.training.trainer_files import replace_folder, save_model_folder
-from rl_qg.training.trl_config import rate_factor
 
 TRAINER_OPTIONS = {field.name for field in fields(SelfCriticalOptions)}  # settings of `scst` that the trainer has too
 BEST = "best"  # the folder in which the trainer saves the best model by `scst.stop_on`
@@ -55,7 +47,7 @@ log = logging.getLogger(__name__)
 
 def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None = None) -> Path:
     """Run the stages that `settings.stages` names; return the folder of the last stage's model, or that of the stop
-    (`rl_qg.training.stopping`).
+    (`rl_qg.training.run_files`).
 
     Raises:
         InputError: an invalid setting, a package that is not installed, no data, or a model that cannot be loaded.
@@ -110,7 +102,7 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
 
 
 def check_task_reward(settings: Settings, reward: Reward | None, held_out: Reward | None = None) -> None:
-    """Check that the rewards can score what the task writes (`rl_qg.evaluation.task_rewards`).
+    """Check that the rewards can score what the task writes (`rl_qg.scoring.task_scorers`).
 
     Raises:
         InputError: the reward has no value for pairs that are not valid; it scores sets where single questions are
@@ -139,7 +131,7 @@ def check_task_reward(settings: Settings, reward: Reward | None, held_out: Rewar
 
 def in_task(settings: Settings, splits: Splits) -> Splits:
     """The same data as rows of the task (`rl_qg.generation.tasks.task_rows`); for sets of questions those of the
-    strategy (`rl_qg.generation.question_units.set_rows`).
+    strategy (`rl_qg.generation.sets.set_rows`).
     """
     parts = (splits.gold, splits.unlabelled, splits.validation)
     gold, unlabelled, validation = (_rows(settings, examples) for examples in parts)

@@ -24,17 +24,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTraine
 
 from rewards.arithmetic import warn_if_slow
 from rl_qg.data.examples import QAExample, as_example
-from rl_qg.evaluation.reward_scorer import Reward, RewardScorer, ScoredRollout
 from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, concatenate, decode, uniform_draws
 from rl_qg.generation.logprobs import about_labels, shift_right, token_logprobs
 from rl_qg.generation.prompts import PromptEncoder, add_highlight
+from rl_qg.generation.sharing import share_encoder_pass
 from rl_qg.generation.tasks import QUESTION
-from rl_qg.runtime.checkpoints import CompleteCheckpoints
-from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
-from rl_qg.runtime.sharded_weights import WholeModel
+from rl_qg.runtime.memory import OutOfMemoryRetry
+from rl_qg.runtime.trainer_base import CompleteCheckpoints, WholeModel
+from rl_qg.scoring.reward_scorer import Reward, RewardScorer, ScoredRollout
 from rl_qg.training import objectives
-from rl_qg.training.advantage_scale import AdvantageScale
 from rl_qg.training.callbacks import (
+    AdvantageScale,
     EqualRewards,
     FailedRewards,
     FiniteUpdates,
@@ -43,16 +43,14 @@ from rl_qg.training.callbacks import (
     KLCoefficient,
 )
 from rl_qg.training.config import SelfCriticalConfig
-from rl_qg.training.encoder_sharing import share_encoder_pass
-from rl_qg.training.eval_metrics import HeldOutQuestions
 from rl_qg.training.greedy_evaluation import GreedyEvaluation
 from rl_qg.training.reference_divergence import ReferenceDivergence
 from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.rollout_reuse import LearnedRollout, RolloutReuse
 from rl_qg.training.row_schedule import exact_share
+from rl_qg.training.run_files import RunFiles, save_model_folder
 from rl_qg.training.set_credit import advantages_of, of_questions, without_cut_question
-from rl_qg.training.step_metrics import StepMetrics, rollout_metrics
-from rl_qg.training.trainer_files import RunFiles, save_model_folder
+from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics, rollout_metrics
 from rl_qg.training.update_schedule import CountPasses, UpdateSchedule
 
 __all__ = ["SelfCriticalConfig", "SelfCriticalTrainer"]
@@ -67,7 +65,7 @@ class SelfCriticalTrainer(
     `held_out` is a second reward, which evaluations report and nothing optimises. `unlabelled` are examples whose
     questions are unknown, for the self-critical stage (`scst.unlabelled_share`); their questions are not read. Without
     that stage they only decide that gold examples have the order of a run with it. For another task than `questions`
-    all of them are rows of `rl_qg.generation.tasks.task_rows`, or of `rl_qg.generation.question_units.set_rows`.
+    all of them are rows of `rl_qg.generation.tasks.task_rows`, or of `rl_qg.generation.sets.set_rows`.
     """
 
     # The loss below is normalised over all accumulated batches and processes. The library would take the per-batch

@@ -8,7 +8,7 @@ import torch
 from transformers import TrainerState
 
 from rl_qg.data.examples import QAExample
-from rl_qg.evaluation.reward_scorer import Reward, RewardScorer
+from rl_qg.scoring.reward_scorer import Reward, RewardScorer
 from rl_qg.training.callbacks import FailedRewards
 from rl_qg.training.step_metrics import StepMetrics
 

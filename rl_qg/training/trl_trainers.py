@@ -18,16 +18,14 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from trl import GRPOTrainer, RLOOTrainer, SFTTrainer
 
 from rl_qg.data.examples import QAExample
-from rl_qg.generation.causal_prompts import CausalPromptEncoder, positions_of
 from rl_qg.generation.generator import CausalDecoder
-from rl_qg.runtime.checkpoints import CompleteCheckpoints
-from rl_qg.runtime.sharded_weights import WholeModel
+from rl_qg.generation.prompts import CausalPromptEncoder, positions_of
+from rl_qg.runtime.trainer_base import CompleteCheckpoints, WholeModel
 from rl_qg.training import objectives
 from rl_qg.training.callbacks import FiniteUpdates
-from rl_qg.training.eval_metrics import HeldOutQuestions
 from rl_qg.training.reference_policy import ReferencePolicy
-from rl_qg.training.step_metrics import StepMetrics
-from rl_qg.training.trainer_files import StageFiles
+from rl_qg.training.run_files import StageFiles
+from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics
 from rl_qg.training.trl_reward import RewardFunction
 
 RENAMED = {  # TRL's name of a metric -> its name in self-critical training

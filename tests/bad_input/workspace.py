@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BartForConditionalGeneration, BertForMaskedLM, DistilBertForQuestionAnswering, GPT2LMHeadModel
 
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample, write_squad
-from rl_qg.data.synthetic_corpus import synthetic_examples
 from tests.tiny_models import byte_tokenizer, piece_tokenizer, save, tiny
 
 PASSAGE = "Ada wrote the first program in London in 1843."

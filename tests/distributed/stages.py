@@ -8,8 +8,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
-from rl_qg.data.synthetic_corpus import synthetic_examples
 from tests.distributed.runs import PROJECT
 
 MODELS = PROJECT / "rl_qg" / "miniatures" / "pretrained"

@@ -16,8 +16,8 @@ import pytest
 from rl_qg.commands.catalogue import COMMANDS, named_command
 from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import compose
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
-from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import QUESTIONS, SHIPPED
 from tests.docs.markdown import PAGES, ROOT, Block, blocks, commands, indented_commands
 from tests.docs.serving_commands import serve_study_until_ready, serve_until_ready

@@ -4,7 +4,7 @@ import re
 import shlex
 
 from rl_qg.commands.compose import compose
-from rl_qg.studies.study_file import read_study
+from rl_qg.studies.study import read_study
 from tests.docs.markdown import ROOT
 
 EXPERIMENTS = ROOT / "experiments"

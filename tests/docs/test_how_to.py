@@ -21,8 +21,8 @@ from transformers import MBart50Tokenizer, MBartForConditionalGeneration
 
 from rl_qg.commands.catalogue import RAW
 from rl_qg.commands.cli import run_command
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample, write_squad
-from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
 from tests.bad_input.workspace import candidate
 from tests.docs.benchmark_files import write_benchmark_files

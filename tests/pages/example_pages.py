@@ -14,18 +14,17 @@ from rewards import RougeL
 from rewards.relevance.explanation_page import page as explanation_page
 from rewards.relevance.qrelscore import QRelScore
 from rl_qg.evaluation import evaluate as evaluate_module
-from rl_qg.evaluation import separation as separation_module
-from rl_qg.evaluation.meta import correlate as correlate_module
-from rl_qg.evaluation.meta import robustness as robustness_module
-from rl_qg.evaluation.result_pages import Page, as_html
-from rl_qg.evaluation.wrong_questions import KINDS
+from rl_qg.judging import correlate as correlate_module
+from rl_qg.judging import robustness as robustness_module
+from rl_qg.judging.tables import judgement_plots
 from rl_qg.miniatures.cache import SHIPPED
-from rl_qg.reports.judgement_plots import judgement_plots
-from rl_qg.reports.page import write_report
+from rl_qg.pages.results import Page, Plot, as_html
+from rl_qg.reports.report import write_report
 from rl_qg.reports.set_view import write_set_page
-from rl_qg.runtime.json_files import write_json
+from rl_qg.runtime.files import write_json
+from rl_qg.scoring import separation as separation_module
+from rl_qg.scoring.wrong_questions import KINDS
 from rl_qg.settings import CorrelateSettings, EvaluateSettings, RobustnessSettings
-from rl_qg.text.pages import Plot
 from tests.pages.hostile_texts import (
     EMOJI,
     IMAGE,
@@ -120,7 +119,7 @@ def _quoted(text: str) -> str:
 
 
 def _study(at: Path) -> Path:
-    """What `study.json` holds, in the form of `rl_qg.studies.study_output`, with short and long names."""
+    """What `study.json` holds, in the form of `rl_qg.studies.study_results`, with short and long names."""
     generators = ("none", "ce", NAME)
     score = {"mean": 61.25, "low": 59.5, "high": 63.125, "by_seed": [61.0, 61.5]}
     place = {"resource": NAME, "filter": NAME, "gold": 1200}

@@ -7,8 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from rl_qg.reports.outcome_view import VERDICT_COLOURS
-from rl_qg.reports.plots import RUN_COLOURS
+from rl_qg.pages.plots import RUN_COLOURS
+from rl_qg.reports.views import VERDICT_COLOURS
 
 SAME_FROM = 20.0  # distance in CIELAB below which thin lines look alike
 TO_XYZ = np.array([[0.4125, 0.3576, 0.1804], [0.2127, 0.7152, 0.0722], [0.0193, 0.1192, 0.9503]])

@@ -10,9 +10,8 @@ from transformers import GPT2LMHeadModel
 
 import rewards.arithmetic as rule
 from rewards import MetricInputError
-from rewards.arithmetic import SMALLEST, arithmetic, packs, warn_if_slow
+from rewards.arithmetic import SMALLEST, PackedLinear, arithmetic, can_pack, pack, packs, warn_if_slow
 from rewards.frozen import FrozenModel
-from rewards.packed import PackedLinear, can_pack, pack
 from tests.tiny_models import tiny
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewards import EntityFaithfulness, MetricInputError, Product, load
-from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.data.corpus import synthetic_examples
 from tests.processes import ROOT
 
 PASSAGE = (

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rewards import MetricInputError, Product, QuestionForm, load
 from rewards.form import CHECKS
-from rewards.overlap.word_classes import opens_question
+from rewards.overlap.answerability import opens_question
 from tests.tiny_models import PIECE_SPECIALS, piece_tokenizer
 
 PASSAGE = "Ida Koll built the first mill on the river Esk in 1204. Duran Duran sang in the town of Arlen."
@@ -266,7 +266,7 @@ def test_the_configuration_of_the_gate(folders):
     from accelerate import PartialState
 
     from rl_qg.commands.compose import compose
-    from rl_qg.commands.load_metrics import load_reward
+    from rl_qg.commands.metrics import load_reward
 
     more = "+reward.parts.qascore={clip:[-20,-0.05],scale:-1,weight:-0.5}"
     models = [f"reward_models.{key}={folders[key]}" for key in ("reader", "roberta")]

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import GPT2LMHeadModel
 from transformers.activations import NewGELUActivation
 
-from rewards.packed import PackedLinear, can_pack, pack, unpack
+from rewards.arithmetic import PackedLinear, can_pack, pack, unpack
 from tests.tiny_models import tiny
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from rewards import MetricInputError, QAAligned, load, published_base
 from rewards.base import Metric, MetricResult
-from rewards.pair_sets import PairScores, pair_text
-from rewards.question_sets import Multi
+from rewards.sets import Multi, PairScores, pair_text
 from tests.lmqg_outputs import official_scores, published_outputs
 
 WORDS = st.sampled_from(["who", "when", "ada", "1815", "lovelace"])

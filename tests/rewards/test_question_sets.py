@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rewards import MetricInputError, __version__, load
 from rewards.base import Metric, MetricResult
-from rewards.question_sets import (
+from rewards.sets import (
     Multi,
     cardinality_difference,
     cardinality_signature,

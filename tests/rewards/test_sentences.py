@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rewards import sentences as module
-from rewards.sentences import sentences
+from rewards import words as module
+from rewards.words import sentences
 from tests.processes import ROOT
 
 SLOW_END = re.compile(r"""[.!?…]+["'”’)\]»]*(?=\s)|[。！？।॥؟]+["'”’)\]」』»]*|\n\s*\n""")
@@ -29,7 +29,7 @@ def test_marks_that_are_looked_at_once_end_the_same_sentences(text: str) -> None
 @pytest.mark.parametrize("unit", [".", "!?", "…", ".)", ". ", "\n", "\n ", "a.", "._", "。", "1.\t", ".'\""])
 def test_long_rows_of_marks_take_linear_time(unit: str) -> None:
     """Of quadratic time, 200,000 characters would take minutes of the processor's time."""
-    code = f"from rewards.sentences import sentences; sentences({unit!r} * (200_000 // {len(unit)}))"
+    code = f"from rewards.words import sentences; sentences({unit!r} * (200_000 // {len(unit)}))"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, preexec_fn=_twenty_seconds)
 
 

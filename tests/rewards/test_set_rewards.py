@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rewards import CoverageSetReward, MetricInputError, MultiSetReward, load, match_sets
-from rewards.coverage_reward import content_words, shares
+from rewards.set_rewards import content_words, shares
 from rewards.words import ptb
 
 QUESTIONS = st.lists(st.lists(st.sampled_from("who wrote it when ?".split()), max_size=3).map(" ".join), max_size=4)

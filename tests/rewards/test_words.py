@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import rewards
 from rewards import MetricInputError
-from rewards.optional_imports import library
+from rewards.errors import library
 from rewards.words import case_of, ptb, tokenizer, tokenizer_for
 
 PTB = [

@@ -12,10 +12,151 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.confidence_intervals import Floats
-from rl_qg.rating.analysis.rank_tests import RankTest, rank_sum, signed_rank
 from rl_qg.rating.analysis.ratings import NO_ORIGINAL, RatedItems, Scale, rated_items
-from rl_qg.rating.protocol import DEGRADED, ORDINARY, Control, Protocol
+from rl_qg.rating.protocol import DEGRADED, ORDINARY, REPEAT, Control, Protocol
+from rl_qg.stats.intervals import Floats
+from rl_qg.stats.rank_tests import RankTest, rank_sum, signed_rank
+
+# How raters rate, beside the control: repeats, equal values, times.
+#
+# None of it decides whose ratings count. It is what somebody who runs a study wants to see of a rater who failed, or
+# who passed by chance.
+
+
+FAST = 3.0  # times as fast as the study's median
+LONG_RUN = 8  # equal values on end (Graham et al., "Can machine translation systems be evaluated by the crowd alone")
+MOSTLY = 0.5  # share of one value
+SLIDER_VALUES = 10  # criteria with more distinct values are sliders; on scales of few values equal ones mean nothing
+FEWEST_REPEATS = 3
+_DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class Habits:
+    """Of one rater; None where there is nothing to compute it from.
+
+    Attributes:
+        rater: the name.
+        ratings: how many values; missing: how many of the items' criteria have none.
+        repeats: items seen twice; repeat_difference: mean |difference| of both ratings, in points; chance_difference:
+            the same for two of the rater's own questions, drawn at random; p_repeats: how often such a draw is as
+            consistent; repeat_r: correlation of first and second rating.
+        longest_run: of equal values, in the order shown; most_frequent: share of the most frequent value; alike: share
+            of items whose criteria all have one value; spread: standard deviation of all values.
+        seconds: median of an item; speed: the study's median over it, compared on the log scale.
+        changes: values set per rating.
+        flags: what is unusual.
+    """
+
+    rater: str
+    ratings: int
+    missing: int
+    repeats: int
+    repeat_difference: float | None
+    chance_difference: float | None
+    p_repeats: float | None
+    repeat_r: float | None
+    longest_run: int
+    most_frequent: float | None
+    alike: float | None
+    spread: float | None
+    seconds: float | None
+    speed: float | None
+    changes: float | None
+    flags: tuple[str, ...]
+
+
+def habits_of_raters(rated: RatedItems, *, seed: int = 0) -> list[Habits]:
+    """Every rater's habits; `seed` is of the draws for repeats."""
+    timed = rated.seconds[rated.seconds > 0]
+    median = float(np.exp(np.median(np.log(timed)))) if len(timed) else None
+    sliders = len(np.unique(rated.values[~np.isnan(rated.values)])) > SLIDER_VALUES
+    rng = np.random.default_rng(seed)
+    return [_habits(rated, number, median, sliders, rng) for number in range(len(rated.raters))]
+
+
+def _habits(rated: RatedItems, rater: int, median: float | None, sliders: bool, rng: np.random.Generator) -> Habits:
+    own = rated.rater == rater
+    values = rated.values[own]
+    known = values[~np.isnan(values)]
+    run = max(
+        (_longest_run(rated.values[own & (rated.task == task)]) for task in np.unique(rated.task[own])), default=0
+    )
+    share = float(np.unique(known, return_counts=True)[1].max() / len(known)) if len(known) else None
+    full = values[~np.isnan(values).any(axis=1)]
+    alike = float((np.ptp(full, axis=1) == 0).mean()) if len(full) and full.shape[1] > 1 else None
+    spread = float(known.std(ddof=1)) if len(known) > 1 else None
+    timed = rated.seconds[own & (rated.seconds > 0)]
+    seconds = float(np.median(timed)) if len(timed) else None
+    speed = median / seconds if median and seconds else None
+    changed = rated.changes[own & ~np.isnan(rated.changes)]
+    changes = float(changed.sum() / max(1, len(known))) if len(changed) else None
+    repeated = _repeats(rated, own, rng)
+    flags = []
+    if spread is not None and spread <= 1e-9:
+        flags.append("all values equal")
+    elif sliders and run > LONG_RUN:
+        flags.append(f"{run} equal values on end")
+    elif sliders and share is not None and share > MOSTLY and len(known) > LONG_RUN:
+        flags.append(f"{share:.0%} of values equal")
+    if speed is not None and speed > FAST:
+        flags.append(f"{speed:.1f} times as fast as the median")
+    if repeated[3] is not None and repeated[0] >= FEWEST_REPEATS and repeated[3] > 0.5:
+        flags.append("repeats no more alike than other questions")
+    return Habits(
+        rater=rated.raters[rater],
+        ratings=len(known),
+        missing=int(np.isnan(values).sum()),
+        repeats=repeated[0],
+        repeat_difference=repeated[1],
+        chance_difference=repeated[2],
+        p_repeats=repeated[3],
+        repeat_r=repeated[4],
+        longest_run=run,
+        most_frequent=share,
+        alike=alike,
+        spread=spread,
+        seconds=seconds,
+        speed=speed,
+        changes=changes,
+        flags=tuple(flags),
+    )
+
+
+def _longest_run(values: Floats) -> int:
+    """Of equal values in the order of items and criteria."""
+    flat = values.reshape(-1)
+    flat = flat[~np.isnan(flat)]
+    if not len(flat):
+        return 0
+    ends = np.flatnonzero(np.concatenate([np.diff(flat) != 0, [True]]))
+    return int(np.diff(np.concatenate([[-1], ends])).max())
+
+
+def _repeats(
+    rated: RatedItems, own: np.ndarray, rng: np.random.Generator
+) -> tuple[int, float | None, float | None, float | None, float | None]:
+    """Repeats of a rater against pairs of the rater's own questions: how many, mean |difference| of both and by
+    chance, the share of draws that is as small, and the correlation.
+    """
+    rows = np.flatnonzero(own & rated.is_kind(REPEAT) & (rated.original != NO_ORIGINAL))
+    first, second = rated.values[rated.original[rows]], rated.values[rows]
+    known = ~np.isnan(first) & ~np.isnan(second)
+    if not known.any():
+        return 0, None, None, None, None
+    difference = float(np.abs(first - second)[known].mean())
+    a, b = first[known], second[known]
+    r = float(np.corrcoef(a, b)[0, 1]) if len(a) > 2 and np.ptp(a) > 0 and np.ptp(b) > 0 else None
+    others = np.flatnonzero(own & ~rated.is_kind(REPEAT))
+    if len(others) < 2:
+        return len(rows), difference, None, None, r
+    left = rng.integers(len(others), size=(_DRAWS, len(rows)))
+    right = (left + rng.integers(1, len(others), size=left.shape)) % len(others)  # another one
+    gaps = np.abs(rated.values[others[left]] - rated.values[others[right]])  # (draws, repeats, criteria)
+    means = np.nanmean(gaps.reshape(_DRAWS, -1), axis=1) if not np.isnan(gaps).all() else np.zeros(_DRAWS)
+    p = float((np.count_nonzero(means <= difference + 1e-9) + 1) / (_DRAWS + 1))
+    return len(rows), difference, float(np.nanmean(means)), p, r
+
 
 SIGNED_RANK, RANK_SUM = "signed_rank", "rank_sum"
 ITEM_MEANS, RATINGS = "item_means", "ratings"
@@ -168,3 +309,73 @@ def _verdict(test: RankTest, tasks: int, control: Control) -> tuple[str, str]:
     if test.smallest >= control.level:
         return UNDECIDED, f"{test.n} pairs: p cannot be below {test.smallest:.3g}"
     return FAILED, ""
+
+
+# Tables of raters: who counts and why, and how many passed, in how many minutes (QAScore, table 4).
+
+
+Rows = list[dict[str, Any]]
+ALL = "all"
+
+
+def summary_rows(rated: RatedItems, controls: Sequence[RaterControl], minutes: Mapping[str, float]) -> Rows:
+    """Raters, tasks, ratings and minutes of those who passed, of those who did not, and of all.
+
+    `minutes` of a task are means, as in the paper, and medians; tasks whose time is not known are left out of both.
+    """
+    groups: dict[str, set[str]] = {
+        "passed": {one.rater for one in controls if one.counts},
+        **{name: {one.rater for one in controls if one.verdict == name} for name in (FAILED, UNDECIDED)},
+        ALL: {one.rater for one in controls},
+    }
+    owner = {rated.tasks[task]: rated.raters[rater] for task, rater in zip(rated.task, rated.rater, strict=True)}
+    values = np.count_nonzero(~np.isnan(rated.values), axis=1)
+    rows = []
+    for name, raters in groups.items():
+        if not raters and name == UNDECIDED:
+            continue
+        tasks = [task for task, rater in owner.items() if rater in raters]
+        own = np.array([rater in raters for rater in rated.raters], dtype=bool)[rated.rater]
+        timed = [minutes[task] for task in tasks if task in minutes]
+        rows.append(
+            {
+                "raters": name,
+                "number": len(raters),
+                "share": _share(len(raters), len(controls)),
+                "tasks": len(tasks),
+                "share_of_tasks": _share(len(tasks), len(owner)),
+                "tasks_a_rater": _share(len(tasks), len(raters)),
+                "ratings": int(values[own].sum()),
+                "minutes": float(np.mean(timed)) if timed else None,
+                "median_minutes": float(np.median(timed)) if timed else None,
+                "timed": len(timed),
+            }
+        )
+    return rows
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def rater_rows(
+    controls: Sequence[RaterControl], habits: Iterable[Habits], minutes: Mapping[str, float], rated: RatedItems
+) -> Rows:
+    """One row for each rater: verdict, both p-values, habits and flags."""
+    of_tasks: dict[str, list[float]] = {}
+    for task, rater in dict(zip(rated.task.tolist(), rated.rater.tolist(), strict=True)).items():
+        if rated.tasks[task] in minutes:
+            of_tasks.setdefault(rated.raters[rater], []).append(minutes[rated.tasks[task]])
+    rows = []
+    for one, habit in zip(controls, habits, strict=True):
+        cells = {name: value for name, value in vars(habit).items() if name not in ("rater", "flags")}
+        times = of_tasks.get(one.rater)
+        rows.append(
+            {
+                **vars(one),
+                "minutes": float(np.mean(times)) if times else None,
+                **cells,
+                "flags": "; ".join(habit.flags),
+            }
+        )
+    return rows

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_qg.confidence_intervals import Floats
-from rl_qg.evaluation.meta.judgement_columns import judgement_records
+from rl_qg.judging.judgements import judgement_records
 from rl_qg.rating.protocol import DEGRADED, KINDS, ORDINARY, REPEAT
 from rl_qg.runtime.errors import InputError
+from rl_qg.stats.intervals import Floats, Ints
 
-Ints = NDArray[np.int64]
 Located = Iterable[tuple[str, Mapping[str, Any]]]  # position for messages, and a rating
 COUNTED = ("submitted", "surplus")  # states of an assignment whose ratings count
 STATES = (*COUNTED, "open", "expired", "returned")

@@ -12,11 +12,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_qg.confidence_intervals import Floats
-from rl_qg.evaluation.meta.raters import OVERALL, noisy_ratings
-from rl_qg.rating.analysis.crossed_draws import CrossedDraws, CrossedValues
-from rl_qg.rating.analysis.ratings import NO_ORIGINAL, Ints, RatedItems
+from rl_qg.judging.raters import OVERALL, noisy_ratings
+from rl_qg.rating.analysis.ratings import NO_ORIGINAL, RatedItems
 from rl_qg.rating.protocol import DEGRADED, REPEAT
+from rl_qg.stats.crossed import CrossedDraws, CrossedValues
+from rl_qg.stats.intervals import Floats, Ints
 
 WITHOUT_DEGRADED, WITH_DEGRADED, DIALOGUE_EVAL = "without_degraded", "with_degraded", "dialogue_eval"
 _DIALOGUE_EVAL_ADDS = 1e-6  # to σ, in the code of Ji et al. (ACL 2022)

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.confidence_intervals import Floats
 from rl_qg.rating.plan_files import Hit
 from rl_qg.rating.protocol import DEGRADED, Criterion
+from rl_qg.stats.intervals import Floats
 
 HONEST, RANDOM, HALO, STRAIGHT_LINE = "honest", "random", "halo", "straight_line"
 RATER_KINDS = (HONEST, RANDOM, HALO, STRAIGHT_LINE)

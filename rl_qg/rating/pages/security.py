@@ -18,10 +18,9 @@ from starlette.requests import cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rl_qg.serving.incoming import LOOPBACK, BodyTooLongError, name_in, once, whole_body
-from rl_qg.serving.keys import TokenBuckets
-from rl_qg.serving.log_lines import SECURITY, described
-from rl_qg.settings.rating import RateServeSettings
+from rl_qg.serving.gate import SECURITY, described
+from rl_qg.settings.web import RateServeSettings
+from rl_qg.web.requests import LOOPBACK, BodyTooLongError, TokenBuckets, name_in, once, whole_body
 
 log = logging.getLogger(__name__)
 LONGEST_BODY = 64 * 1024  # bytes

@@ -11,12 +11,12 @@ from starlette.responses import RedirectResponse, Response
 
 from rl_qg.rating.pages.rendering import Renderer, Statement
 from rl_qg.rating.pages.security import Cookies, same
-from rl_qg.rating.study.rater_tables import SESSION_S
+from rl_qg.rating.study.raters import SESSION_S
+from rl_qg.rating.study.records import Closed, NotAllowed, NotYours, Rater, Session, StoreFailed
 from rl_qg.rating.study.store import Store
-from rl_qg.rating.study.store_records import Closed, NotAllowed, NotYours, Rater, Session, StoreFailed
 from rl_qg.runtime.errors import InputError
-from rl_qg.serving.incoming import is_of_own_page
-from rl_qg.settings.rating import RateServeSettings
+from rl_qg.settings.web import RateServeSettings
+from rl_qg.web.requests import is_of_own_page
 
 LANGUAGE_S = 365 * 86_400
 MOST_FIELDS = 200

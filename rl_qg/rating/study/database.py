@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rl_qg.rating.study.store_records import StoreFailed
+from rl_qg.rating.study.records import StoreFailed
 from rl_qg.runtime.errors import InputError
 
 CONNECTIONS = 8  # of one process

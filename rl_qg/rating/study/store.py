@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 
 from rl_qg.rating.plan_files import StudyPlan
-from rl_qg.rating.study.assignment_tables import AssignmentTables
+from rl_qg.rating.study.assignments import AssignmentTables
 from rl_qg.rating.study.database import Database, open_database
-from rl_qg.rating.study.progress_tables import ProgressTables
-from rl_qg.rating.study.rater_tables import RaterTables
-from rl_qg.rating.study.schema import FORMAT, TABLES
+from rl_qg.rating.study.progress import ProgressTables
+from rl_qg.rating.study.raters import RaterTables
+from rl_qg.rating.study.tables import FORMAT, TABLES
 from rl_qg.runtime.errors import InputError
 
 

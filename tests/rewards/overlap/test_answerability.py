@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rewards import Answerability, MetricInputError, QMetric, load
-from rewards.overlap.word_classes import CLASSES, FUNCTION_WORDS, sort_words
+from rewards.overlap.answerability import CLASSES, FUNCTION_WORDS, sort_words
 from rewards.words import ptb
 from tests.rewards.conftest import GOLDEN
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rewards import Bleu, Chrf, Gleu, MetricInputError, QMetric, RougeL, load
-from rewards.overlap import counts
-from rewards.overlap.counts import lcs_length, ngram_overlap
+from rewards.overlap import base as counts
+from rewards.overlap.base import lcs_length, ngram_overlap
 
 QUESTIONS = [
     "Who founded the town of Arlen?",
@@ -181,7 +181,7 @@ def test_counts_of_a_block_are_those_of_each_row_alone(rows, largest, characters
     if characters:
         rows = [("".join(text), ["".join(gold) for gold in group]) for text, group in rows]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rewards.overlap.counts.LARGEST", largest)
+        patch.setattr("rewards.overlap.base.LARGEST", largest)
         results = ngram_overlap([row[0] for row in rows], [row[1] for row in rows], 3)
     for at, (text, group) in enumerate(rows):
         for n in range(1, 4):

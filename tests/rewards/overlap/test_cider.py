@@ -6,7 +6,7 @@ import math
 import pytest
 
 from rewards import MetricInputError, load
-from rewards.question_sets import Multi
+from rewards.sets import Multi
 
 QUESTIONS = [
     "When was the old mill on the Esk built?",

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from rewards import MetricInputError, load
-from rewards.overlap import meteor15
+from rewards.overlap import meteor as meteor15
 
 STAND_IN = """#!{python}
 import sys

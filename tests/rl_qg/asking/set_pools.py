@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from rl_qg.asking.passage_pool import PassagePool
-from rl_qg.generation.question_pool import PooledQuestion
+from rl_qg.asking.set_pool import PassagePool
+from rl_qg.generation.sets import PooledQuestion
 from rl_qg.text.spans import sentence_spans
 
 CONTEXT = "Ada built the mill in 1204. It burned in 1340. Otto sold the field to Rome."

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from accelerate import PartialState
 
-from rl_qg.asking import document_output, stage
-from rl_qg.asking.document_output import unique_names
+from rl_qg.asking import ask_documents as document_output
+from rl_qg.asking import ask_documents as stage
+from rl_qg.asking.ask_documents import ask_documents, report_line, unique_names
 from rl_qg.asking.documents import Document
 from rl_qg.asking.models import chosen_generator, corpus_warning
 from rl_qg.asking.question_generator import QuestionGenerator
-from rl_qg.asking.stage import ask_documents, report_line
 from rl_qg.commands.cli import _configure_logging, run_command
 from rl_qg.commands.compose import full_overrides
-from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AskSettings

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.asking.exports import FORMATS, export, format_of, row_of
+from rl_qg.asking.documents import FORMATS, export, format_of, row_of
 from rl_qg.asking.pairs import QAPair
 from rl_qg.runtime.errors import InputError
 

@@ -5,9 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rl_qg.asking.learned_selector import FEATURES, LearnedSelector, Regression, train_selector
-from rl_qg.asking.passage_pool import PassagePool
-from rl_qg.asking.set_oracle import gains, reference_scores, worth
+from rl_qg.asking.learned_selector import (
+    FEATURES,
+    LearnedSelector,
+    Regression,
+    gains,
+    reference_scores,
+    train_selector,
+    worth,
+)
+from rl_qg.asking.set_pool import PassagePool
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.spans import sentence_spans
 from tests.rl_qg.asking.set_pools import PooledQuestion, pool

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.asking.passages import cut_text, paragraphs
+from rl_qg.asking.documents import cut_text, paragraphs
 
 
 def words(texts: list[str]) -> list[int]:

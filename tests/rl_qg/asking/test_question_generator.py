@@ -19,15 +19,14 @@ from transformers import (
 from rl_qg import AnswerSpan, QAPairs, QuestionGenerator
 from rl_qg.asking.models import QUESTIONS, default_generator, generator_path, reader_path, ways_of
 from rl_qg.asking.pairs import AskRequest
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.data.synthetic_corpus import synthetic_examples
-from rl_qg.generation.answers.generated import GeneratedAnswers
 from rl_qg.generation.generator import Candidate, CandidateGenerator
 from rl_qg.generation.prompts import Prompt
+from rl_qg.generation.propose_answers import GeneratedAnswers
 from rl_qg.generation.tasks import TaskRow
 from rl_qg.miniatures.cache import SHIPPED
-from rl_qg.readers.answering import AnswerReader
-from rl_qg.readers.squad_scores import f1
+from rl_qg.readers.reader import AnswerReader, f1
 from rl_qg.runtime.errors import InputError
 from tests.tiny_models import byte_tokenizer, save, tiny, tiny_t5
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_qg.asking.passage_pool import PassagePool
-from rl_qg.asking.question_sets import SetGenerator, choose
-from rl_qg.asking.question_similarity import SentenceVectors, word_coverage, word_similarity
-from rl_qg.generation.question_pool import UnitPool
+from rl_qg.asking.set_pool import PassagePool, SentenceVectors, word_coverage, word_similarity
+from rl_qg.asking.sets import SetGenerator, choose
+from rl_qg.generation.sets import UnitPool
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.spans import sentence_spans

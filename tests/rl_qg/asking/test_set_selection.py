@@ -7,16 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_qg.asking.set_selection import (
-    cover,
-    dpp,
-    dpp_exact,
-    dpp_greedy,
-    harmonic,
-    mmr,
-    random_choice,
-    ranked,
-)
+from rl_qg.asking.set_pool import cover, dpp, dpp_exact, dpp_greedy, harmonic, mmr, random_choice, ranked
 
 # Questions 0 and 1 are nearly the same; 2 is worse and new; 3 is bad and half new.
 QUALITY = np.array([0.9, 0.85, 0.6, 0.2])

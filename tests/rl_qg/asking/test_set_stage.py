@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from accelerate import PartialState
 
-from rl_qg.asking import document_output
+from rl_qg.asking import ask_documents as document_output
+from rl_qg.asking.ask_sets import ask_sets, set_report_line
 from rl_qg.asking.documents import Document
 from rl_qg.asking.models import ways_of
-from rl_qg.asking.question_sets import SetGenerator
-from rl_qg.asking.set_stage import ask_sets, set_report_line
+from rl_qg.asking.sets import SetGenerator
 from rl_qg.commands.cli import run_command
 from rl_qg.generation.prompts import Prompt
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AskSettings
-from rl_qg.settings.asking import STRATEGIES
+from rl_qg.settings.generation import STRATEGIES
 from tests.rl_qg.generation.test_question_pool import tiny
 
 PARAGRAPHS = [f"W{k} w2 w3 . W4 w{k + 1} . W6 w{k + 2} w8 w9 w1 w2 ." for k in range(10)]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rl_qg.augmentation.stage import augment, check_inputs, check_questions, funnel_table, report_path
+from rl_qg.augmentation.augment import augment, check_inputs, check_questions, funnel_table, report_path
 from rl_qg.commands.cli import run_command
 from rl_qg.data.examples import Answer, QAExample, write_squad
 from rl_qg.data.reading import read_examples
@@ -412,7 +412,7 @@ def test_a_kill_between_the_writes_is_no_obstacle(tmp_path: Path, monkeypatch: p
     writes = [("write_augmented", "before"), ("write_data_card", "after")]  # the report is written last
     for name, moment in writes:
         with monkeypatch.context() as patch:
-            patch.setattr(f"rl_qg.augmentation.stage.{name}", killed)
+            patch.setattr(f"rl_qg.augmentation.augment.{name}", killed)
             with pytest.raises(KeyboardInterrupt):
                 run(tmp_path / moment, MIXED)
         assert run(tmp_path / moment, MIXED)["output"]["sha256"] == whole["output"]["sha256"]

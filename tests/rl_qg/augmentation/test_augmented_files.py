@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from rl_qg.augmentation.augmented_files import AugmentedRow, write_augmented
-from rl_qg.augmentation.stage import augment
+from rl_qg.augmentation.augment import AugmentedRow, augment, write_augmented
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.data.parquet_files import parquet_rows
+from rl_qg.data.formats import parquet_rows
 from rl_qg.data.reading import read_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AugmentSettings

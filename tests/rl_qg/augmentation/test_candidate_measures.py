@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from accelerate import PartialState
 
-from rl_qg.augmentation.measures import (
+from rl_qg.augmentation.funnel import (
     CandidateMeasure,
     MeasuredValues,
     MeasureFunction,
@@ -16,7 +16,7 @@ from rl_qg.augmentation.measures import (
     model_identity,
 )
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.hashes import file_hash
+from rl_qg.runtime.files import file_hash
 from tests.full_disk import room_for
 from tests.processes import together as run_together
 from tests.questions import record, write_questions

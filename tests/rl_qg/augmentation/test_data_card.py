@@ -7,12 +7,12 @@ import datasets
 import pytest
 import yaml
 
-import rl_qg.augmentation.stage
+import rl_qg.augmentation.augment
+from rl_qg.augmentation.augment import augment
 from rl_qg.augmentation.data_card import card_path, publish
-from rl_qg.augmentation.stage import augment
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import write_json
+from rl_qg.runtime.files import write_json
 from rl_qg.settings import AugmentSettings
 from tests.questions import PASSAGE, record, write_questions
 
@@ -80,7 +80,7 @@ def test_a_card_without_gold_and_of_unknown_origin(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.json", "a.parquet"])
 def test_an_upload_is_a_data_set_with_its_card(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Hub(tmp_path / "hub")
-    monkeypatch.setattr(rl_qg.augmentation.stage, "publish", lambda *given: publish(*given, api=hub))
+    monkeypatch.setattr(rl_qg.augmentation.augment, "publish", lambda *given: publish(*given, api=hub))
     run(tmp_path, name, hub_dataset="me/name")
     assert hub.created == [("me/name", {"repo_type": "dataset", "exist_ok": True})]
     loaded = datasets.load_dataset(str(tmp_path / "hub"), split="train", cache_dir=str(tmp_path / "cache"))

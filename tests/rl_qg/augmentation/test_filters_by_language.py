@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from rl_qg.augmentation.augment import augment
 from rl_qg.augmentation.funnel import FilterResources, RowFilter
 from rl_qg.augmentation.row_filters import AnswerInQuestion, Faithful, Length, PassageScript, WellFormed
-from rl_qg.augmentation.stage import augment
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AugmentSettings
 from tests.questions import record

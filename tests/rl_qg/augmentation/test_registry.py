@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from rl_qg.augmentation.augment import FILTERS, build_filters
 from rl_qg.augmentation.funnel import Record
 from rl_qg.augmentation.near_duplicates import NearDuplicates
-from rl_qg.augmentation.registry import FILTERS, build_filters
 from rl_qg.augmentation.row_filters import Length
 from rl_qg.commands.catalogue import CONFIGS
 from rl_qg.runtime.errors import InputError

@@ -8,11 +8,10 @@ import torch
 from accelerate import PartialState
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
+from rl_qg.augmentation.augment import augment
 from rl_qg.augmentation.funnel import FilterResources
-from rl_qg.augmentation.round_trip import RoundTrip
-from rl_qg.augmentation.stage import augment
-from rl_qg.readers.model import load_model
-from rl_qg.readers.squad_scores import f1
+from rl_qg.augmentation.set_filters import RoundTrip
+from rl_qg.readers.reader import f1, load_model
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AugmentSettings
 from tests.questions import record, write_questions

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.augmentation.sampling import SAMPLERS, BestSampler, DiverseSampler
+from rl_qg.augmentation.augment import SAMPLERS, BestSampler, DiverseSampler
 from rl_qg.text.words import normalised_words
 from tests.questions import record
 

@@ -13,11 +13,10 @@ from accelerate import PartialState
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_qg.augmentation.augment import augment, build_filters
 from rl_qg.augmentation.candidates import Candidates
 from rl_qg.augmentation.funnel import FilterResources, Funnel, SetFilter
-from rl_qg.augmentation.registry import build_filters
 from rl_qg.augmentation.set_filters import Cap, RewardFilter, TypeBalance
-from rl_qg.augmentation.stage import augment
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AugmentSettings
 from rl_qg.text.question_types import question_type

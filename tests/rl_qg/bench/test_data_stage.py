@@ -13,10 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_qg.bench.cleaning import LOST, clean_example, clean_text
-from rl_qg.bench.data_stage import _write_split, bench_splits, write_bench_data
-from rl_qg.bench.data_statistics import split_statistics
-from rl_qg.bench.division import divide, squadshifts_sizes
+from rl_qg.bench.benchmark_data import (
+    LOST,
+    _write_split,
+    bench_splits,
+    clean_example,
+    clean_text,
+    divide,
+    split_statistics,
+    squadshifts_sizes,
+    write_bench_data,
+)
 from rl_qg.commands.cli import run_command
 from rl_qg.data.examples import Answer, QAExample, write_squad
 from rl_qg.data.reading import read_examples

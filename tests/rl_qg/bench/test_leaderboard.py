@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_qg.bench.leaderboard import column_labels, compared, write_leaderboard
-from rl_qg.bench.leaderboard_results import ModelScore, read_results
-from rl_qg.commands.bench_commands import bench
-from rl_qg.confidence_intervals import PassageDraws, difference_p, holm
+from rl_qg.bench.leaderboard import ModelScore, column_labels, compared, read_results, write_leaderboard
+from rl_qg.commands.studies import bench
 from rl_qg.evaluation.evaluate import evaluate
-from rl_qg.evaluation.prediction_analysis import CORPUS, MEAN
-from rl_qg.evaluation.score_draws import ScoreDraws
+from rl_qg.evaluation.predictions import CORPUS, MEAN
 from rl_qg.runtime.errors import InputError
+from rl_qg.scoring.kept_scores import ScoreDraws
 from rl_qg.settings import EvaluateSettings
+from rl_qg.stats.intervals import PassageDraws, difference_p, holm
 from tests.rl_qg.evaluation.test_evaluate import questions
 from tests.toy_metrics import SharedWords, WordCount, write_lines
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from rl_qg.commands.cli import run_command
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import passage_hash, write_squad
 from rl_qg.data.passages import Passages
 from rl_qg.data.reading import read_examples
 from rl_qg.data.splits import load_splits
-from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.settings import DataSettings, WorldSettings
 
 pytestmark = pytest.mark.slow

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from rl_qg.commands.cli import run_command
-from rl_qg.commands.completion import SHELLS, completion, words_of
+from rl_qg.commands.cli import SHELLS, completion, run_command, words_of
 from rl_qg.commands.compose import compose
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
-from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.runtime.errors import InputError
 from tests.processes import ROOT
 

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.commands import pipeline_stage
+from rl_qg.commands import pipeline as pipeline_stage
 from rl_qg.commands.compose import compose
-from rl_qg.commands.model_choice import chosen_by
-from rl_qg.commands.open_run import OpenRun, open_run
+from rl_qg.commands.runs import OpenRun, chosen_by, open_run
 from rl_qg.data.examples import passage_hash
 from rl_qg.training.stages import evaluation_sample
 
 
 @pytest.fixture(autouse=True)
 def no_miniatures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rl_qg.commands.open_run.with_miniatures", lambda settings, examples, state, **_: settings)
+    monkeypatch.setattr("rl_qg.commands.runs.with_miniatures", lambda settings, examples, state, **_: settings)
 
 
 def opened(folder: Path, *given: str, passages: int = 30) -> OpenRun:

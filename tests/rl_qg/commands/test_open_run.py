@@ -7,8 +7,8 @@ import pytest
 from accelerate import PartialState
 
 from rl_qg.commands.compose import compose
-from rl_qg.commands.load_miniatures import with_miniatures
-from rl_qg.commands.open_run import OpenRun, open_run
+from rl_qg.commands.miniatures import with_miniatures
+from rl_qg.commands.runs import OpenRun, open_run
 from rl_qg.data.splits import Splits
 from rl_qg.miniatures.cache import PREFIX
 from rl_qg.runtime.errors import InputError
@@ -42,7 +42,7 @@ def test_the_second_reward_has_the_options_of_its_settings() -> None:
 def test_settings_of_late_stages_may_change_until_they_are_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("rl_qg.commands.open_run.with_miniatures", lambda settings, examples, state, **_: settings)
+    monkeypatch.setattr("rl_qg.commands.runs.with_miniatures", lambda settings, examples, state, **_: settings)
     base = ["preset=smoke", f"output_dir={tmp_path / 'run'}"]
     open_run(compose("pipeline", base))
     (tmp_path / "run" / "metrics.jsonl").touch()
@@ -62,7 +62,7 @@ def test_miniatures_of_the_second_reward_are_built_too(monkeypatch: pytest.Monke
         requested.extend(paths)
         return {path: tmp_path / path.removeprefix(PREFIX) for path in paths}
 
-    monkeypatch.setattr("rl_qg.commands.load_miniatures.ensure_miniatures", ensure)
+    monkeypatch.setattr("rl_qg.commands.miniatures.ensure_miniatures", ensure)
     settings = compose("pipeline", ["preset=smoke", "reward=qrelscore", "held_out=bartscore", "model.path=my-bart"])
     assert settings.held_out["model"] == "miniature:bart"
     done = with_miniatures(settings, [], PartialState(cpu=True))

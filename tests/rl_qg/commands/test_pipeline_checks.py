@@ -9,7 +9,7 @@ import pytest
 from accelerate import PartialState
 
 from rl_qg.commands.cli import run_command
-from rl_qg.commands.pipeline_stage import check_late_stages
+from rl_qg.commands.pipeline import check_late_stages
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from accelerate import PartialState
 
-from rl_qg.commands.open_run import OpenRun
-from rl_qg.commands.pipeline_readers import (
+from rl_qg.commands.pipeline import (
     Arm,
     answers_asked,
     augment_equally,
@@ -18,9 +17,10 @@ from rl_qg.commands.pipeline_readers import (
     train_reader_of_filters,
     train_readers,
 )
+from rl_qg.commands.runs import OpenRun
 from rl_qg.data.splits import Splits
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import read_json
+from rl_qg.runtime.files import read_json
 from rl_qg.settings import Settings
 from tests.toy_reader import save_distilbert, toy_examples, toy_settings
 

@@ -14,10 +14,10 @@ import yaml
 from rl_qg.commands.catalogue import COMMANDS, CONFIGS, choices
 from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import LIMITS, compose
-from rl_qg.commands.training_commands import _questions_of_readers
+from rl_qg.commands.training import _questions_of_readers
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample, write_squad
 from rl_qg.data.splits import answer_spans, load_splits, load_training, training_spans
-from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.settings import Settings, all_keys
 

@@ -8,14 +8,14 @@ import torch
 import yaml
 
 from rl_qg.commands.cli import run_command
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
-from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import read_json, write_json
-from rl_qg.studies.grid import Job, is_done
-from rl_qg.studies.job_pool import JobOutcomes, job_outcomes
+from rl_qg.runtime.files import read_json, write_json
+from rl_qg.studies.jobs import JobOutcomes, job_outcomes
+from rl_qg.studies.study_grid import Job, is_done
 
 SEARCH = {
     "output_dir": "found",
@@ -55,7 +55,7 @@ def in_this_process(jobs: Sequence[Job], on_done: Callable[[Job], None], **rest:
 
 @pytest.mark.slow
 def test_a_search_finds_a_generator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rl_qg.commands.search_stage.run_jobs", in_this_process)
+    monkeypatch.setattr("rl_qg.commands.studies.run_jobs", in_this_process)
     run_command("search", ["search.yaml"])
     record = read_json(Path("found/search.json"))
     first, second = record["configurations"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rl_qg.commands import serving_commands
+from rl_qg.commands import serving as serving_commands
 from rl_qg.commands.compose import compose
 from rl_qg.runtime.errors import InputError
 

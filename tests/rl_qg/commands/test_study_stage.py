@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from rl_qg.commands.study_stage import _updates
-from rl_qg.runtime.json_files import read_json
-from rl_qg.studies.study_file import read_study
+from rl_qg.commands.studies import _updates
+from rl_qg.runtime.files import read_json
+from rl_qg.studies.study import read_study
 from tests.processes import command_line, rl_qg, start, user_environment
 
 FILE = """

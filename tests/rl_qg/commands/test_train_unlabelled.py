@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rl_qg.commands.cli import run_command
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.splits import load_splits
-from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, WorldSettings
 

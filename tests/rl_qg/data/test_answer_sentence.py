@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.data.answer_sentence import sentence_of
+from rl_qg.data.examples import sentence_of
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_qg.data.corpus_facts import CorpusFacts, read_facts
+from rl_qg.data.corpus import KINDS, CorpusFacts, read_facts, synthetic_examples
 from rl_qg.data.examples import QAExample
-from rl_qg.data.synthetic_corpus import KINDS, synthetic_examples
 
 RELATIONS = {(kind.name, relation.name): relation for kind in KINDS for relation in kind.relations}
 DETAILS = {kind.name: kind.detail for kind in KINDS}

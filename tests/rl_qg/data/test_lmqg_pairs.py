@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_qg.data.lmqg_pairs import MALFORMED, LmqgPairs, split_pairs
+from rl_qg.data.layouts import MALFORMED, LmqgPairs, split_pairs
 from rl_qg.data.reading import read_examples
-from rl_qg.evaluation.pair_analysis import DISTINCT, EXACT, SHARE, exact_answers, numbers
-from rl_qg.evaluation.pair_files import HumanPair
+from rl_qg.evaluation.pairs import DISTINCT, EXACT, SHARE, HumanPair, exact_answers, numbers
 from tests.lmqg_outputs import all_outputs, human_pairs, join_pairs_as_lmqg, published_outputs
 
 SEGMENTS = {  # a part of a text, and the pair that each rule reads in it

@@ -14,10 +14,10 @@ from rl_qg.data.passages import Passage, Passages, file_passages
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.data.splits import load_splits, with_additional_spans
 from rl_qg.data.streaming import stream_examples
-from rl_qg.evaluation.pair_files import HumanPairs
+from rl_qg.evaluation.pairs import HumanPairs
 from rl_qg.evaluation.references import GoldQuestions
-from rl_qg.evaluation.score import score_file
 from rl_qg.runtime.errors import InputError
+from rl_qg.scoring.score_file import score_file
 from rl_qg.settings import DataSettings
 from tests.rl_qg.data.test_question_tables import QuestionsOnly
 

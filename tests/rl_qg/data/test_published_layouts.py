@@ -13,11 +13,10 @@ from rl_qg.commands.cli import run_command
 from rl_qg.data.formats import RawRecord
 from rl_qg.data.passages import Passages, has_answers
 from rl_qg.data.question_tables import QuestionTable
-from rl_qg.data.reading import read_examples
-from rl_qg.data.sources import raw_records
+from rl_qg.data.reading import raw_records, read_examples
 from rl_qg.data.splits import load_splits
 from rl_qg.data.streaming import stream_examples
-from rl_qg.generation.question_units import join_questions, set_rows
+from rl_qg.generation.sets import join_questions, set_rows
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings
 
@@ -98,7 +97,7 @@ def test_the_answer_is_found_as_a_whole_word_first() -> None:
 
 
 def records(rows: list[dict[str, Any]]) -> list[RawRecord]:
-    from rl_qg.data.hotpotqa import hotpotqa_records
+    from rl_qg.data.layouts import hotpotqa_records
 
     return list(hotpotqa_records(((f"row {n}", n, row) for n, row in enumerate(rows, 1)), "h"))
 

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_qg.data.question_tables import QuestionTable
-from rl_qg.evaluation.score import score_file
 from rl_qg.runtime.errors import InputError
+from rl_qg.scoring.score_file import score_file
 
 COLUMNS = ("question", "context", "answer", "references")
 # what a line of plain text can contain; some readers take U+2028 and NEL for line ends, this one must not

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import Answer, QAExample, passage_hash, write_squad
 from rl_qg.data.reading import read_examples
 from rl_qg.data.splits import answer_spans, leakage, load_splits, load_training, sample_labelled, take
-from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, WorldSettings
 from tests.questions import example

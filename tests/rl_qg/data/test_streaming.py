@@ -12,12 +12,12 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample, write_squad
 from rl_qg.data.formats import RawRecord
 from rl_qg.data.reading import read_examples
 from rl_qg.data.splits import answer_spans, load_training, take, training_spans
 from rl_qg.data.streaming import ExampleStream, RecordSource, as_raw_record, stream_examples
-from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, WorldSettings
 

@@ -5,10 +5,9 @@ from collections import defaultdict
 
 import pytest
 
-from rl_qg.data.corpus_facts import read_facts
+from rl_qg.data.corpus import KINDS, read_facts, synthetic_examples
 from rl_qg.data.examples import examples_hash
 from rl_qg.data.splits import read_role
-from rl_qg.data.synthetic_corpus import KINDS, synthetic_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, WorldSettings
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.data.examples import Answer, QAExample
+from rl_qg.data.examples import COLUMNS, HIGHLIGHT, Answer, QAExample, marked, unified_row
 from rl_qg.data.reading import read_examples
-from rl_qg.data.unified_rows import COLUMNS, HIGHLIGHT, marked, unified_row
 from rl_qg.generation.prompts import highlight
 
 CONTEXT = "Ada met Max. Ada wrote to him in 1843."

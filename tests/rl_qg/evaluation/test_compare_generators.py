@@ -13,14 +13,14 @@ import sacrebleu
 import torch
 
 from rewards import load
-from rl_qg.confidence_intervals import PassageDraws, interval_ends, mean_interval, paired_interval
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import passage_hash
-from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.evaluation import compare_generators
 from rl_qg.evaluation.compare_generators import _corpus_interval, evaluate_generators
-from rl_qg.evaluation.text_measures import bleu4, held_out_measures
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.runtime.errors import InputError
+from rl_qg.scoring.held_out import bleu4, held_out_measures
+from rl_qg.stats.intervals import PassageDraws, interval_ends, mean_interval, paired_interval
 from tests.questions import example
 from tests.tiny_models import tiny_bart, word_tokenizer
 

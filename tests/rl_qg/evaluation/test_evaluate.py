@@ -10,11 +10,11 @@ import sacrebleu
 
 import rewards
 from rl_qg.commands.cli import run_command
-from rl_qg.confidence_intervals import PassageDraws, interval_ends
 from rl_qg.evaluation.evaluate import evaluate
-from rl_qg.evaluation.prediction_analysis import CORPUS, MEAN, passage_groups
+from rl_qg.evaluation.predictions import CORPUS, MEAN, passage_groups
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import EvaluateSettings
+from rl_qg.stats.intervals import PassageDraws, interval_ends
 from tests.toy_metrics import SharedWords, WordCount, write_lines
 
 
@@ -211,7 +211,7 @@ def test_scores_of_files_with_similar_names_are_kept_apart(tmp_path: Path) -> No
 
 
 def test_without_passages_rows_with_equal_references_are_drawn_together() -> None:
-    from rl_qg.evaluation.metric_scores import MetricRow
+    from rl_qg.scoring.kept_scores import MetricRow
 
     rows = [MetricRow("w", "q", None, None, ("r",)), MetricRow("w", "p", None, None, ("r",)), MetricRow("w", "q")]
     first, second, third = passage_groups([*rows])

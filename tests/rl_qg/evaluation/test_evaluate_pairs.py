@@ -9,13 +9,21 @@ import pytest
 
 import rewards
 from rewards.overlap.published_lmqg import PUBLISHED
-from rewards.pair_sets import PUBLISHED_OPTIONS, QAAligned
+from rewards.sets import PUBLISHED_OPTIONS, QAAligned
 from rl_qg.commands.cli import run_command
-from rl_qg.commands.load_metrics import published_options
+from rl_qg.commands.metrics import published_options
 from rl_qg.data.question_tables import QuestionTable
-from rl_qg.evaluation.evaluate_pairs import evaluate_pairs
-from rl_qg.evaluation.pair_analysis import DISTINCT, EXACT, MORE, REPEATED, pair_sets
-from rl_qg.evaluation.pair_files import NO_TEXT, HumanPairs, read_pair_file
+from rl_qg.evaluation.pairs import (
+    DISTINCT,
+    EXACT,
+    MORE,
+    NO_TEXT,
+    REPEATED,
+    HumanPairs,
+    evaluate_pairs,
+    pair_sets,
+    read_pair_file,
+)
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import EvaluateSettings
 from tests.lmqg_outputs import DATA, published_outputs
@@ -153,7 +161,7 @@ def test_two_files_are_compared_on_the_same_passages(tmp_path: Path) -> None:
 
 def test_a_killed_command_goes_on(tmp_path: Path, gold: str, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"mine": str(write_lines(tmp_path / "p.jsonl", flat(PAIRS)))}
-    monkeypatch.setattr("rl_qg.evaluation.pair_analysis.PASSAGES_AT_ONCE", 1)
+    monkeypatch.setattr("rl_qg.evaluation.pairs.PASSAGES_AT_ONCE", 1)
     whole = run(tmp_path, gold, files)
     kept = tmp_path / "out" / "pairs" / "mine" / "rouge.jsonl"
     lines = kept.read_bytes().splitlines(keepends=True)

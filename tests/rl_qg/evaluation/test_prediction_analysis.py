@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from rl_qg.confidence_intervals import PassageDraws
-from rl_qg.evaluation.metric_scores import MetricRow
-from rl_qg.evaluation.prediction_analysis import Predictions, draw_rows
+from rl_qg.evaluation.predictions import Predictions, draw_rows
+from rl_qg.scoring.kept_scores import MetricRow
+from rl_qg.stats.intervals import PassageDraws
 
 
 def test_means_are_over_the_questions_that_have_a_score() -> None:

@@ -10,8 +10,7 @@ import pytest
 from scipy.stats import kendalltau, pearsonr, spearmanr
 
 from rl_qg.commands.cli import run_command
-from rl_qg.commands.qa_evaluation import named_files
-from rl_qg.confidence_intervals import PassageDraws, difference_p, interval_ends
+from rl_qg.commands.evaluation import named_files
 from rl_qg.data.examples import QAExample, write_squad
 from rl_qg.evaluation.qa_evaluation import (
     F1,
@@ -21,9 +20,10 @@ from rl_qg.evaluation.qa_evaluation import (
     metric_values,
     qa_record,
 )
-from rl_qg.readers.synthetic_training import TrainedReader
+from rl_qg.readers.train_reader import TrainedReader
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import read_json
+from rl_qg.runtime.files import read_json
+from rl_qg.stats.intervals import PassageDraws, difference_p, interval_ends
 from tests.toy_reader import save_distilbert, toy_examples
 
 GOLD = [QAExample(f"q{n}", "", f"passage {n // 2}", "who ?", ()) for n in range(24)]
@@ -156,7 +156,7 @@ def test_the_command_and_its_continuation(
     def refuse(*args: Any, **options: Any) -> None:
         raise AssertionError("a finished reader was trained again")
 
-    monkeypatch.setattr("rl_qg.readers.stage._run_seed", refuse)
+    monkeypatch.setattr("rl_qg.readers.train_reader._run_seed", refuse)
     run_command("qa-evaluate", words)
     assert read_json(Path("qa.json")) == record
     Path("qa.json").write_text("{}")

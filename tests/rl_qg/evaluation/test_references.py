@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rl_qg.evaluation.evaluate import evaluate
-from rl_qg.evaluation.prediction_analysis import MEAN
+from rl_qg.evaluation.predictions import MEAN
 from rl_qg.evaluation.references import BY_ANSWER, BY_ID, GoldQuestions
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import EvaluateSettings

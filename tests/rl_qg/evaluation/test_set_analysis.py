@@ -11,10 +11,10 @@ import pytest
 import rewards
 from rewards.overlap.bleu import Bleu
 from rl_qg.evaluation.evaluate import evaluate
-from rl_qg.evaluation.metric_scores import MetricRow
 from rl_qg.evaluation.references import GoldQuestions
-from rl_qg.evaluation.set_analysis import MISSING, SELF_BLEU, passage_sets, set_record
+from rl_qg.evaluation.sets import MISSING, SELF_BLEU, passage_sets, set_record
 from rl_qg.runtime.errors import InputError
+from rl_qg.scoring.kept_scores import MetricRow
 from rl_qg.settings import EvaluateSettings
 from tests.toy_metrics import WordCount, write_lines
 
@@ -154,7 +154,7 @@ def test_a_killed_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 raise Killed
             return super().compute(inputs)
 
-    monkeypatch.setattr("rl_qg.evaluation.set_analysis.PASSAGES_AT_ONCE", 2)
+    monkeypatch.setattr("rl_qg.evaluation.sets.PASSAGES_AT_ONCE", 2)
     sets = passage_sets({"one": [row(f"p{at}", f"a b {at}", "a b c", "x y") for at in range(7)]}, None)
     whole = set_record(sets, {"bleu": Counting(2)}, tmp_path / "whole", resamples=5, seed=0)
     needed, Counting.calls, Counting.last = Counting.calls, 0, 5

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from rewards.overlap.bleu import Bleu
-from rl_qg.confidence_intervals import PassageDraws, interval_ends
-from rl_qg.evaluation.asked_sentences import asked_sentences, coverage
 from rl_qg.evaluation.evaluate import evaluate
-from rl_qg.evaluation.set_measures import gap_files, gap_rows, halves, measure_rows
+from rl_qg.evaluation.sets import asked_sentences, coverage, gap_files, gap_rows, halves, measure_rows
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import EvaluateSettings
+from rl_qg.stats.intervals import PassageDraws, interval_ends
 from tests.toy_metrics import write_lines
 
 CONTEXTS = ["The mill burned in May. Anna rebuilt the house.", "A red boat sank. Many saw it.", "Snow fell."]

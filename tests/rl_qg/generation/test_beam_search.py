@@ -29,7 +29,7 @@ from rl_qg.generation import beam_search as module
 from rl_qg.generation.beam_search import beam_search
 from rl_qg.generation.decoding import SpecialTokens
 from rl_qg.generation.generator import beam_options
-from rl_qg.generation.shared_attention import DECODERS, FAMILIES, share_passages
+from rl_qg.generation.sharing import DECODERS, FAMILIES, share_passages
 from tests.tiny_models import tiny, tiny_pair
 
 VOCABULARY, START, PAD, END = 40, 0, 1, 2

@@ -5,8 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_qg.generation.causal_prompts import CausalPromptEncoder, positions_of
-from rl_qg.generation.prompts import HIGHLIGHT, SEPARATOR, Prompt, add_highlight
+from rl_qg.generation.prompts import HIGHLIGHT, SEPARATOR, CausalPromptEncoder, Prompt, add_highlight, positions_of
 from tests.questions import example
 from tests.tiny_models import tiny_bart, word_tokenizer
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from rl_qg.generation.answers.generated import GeneratedAnswers, load_generated_answers
 from rl_qg.generation.end_to_end import generate_pairs, place_of
 from rl_qg.generation.generator import Candidate, CandidateGenerator
 from rl_qg.generation.prompts import Prompt, add_highlight
+from rl_qg.generation.propose_answers import GeneratedAnswers, load_generated_answers
 from rl_qg.generation.tasks import join_answers, join_pairs, task_rows
 from rl_qg.runtime.errors import InputError
 from tests.questions import example

@@ -10,7 +10,7 @@ import torch
 from rl_qg.generation import generator as generator_module
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import read_json
+from rl_qg.runtime.files import read_json
 from rl_qg.settings import GenerateSettings
 from tests.rl_qg.generation.test_generation_stage import BEAMS, SAMPLES, WORDS, data, run
 from tests.tiny_models import tiny_bart, tiny_t5, word_tokenizer

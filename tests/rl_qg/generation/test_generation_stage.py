@@ -14,13 +14,12 @@ import torch
 from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
-from rl_qg.generation import stage as module
+from rl_qg.generation import generate as module
+from rl_qg.generation.generate import ByLength, Reranker, generate
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.loading import load_seq2seq
-from rl_qg.generation.reranking import Reranker
-from rl_qg.generation.stage import ByLength, generate
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import read_json, write_json
+from rl_qg.runtime.files import read_json, write_json
 from rl_qg.settings import GenerateSettings, Settings
 from tests.full_disk import room_for
 from tests.questions import example

@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.generation.causal_prompts import CausalPromptEncoder
-from rl_qg.generation.inputs import INPUTS
-from rl_qg.generation.prompts import Prompt, PromptEncoder, add_highlight
+from rl_qg.generation.prompts import INPUTS, CausalPromptEncoder, Prompt, PromptEncoder, add_highlight
 from rl_qg.generation.tasks import sentence_rows
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AskSettings, ModelSettings, Settings

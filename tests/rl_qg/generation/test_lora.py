@@ -12,10 +12,10 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, GPT2LMHeadModel
 
 from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.generation.lora import add_lora, check_lora, has_lora, lora_config, merge_lora
+from rl_qg.generation.loading import add_lora, check_lora, has_lora, lora_config, merge_lora
 from rl_qg.generation.prompts import HIGHLIGHT, add_highlight
-from rl_qg.runtime.checkpoints import last_checkpoint
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.trainer_base import last_checkpoint
 from rl_qg.settings import PeftSettings
 from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.trainer import SelfCriticalTrainer
@@ -135,7 +135,7 @@ def test_both_stages_train_adapters_and_save_whole_models(tmp_path: Path, build:
 @pytest.mark.slow
 def test_the_whole_model_needs_no_peft(tmp_path: Path) -> None:
     subject = trainer(tmp_path, model=adapted(), scst_epochs=0)
-    from rl_qg.training.trainer_files import save_model_folder
+    from rl_qg.training.run_files import save_model_folder
 
     save_model_folder(subject, tmp_path / "whole")
     code = (
@@ -157,7 +157,7 @@ def test_saving_a_model_does_not_change_training(tmp_path: Path, monkeypatch: py
     results = []
     for name in ("with", "without"):
         if name == "without":
-            monkeypatch.setattr("rl_qg.training.trainer_files.save_model_folder", lambda *args: None)
+            monkeypatch.setattr("rl_qg.training.run_files.save_model_folder", lambda *args: None)
         model = adapted()
         trainer(tmp_path / name, model=model).train()
         assert (tmp_path / name / "ce").exists() == (name == "with")

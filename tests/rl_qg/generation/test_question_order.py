@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from rl_qg.generation.prompts import Prompt
-from rl_qg.generation.question_order import assigned_order, in_order_of_model
-from rl_qg.generation.question_units import join_questions, question_parts, set_rows
+from rl_qg.generation.sets import assigned_order, in_order_of_model, join_questions, question_parts, set_rows
 from rl_qg.runtime.errors import InputError
 from tests.questions import example
 

@@ -9,8 +9,7 @@ import torch
 
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.prompts import Prompt, PromptEncoder, add_highlight
-from rl_qg.generation.question_pool import CANDIDATES, PooledQuestion, UnitPool, question_pool
-from rl_qg.generation.question_units import Unit, units_of
+from rl_qg.generation.sets import CANDIDATES, PooledQuestion, Unit, UnitPool, question_pool, units_of
 from rl_qg.generation.tasks import QUESTION
 from rl_qg.runtime.errors import InputError
 from tests.tiny_models import save, tiny_bart, word_tokenizer

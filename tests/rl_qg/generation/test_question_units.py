@@ -10,17 +10,10 @@ from transformers import AutoTokenizer
 
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.generation.prompts import Prompt, PromptEncoder, add_highlight
-from rl_qg.generation.question_units import (
-    Unit,
-    join_questions,
-    question_parts,
-    set_rows,
-    unit_row,
-    units_of,
-)
+from rl_qg.generation.sets import Unit, join_questions, question_parts, set_rows, unit_row, units_of
 from rl_qg.generation.tasks import QUESTION, TYPE_TOKENS, shown
 from rl_qg.runtime.errors import InputError
-from rl_qg.text.nine_types import NINE_TYPES
+from rl_qg.text.question_types import NINE_TYPES
 from tests.tiny_models import byte_tokenizer, save, tiny_bart
 
 ROLES = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}

@@ -7,7 +7,7 @@ import torch
 
 from rl_qg.generation import decoding
 from rl_qg.generation.decoding import DecodingRules, Rollout, decode, uniform_draws
-from rl_qg.generation.shared_attention import SHARED, is_sharing
+from rl_qg.generation.sharing import SHARED, is_sharing
 from tests.rl_qg.generation.test_beam_search import LENGTHS, MODELS, PAIRS, build, encoded, lengths
 
 

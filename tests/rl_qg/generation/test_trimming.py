@@ -25,8 +25,7 @@ from transformers import (
 
 from rl_qg.generation.loading import load_generator
 from rl_qg.generation.prompts import HIGHLIGHT, Prompt, add_highlight
-from rl_qg.generation.trim_stage import report_line, trim
-from rl_qg.generation.trimming import kept_ids, trimmed_tokenizer
+from rl_qg.generation.trim import kept_ids, report_line, trim, trimmed_tokenizer
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import TrimSettings
 from tests.tiny_models import byte_tokenizer, save, tiny, tiny_bart, tiny_pair, word_tokenizer

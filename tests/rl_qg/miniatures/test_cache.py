@@ -20,10 +20,9 @@ from transformers import (
     AutoTokenizer,
 )
 
-from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.miniatures.cache import ensure_miniatures, pretrain
-from rl_qg.miniatures.pretraining import PretrainingPassage
-from rl_qg.miniatures.recipes import RECIPES
+from rl_qg.miniatures.recipes import RECIPES, PretrainingPassage
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import MiniatureSettings
 from tests.processes import ROOT
@@ -138,7 +137,7 @@ def test_the_cache_key_depends_on_text_and_settings_but_not_on_the_folder(
             return type("Job", (), {"result": staticmethod(lambda: None)})
 
     monkeypatch.setattr("rl_qg.miniatures.cache.pretrain", pretrain)
-    monkeypatch.setattr("rl_qg.runtime.worker_pool.ProcessPoolExecutor", Inline)
+    monkeypatch.setattr("rl_qg.runtime.processes.ProcessPoolExecutor", Inline)
     first = ensure_miniatures(["miniature:bart"], passages(3), cached)
     assert ensure_miniatures(["miniature:bart"], passages(3), cached) == first
     ensure_miniatures(["miniature:bart"], passages(4), cached)

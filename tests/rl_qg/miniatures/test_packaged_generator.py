@@ -7,8 +7,7 @@ import torch
 from safetensors import SafetensorError
 
 from rl_qg.generation.prompts import Prompt, add_highlight
-from rl_qg.miniatures.cache import QUESTIONS
-from rl_qg.miniatures.packaged_generator import add_difference, difference, generator_folder
+from rl_qg.miniatures.cache import QUESTIONS, add_difference, difference, generator_folder
 from rl_qg.runtime.errors import InputError
 from tests.tiny_models import tiny_bart, word_tokenizer
 
@@ -52,7 +51,7 @@ def test_the_folder_is_made_once_and_other_paths_stay(tmp_path: Path, monkeypatc
     from rl_qg.generation.loading import load_seq2seq
 
     assert Prompt.of(folder, load_seq2seq(str(folder))[0]).task == "multitask"
-    monkeypatch.setattr("rl_qg.miniatures.packaged_generator._write", None)
+    monkeypatch.setattr("rl_qg.miniatures.cache._write", None)
     assert generator_folder(QUESTIONS, str(tmp_path)) == str(folder)
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
 
@@ -65,7 +64,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch
     def full(_: Path) -> None:
         raise SafetensorError("I/O error: No space left on device")
 
-    monkeypatch.setattr("rl_qg.miniatures.packaged_generator._write", full)
+    monkeypatch.setattr("rl_qg.miniatures.cache._write", full)
     with pytest.raises(InputError, match=r"cannot be written \(I/O error: No space left on device\); set HOME"):
         generator_folder(QUESTIONS, str(tmp_path / "cache"))
     assert not [*(tmp_path / "cache").iterdir()]

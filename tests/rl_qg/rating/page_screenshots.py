@@ -13,7 +13,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from rl_qg.rating.pages.application import create_app
+from rl_qg.rating.pages.server import create_app
 from tests.rl_qg.rating.page_studies import ADMIN_TOKEN, RaterClient, page_plan, protocol, settings_of, study
 from tests.rl_qg.rating.studies import Clock
 from tests.rl_qg.serving.page_server import served

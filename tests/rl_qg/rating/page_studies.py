@@ -11,11 +11,11 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from rl_qg.rating.pages.application import create_app
+from rl_qg.rating.pages.server import create_app
 from rl_qg.rating.plan_files import Hit, Item, StudyPlan, TaskPassage, plan_texts
 from rl_qg.rating.protocol import Protocol, load_protocol
 from rl_qg.rating.study.store import Store, open_store
-from rl_qg.settings.rating import RateServeSettings
+from rl_qg.settings.web import RateServeSettings
 
 PROTOCOLS = Path(__file__).parents[3] / "configs" / "protocol"
 ADMIN_TOKEN = "owner-0123456789abcdef"

@@ -14,7 +14,7 @@ from rl_qg.rating.plan_files import StudyPlan, write_plan_files
 ROOT = Path(__file__).parents[3]
 SERVE = (
     "import json, logging, sys; logging.basicConfig(level=logging.INFO, stream=sys.stderr)\n"
-    "from rl_qg.rating.pages.server import serve_study; from rl_qg.settings.rating import RateServeSettings\n"
+    "from rl_qg.rating.pages.server import serve_study; from rl_qg.settings.web import RateServeSettings\n"
     "serve_study(RateServeSettings(**json.loads(sys.argv[1])))\n"
 )
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_qg.evaluation.meta.judgements import read_judgements
-from rl_qg.rating.analysis.analysis_stage import write_analysis
+from rl_qg.judging.judgements import read_judgements
+from rl_qg.rating.analysis.analyse import write_analysis
 from rl_qg.rating.analysis.simulated_raters import HALO, HONEST, STRAIGHT_LINE, SimulatedRater, simulated_ratings
 from rl_qg.rating.plan_files import Hit, Item, TaskPassage
 from rl_qg.rating.protocol import DEGRADED, ORDINARY, REPEAT, Control, Criterion, Protocol, TaskRecipe
 from rl_qg.runtime.errors import InputError
-from rl_qg.settings.rating import RateAnalyseSettings
+from rl_qg.settings.web import RateAnalyseSettings
 
 TEXT = {"en": "A statement."}
 ENDS = {"low": {"en": "no"}, "high": {"en": "yes"}}

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from rl_qg.rating.planning.degrade import Degrader, replaced_words
+from rl_qg.rating.planning.questions import Degrader, replaced_words
 
 # For questions of 1 to 30 words, written out by hand from the papers and scripts.
 TABLES = {

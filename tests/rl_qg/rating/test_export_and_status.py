@@ -10,7 +10,7 @@ import pytest
 
 from rl_qg.commands.cli import run_command
 from rl_qg.rating.plan_files import read_plan, write_plan_files
-from rl_qg.rating.study.export_stage import export_study
+from rl_qg.rating.study.export import export_study
 from rl_qg.rating.study.store import Store, open_store
 from rl_qg.runtime.errors import InputError
 from tests.full_disk import room_for

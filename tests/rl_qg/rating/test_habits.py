@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rl_qg.rating.analysis.habits import Habits, habits_of_raters
+from rl_qg.rating.analysis.quality import Habits, habits_of_raters
 from tests.rl_qg.rating.rating_rows import columns, rating
 
 

@@ -12,19 +12,21 @@ from hypothesis import strategies as st
 
 from rl_qg.data.examples import passage_hash
 from rl_qg.rating.plan_files import Hit, Item, TaskPassage
-from rl_qg.rating.planning.arrangement import arranged, longest_distance, nearest
 from rl_qg.rating.planning.hits import (
     INCOMPLETE,
     NOT_DRAWN,
     NOT_FULL,
     NOT_MADE,
     Tasks,
+    arranged,
     counts_of,
+    longest_distance,
     make_tasks,
+    nearest,
     repeats_and_degraded,
     roles,
 )
-from rl_qg.rating.planning.plan_questions import StudyQuestions, Subject
+from rl_qg.rating.planning.questions import StudyQuestions, Subject
 from rl_qg.rating.protocol import TaskRecipe
 from rl_qg.runtime.errors import InputError
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.rating.pages.interface import Catalogue, chosen_language, direction_of, load_catalogues, local_text, places
+from rl_qg.rating.pages.rendering import Catalogue, chosen_language, direction_of, load_catalogues, local_text, places
 from rl_qg.runtime.errors import InputError
-from rl_qg.settings.rating import RateServeSettings
+from rl_qg.settings.web import RateServeSettings
 from tests.rl_qg.rating.page_studies import RaterClient, page_plan, protocol, settings_of, study
 
 FILES = Path(__file__).parents[3] / "rl_qg" / "rating" / "pages" / "page_files"

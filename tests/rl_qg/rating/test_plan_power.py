@@ -9,7 +9,7 @@ from scipy.stats import t as students_t
 
 from rl_qg.commands.catalogue import CONFIGS
 from rl_qg.rating.plan_files import Hit, Item, TaskPassage
-from rl_qg.rating.planning.plan_power import LEVEL, POWER, Noise, detectable_difference, effort_of
+from rl_qg.rating.planning.plan import LEVEL, POWER, Noise, detectable_difference, effort_of
 from rl_qg.rating.protocol import load_protocol
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rl_qg.data.examples import Answer, QAExample, write_squad
-from rl_qg.rating.planning.plan_questions import EMPTY, FURTHER, NOT_FOUND, read_questions
+from rl_qg.rating.planning.questions import EMPTY, FURTHER, NOT_FOUND, read_questions
 from rl_qg.runtime.errors import InputError
 
 ADA = "Ada wrote the program in London in 1843. London was large."

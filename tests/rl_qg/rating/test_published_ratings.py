@@ -2,7 +2,7 @@
 
 `da_dialogue`: Ji et al., "Achieving Reliable Human Assessment of Open-Domain Dialogue Systems", ACL 2022, whose raw
 ratings are public. QAScore's ratings are not: its tables are recomputed from the scores of systems (see
-`tests/rl_qg/evaluation/meta/test_published_tables.py` about their signs) and from the counts of its recipe.
+`tests/rl_qg/judging/test_published_tables.py` about their signs) and from the counts of its recipe.
 """
 
 import csv
@@ -16,15 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_qg.evaluation.meta.correlation import row_correlations
-from rl_qg.evaluation.meta.raters import OVERALL
-from rl_qg.rating.analysis.analysis_stage import write_analysis
-from rl_qg.rating.analysis.comparisons import certain_pairs, pair_rows
-from rl_qg.rating.analysis.pass_tables import summary_rows
-from rl_qg.rating.analysis.quality import PASSED, RANK_SUM, RATINGS, RaterControl, control_of_raters
-from rl_qg.rating.analysis.question_ratings import agreement_rows
+from rl_qg.judging.raters import OVERALL
+from rl_qg.rating.analysis.analyse import write_analysis
+from rl_qg.rating.analysis.quality import PASSED, RANK_SUM, RATINGS, RaterControl, control_of_raters, summary_rows
 from rl_qg.rating.analysis.ratings import NO_ORIGINAL, RatedItems
-from rl_qg.rating.analysis.replication import replication_of_scores
 from rl_qg.rating.analysis.scores import (
     DIALOGUE_EVAL,
     QuestionScores,
@@ -33,9 +28,11 @@ from rl_qg.rating.analysis.scores import (
     system_scores,
     z_scores,
 )
+from rl_qg.rating.analysis.study import agreement_rows, certain_pairs, pair_rows, replication_of_scores
 from rl_qg.rating.protocol import KINDS, Control
-from rl_qg.settings.rating import RateAnalyseSettings
-from tests.rl_qg.evaluation.meta.test_published_tables import (
+from rl_qg.settings.web import RateAnalyseSettings
+from rl_qg.stats.correlation import row_correlations
+from tests.rl_qg.judging.test_published_tables import (
     COEFFICIENTS,
     CRITERIA,
     HUMAN,

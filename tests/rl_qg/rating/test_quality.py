@@ -22,7 +22,7 @@ from rl_qg.rating.analysis.ratings import RatedItems
 from rl_qg.rating.analysis.simulated_raters import HALO, HONEST, RANDOM, STRAIGHT_LINE, simulated_values
 from rl_qg.rating.protocol import Control, Criterion, Protocol, TaskRecipe
 from tests.rl_qg.rating.rating_rows import columns, pairs_of, rating
-from tests.rl_qg.rating.test_rank_tests import B, Q
+from tests.rl_qg.stats.test_rank_tests import B, Q
 
 CONTROL = Control(SIGNED_RANK, ITEM_MEANS)
 

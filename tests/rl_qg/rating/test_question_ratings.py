@@ -2,9 +2,8 @@
 
 import pytest
 
-from rl_qg.rating.analysis.question_ratings import agreement_rows, judgement_lines
 from rl_qg.rating.analysis.scores import z_scores
-from rl_qg.rating.analysis.study_files import Question
+from rl_qg.rating.analysis.study import Question, agreement_rows, judgement_lines
 from tests.rl_qg.rating.rating_rows import columns, rating
 
 ROWS = [

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rl_qg.commands.cli import run_command
+from rl_qg.rating.study.records import NotAllowed
 from rl_qg.rating.study.store import Store, open_store
-from rl_qg.rating.study.store_records import NotAllowed
 from rl_qg.runtime.errors import InputError
 from tests.rl_qg.rating.studies import Clock, consenting_rater, rate_all, small_plan
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rl_qg.rating.pages.application import create_app
+from rl_qg.rating.pages.server import create_app
 from rl_qg.rating.plan_files import StudyPlan
+from rl_qg.rating.study.records import StoreFailed
 from rl_qg.rating.study.store import Store, open_store
-from rl_qg.rating.study.store_records import StoreFailed
 from tests.rl_qg.rating.page_studies import ADMIN_TOKEN, page_plan, protocol, settings_of, study
 from tests.rl_qg.rating.serving_study import served_study
 from tests.rl_qg.serving.conftest import BROWSERS

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import wilcoxon
 
-from rl_qg.evaluation.meta.raters import OVERALL
-from rl_qg.rating.analysis.comparisons import certain_pairs, conclusion, pair_rows, preference
-from rl_qg.rating.analysis.crossed_draws import CrossedDraws, CrossedValues
+from rl_qg.judging.raters import OVERALL
 from rl_qg.rating.analysis.ratings import NO_ORIGINAL, RatedItems
 from rl_qg.rating.analysis.scores import (
     DIALOGUE_EVAL,
@@ -22,6 +20,8 @@ from rl_qg.rating.analysis.scores import (
     without_noisy,
     z_scores,
 )
+from rl_qg.rating.analysis.study import certain_pairs, conclusion, pair_rows, preference
+from rl_qg.stats.crossed import CrossedDraws, CrossedValues
 from tests.rl_qg.rating.rating_rows import columns, rating
 
 # One rater: a (80, 60; seen again: 60, 40), b (20, 40), a degraded form of a (10, 0); criteria c and d.

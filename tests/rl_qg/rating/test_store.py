@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
+from rl_qg.rating.study.records import Closed, NotAllowed, NotYours
 from rl_qg.rating.study.store import Store, open_store
-from rl_qg.rating.study.store_records import Closed, NotAllowed, NotYours
 from rl_qg.runtime.errors import InputError
 from tests.rl_qg.rating.studies import CRITERIA, VALUES, Clock, consenting_rater, rate_all, small_plan
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from rl_qg.rating.study.records import StoreFailed
 from rl_qg.rating.study.store import Store, open_store
-from rl_qg.rating.study.store_records import StoreFailed
 from tests.full_disk import room_for
 from tests.rl_qg.rating.studies import VALUES, consenting_rater, rate_all, small_plan
 

@@ -16,7 +16,7 @@ from rl_qg.commands.cli import run_command
 from rl_qg.rating.demo import PACKAGED, question_rows
 from rl_qg.rating.plan_files import read_plan
 from rl_qg.rating.study.store import open_store
-from rl_qg.runtime.json_files import read_json
+from rl_qg.runtime.files import read_json
 from tests.rl_qg.rating.page_studies import RaterClient, settings_of
 
 LENGTH = 5.0  # points that a further word is worth to every rater

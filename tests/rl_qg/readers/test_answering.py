@@ -6,9 +6,7 @@ import pytest
 import torch
 
 from rl_qg.data.examples import QAExample
-from rl_qg.readers.answering import AnswerReader
-from rl_qg.readers.features import encode
-from rl_qg.readers.model import load_model
+from rl_qg.readers.reader import AnswerReader, encode, load_model
 from tests.toy_reader import save_bert, toy_tokenizer
 
 

@@ -10,7 +10,7 @@ from tokenizers import processors
 from transformers import PreTrainedTokenizerFast
 
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.readers.features import WindowCollator, Windows, best_answers, encode
+from rl_qg.readers.reader import WindowCollator, Windows, best_answers, encode
 from rl_qg.runtime.errors import InputError
 from tests.tiny_models import byte_tokenizer, piece_tokenizer
 
@@ -271,8 +271,8 @@ def test_the_sizes_of_chunks_do_not_matter(monkeypatch) -> None:
 
     logits = rng.normal(size=(2, 60, 48))
     whole = result(*logits)
-    monkeypatch.setattr("rl_qg.readers.features.EXAMPLES_AT_ONCE", 3)
-    monkeypatch.setattr("rl_qg.readers.features.WINDOWS_AT_ONCE", 4)
+    monkeypatch.setattr("rl_qg.readers.reader.EXAMPLES_AT_ONCE", 3)
+    monkeypatch.setattr("rl_qg.readers.reader.WINDOWS_AT_ONCE", 4)
     assert result(*logits) == whole
     assert whole[1] == sorted(whole[1]) and set(whole[1]) == set(range(8)) and len(whole[1]) > 8
 

@@ -13,11 +13,10 @@ from transformers import AutoTokenizer, BertModel, DistilBertModel
 from rewards import KPQA, MetricInputError
 from rl_qg.commands.cli import run_command
 from rl_qg.data.examples import Answer, QAExample, write_squad
-from rl_qg.readers.keyphrase_data import KEYPHRASE, OTHER, KeyphraseItems, answered_sentence
-from rl_qg.readers.keyphrase_predictor import train_predictor
-from rl_qg.readers.token_classifier import IGNORED
+from rl_qg.readers.fine_tuning import IGNORED
+from rl_qg.readers.kpqa import KEYPHRASE, OTHER, KeyphraseItems, answered_sentence, train_predictor
 from rl_qg.runtime.errors import InputError, Terminated
-from rl_qg.runtime.preemption import Preemption
+from rl_qg.runtime.trainer_base import Preemption
 from rl_qg.settings import QAModelSettings, TrainKPQASettings
 from tests.questions import example
 from tests.tiny_models import save, tiny
@@ -217,7 +216,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(
     assert [path.name for path in (tmp_path / "stopped").glob("checkpoint-*")] == ["checkpoint-3"]
     assert train("stopped") == whole
     before = (tmp_path / "stopped" / "kpqa_metrics.json").read_text()
-    monkeypatch.setattr("rl_qg.readers.keyphrase_predictor.load_model", lambda path: pytest.fail("trained again"))
+    monkeypatch.setattr("rl_qg.readers.kpqa.load_model", lambda path: pytest.fail("trained again"))
     assert train("stopped") == whole
     assert (tmp_path / "stopped" / "kpqa_metrics.json").read_text() == before
 

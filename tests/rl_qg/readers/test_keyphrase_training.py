@@ -11,15 +11,14 @@ from torch.nn import functional
 from transformers import AutoTokenizer, BertForTokenClassification, BertModel, Qwen2Config
 
 from rewards import KPQA
+from rewards.frozen import TOKEN_HEAD, token_classifier
 from rewards.pretrained import ModelFault
-from rewards.tanh_head import TOKEN_HEAD, token_classifier
 from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import compose
 from rl_qg.data.examples import QAExample, passage_hash, write_squad
 from rl_qg.data.splits import load_splits
-from rl_qg.readers.keyphrase_data import KEYPHRASE, OTHER, KeyphraseItems, answered_sentence
-from rl_qg.readers.keyphrase_predictor import train_predictor
-from rl_qg.readers.token_classifier import IGNORED
+from rl_qg.readers.fine_tuning import IGNORED
+from rl_qg.readers.kpqa import KEYPHRASE, OTHER, KeyphraseItems, answered_sentence, train_predictor
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, QAModelSettings, TrainKPQASettings
 from tests.questions import example
@@ -136,7 +135,7 @@ def test_repetitions_give_means_and_spreads(bert: str, tmp_path: Path, monkeypat
     first = tmp_path / "seed-3" / "model.safetensors"
     assert (tmp_path / "model.safetensors").read_bytes() == first.read_bytes()
     KPQA(str(tmp_path), "bleu1")
-    monkeypatch.setattr("rl_qg.readers.keyphrase_predictor.load_model", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr("rl_qg.readers.kpqa.load_model", lambda *_: pytest.fail("trained again"))
     assert train(tmp_path, chosen, [*one, *two]) == metrics
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.readers.reader_comparison import compare_readers, count_updates, count_windows
+from rl_qg.readers.comparison import compare_readers, count_updates, count_windows
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import read_json, write_json
+from rl_qg.runtime.files import read_json, write_json
 from rl_qg.settings import QASettings
 from tests.toy_reader import run, save_distilbert, toy_examples, toy_settings
 

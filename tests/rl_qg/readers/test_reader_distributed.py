@@ -16,10 +16,9 @@ from transformers import (
 )
 
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.readers.features import Windows, best_answers, encode
-from rl_qg.readers.model import QATrainer, load_model, load_tokenizer
-from rl_qg.readers.stage import train_reader
-from rl_qg.runtime.json_files import read_json, write_json
+from rl_qg.readers.reader import QATrainer, Windows, best_answers, encode, load_model, load_tokenizer
+from rl_qg.readers.train_reader import train_reader
+from rl_qg.runtime.files import read_json, write_json
 from rl_qg.settings import QAModelSettings, QASettings
 from tests.processes import together
 from tests.tiny_models import piece_tokenizer, save, tiny

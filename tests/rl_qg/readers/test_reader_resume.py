@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rl_qg.readers.model import QATrainer, load_model
+from rl_qg.readers.reader import QATrainer, load_model
 from rl_qg.runtime.errors import InputError
 from tests.toy_reader import contents, run, toy_examples, toy_settings
 
@@ -114,8 +114,8 @@ def test_finished_seeds_are_not_trained_again(distilbert, tmp_path, monkeypatch)
     def forbidden(*args, **kwargs):
         raise AssertionError("loaded although everything is finished")
 
-    monkeypatch.setattr("rl_qg.readers.stage.load_model", forbidden)
-    monkeypatch.setattr("rl_qg.readers.stage.load_tokenizer", forbidden)
+    monkeypatch.setattr("rl_qg.readers.train_reader.load_model", forbidden)
+    monkeypatch.setattr("rl_qg.readers.train_reader.load_tokenizer", forbidden)
     assert run(tmp_path / "qa", toy_settings(distilbert, seeds=[0, 1])) == again
 
 

@@ -15,14 +15,12 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from rl_qg.confidence_intervals import PassageDraws, mean_interval
 from rl_qg.data.examples import passage_hash
-from rl_qg.readers.features import encode
-from rl_qg.readers.model import load_model, load_tokenizer
-from rl_qg.readers.squad_scores import score_predictions
-from rl_qg.readers.stage import train_reader
+from rl_qg.readers.reader import encode, load_model, load_tokenizer, score_predictions
+from rl_qg.readers.train_reader import train_reader
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import read_json, write_json
+from rl_qg.runtime.files import read_json, write_json
+from rl_qg.stats.intervals import PassageDraws, mean_interval
 from tests.tiny_models import tiny, tiny_bart
 from tests.toy_reader import run, save_bert, save_distilbert, toy_examples, toy_settings, toy_tokenizer
 
@@ -134,7 +132,7 @@ def test_missing_weights_are_reported_except_those_of_the_new_span_head(distilbe
         load_model(str(tmp_path))
     finally:
         transformers_logger.propagate = propagates
-    assert [record.name for record in caplog.records] == ["rl_qg.readers.model"]
+    assert [record.name for record in caplog.records] == ["rl_qg.readers.reader"]
     assert "weights besides the span head start at random, such as distilbert.transformer.layer.2" in caplog.text
 
 

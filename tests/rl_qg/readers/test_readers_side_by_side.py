@@ -12,8 +12,8 @@ from time import sleep
 import pytest
 import torch
 
-from rl_qg.readers import stage
-from rl_qg.readers.stage import train_readers
+from rl_qg.readers import train_reader as stage
+from rl_qg.readers.train_reader import train_readers
 from rl_qg.runtime.errors import InputError
 from tests.toy_reader import contents, toy_examples, toy_settings
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import take_passages
-from rl_qg.readers.sentence_data import (
+from rl_qg.readers.fine_tuning import IGNORED
+from rl_qg.readers.sentences import (
     LabelledSentences,
     SentenceCollator,
     SentenceItems,
@@ -17,8 +18,7 @@ from rl_qg.readers.sentence_data import (
     positive_weights,
     set_aside,
 )
-from rl_qg.readers.token_classifier import IGNORED
-from rl_qg.text.nine_types import NINE_TYPES
+from rl_qg.text.question_types import NINE_TYPES
 from tests.questions import example
 from tests.toy_reader import toy_tokenizer
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer, DistilBertModel, PreTrainedTokenizerBase
 
-from rl_qg.readers.sentence_data import LABELS, SentenceCollator
-from rl_qg.readers.sentence_model import SentenceLabeller, SentenceOptions, new_labeller
+from rl_qg.readers.sentences import LABELS, SentenceCollator, SentenceLabeller, SentenceOptions, new_labeller
 from rl_qg.runtime.errors import InputError
 from tests.rl_qg.readers.toy_sentences import save_encoder
 from tests.tiny_models import save, tiny

@@ -5,10 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.confidence_intervals import PassageDraws
-from rl_qg.readers.sentence_classifier import decisions
-from rl_qg.readers.sentence_scores import best_threshold, compared_scores, label_scores, paired_f1
-from rl_qg.widening import widening
+from rl_qg.readers.sentences import best_threshold, compared_scores, decisions, label_scores, paired_f1
+from rl_qg.stats.intervals import PassageDraws, widening
 
 ACTUAL = np.array([[1, 0], [1, 0], [0, 0], [0, 1], [1, 0], [0, 1]], dtype=bool)
 PREDICTED = np.array([[1, 0], [0, 0], [1, 1], [0, 1], [1, 0], [0, 0]], dtype=bool)

@@ -10,12 +10,10 @@ import torch
 
 from rl_qg.commands.cli import run_command
 from rl_qg.data.examples import write_squad
-from rl_qg.readers.sentence_classifier import SentenceClassifier, decisions
-from rl_qg.readers.sentence_data import labelled_sentences, set_aside
-from rl_qg.readers.sentence_scores import best_threshold
-from rl_qg.readers.sentence_stage import SentenceTrainer, epochs_without_gain, train_sentences
+from rl_qg.readers.sentences import SentenceClassifier, best_threshold, decisions, labelled_sentences, set_aside
+from rl_qg.readers.train_sentences import SentenceTrainer, epochs_without_gain, train_sentences
 from rl_qg.runtime.errors import InputError, Terminated
-from rl_qg.runtime.preemption import Preemption
+from rl_qg.runtime.trainer_base import Preemption
 from rl_qg.settings import QAModelSettings
 from tests.rl_qg.readers.toy_sentences import passages, save_encoder, toy_settings
 from tests.tiny_models import piece_tokenizer, save, tiny
@@ -186,7 +184,7 @@ def test_a_stopped_training_goes_on_to_the_same_folder(
         assert sum("eval_loss" in entry for entry in state["log_history"]) == (step == 4)
     monkeypatch.undo()
     assert train("stopped") == whole
-    monkeypatch.setattr("rl_qg.readers.sentence_stage._train", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr("rl_qg.readers.train_sentences._train", lambda *_, **__: pytest.fail("trained again"))
     assert train("stopped") == whole
 
 

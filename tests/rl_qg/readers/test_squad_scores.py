@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rewards.words import normalise_answer
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.reading import read_examples
-from rl_qg.readers.squad_scores import exact_match, f1, score_predictions
+from rl_qg.readers.reader import exact_match, f1, score_predictions
 from rl_qg.runtime.errors import InputError
 
 SHARED = Path(__file__).resolve().parents[3].parent / "shared" / "data"

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from rl_qg.data.examples import passage_hash
-from rl_qg.readers.squad_scores import score_predictions
-from rl_qg.readers.stage import train_reader
-from rl_qg.readers.synthetic_training import draw_trials, train_on_synthetic, trial_questions
+from rl_qg.readers.reader import score_predictions
+from rl_qg.readers.train_reader import draw_trials, train_on_synthetic, train_reader, trial_questions
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import read_json, write_json
+from rl_qg.runtime.files import read_json, write_json
 from rl_qg.settings import QASettings, ReaderTrials
 from tests.toy_reader import save_distilbert, toy_examples, toy_settings
 
@@ -60,7 +59,7 @@ def test_the_best_trial_on_synthetic_questions_is_trained_on_all(
         (output_dir / "model.safetensors").write_bytes(b"weights")
         return {"exact_match": 0.0, "f1": f1}
 
-    monkeypatch.setattr("rl_qg.readers.synthetic_training.train_reader", stand_in)
+    monkeypatch.setattr("rl_qg.readers.train_reader.train_reader", stand_in)
     trials = ReaderTrials(count=8, train=12, validation=8)
     result = train_on_synthetic(
         "ce", synthetic, gold, settings=QASettings(seeds=[3, 4], max_steps=7), trials=trials, folder=tmp_path

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from rl_qg.data.synthetic_corpus import synthetic_examples
-from rl_qg.readers.unanswerable import with_unanswerable
+from rl_qg.data.corpus import synthetic_examples
+from rl_qg.readers.train_reader import with_unanswerable
 from rl_qg.runtime.errors import InputError
 
 EXAMPLES = list(synthetic_examples(60, seed=3, prefix="unanswerable"))

@@ -3,7 +3,7 @@
 import json
 from html.parser import HTMLParser
 
-from rl_qg.reports.page import write_report
+from rl_qg.reports.report import write_report
 
 NASTY = "Who wrote <script>alert('x')</script> & \"Hamlet\"?"
 VOID = {"meta", "link", "br", "img", "hr", "input"}

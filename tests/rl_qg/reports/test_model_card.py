@@ -17,10 +17,16 @@ from transformers import GPT2LMHeadModel
 
 from rl_qg.data.splits import Splits
 from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.generation.inputs import INPUTS, as_input
-from rl_qg.generation.prompts import Prompt, add_highlight, highlight
-from rl_qg.reports.hub import check_repository, publish
-from rl_qg.reports.model_card import final_model, is_on_hub, marked_code, shown, write_model_card
+from rl_qg.generation.prompts import INPUTS, Prompt, add_highlight, as_input, highlight
+from rl_qg.reports.model_card import (
+    check_repository,
+    final_model,
+    is_on_hub,
+    marked_code,
+    publish,
+    shown,
+    write_model_card,
+)
 from rl_qg.settings import PeftSettings, Settings
 from rl_qg.training import stages as stage
 from tests.questions import example

@@ -6,10 +6,10 @@ from copy import deepcopy
 
 import pytest
 
-from rl_qg.evaluation.oracle import BESIDE, SUMS, VERDICTS
-from rl_qg.reports.outcome_view import VERDICT_COLOURS, warning
-from rl_qg.reports.page import run_summary, write_report
+from rl_qg.data.oracle import BESIDE, SUMS, VERDICTS
+from rl_qg.reports.report import run_summary, write_report
 from rl_qg.reports.run_files import read_run
+from rl_qg.reports.views import VERDICT_COLOURS, warning
 from rl_qg.runtime.errors import InputError
 from tests.rl_qg.reports.run_folders import auc, evaluation, interval, page_of, reader, three_readers, write
 

@@ -4,9 +4,9 @@ import re
 import numpy as np
 import pytest
 
-from rl_qg.reports.page import run_summary, write_report
-from rl_qg.reports.plots import interval_plot, reader_plot
-from rl_qg.reports.run_files import JsonObject, Metrics, ReportedMean, read_run
+from rl_qg.pages.plots import ReportedMean, interval_plot, reader_plot
+from rl_qg.reports.report import run_summary, write_report
+from rl_qg.reports.run_files import JsonObject, Metrics, read_run
 from rl_qg.reports.training_plots import moving_mean
 from rl_qg.runtime.errors import InputError
 from tests.rl_qg.reports.run_folders import FILES, NASTY, evaluation, interval, metrics, page_of, write

@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from rl_qg.evaluation.text_measures import DIRECTION
-from rl_qg.reports.measures import MEASURES
-from rl_qg.reports.page import run_summary
-from rl_qg.reports.run_files import JsonObject, Metrics, read_run
+from rl_qg.reports.report import run_summary
+from rl_qg.reports.run_files import MEASURES, JsonObject, Metrics, read_run
+from rl_qg.scoring.held_out import DIRECTION
 from tests.rl_qg.reports.run_folders import evaluation, interval, metrics, page_of, write
 
 START = {"reward_greedy": 0.3, "held_out": -2.0, "bleu4": 0.17, "rouge_l": 0.4, "loss": 1.0, "kl": 0.1}

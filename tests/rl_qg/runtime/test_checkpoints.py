@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from rl_qg.runtime import checkpoints
-from rl_qg.runtime.checkpoints import MANIFEST, delete_all_but, last_checkpoint, mark_complete
+from rl_qg.runtime import trainer_base as checkpoints
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.trainer_base import MANIFEST, delete_all_but, last_checkpoint, mark_complete
 from tests.rl_qg.training.word_task import data, trainer
 
 

@@ -5,14 +5,7 @@ from pathlib import Path
 import pytest
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import (
-    append_json_line,
-    atomic_writer,
-    cut_json_lines,
-    read_json,
-    read_json_lines,
-    write_json,
-)
+from rl_qg.runtime.files import append_json_line, atomic_writer, cut_json_lines, read_json, read_json_lines, write_json
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other_file(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ import pytest
 
 from rl_qg.commands.cli import run_command
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.locks import locked
+from rl_qg.runtime.files import locked
 
 HOLD = """
 import sys
 from pathlib import Path
-from rl_qg.runtime.locks import locked
+from rl_qg.runtime.files import locked
 with locked([("output", Path(sys.argv[1]))]):
     print("held", flush=True)
     sys.stdin.read()
@@ -25,7 +25,7 @@ COUNT = """
 import sys, time
 from pathlib import Path
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.locks import locked
+from rl_qg.runtime.files import locked
 counter, done = Path(sys.argv[1]), 0
 while done < 30:
     try:

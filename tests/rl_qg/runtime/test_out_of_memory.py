@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.out_of_memory import OutOfMemoryRetry
+from rl_qg.runtime.memory import OutOfMemoryRetry
 
 
 @pytest.fixture(autouse=True)

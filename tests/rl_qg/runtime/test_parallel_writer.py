@@ -13,11 +13,11 @@ from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
 from rl_qg.data.question_tables import QuestionTable
-from rl_qg.evaluation.reward_ranking import reranker_of
-from rl_qg.evaluation.score import score_file
-from rl_qg.generation.stage import generate
+from rl_qg.generation.generate import generate
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.parallel_writer import write_lines
+from rl_qg.runtime.resumable_lines import write_lines
+from rl_qg.scoring.reward_scorer import reranker_of
+from rl_qg.scoring.score_file import score_file
 from rl_qg.settings import GenerateSettings
 from tests.full_disk import room_for
 from tests.processes import together as run_together

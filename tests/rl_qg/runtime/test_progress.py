@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from rl_qg.runtime.progress import TrainingBar
+from rl_qg.runtime.trainer_base import TrainingBar
 
 
 def test_the_bar_of_an_evaluation_is_closed_with_it() -> None:

@@ -11,7 +11,7 @@ import torch
 
 from rewards.arithmetic import arithmetic
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_record import check_continuation, git_state, run_record, write_run_record
+from rl_qg.runtime.run_folder import check_continuation, git_state, run_record, write_run_record
 
 
 def record(**changes):

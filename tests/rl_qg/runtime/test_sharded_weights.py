@@ -5,8 +5,8 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from rl_qg.runtime.sharded_weights import WholeWeights, gather
-from rl_qg.training.encoder_sharing import share_encoder_pass
+from rl_qg.generation.sharing import share_encoder_pass
+from rl_qg.runtime.trainer_base import WholeWeights, gather
 from tests.processes import together
 from tests.tiny_models import tiny_bart, tiny_t5
 

@@ -6,7 +6,7 @@ from multiprocessing import active_children
 import pytest
 import torch
 
-from rl_qg.runtime.worker_pool import available_cores, worker_pool
+from rl_qg.runtime.processes import available_cores, worker_pool
 
 
 @pytest.mark.slow

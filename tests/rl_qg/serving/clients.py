@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 
 from rl_qg.serving.application import create_app
-from rl_qg.serving.keys import APIKeys
 from rl_qg.serving.service import AskingModel, AskingService
 from rl_qg.settings import ServeSettings
+from rl_qg.web.requests import APIKeys
 from tests.rl_qg.serving.fake_model import FakeModel
 
 TEXT = "Ada Lovelace wrote the first program in London in 1843."

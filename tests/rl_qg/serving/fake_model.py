@@ -6,8 +6,8 @@ from hashlib import sha256
 from threading import Event, Lock
 from typing import Any
 
-from rl_qg.asking.explanations import WeighedSpan
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
+from rl_qg.asking.selection import WeighedSpan
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.spans import tokens
 

@@ -10,10 +10,10 @@ from playwright.sync_api import sync_playwright
 
 from rl_qg import QuestionGenerator
 from rl_qg.asking.models import QUESTIONS
-from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.serving.application import create_app
 from rl_qg.serving.service import AskingService
-from rl_qg.settings.serving import ServeSettings
+from rl_qg.settings.web import ServeSettings
 from tests.rl_qg.serving.page_server import served
 
 DOCS = Path(__file__).parents[3] / "docs"

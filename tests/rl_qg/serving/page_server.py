@@ -11,11 +11,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
-from rl_qg.serving.metrics import ServerMetrics
 from rl_qg.serving.page import page_routes
 from rl_qg.serving.problems import ProblemError, add_problem_handlers
 from rl_qg.serving.routes import asking_routes
-from rl_qg.settings.serving import ServeSettings
+from rl_qg.serving.service import ServerMetrics
+from rl_qg.settings.web import ServeSettings
 
 YEAR_OR_NAME = re.compile(r"\b\d{4}\b|[A-Z]\w+(?: [A-Z]\w+)+")
 

@@ -8,8 +8,8 @@ from html import unescape
 
 import pytest
 
-from rl_qg.serving.keys import APIKeys
 from rl_qg.settings import ServeSettings
+from rl_qg.web.requests import APIKeys
 from tests.rl_qg.serving.clients import TEXT, is_problem, run, serving
 from tests.rl_qg.serving.conftest import Visit
 from tests.rl_qg.serving.fake_model import FakeModel

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.asking.exports import FORMATS, format_of
+from rl_qg.asking.documents import FORMATS, format_of
 from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
 from rl_qg.serving import page as module
 from rl_qg.serving.page import marked_parts

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from rl_qg.serving.page import page_routes
 from rl_qg.serving.problems import ProblemError
 from rl_qg.serving.routes import asking_routes
-from rl_qg.settings.serving import ServeSettings
+from rl_qg.settings.web import ServeSettings
 from tests.rl_qg.serving.conftest import Visit, select
 from tests.rl_qg.serving.page_server import ANSWERS, TEXT, KnownService, page_application
 

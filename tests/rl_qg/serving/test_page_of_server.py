@@ -8,11 +8,11 @@ import pytest
 
 from rl_qg import QuestionGenerator
 from rl_qg.asking.models import QUESTIONS
-from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.serving.application import create_app
-from rl_qg.serving.keys import APIKeys
 from rl_qg.serving.service import AskingService
-from rl_qg.settings.serving import ServeSettings
+from rl_qg.settings.web import ServeSettings
+from rl_qg.web.requests import APIKeys
 from tests.rl_qg.serving.conftest import Visit
 from tests.rl_qg.serving.fake_model import FakeModel
 

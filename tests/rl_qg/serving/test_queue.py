@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from rl_qg.serving.queue import BatchQueue, QueueClosedError, QueuedRequest, QueueFullError
+from rl_qg.serving.service import BatchQueue, QueueClosedError, QueuedRequest, QueueFullError
 
 
 def job(kind: str = "a", rows: int = 1, length: int = 1) -> QueuedRequest:

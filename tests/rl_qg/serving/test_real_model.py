@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from rl_qg.asking.question_generator import QuestionGenerator
-from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.serving.application import create_app
 from rl_qg.serving.service import AskingService

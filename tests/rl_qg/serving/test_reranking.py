@@ -10,7 +10,7 @@ import pytest
 from rewards import QRelScore
 from rl_qg.asking.pairs import AskRequest, QAPair, QAPairs
 from rl_qg.asking.question_generator import QuestionGenerator
-from rl_qg.data.synthetic_corpus import synthetic_examples
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.serving.long_texts import WholeText
 from tests.rl_qg.serving.clients import TEXT, run, serving

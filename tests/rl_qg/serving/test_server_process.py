@@ -17,11 +17,10 @@ import pytest
 from rl_qg.asking.pairs import AskRequest
 from rl_qg.runtime.errors import InputError
 from rl_qg.serving.application import create_app
-from rl_qg.serving.closing import begin_no_connections
-from rl_qg.serving.listening import listen
 from rl_qg.serving.server import run_server
 from rl_qg.serving.service import AskingService
 from rl_qg.settings import ServeSettings
+from rl_qg.web.server import begin_no_connections, listen
 from tests.processes import Forked, start
 from tests.rl_qg.serving.clients import TEXT, is_problem, run, until
 from tests.rl_qg.serving.fake_model import FakeModel, pairs_of

@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from rl_qg.commands.search_stage import run_search
-from rl_qg.runtime.json_files import read_json
-from rl_qg.studies.job_pool import run_jobs
-from rl_qg.studies.search_file import read_search
+from rl_qg.commands.studies import run_search
+from rl_qg.runtime.files import read_json
+from rl_qg.studies.jobs import run_jobs
+from rl_qg.studies.search import read_search
 from tests.search_work import PROGRAM
 
 SEARCH: dict[str, Any] = {

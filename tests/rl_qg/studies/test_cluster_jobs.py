@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import write_json
-from rl_qg.studies.cluster_jobs import run_on_cluster
-from rl_qg.studies.grid import Job
+from rl_qg.runtime.files import write_json
+from rl_qg.studies.jobs import run_on_cluster
+from rl_qg.studies.study_grid import Job
 from tests.rl_qg.studies.test_job_pool import calls, job
 from tests.study_work import PROGRAM
 

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.studies.grid import Grid, command_hash, make_grid
-from rl_qg.studies.study_data import ResourceData, StudyExamples
-from rl_qg.studies.study_file import Study, read_study
+from rl_qg.studies.study import ResourceData, Study, StudyExamples, read_study
+from rl_qg.studies.study_grid import Grid, command_hash, make_grid
 from tests.questions import example
 
 FILE = """

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from scipy import stats
 
-from rl_qg.confidence_intervals import mean_of_seeds
+from rl_qg.stats.intervals import mean_of_seeds
 from rl_qg.studies.halving import Configuration, Halving, Plan, Trial, TrialResult
 
 Curves = Mapping[int, Sequence[float | str]]  # of a configuration: its value after 1, 2, … epochs, or a fault

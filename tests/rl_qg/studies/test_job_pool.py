@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from rewards.loading import own_code_only
-from rl_qg.runtime.json_files import read_json
-from rl_qg.studies.grid import Job, is_done
-from rl_qg.studies.job_pool import JobOutcomes, job_outcomes, run_jobs
+from rl_qg.runtime.files import read_json
+from rl_qg.studies.jobs import JobOutcomes, job_outcomes, run_jobs
+from rl_qg.studies.study_grid import Job, is_done
 from tests.study_work import PROGRAM
 
 ROOT = Path(__file__).parents[3]

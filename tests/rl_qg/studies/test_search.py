@@ -14,12 +14,11 @@ import pytest
 
 from rl_qg.commands.catalogue import CONFIGS
 from rl_qg.commands.compose import compose
-from rl_qg.commands.search_stage import shipped_searches
+from rl_qg.commands.studies import shipped_searches
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import read_json
+from rl_qg.runtime.files import read_json
 from rl_qg.settings import Settings
-from rl_qg.studies.search_file import read_search
-from rl_qg.studies.search_jobs import stops
+from rl_qg.studies.search import read_search, stops
 from rl_qg.studies.search_space import grid
 from tests.rl_qg.studies.search_folder import calls, decided, search
 from tests.search_work import value
@@ -36,7 +35,7 @@ def composed(command: str, arguments: tuple[str, ...]) -> Settings:
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The searches have the same configurations, and composing takes most of their time.
     once = lambda command, arguments: composed(command, tuple(arguments))  # noqa: E731
-    monkeypatch.setattr("rl_qg.commands.search_stage.compose", once)
+    monkeypatch.setattr("rl_qg.commands.studies.compose", once)
     monkeypatch.chdir(tmp_path)
     for name in ("train", "dev", "test"):
         Path(f"{name}.json").write_text("{}")

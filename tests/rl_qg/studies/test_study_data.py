@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample, passage_hash, write_squad
 from rl_qg.data.reading import read_examples
-from rl_qg.data.synthetic_corpus import synthetic_examples
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import read_json
+from rl_qg.runtime.files import read_json
 from rl_qg.settings import WorldSettings
-from rl_qg.studies.study_data import StudyExamples, load_examples, write_examples
-from rl_qg.studies.study_file import read_study
+from rl_qg.studies.study import StudyExamples, load_examples, read_study, write_examples
 
 STUDY = """
 output_dir: OUT

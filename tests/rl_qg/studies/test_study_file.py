@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.studies.study_file import Generator, Resource, read_study
-from rl_qg.studies.yaml_file import as_overrides
+from rl_qg.settings.yaml_files import as_overrides
+from rl_qg.studies.study import Generator, Resource, read_study
 
 WHOLE = """
 output_dir: runs/s

@@ -8,16 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rl_qg.confidence_intervals import holm
 from rl_qg.data.examples import write_squad
-from rl_qg.reports.page import write_report
+from rl_qg.reports.report import write_report
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import write_json
-from rl_qg.studies.analysis import StudyResults
-from rl_qg.studies.grid import Grid, make_grid
-from rl_qg.studies.study_data import ResourceData, StudyExamples
-from rl_qg.studies.study_file import read_study
-from rl_qg.studies.study_output import write_study_output
+from rl_qg.runtime.files import write_json
+from rl_qg.stats.intervals import holm
+from rl_qg.studies.study import ResourceData, StudyExamples, read_study
+from rl_qg.studies.study_grid import Grid, make_grid
+from rl_qg.studies.study_results import StudyResults, write_study_output
 from tests.questions import example
 from tests.rl_qg.reports.run_folders import Page
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rl_qg.text.english_verb_forms import base_form, in_the_form_of
+from rl_qg.text.english import base_form, in_the_form_of
 
 FORMS = """
 use uses used using; stop stops stopped stopping; visit visits visited visiting

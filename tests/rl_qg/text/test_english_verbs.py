@@ -2,7 +2,7 @@
 
 import pytest
 
-from rl_qg.text.english_verbs import is_past
+from rl_qg.text.english import is_past
 
 
 @pytest.mark.parametrize("word", ["wrote", "caused", "called", "tried", "varied"])

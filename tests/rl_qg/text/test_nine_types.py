@@ -2,7 +2,7 @@
 
 import pytest
 
-from rl_qg.text.nine_types import NINE_TYPES, nine_type
+from rl_qg.text.question_types import NINE_TYPES, nine_type
 
 TABLE = [
     ("Who wrote it?", "Ada", "who"),

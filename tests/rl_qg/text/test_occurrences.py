@@ -2,7 +2,7 @@
 
 import pytest
 
-from rl_qg.text.occurrences import occurrences
+from rl_qg.text.words import occurrences
 
 
 @pytest.mark.parametrize(

@@ -126,10 +126,10 @@ def test_sentences_of_the_files_of_du() -> None:
 
 
 def test_answers_are_normalised_for_the_metric_and_for_the_reader_alike() -> None:
+    from rewards import learned as rquge
     from rewards import words
-    from rewards.learned import rquge
     from rewards.relevance import reader
-    from rl_qg.readers import squad_scores
+    from rl_qg.readers import reader as squad_scores
 
     assert rquge.normalise_answer is normalise_answer is words.normalise_answer
     assert reader.answer_f1 is words.answer_f1

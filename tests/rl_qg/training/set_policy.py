@@ -24,7 +24,7 @@ BEFORE = torch.tensor([[PREFIXES.index(text[:at]) if at < len(text) else 0 for a
 
 def questions(text: Sequence[int]) -> list[str]:
     """Its questions; the last one of a text that does not end is cut, and counts as empty. A text without anything
-    has none, as in `rl_qg.generation.question_units.question_parts`.
+    has none, as in `rl_qg.generation.sets.question_parts`.
     """
     parts: list[list[str]] = [[]]
     for token in text:

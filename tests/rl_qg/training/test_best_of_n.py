@@ -11,11 +11,11 @@ import torch
 from accelerate import PartialState
 from transformers import AutoModelForSeq2SeqLM
 
-from rl_qg.commands.training_commands import best_of_n as train_best_of_n
+from rl_qg.commands.training import best_of_n as train_best_of_n
 from rl_qg.data.splits import Splits
-from rl_qg.generation.stage import generate
+from rl_qg.generation.generate import generate
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.json_files import read_json
+from rl_qg.runtime.files import read_json
 from rl_qg.settings import CESettings, GenerateSettings, ModelSettings, SCSTSettings, Settings, TrainingSettings
 from rl_qg.training import best_of_n
 from rl_qg.training.best_of_n import check_best_of_n

@@ -246,7 +246,7 @@ def test_a_stage_that_stopped_early_stops_at_the_same_step_after_a_kill(tmp_path
 
 
 def test_held_out_measures_are_computed_on_the_greedy_questions(tmp_path: Path) -> None:
-    from rl_qg.evaluation.text_measures import held_out_measures
+    from rl_qg.scoring.held_out import held_out_measures
 
     subject = trainer(tmp_path, held_out=WordReward(), eval_dataset=data(7), per_device_eval_batch_size=3)
     found = subject.evaluate()

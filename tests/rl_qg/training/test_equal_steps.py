@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import TrainerControl, TrainerState
 
-from rl_qg.training.advantage_scale import DECAY, AdvantageScale
+from rl_qg.training.callbacks import DECAY, AdvantageScale
 from rl_qg.training.objectives import shaped
 from tests.rl_qg.training.word_task import WordReward, data, lines, trainer
 

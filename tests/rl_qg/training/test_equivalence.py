@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from transformers import BartForConditionalGeneration
 
 from rl_qg.data.examples import QAExample
-from rl_qg.training.trainer_files import save_model_folder
+from rl_qg.training.run_files import save_model_folder
 from tests.processes import accelerate_environment
 from tests.processes import together as run_together
 from tests.questions import example

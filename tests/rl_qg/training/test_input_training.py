@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.generation.inputs import INPUTS
+from rl_qg.generation.prompts import INPUTS
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import ModelSettings, Settings
 from rl_qg.training.config import check_input, language_of

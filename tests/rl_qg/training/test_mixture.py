@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from rl_qg.data.examples import QAExample
-from rl_qg.runtime.checkpoints import last_checkpoint
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.trainer_base import last_checkpoint
 from rl_qg.training.objectives import target_tokens
 from rl_qg.training.row_schedule import RowSchedule, exact_share
 from tests.questions import example

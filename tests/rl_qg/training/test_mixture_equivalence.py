@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import save_file
 
-from rl_qg.training.trainer_files import save_model_folder
+from rl_qg.training.run_files import save_model_folder
 from tests.processes import accelerate_environment
 from tests.processes import together as run_together
 from tests.rl_qg.training.test_equivalence import EndsAtOnce, RecordedReward, assert_equal, data, rollouts

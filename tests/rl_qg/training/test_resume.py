@@ -9,9 +9,8 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from rl_qg.runtime.checkpoints import last_checkpoint
 from rl_qg.runtime.errors import Terminated
-from rl_qg.runtime.preemption import train_until_preempted
+from rl_qg.runtime.trainer_base import last_checkpoint, train_until_preempted
 from rl_qg.training.callbacks import HeldOutStopping
 from rl_qg.training.trainer import SelfCriticalTrainer
 from tests.rl_qg.training.word_task import WordReward, data, lines, trainer

@@ -12,14 +12,14 @@ import torch
 from rewards import CoverageSetReward, MultiSetReward
 from rl_qg.data.splits import Splits
 from rl_qg.generation.decoding import Decoded
-from rl_qg.generation.question_units import question_parts, set_rows
-from rl_qg.runtime.checkpoints import last_checkpoint
+from rl_qg.generation.sets import question_parts, set_rows
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.trainer_base import last_checkpoint
 from rl_qg.settings import AskSettings, CESettings, ModelSettings, SCSTSettings, Settings, TrainingSettings
 from rl_qg.training.set_credit import without_cut_question
 from rl_qg.training.stages import check_task_reward, train
 from rl_qg.training.trainer import SelfCriticalTrainer
-from rl_qg.training.trl_config import check_algorithm
+from rl_qg.training.trl_stages import check_algorithm
 from tests.rl_qg.training.test_resume import assert_equal_runs
 from tests.rl_qg.training.test_task_training import data
 from tests.rl_qg.training.word_task import WORDS, WordReward, lines, trainer

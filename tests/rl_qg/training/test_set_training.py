@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from rl_qg.commands.training_commands import check_generator
+from rl_qg.commands.training import check_generator
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.splits import Splits
 from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.generation.question_pool import question_pool
-from rl_qg.generation.question_units import question_parts, set_rows, units_of
+from rl_qg.generation.sets import question_parts, question_pool, set_rows, units_of
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AskSettings, CESettings, ModelSettings, Settings, TrainingSettings
 from rl_qg.training.stages import in_task, train

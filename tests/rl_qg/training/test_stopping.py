@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits
-from rl_qg.evaluation.text_measures import held_out_measures
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.runtime.errors import InputError
+from rl_qg.scoring.held_out import held_out_measures
 from rl_qg.settings import CESettings, ModelSettings, SCSTSettings, Settings, TrainingSettings
 from rl_qg.training.stages import train
 from tests.rl_qg.training.word_task import WORDS, WordReward, data, lines

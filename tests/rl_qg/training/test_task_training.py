@@ -12,12 +12,12 @@ import torch
 
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.splits import Splits
-from rl_qg.generation.answers.generated import GeneratedAnswers
 from rl_qg.generation.end_to_end import generate_pairs
 from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.generation.propose_answers import GeneratedAnswers
 from rl_qg.generation.tasks import pair_parts, task_rows
-from rl_qg.runtime.checkpoints import last_checkpoint
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.trainer_base import last_checkpoint
 from rl_qg.settings import CESettings, ModelSettings, PeftSettings, SCSTSettings, Settings, TrainingSettings
 from rl_qg.training.stages import train
 from rl_qg.training.trainer import SelfCriticalTrainer

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rl_qg.generation import decoding as rollout
-from rl_qg.readers.encoders import fine_tuning_arguments
+from rl_qg.readers.fine_tuning import fine_tuning_arguments
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import QASettings
 from tests.questions import example
@@ -209,7 +209,7 @@ def test_bf16_trains_both_stages(tmp_path: Path) -> None:
 
 def test_training_in_bf16_warns_where_it_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
-    for module in ("rl_qg.training.trainer", "rl_qg.readers.encoders"):
+    for module in ("rl_qg.training.trainer", "rl_qg.readers.fine_tuning"):
         monkeypatch.setattr(
             f"{module}.warn_if_slow",
             lambda dtype, device, instead: asked.append((dtype, device.type, instead)),

@@ -19,8 +19,7 @@ from rl_qg.generation.loading import load_causal, load_seq2seq
 from rl_qg.generation.prompts import add_highlight, highlight
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import CESettings, ModelSettings, PeftSettings, SCSTSettings, Settings, TrainingSettings
-from rl_qg.training.trl_config import check_algorithm
-from rl_qg.training.trl_stages import CausalStage, train_causal
+from rl_qg.training.trl_stages import CausalStage, check_algorithm, train_causal
 from tests.questions import example
 from tests.rl_qg.training.test_mixture import without_questions
 from tests.tiny_models import save, tiny, tiny_bart, word_tokenizer

@@ -1,0 +1,387 @@
+"""RQUGE: whether a model that answers the question finds the expected answer."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import torch
+
+from rewards.base import Inputs, Metric, MetricResult
+from rewards.embedding.token_embeddings import Pair, needs_of, pairs_of
+from rewards.errors import MetricInputError, batch_of, installed_version, library
+from rewards.frozen import FrozenModel, batches_by_length
+from rewards.signature import file_hash, model_identity
+from rewards.words import normalise_answer
+
+# What the adapters share: loading with errors of one line, and running regressions.
+
+
+def load_or_explain(metric: str, model: str, loader: Any, *arguments: Any, **options: Any) -> Any:
+    """Call a loader; packages raise all kinds of errors, so each becomes one line.
+
+    Raises:
+        MetricInputError: the loader fails; the line names metric, model and reason.
+    """
+    try:
+        return loader(*arguments, **options)
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise MetricInputError(f"{metric}: cannot load {model!r}: {reason}") from error
+
+
+def check_single_output(metric: str, model: FrozenModel) -> None:
+    """Raise `MetricInputError` unless a model has exactly one output, as a regression has."""
+    if (outputs := model.model.config.num_labels) != 1:
+        raise MetricInputError(f"{metric}: {model.name!r} has {outputs} outputs; a regression has one")
+
+
+def regress(model: FrozenModel, encoded: Any, batch_size: int) -> list[float]:
+    """Return the single output of a regression for each row of a tokenizer's result."""
+    rows = encoded["input_ids"]
+    values = [0.0] * len(rows)
+    for batch in batches_by_length([len(row) for row in rows], batch_size, model.tokens_at_once):
+        ids, lengths = model.pad([rows[at] for at in batch], model.tokenizer.pad_token_id or 0)
+        arguments = {
+            "input_ids": ids,
+            "attention_mask": (torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]).long(),
+        }
+        if "token_type_ids" in encoded and getattr(model.model.config, "type_vocab_size", 0) > 1:
+            arguments["token_type_ids"] = model.pad([encoded["token_type_ids"][at] for at in batch])[0]
+        logits = model.model(**arguments).logits[:, 0].float()
+        for at, value in zip(batch, logits.tolist(), strict=True):
+            values[at] = value
+    return values
+
+
+# BLEURT: a regression of people's ratings.
+
+
+class BLEURT(Metric):
+    """A regression of people's ratings from a reference and a candidate, read together by a BERT.
+
+    Source: Sellam, Das, Parikh, "BLEURT: Learning Robust Metrics for Text Generation", ACL 2020, section 3 (a linear
+    layer on the vector of ``[CLS]``), and its released code (google-research/bleurt, TensorFlow). Models of the second
+    generation (Pu et al. 2021, BLEURT-20) give about 0 to 1, without bounds; higher is better. The model reads
+    ``[CLS] reference [SEP] question [SEP]``.
+
+    Differences from the released code: PyTorch and converted checkpoints; it takes one reference, here the score is
+    the largest over several; long pairs are cut at 512 tokens (plain form: the model's length), the longer text first.
+
+    ``model`` is a checkpoint in transformers form with one output. Those of model type ``bleurt`` need the package
+    bleurt-pytorch (lucadiliello/bleurt-pytorch), whose converted checkpoints (``lucadiliello/BLEURT-20-D12``) are on
+    the Hub; any other type, such as a BERT, needs none, but safetensors.
+
+    Checked: the plain form against a checkpoint built for the test, pair by pair; of the package's form only that
+    classes and calls are those of its README, with a stand-in. That the converted checkpoints give Google's numbers is
+    claimed by their author.
+
+    Args:
+        model: checkpoint, a local folder or a Hub name.
+        batch_size: pairs per forward pass.
+        device: where to run; None takes the current GPU if there is one, else the CPU.
+        dtype: floating-point type, for checkpoints that need no package.
+
+    Raises:
+        MetricInputError: the package or model is missing, the model has more than one output, or dtype does not apply.
+    """
+
+    name = "bleurt"
+    needs = frozenset({"references"})
+
+    def __init__(
+        self,
+        model: str = "lucadiliello/BLEURT-20-D12",
+        *,
+        batch_size: int = 32,
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+    ) -> None:
+        self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
+        self._model = _PackagedBleurt(model, device) if _is_bleurt(model) else None
+        if self._model and dtype != "float32":
+            raise MetricInputError(f"bleurt: dtype {dtype!r} is for checkpoints that need no package; leave it out")
+        self.regressor = None if self._model else FrozenModel(model, "regressor", device=device, dtype=dtype)
+        if self.regressor is not None:
+            check_single_output(self.name, self.regressor)
+
+    def choices(self) -> Mapping[str, object]:
+        """Return what can change a score."""
+        if self.regressor is not None:
+            return {"model": self.regressor.identity, "dtype": self.dtype}
+        return {
+            "model": self._model.identity if self._model else "",
+            "bleurt-pytorch": installed_version("bleurt-pytorch"),
+        }
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Return the largest value over the references of each question."""
+        pairs, owners = pairs_of(inputs, "references")
+        score = self._model or self._plain
+        values = [float("-inf")] * len(inputs.questions)
+        for row, value in zip(owners, score(pairs, self.batch_size), strict=True):
+            values[row] = max(values[row], value)
+        return MetricResult(values, {})
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the model to a device."""
+        if self._model:
+            self._model.model.to(device)
+        return super().to(device)
+
+    def _plain(self, pairs: Sequence[Pair], batch_size: int) -> list[float]:
+        assert self.regressor is not None
+        tokenizer = self.regressor.tokenizer
+        encoded = tokenizer(
+            [reference for _, reference in pairs],
+            [question for question, _ in pairs],
+            truncation=True,
+            max_length=self.regressor.max_tokens,
+        )
+        return regress(self.regressor, encoded, batch_size)
+
+
+class _PackagedBleurt:
+    """A checkpoint of model type ``bleurt``, as its package loads and calls it."""
+
+    def __init__(self, model: str, device: str | torch.device | None) -> None:
+        package = library("bleurt_pytorch", "bleurt", "git+https://github.com/lucadiliello/bleurt-pytorch.git")
+        self.tokenizer = load_or_explain("bleurt", model, package.BleurtTokenizer.from_pretrained, model)
+        self.model = load_or_explain("bleurt", model, package.BleurtForSequenceClassification.from_pretrained, model)
+        self.identity = model_identity(model, self.model.config)
+        self.model.eval().to(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
+
+    def __call__(self, pairs: Sequence[Pair], batch_size: int) -> list[float]:
+        values = [0.0] * len(pairs)
+        lengths = [len(question) + len(reference) for question, reference in pairs]
+        for batch in batches_by_length(lengths, batch_size, 1 << 40):
+            questions, references = zip(*(pairs[at] for at in batch), strict=True)
+            encoded = self.tokenizer(
+                list(references),
+                list(questions),
+                padding="longest",
+                truncation=True,
+                max_length=512,
+                return_tensors="pt",
+            )
+            device = next(self.model.parameters()).device
+            logits = self.model(**{name: value.to(device) for name, value in encoded.items()}).logits
+            for at, value in zip(batch, logits.flatten().tolist(), strict=True):
+                values[at] = value
+        return values
+
+
+def _is_bleurt(model: str) -> bool:
+    """Whether a checkpoint is of the type that transformers does not know."""
+    from transformers import PretrainedConfig
+
+    found, _ = load_or_explain("bleurt", model, PretrainedConfig.get_config_dict, model)
+    return found.get("model_type") == "bleurt"
+
+
+# COMET: a regression of people's ratings of translations.
+
+
+class COMET(Metric):
+    """A regression of people's ratings of translations, through the package unbabel-comet.
+
+    Source: Rei, Stewart, Farinha, Lavie, "COMET: A Neural Framework for MT Evaluation", EMNLP 2020, section 2 (the
+    estimator), and its released code (Unbabel/COMET), which computes the score. Checkpoints since 2022 give 0 to 1,
+    earlier ones z-scores; higher is better. ``against="context"`` is for checkpoints that read source and translation
+    alone (``Unbabel/wmt22-cometkiwi-da``: Rei et al., "CometKiwi", WMT 2022).
+
+    Differences: it was trained on translations; here the source is the passage, the translation the question, the
+    reference a gold question, so a score has no validated meaning for questions. It takes one reference; here the
+    score is the largest over several.
+
+    Checked: the calls are those of the package's README and source (2.2.7: `download_model`, `load_from_checkpoint`,
+    ``predict(samples, batch_size, gpus, progress_bar)``), with a stub. Not run against a released checkpoint.
+
+    Args:
+        model: Hub name, or the path of a checkpoint file (``…/checkpoints/model.ckpt``).
+        against: ``references`` or ``context``.
+        batch_size: pairs per forward pass.
+        device: a GPU is used when it names one or there is one.
+
+    Raises:
+        MetricInputError: the package or model is missing.
+    """
+
+    name = "comet"
+
+    def __init__(
+        self,
+        model: str = "Unbabel/wmt22-comet-da",
+        *,
+        against: Literal["references", "context"] = "references",
+        batch_size: int = 16,
+        device: str | torch.device | None = None,
+    ) -> None:
+        self.needs = needs_of(against, self.name) | {"contexts"}
+        self.against, self.batch_size = against, batch_of(self.name, batch_size)
+        package = library("comet", self.name, "unbabel-comet")
+        path = model if model.endswith(".ckpt") else load_or_explain(self.name, model, package.download_model, model)
+        self._model = load_or_explain(self.name, model, package.load_from_checkpoint, path)
+        checkpoint = Path(path)
+        known = checkpoint.name if model.endswith(".ckpt") else model
+        self.identity = f"{known}@{load_or_explain(self.name, model, file_hash, checkpoint)}"
+        """``name@hash`` of the checkpoint: the name of its file or on the Hub, and a hash of the file."""
+        self.to(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
+
+    def choices(self) -> Mapping[str, object]:
+        """Return what can change a score."""
+        return {"model": self.identity, "against": self.against, "unbabel-comet": installed_version("unbabel-comet")}
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Return the largest value over the references of each question."""
+        pairs, owners = pairs_of(inputs, self.against)
+        samples = [
+            {"src": inputs.contexts[row], "mt": question} for row, (question, _) in zip(owners, pairs, strict=True)
+        ]
+        if self.against == "references":
+            samples = [{**sample, "ref": reference} for sample, (_, reference) in zip(samples, pairs, strict=True)]
+        predicted = self._model.predict(samples, batch_size=self.batch_size, gpus=self._gpus, progress_bar=False)
+        values = [float("-inf")] * len(inputs.questions)
+        for row, value in zip(owners, predicted.scores, strict=True):
+            values[row] = max(values[row], float(value))
+        return MetricResult(values, {})
+
+    def to(self, device: str | torch.device) -> Self:
+        """Set where the package's trainer runs the model; the trainer moves it."""
+        self._gpus = int(torch.device(device).type == "cuda")
+        return self
+
+
+# CTC: how much of the information of one text is grounded in another.
+
+
+class CTC(Metric):
+    """How much of the information of one text is grounded in another, word by word, by the package ctc_score.
+
+    Source: Deng, Tan, Liu, Xing, Hu, "Compression, Transduction, and Creation: A Unified Framework for Evaluating
+    Natural Language Generation", EMNLP 2021, section 4 (compression: consistency and relevance), and its released code
+    (tanyuqian/ctc-gen-eval), which computes the score. ``aspect="consistency"`` is the mean alignment of the words of
+    the question with the passage, ``"relevance"`` that times the mean over references of their alignment with the
+    question. About 0 to 1, higher is better. Differences: a question is treated as a summary of its passage; where
+    the package cannot align a text it returns None, which is 0 here.
+
+    Checked: the calls are those of its source (``SummarizationScorer(align, device).score(doc, refs, hypo, aspect,
+    remove_stopwords)``), with a stub. Not run against its checkpoints, which it downloads from Google Drive.
+
+    Args:
+        align: the package's alignment model, such as ``D-cnndm``, ``E-roberta``.
+        aspect: ``consistency`` (reference-free) or ``relevance``.
+        device: where to run; None takes the current GPU if there is one, else the CPU.
+
+    Raises:
+        MetricInputError: an aspect that does not exist, or no package.
+    """
+
+    name = "ctc"
+
+    def __init__(
+        self,
+        align: str = "D-cnndm",
+        aspect: Literal["consistency", "relevance"] = "consistency",
+        *,
+        device: str | torch.device | None = None,
+    ) -> None:
+        if aspect not in ("consistency", "relevance"):
+            raise MetricInputError(f"ctc: aspect {aspect!r} does not exist; use consistency or relevance")
+        self.align, self.aspect = align, aspect
+        self.needs = frozenset({"contexts"} if aspect == "consistency" else {"contexts", "references"})
+        self._scorer_class = library("ctc_score", self.name, "ctc_score").SummarizationScorer
+        self.to(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
+
+    def choices(self) -> Mapping[str, object]:
+        """Return what can change a score."""
+        return {"align": self.align, "aspect": self.aspect, "ctc_score": installed_version("ctc_score")}
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Return one score per question."""
+        rows = zip(inputs.questions, inputs.contexts, inputs.references, strict=True)
+        scores = [
+            self._scorer.score(
+                doc=context, refs=list(references), hypo=question, aspect=self.aspect, remove_stopwords=False
+            )
+            for question, context, references in rows
+        ]
+        return MetricResult([0.0 if value is None else float(value) for value in scores], {})
+
+    def to(self, device: str | torch.device) -> Self:
+        """Build the package's scorer for a device; its models cannot move after they are loaded."""
+        self._scorer = load_or_explain(self.name, self.align, self._scorer_class, align=self.align, device=str(device))
+        return self
+
+
+class RQUGE(Metric):
+    r"""Whether a model that reads question and passage gives the answer that the question was generated for.
+
+    Source: Mohammadshahi, Scialom, Yazdani, Yanki, Fan, Henderson, Saeidi, "RQUGE: Reference-Free Metric for
+    Evaluating Question Generation by Answering the Question", Findings of ACL 2023, section 3 (the question-answering
+    module and the span scorer), and its released code (alirezamshi/RQUGE, `rquge_score/scorer.py`). A
+    question-answering model reads ``question \n context`` (backslash and n as two characters, as it was trained) and
+    writes at most 30 tokens, greedily as its configuration says; a regression reads ``question <q> answer <r> given
+    answer <c> context``, all without capitals, articles and punctuation, cut at 512 tokens. About 1 to 5, higher is
+    better.
+
+    Differences from the released code: the two checkpoints alone, no package; batches sorted by length instead of one
+    example at a time, which changes scores by rounding only; models from safetensors (a checkpoint without has to be
+    converted first). Checked: against its steps written with calls of transformers, on small models of the same
+    types (T5 and RoBERTa); not run on the released checkpoints.
+
+    Cost: one generation and one pass of the regression for each question.
+
+    Args:
+        qa_model: encoder-decoder that answers questions, a local folder or a Hub name.
+        span_scorer: regression in transformers form with one output (released: ``alirezamsh/quip-512-mocha``).
+        batch_size: questions at a time.
+        device: where to run; None takes the current GPU if there is one, else the CPU.
+        dtype: floating-point type of the models.
+
+    Raises:
+        MetricInputError: a model that cannot be loaded or has more than one output.
+    """
+
+    name = "rquge"
+    needs = frozenset({"contexts", "answers"})
+
+    def __init__(
+        self,
+        qa_model: str = "allenai/unifiedqa-v2-t5-large-1363200",
+        span_scorer: str = "alirezamsh/quip-512-mocha",
+        *,
+        batch_size: int = 16,
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+    ) -> None:
+        self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
+        self.reader = FrozenModel(qa_model, "seq2seq", device=device, dtype=dtype)
+        self.regressor = FrozenModel(span_scorer, "regressor", device=device, dtype=dtype)
+        check_single_output(self.name, self.regressor)
+
+    def choices(self) -> Mapping[str, object]:
+        """Return what can change a score."""
+        return {"qa_model": self.reader.identity, "span_scorer": self.regressor.identity, "dtype": self.dtype}
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Return one score per question."""
+        answers = self._answers(list(zip(inputs.questions, inputs.contexts, strict=True)))
+        columns = (inputs.questions, inputs.answers, answers, inputs.contexts)
+        texts = ["{} <q> {} <r> {} <c> {}".format(*map(normalise_answer, row)) for row in zip(*columns, strict=True)]
+        limit = min(512, self.regressor.max_tokens)
+        encoded = self.regressor.tokenizer(texts, truncation=True, max_length=limit)
+        return MetricResult(regress(self.regressor, encoded, self.batch_size), {})
+
+    def _answers(self, pairs: Sequence[Pair]) -> list[str]:
+        """Return the model's answer to each question about its context."""
+        tokenizer = self.reader.tokenizer
+        rows = tokenizer([f"{question} \\n {context}" for question, context in pairs], verbose=False)["input_ids"]
+        answers = [""] * len(rows)
+        for batch in batches_by_length([len(row) for row in rows], self.batch_size, self.reader.tokens_at_once):
+            ids, lengths = self.reader.pad([rows[at] for at in batch], tokenizer.pad_token_id)
+            mask = (torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]).long()
+            written = self.reader.model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=30)
+            texts = tokenizer.batch_decode(written, skip_special_tokens=True)
+            for at, text in zip(batch, texts, strict=True):
+                answers[at] = text
+        return answers

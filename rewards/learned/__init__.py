@@ -1,1 +1,0 @@
-"""Adapters of trained metrics, whose packages or checkpoints the user installs: BLEURT, COMET, RQUGE, CTC."""

@@ -1,0 +1,552 @@
+"""Sets of question-answer pairs: those that a system made of a passage, compared with those that people wrote.
+
+    scores = QAAligned(load("bertscore", part="precision")).score(
+        predictions=[[("Who …?", "Ada"), …], …], references=[[("Whom …?", "Ada"), …], …]
+    )
+    scores.mean()      # {"precision": …, "recall": …, "f1": …, "one_to_one_precision": …, …}
+
+Source: Ushio, Alva-Manchego, Camacho-Collados, "An Empirical Comparison of LM-based Question and Answer Generation
+Methods", Findings of ACL 2023 (QAAligned precision, recall and F1), and its released code (lmqg,
+`qa_aligned_f1_score.py`). Beside it, from the same scores of pairs, the one-to-one assignment of
+`rewards.sets.Multi`.
+
+These are scores of whole sets, not rewards of single questions.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from rewards.base import Metric
+from rewards.contract import check_row_by_row
+from rewards.errors import MetricInputError, library
+from rewards.loading import load
+from rewards.overlap.bleu import Bleu
+from rewards.signature import format_signature
+from rewards.words import libraries, tokenizer
+
+# Sets of questions: those that a system asked about a document, compared with those that people asked.
+#
+# scores = match_sets(load("coco_bleu4"), predictions=[[...], ...], references=[[...], ...]) scores.mean() #
+# {"precision": ..., "recall": ..., "f1": ..., "averaged": ...}
+#
+# For systems that are given a document and no answer. A question is good if it resembles *some* reference, and a set
+# is good if it covers the references without repetition; so predictions and references are paired one to one. Source:
+# Ray Chowdhury, Mahata, Caragea, "On the Evaluation of Answer-Agnostic Paragraph-level Multi-Question Generation",
+# 2022 (arXiv 2203.04464), and its released code JRC1995/QuestionGenerationPub (Multi-BLEU and so on), whose numbers
+# the tests reproduce. Of the two kinds of score in that code ``f1`` is the conservative one: a reference counts once,
+# while ``averaged``, as usual for single questions, counts it for every prediction.
+#
+# These are scores of whole sets, not rewards of single questions.
+
+
+Sets = Sequence[Sequence[str]]
+
+_BELOW_ZERO = (
+    "and a pair that is left out counts as 0; use a metric from 0 up, or clip=True to count scores below 0 as 0"
+)
+
+
+@dataclass(frozen=True)
+class SetScores:
+    """One value for each document, in the order given."""
+
+    precision: list[float]
+    """Sum of the scores of the pairs over the number of predictions."""
+    recall: list[float]
+    """The same sum over the number of references."""
+    f1: list[float]
+    """Harmonic mean of the two, 0 where both are 0."""
+    averaged: list[float]
+    """Mean over the predictions of the score against all references at once, as usual for single questions. A set that
+    asks one good question five times has the best ``averaged`` there is; ``recall`` is a fifth of that."""
+    signature: str
+
+    def mean(self) -> dict[str, float]:
+        """Return the mean over documents of each; the F of a corpus is the mean of F, not the F of means."""
+        columns = {"precision": self.precision, "recall": self.recall, "f1": self.f1, "averaged": self.averaged}
+        return {name: math.fsum(values) / max(len(values), 1) for name, values in columns.items()}
+
+
+class Multi:
+    """Multi-M: any reference-based metric M for sets of questions, by optimal one-to-one assignment.
+
+    For each document, M of every prediction with every reference; then the min(m, n) pairs with the largest total
+    S (`scipy.optimize.linear_sum_assignment`); precision S/m, recall S/n, F. Neither the order of the predictions nor
+    that of the references matters.
+
+    Empty sets: without predictions or without references all values are 0; without both, all are 1. Equal predictions
+    count as one: exact copies, and texts with the same words after tokenising.
+
+    Differences from the released code: there a repetition in other case or punctuation removes one *arbitrary*
+    prediction (10 to 40 of 2,429 documents; file means change by a few 1e-4), here it removes the repetition. There an
+    empty set is scored as a set with one unusual word: ``placeholder`` does that. There scores are rounded to 5
+    decimals before the assignment: ``decimals=5`` does that.
+
+    Args:
+        metric: one that compares with references, is better when higher, and has no score below 0 (a pair that is left
+            out counts as 0) unless ``clip``.
+        tokenize: any of `rewards.words.tokenizer`; decides which predictions are equal.
+        placeholder: the only question of an empty set of predictions; None leaves it empty.
+        decimals: number of decimals of the scores in the choice of pairs, not in their sum; None does not round.
+        clip: count scores below 0 as 0, in pairs and in ``averaged``, for metrics with such scores: MoverScore,
+            rescaled BERTScore. A log-likelihood, which would always be 0, still raises.
+
+    Raises:
+        MetricInputError: a metric of another kind, or scipy is missing.
+    """
+
+    def __init__(
+        self,
+        metric: Metric,
+        *,
+        tokenize: str = "ptb",
+        placeholder: str | None = None,
+        decimals: int | None = None,
+        clip: bool = False,
+    ) -> None:
+        if "references" not in metric.needs:
+            raise MetricInputError(f"multi: {metric.name} does not use references, so no pair is better than another")
+        check_row_by_row(metric)
+        low, high = metric.bounds
+        if not metric.higher_is_better or high <= 0:
+            raise MetricInputError(
+                f"multi: {metric.name} is better when lower or never above 0, and a pair that is left out counts as "
+                "0; use a metric whose good scores are above 0"
+            )
+        if low == float("-inf") and not clip:
+            raise MetricInputError(f"multi: {metric.name} may score below 0, {_BELOW_ZERO}")
+        self.metric, self.tokenize, self.placeholder, self.decimals = metric, tokenize, placeholder, decimals
+        self.clip = clip
+        tokenizer(tokenize)
+        self._assign = library("scipy.optimize", "multi", "scipy").linear_sum_assignment
+
+    @property
+    def signature(self) -> str:
+        """One line that identifies the numbers."""
+        choices = {
+            **_equality_choices(self.tokenize),
+            "empty": _emptiness(self.placeholder),
+            "decimals": "all" if self.decimals is None else self.decimals,
+            **({"clip": 0} if self.clip else {}),
+            "metric": self.metric.signature,
+        }
+        return "|".join(["multi", *(f"{key}:{value}" for key, value in choices.items())])
+
+    def score(
+        self,
+        predictions: Sets,
+        references: Sets,
+        contexts: Sequence[str] | None = None,
+        *,
+        answers: Sequence[str] | None = None,
+    ) -> SetScores:
+        """Score each document's predictions.
+
+        Args:
+            predictions: the questions of each document.
+            references: the gold questions of each document.
+            contexts: the document's text, for metrics that need it.
+            answers: a text for each document, for metrics that need it.
+
+        Raises:
+            MetricInputError: lists of unequal length, something other than texts in them, or a score below 0.
+        """
+        _check_sets(predictions, references)
+        self._check_texts(len(predictions), {"contexts": contexts, "answers": answers})
+        questions = distinct(predictions, tokenize=self.tokenize, placeholder=self.placeholder)
+        documents = [at for at, group in enumerate(questions) if group and len(references[at])]
+        whole = [(at, text, list(references[at])) for at in documents for text in questions[at]]
+        values = iter(self._scores(whole, contexts, answers))
+        matrices = self._matrices(questions, references, contexts, answers)
+        rows: list[tuple[float, float, float, float]] = []
+        for group, gold, matrix in zip(questions, references, matrices, strict=True):
+            if not group or not gold:
+                rows.append((0.0,) * 4 if group or gold else (1.0,) * 4)
+                continue
+            averaged = math.fsum(next(values) for _ in group) / len(group)
+            rows.append((*self.assigned(matrix), averaged))
+        precisions, recalls, f1s, means = ([row[at] for row in rows] for at in range(4))
+        return SetScores(precisions, recalls, f1s, means, self.signature)
+
+    def matrices(self, predictions: Sets, references: Sets, contexts: Sequence[str] | None = None) -> list[np.ndarray]:
+        """Return M of every question with every reference of its document, (questions, references) each; repeated
+        questions have equal rows.
+
+        Arguments and errors as `score`.
+        """
+        _check_sets(predictions, references)
+        self._check_texts(len(predictions), {"contexts": contexts})
+        return self._matrices(predictions, references, contexts, None)
+
+    def _matrices(
+        self,
+        predictions: Sets,
+        references: Sets,
+        contexts: Sequence[str] | None,
+        answers: Sequence[str] | None,
+    ) -> list[np.ndarray]:
+        sizes = [(len(group), len(gold)) for group, gold in zip(predictions, references, strict=True)]
+        pairs = [
+            (at, text, [other])
+            for at, (group, gold) in enumerate(zip(predictions, references, strict=True))
+            for text in group
+            for other in gold
+        ]
+        entries = np.array(self._scores(pairs, contexts, answers))
+        ends = np.cumsum([rows * columns for rows, columns in sizes])
+        parts = np.split(entries, ends[:-1]) if sizes else []
+        return [part.reshape(size) for part, size in zip(parts, sizes, strict=True)]
+
+    def _check_texts(self, documents: int, columns: Mapping[str, Sequence[str] | None]) -> None:
+        """Raise for a column that the metric needs and that is not one text for each document."""
+        for name, column in columns.items():
+            if name not in self.metric.needs:
+                continue
+            if column is None:
+                raise MetricInputError(f"multi: {self.metric.name} needs {name}; pass one text per document")
+            if not _is_list(column) or not all(isinstance(text, str) for text in column):
+                raise MetricInputError(f"multi: {name} is {column!r:.60}; give a list of one text per document")
+            if len(column) != documents:
+                raise MetricInputError(f"multi: {documents} documents but {len(column)} {name}; give one per document")
+
+    def assigned(self, matrix: np.ndarray) -> tuple[float, float, float]:
+        """Return precision, recall and F of one document from its scores, (predictions, references), neither empty.
+
+        Both are parts of the largest sum of entries of which no two share a row or a column.
+        """
+        chosen = matrix if self.decimals is None else np.round(matrix, self.decimals)
+        total = math.fsum(matrix[self._assign(chosen, maximize=True)])
+        precision, recall = total / matrix.shape[0], total / matrix.shape[1]
+        return precision, recall, 2 * precision * recall / (precision + recall) if total else 0.0
+
+    def pairs(
+        self, predictions: Sets, references: Sets, contexts: Sequence[str] | None = None
+    ) -> list[list[tuple[int, int, float]]]:
+        """Return the pairs of each document: the place of a prediction, that of a reference, and their score. Of equal
+        predictions the first is paired.
+
+        Arguments and errors as `score`.
+        """
+        found = []
+        for group, matrix in zip(predictions, self.matrices(predictions, references, contexts), strict=True):
+            split: Callable[[str], object] = tokenizer(self.tokenize)
+            keys = [split(text) for text in group]
+            first = [at for at, key in enumerate(keys) if key not in keys[:at]]
+            chosen = matrix[first] if self.decimals is None else np.round(matrix[first], self.decimals)
+            rows, columns = self._assign(chosen, maximize=True) if chosen.size else ((), ())
+            found.append(
+                [
+                    (first[row], int(column), float(matrix[first[row], column]))
+                    for row, column in zip(rows, columns, strict=True)
+                ]
+            )
+        return found
+
+    def _scores(
+        self,
+        rows: list[tuple[int, str, list[str]]],
+        contexts: Sequence[str] | None,
+        answers: Sequence[str] | None,
+    ) -> list[float]:
+        needed: dict[str, list[str]] = {}
+        for name, column in (("contexts", contexts), ("answers", answers)):
+            if name in self.metric.needs and column is not None:
+                needed[name] = [column[at] for at, _, _ in rows]
+        scores = self.metric.score(
+            [text for _, text, _ in rows], references=[gold for _, _, gold in rows], **needed
+        ).scores
+        if self.clip:
+            return [max(score, 0.0) for score in scores]
+        if rows and min(scores) < 0:
+            raise MetricInputError(f"multi: {self.metric.name} scores {min(scores):.3g} for a pair, {_BELOW_ZERO}")
+        return scores
+
+
+def match_sets(
+    metric: Metric, predictions: Sets, references: Sets, contexts: Sequence[str] | None = None
+) -> SetScores:
+    """Return Multi-M of each document, with the default options of `Multi`."""
+    return Multi(metric).score(predictions, references, contexts)
+
+
+def distinct(sets: Sets, *, tokenize: str = "ptb", placeholder: str | None = None) -> list[list[str]]:
+    """Return each set without equal questions: of those with the same words the first in the order of characters
+    stays.
+
+    An empty set becomes ``[placeholder]`` if one is given.
+    """
+    _check("predictions", sets)
+    split: Callable[[str], object] = tokenizer(tokenize)
+    sets_of_distinct = []
+    for group in sets:
+        first: dict[object, str] = {}
+        for text in group:
+            first[split(text)] = min(text, first.get(split(text), text))
+        sets_of_distinct.append(list(first.values()) or ([] if placeholder is None else [placeholder]))
+    return sets_of_distinct
+
+
+def self_bleu(predictions: Sets, order: int = 2, *, tokenize: str = "ptb") -> list[float]:
+    """Return Self-BLEU of each set: the mean BLEU of its questions against its other questions. Lower is more
+    varied.
+
+    Source: Zhu et al., "Texygen: A Benchmarking Platform for Text Generation Models", SIGIR 2018. BLEU is the
+    captioning scripts'. Repetitions count once; a set of fewer than two questions has 0.
+    """
+    questions = distinct(predictions, tokenize=tokenize)
+    rows = [
+        (text, [*group[:at], *group[at + 1 :]])
+        for group in questions
+        if len(group) > 1
+        for at, text in enumerate(group)
+    ]
+    metric = Bleu(order, "coco", tokenize=tokenize)
+    scores = iter(metric.score([text for text, _ in rows], references=[others for _, others in rows]).scores)
+    return [math.fsum(next(scores) for _ in group) / len(group) if len(group) > 1 else 0.0 for group in questions]
+
+
+def self_bleu_signature(order: int = 2, *, tokenize: str = "ptb") -> str:
+    """Return one line that identifies the numbers of `self_bleu` with these choices."""
+    choices = {**_equality_choices(tokenize), "metric": Bleu(order, "coco", tokenize=tokenize).signature}
+    return "|".join(["self_bleu", *(f"{key}:{value}" for key, value in choices.items())])
+
+
+def cardinality_difference(
+    predictions: Sets, references: Sets, *, tokenize: str = "ptb", placeholder: str | None = None
+) -> list[int]:
+    """Return, for each document, the number of references minus that of predictions; repetitions count once.
+
+    Raises:
+        MetricInputError: lists of unequal length, or something other than texts in them.
+    """
+    _check_sets(predictions, references)
+    questions = distinct(predictions, tokenize=tokenize, placeholder=placeholder)
+    return [len(gold) - len(group) for group, gold in zip(questions, references, strict=True)]
+
+
+def cardinality_signature(*, tokenize: str = "ptb", placeholder: str | None = None) -> str:
+    """Return one line that identifies the numbers of `cardinality_difference` with these choices."""
+    return format_signature(
+        "cardinality_difference", {**_equality_choices(tokenize), "empty": _emptiness(placeholder)}
+    )
+
+
+def _equality_choices(tokenize: str) -> dict[str, object]:
+    """Return the choices that decide which questions are equal, for signatures."""
+    return {"same": tokenize, **libraries(tokenize)}
+
+
+def _emptiness(placeholder: str | None) -> str:
+    return "zero" if placeholder is None else "placeholder"
+
+
+def _check_sets(predictions: Sets, references: Sets) -> None:
+    """Raise unless both are one list of texts for each document."""
+    _check("predictions", predictions)
+    _check("references", references)
+    if len(predictions) != len(references):
+        raise MetricInputError(
+            f"{len(predictions)} sets of predictions but {len(references)} of references; one of each per document"
+        )
+
+
+def _check(name: str, sets: Sets) -> None:
+    if not _is_list(sets):
+        raise MetricInputError(f"{name} is {sets!r:.60}; give one list of texts per document")
+    for at, group in enumerate(sets):
+        if not _is_list(group) or not all(isinstance(text, str) for text in group):
+            raise MetricInputError(f"{name}[{at}] is {group!r:.60}; give a list of texts")
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+Pair = tuple[str, str]
+"""A question and its answer."""
+Pairs = Sequence[Sequence[Pair]]
+
+EPSILON = 1e-6
+"""In the denominator of F1, as in the released code: a system without a fault has 0.9999995."""
+
+PUBLISHED_OPTIONS = {"bertscore": {"part": "precision"}, "moverscore": {"variant": "v2"}}
+"""Of the metrics under QAAligned in the released code: of BERTScore it takes the precision, not F."""
+
+PUBLISHED_ENCODERS: dict[str, dict[str, tuple[str, int | None]]] = {
+    "bertscore": {"en": ("roberta-large", 17), "zh": ("bert-base-chinese", 8)},
+    "moverscore": {"en": ("distilbert-base-uncased", None)},
+}
+OTHER_LANGUAGES = ("bert-base-multilingual-cased", 9)
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """One value for each passage, in the order given."""
+
+    precision: list[float]
+    """QAAligned: the mean over the predicted pairs of the best score with any human pair."""
+    recall: list[float]
+    """QAAligned: the mean over the human pairs of the best score with any predicted pair."""
+    f1: list[float]
+    one_to_one_precision: list[float]
+    """The largest sum of scores of which each pair is part of one at most, over the number of predicted pairs."""
+    one_to_one_recall: list[float]
+    """The same sum over the number of human pairs."""
+    one_to_one_f1: list[float]
+    signature: str
+
+    def mean(self) -> dict[str, float]:
+        """Return the mean over passages of each; the F1 of a corpus is the mean of F1, not the F1 of means."""
+        return {part: math.fsum(values) / max(len(values), 1) for part, values in self.columns().items()}
+
+    def columns(self) -> dict[str, list[float]]:
+        """Return the values of the passages by the name of the part."""
+        return {part: getattr(self, part) for part in self.parts()}
+
+    @classmethod
+    def parts(cls) -> tuple[str, ...]:
+        """Return the names of the parts: those of QAAligned, then those of the one-to-one assignment."""
+        return tuple(field.name for field in fields(cls) if field.name != "signature")
+
+
+class QAAligned:
+    """QAAligned-M: any metric M that compares two texts, for sets of question-answer pairs.
+
+    H are the predicted pairs of a passage without exact repetitions, G its human pairs as they are, repetitions
+    included; s(h, g) is M of the whole text ``question: …, answer: …`` of h with that of g. Then
+
+        precision = mean over h in H of max over g of s(h, g)
+        recall    = mean over g in G of max over h of s(h, g)
+        F1        = 2 · precision · recall / (precision + recall + 1e-6)
+
+    and all three are 0 where H is empty. This is what the released code computes and what its tables print. Equations
+    4 and 5 of the demo paper (Ushio et al., ACL 2023) and some rows of its Table 1 have precision and recall swapped.
+    There M is BERTScore, of which the code takes *precision* (not F), or MoverScore: `published_base`.
+
+    Matching is many to one: repeating a good pair in other words costs nothing. So ``one_to_one_…`` pair both sides
+    one to one, from the same scores, as `rewards.sets.Multi` does: a pair counts once, scores below 0 count
+    as 0, predictions with the same words after tokenising are one.
+
+    Differences from the released code: it splits one text into pairs at `` | `` and leaves out those without exactly
+    one ``, answer: ``; here pairs are given as pairs, and texts with these signs in them stay (that form is read by
+    `rl_qg.data.layouts`). It ends with an error where no passage has a prediction; here these are zeros.
+
+    Args:
+        metric: one that compares a text with references and reads nothing else, and is better when higher.
+        tokenize: any of `rewards.words.tokenizer`; decides which predictions are equal in ``one_to_one_…``.
+
+    Raises:
+        MetricInputError: a metric of another kind, or scipy is missing.
+    """
+
+    def __init__(self, metric: Metric, *, tokenize: str = "ptb") -> None:
+        if metric.needs - {"references"}:
+            others = " and ".join(sorted(metric.needs - {"references"}))
+            raise MetricInputError(
+                f"qa_aligned: {metric.name} reads {others}, and a pair is compared with a pair alone"
+            )
+        self._one_to_one = Multi(metric, tokenize=tokenize, clip=metric.bounds[0] < 0)
+        self.metric, self.tokenize = metric, tokenize
+
+    @property
+    def signature(self) -> str:
+        """One line that identifies the numbers."""
+        return f"qa_aligned|repetitions:once|epsilon:{EPSILON:g}|empty:zero|one_to_one:{self._one_to_one.signature}"
+
+    def score(self, predictions: Pairs, references: Pairs) -> PairScores:
+        """Score the predicted pairs of each passage.
+
+        Args:
+            predictions: for each passage its pairs of question and answer; may be empty.
+            references: for each passage the human pairs, at least one.
+
+        Raises:
+            MetricInputError: lists of unequal length, something other than pairs of texts, a passage without human
+                pairs.
+        """
+        texts, gold = _texts("predictions", predictions), _texts("references", references)
+        if len(texts) != len(gold):
+            raise MetricInputError(
+                f"{len(texts)} sets of predictions but {len(gold)} of references; one of each per passage"
+            )
+        if empty := [at for at, group in enumerate(gold) if not group]:
+            raise MetricInputError(f"references[{empty[0]}] is empty; leave out passages without human pairs")
+        texts = [list(dict.fromkeys(group)) for group in texts]
+        counted = distinct(texts, tokenize=self.tokenize)
+        rows: list[tuple[float, ...]] = []
+        for predicted, once, matrix in zip(texts, counted, self._matrices(texts, gold), strict=True):
+            if not predicted:
+                rows.append((0.0,) * 6)
+                continue
+            kept = np.maximum(matrix[[predicted.index(text) for text in once]], 0.0)
+            rows.append((*_aligned(matrix), *self._one_to_one.assigned(kept)))
+        columns = {part: [row[at] for row in rows] for at, part in enumerate(PairScores.parts())}
+        return PairScores(**columns, signature=self.signature)
+
+    def _matrices(self, texts: Sequence[Sequence[str]], gold: Sequence[Sequence[str]]) -> Iterator[np.ndarray]:
+        """Yield s(h, g) of each passage, (predictions, references)."""
+        pairs = [
+            (text, [human]) for group, people in zip(texts, gold, strict=True) for text in group for human in people
+        ]
+        result = self.metric.score([text for text, _ in pairs], references=[people for _, people in pairs])
+        scores, at = np.array(result.scores, dtype=np.float64), 0
+        for group, people in zip(texts, gold, strict=True):
+            size = len(group) * len(people)
+            yield scores[at : at + size].reshape(len(group), len(people))
+            at += size
+
+
+def pair_text(question: str, answer: str) -> str:
+    """Return the text of a pair that is compared."""
+    return f"question: {question}, answer: {answer}"
+
+
+def published_base(name: str, language: str = "en", **options: Any) -> Metric:
+    """Return the metric under QAAligned as the released code computes it for a language.
+
+    BERTScore: precision, without idf and rescaling, roberta-large (layer 17) for English, bert-base-chinese (8) for
+    Chinese, bert-base-multilingual-cased (9) otherwise. MoverScore: version 2, distilbert-base-uncased for English,
+    otherwise bert-base-multilingual-cased.
+
+    Args:
+        name: ``bertscore`` or ``moverscore``.
+        language: an ISO 639-1 code.
+        options: of the metric, in place of these, such as ``model="folder"``.
+
+    Raises:
+        MetricInputError: another name, or the metric cannot be built.
+    """
+    if name not in PUBLISHED_ENCODERS:
+        raise MetricInputError(f"{name!r} was not published under QAAligned; use {' or '.join(PUBLISHED_ENCODERS)}")
+    model, layer = PUBLISHED_ENCODERS[name].get(language, OTHER_LANGUAGES)
+    implied: dict[str, Any] = {"model": model, **PUBLISHED_OPTIONS[name]}
+    if name == "bertscore":
+        implied["layer"] = layer
+    metric: Metric = load(name, **{**implied, **options})
+    return metric
+
+
+def _aligned(matrix: np.ndarray) -> tuple[float, float, float]:
+    """Return precision, recall and F1 of one passage, of which neither side is empty."""
+    precision, recall = float(matrix.max(axis=1).mean()), float(matrix.max(axis=0).mean())
+    return precision, recall, 2 * precision * recall / (precision + recall + EPSILON)
+
+
+def _texts(name: str, sets: Pairs) -> list[list[str]]:
+    """Return the texts of the pairs of each passage, checked."""
+    if isinstance(sets, str) or not isinstance(sets, Sequence):
+        raise MetricInputError(f"{name} is {sets!r:.60}; give one list of pairs per passage")
+    texts = []
+    for at, group in enumerate(sets):
+        if isinstance(group, str) or not isinstance(group, Sequence):
+            raise MetricInputError(f"{name}[{at}] is {group!r:.60}; give a list of (question, answer)")
+        for number, pair in enumerate(group):
+            is_pair = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
+            if not is_pair or not all(isinstance(text, str) for text in pair):
+                raise MetricInputError(f"{name}[{at}][{number}] is {pair!r:.60}; give (question, answer), two texts")
+        texts.append([pair_text(*pair) for pair in group])
+    return texts

@@ -1,0 +1,410 @@
+"""All questions that were generated about one passage, with what selection needs to know about them."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rewards.embedding.token_embeddings import TextEncoder
+from rewards.frozen import FrozenModel
+from rl_qg.generation.sets import PooledQuestion, UnitPool
+from rl_qg.text.spans import sentence_spans
+from rl_qg.text.words import normalised_words
+
+# Which questions of a pool make the set of a passage: pure functions of arrays.
+#
+# Everywhere `quality` (n,) is in [0, 1], higher is better; `similarity` (n, n) is symmetric with ones on its diagonal;
+# `number` is how many to take at most. All return the chosen indices in the order in which they were taken. Of equal
+# values the first is taken.
+#
+# Sources: Ray Chowdhury, Mahata, Caragea, "On the Evaluation of Answer-Agnostic Paragraph-level Multi-Question
+# Generation", 2022 (`random_choice`, `ranked`), and `advanced_ranked` of its code (`harmonic`); Carbonell and
+# Goldstein, "The use of MMR", SIGIR 1998; Kulesza and Taskar, "Determinantal point processes for machine learning",
+# 2012; Chen, Zhang and Zhou, "Fast greedy MAP inference for determinantal point process", NeurIPS 2018; Lin and
+# Bilmes, "A class of submodular functions for document summarization", ACL 2011 (`cover`).
+
+
+Floats = NDArray[np.float64]
+EXACT = 8
+"""The largest pool for which `dpp` looks at every set."""
+
+RELEVANCE = 0.7
+"""Weight of quality in `mmr`, against similarity to what is chosen."""
+
+LEAST_NEW = 0.2
+"""`harmonic` without a number stops where no question is more dissimilar than this, as in the released code."""
+
+SHARE = 0.1
+"""Weight of quality in `cover`, against sentences."""
+
+LEAST_GAIN = 0.25
+"""`cover` without a number stops where no question gains this much."""
+
+_SINGULAR = 1e-10
+
+
+def random_choice(count: int, number: int, draws: np.random.Generator) -> list[int]:
+    """`number` of `count` indices, drawn without replacement."""
+    chosen: list[int] = draws.permutation(count)[:number].tolist()
+    return chosen
+
+
+def ranked(quality: Floats, number: int | None) -> list[int]:
+    """The best ones; None: all, best first."""
+    order: list[int] = np.argsort(-quality, kind="stable")[:number].tolist()
+    return order
+
+
+def mmr(quality: Floats, similarity: Floats, number: int, *, relevance: float = RELEVANCE) -> list[int]:
+    """Maximal marginal relevance: next is the largest relevance · q(x) − (1 − relevance) · max similarity to the set.
+
+    Args:
+        quality: (n,).
+        similarity: (n, n).
+        number: to take.
+        relevance: from 0 (only different ones) to 1 (only good ones).
+    """
+    chosen: list[int] = []
+    nearest = np.zeros_like(quality)
+    while len(chosen) < min(number, len(quality)):
+        value = relevance * quality - (1 - relevance) * nearest
+        value[chosen] = -np.inf
+        chosen.append(int(value.argmax()))
+        nearest = np.maximum(nearest, similarity[chosen[-1]])
+    return chosen
+
+
+def harmonic(quality: Floats, similarity: Floats, number: int | None, *, least: float = LEAST_NEW) -> list[int]:
+    """Next is the largest harmonic mean of quality and 1 − max similarity to the set; first the best.
+
+    Without a number it stops where 1 − max similarity of every other question is at most `least`.
+    """
+    chosen: list[int] = []
+    new = np.ones_like(quality)
+    while len(chosen) < min(len(quality) if number is None else number, len(quality)):
+        rest = np.delete(new, chosen)
+        if number is None and rest.max() <= least:
+            break
+        total = quality + new
+        value = np.divide(2 * quality * new, total, out=np.zeros_like(total), where=total > 0)
+        value[chosen] = -np.inf
+        chosen.append(int(value.argmax()))
+        new = np.clip(np.minimum(new, 1 - similarity[chosen[-1]]), 0, None)
+    return chosen
+
+
+def dpp(quality: Floats, similarity: Floats, number: int) -> list[int]:
+    """The set with the largest determinant of L = diag(q) S diag(q): `dpp_exact` for at most `EXACT` questions, else
+    `dpp_greedy`.
+    """
+    if len(quality) > EXACT:
+        return dpp_greedy(quality, similarity, number)
+    best = dpp_exact(quality, similarity, number)
+    inside = dpp_greedy(quality[best], similarity[np.ix_(best, best)], number)
+    return [best[at] for at in inside]
+
+
+def dpp_greedy(quality: Floats, similarity: Floats, number: int) -> list[int]:
+    """Next is the question with which the determinant of L = diag(q) S diag(q) is largest (Chen et al. 2018,
+    algorithm 1: an incremental Cholesky factor, O(n k²)).
+
+    Stops early where every further question would make the determinant 0: it repeats what is chosen.
+
+    Args:
+        quality: (n,).
+        similarity: (n, n), positive semidefinite.
+        number: to take.
+    """
+    gains = quality**2 * np.diagonal(similarity)
+    factor = np.zeros((min(number, len(quality)), len(quality)))
+    chosen: list[int] = []
+    while len(chosen) < len(factor):
+        open_gains = gains.copy()
+        open_gains[chosen] = -np.inf
+        best = int(open_gains.argmax())
+        if open_gains[best] <= _SINGULAR:
+            break
+        rank = len(chosen)
+        row = quality[best] * similarity[best] * quality - factor[:rank, best] @ factor[:rank]
+        factor[rank] = row / np.sqrt(gains[best])
+        gains = gains - factor[rank] ** 2
+        chosen.append(best)
+    return chosen
+
+
+def dpp_exact(quality: Floats, similarity: Floats, number: int) -> list[int]:
+    """The set of the largest determinant of all sets of `number` questions, in the order of their indices; a smaller
+    set where all larger ones have determinant 0.
+    """
+    kernel = quality[:, None] * similarity * quality
+    for size in range(min(number, len(quality)), 0, -1):
+        sets = list(combinations(range(len(quality)), size))
+        values = np.linalg.det(np.stack([kernel[np.ix_(one, one)] for one in sets]))
+        if values.max() > _SINGULAR**size:
+            return list(sets[int(values.argmax())])
+    return []
+
+
+def cover(
+    quality: Floats,
+    coverage: Floats,
+    number: int | None,
+    *,
+    weights: Floats | None = None,
+    share: float = SHARE,
+    least: float = LEAST_GAIN,
+) -> list[int]:
+    """Greedy maximum of Σ_s w_s · max_x c(x, s) + share · Σ_x q(x), at least (1 − 1/e) of the largest value.
+
+    Without a number it stops where no question gains `least`, so that this sets the number of questions; the best
+    question is always taken.
+
+    Args:
+        quality: (n,).
+        coverage: c (n, sentences), in [0, 1]: how much of a sentence a question covers.
+        number: to take.
+        weights: w (sentences,) of sentences; None: 1 each.
+        share: weight of quality.
+        least: the smallest gain.
+    """
+    w = np.ones(coverage.shape[1]) if weights is None else weights
+    covered = np.zeros(coverage.shape[1])
+    chosen: list[int] = []
+    while len(chosen) < min(len(quality) if number is None else number, len(quality)):
+        gains = np.clip(coverage - covered, 0, None) @ w + share * quality
+        gains[chosen] = -np.inf
+        best = int(gains.argmax())
+        if number is None and chosen and gains[best] < least:
+            break
+        chosen.append(best)
+        covered = np.maximum(covered, coverage[best])
+    return chosen
+
+
+# How alike the questions of a passage are, and how much of its sentences they cover: arrays for set selection.
+
+
+Similarity = Callable[[Sequence[str]], Floats]
+"""From n questions to (n, n), symmetric, in [0, 1], with ones on the diagonal."""
+
+WORDS = "words"
+
+
+def word_similarity(questions: Sequence[str]) -> Floats:
+    """Jaccard similarity of the sets of words: shared words over all words of both. It is positive semidefinite
+    (Gower, "A general coefficient of similarity and some of its properties", 1971).
+    """
+    sets = _incidence([normalised_words(question) for question in questions])
+    shared = sets @ sets.T
+    sizes = sets.sum(1)
+    either = sizes[:, None] + sizes - shared
+    similarity = np.divide(shared, either, out=np.zeros_like(shared), where=either > 0)
+    np.fill_diagonal(similarity, 1.0)
+    return similarity
+
+
+def word_coverage(questions: Sequence[str], sentences: Sequence[str]) -> Floats:
+    """How much of each question is about each sentence, (questions, sentences): its words that stand in any of them,
+    each divided among those in which it stands. A row sums to 1, or is 0 where no word stands in a sentence.
+    """
+    texts = [normalised_words(text) for text in (*questions, *sentences)]
+    sets = _incidence(texts)
+    asked, said = sets[: len(questions)], sets[len(questions) :]
+    holders = said.sum(0)
+    divided = np.divide(said, holders, out=np.zeros_like(said), where=holders > 0)
+    total = asked @ (holders > 0).astype(float)[:, None]
+    return np.divide(asked @ divided.T, total, out=np.zeros((len(questions), len(sentences))), where=total > 0)
+
+
+def _incidence(texts: Sequence[Sequence[str]]) -> Floats:
+    """Which text has which word, (texts, words), 0 or 1."""
+    known = {word: place for place, word in enumerate(dict.fromkeys(word for text in texts for word in text))}
+    table = np.zeros((len(texts), len(known)))
+    for row, text in enumerate(texts):
+        table[row, [known[word] for word in text]] = 1.0
+    return table
+
+
+class SentenceVectors:
+    """Cosine of the questions' vectors, the means of their tokens' last states, as in sentence-transformers; below 0
+    counts as 0.
+
+    Args:
+        encoder: folder or Hub name, such as `sentence-transformers/all-MiniLM-L6-v2`.
+        device: where it runs; None: the GPU if there is one.
+        batch_size: questions per forward pass.
+
+    Raises:
+        MetricInputError: there is no such encoder.
+    """
+
+    def __init__(self, encoder: str | Path, *, device: str | torch.device | None = None, batch_size: int = 32) -> None:
+        model = FrozenModel(encoder, "encoder", device=device, dtype="float32")
+        layers = [int(model.model.config.num_hidden_layers)]
+        self._encoder = TextEncoder(model, layers, batch_size=batch_size, name="similarity")
+
+    @torch.inference_mode()
+    def __call__(self, questions: Sequence[str]) -> Floats:
+        """Similarities (n, n) of n questions."""
+        if not questions:
+            return np.zeros((0, 0))
+        states = self._encoder.states([tokens.ids for tokens in self._encoder.tokens(questions)])
+        vectors = torch.stack([state[0].mean(0) for state in states])
+        unit = torch.nn.functional.normalize(vectors.double(), dim=1).cpu().numpy()
+        similarity: Floats = np.clip(unit @ unit.T, 0.0, 1.0)
+        np.fill_diagonal(similarity, 1.0)
+        return similarity
+
+
+REPEATED = "repeated"  # as in `rl_qg.generation.sets`
+
+
+class AnswerabilityReader(Protocol):
+    """What `rewards.ReaderScore` offers."""
+
+    def impossible(self, questions: Sequence[str], contexts: Sequence[str]) -> list[float]:
+        """How sure the reader is, from 0 to 1, that each passage does not answer its question."""
+        ...
+
+
+@dataclass(frozen=True)
+class PassagePool:
+    """The pool of one passage: n questions, no two with the same words, and S sentences.
+
+    Args:
+        context: the passage.
+        questions: unit by unit, of each unit in the order of the pool.
+        worthy: (S,) which sentences are worth asking about; None: all.
+        answerability: (n,) 1 − p(impossible) of a reader; None without one.
+        dropped: questions that are left out, by reason: incomplete, or given twice, by one unit or by two.
+        similar: from questions to their similarities.
+    """
+
+    context: str
+    questions: tuple[PooledQuestion, ...]
+    worthy: tuple[bool, ...] | None = None
+    answerability: Floats | None = None
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    similar: Similarity = word_similarity
+
+    @classmethod
+    def of(
+        cls,
+        context: str,
+        groups: Sequence[Sequence[PooledQuestion]],
+        *,
+        worthy: Sequence[bool] | None = None,
+        similar: Similarity = word_similarity,
+    ) -> "PassagePool":
+        """The pool of the questions of each unit; a question that two units give stays with the more probable one."""
+        written = [question for group in groups for question in group]
+        kept: dict[tuple[str, ...], PooledQuestion] = {}
+        for question in written:
+            words = tuple(normalised_words(question.question))
+            if words not in kept or _probability(kept[words]) < _probability(question):
+                kept[words] = question
+        chosen = {id(question) for question in kept.values()}
+        questions = tuple(question for question in written if id(question) in chosen)
+        dropped = Counter({REPEATED: len(written) - len(questions)})
+        for group in groups:
+            dropped += group.dropped if isinstance(group, UnitPool) else Counter()
+        flags = None if worthy is None else tuple(map(bool, worthy))
+        return cls(context, questions, flags, dropped=dict(+dropped), similar=similar)
+
+    @property
+    def size(self) -> int:
+        """How many questions were generated, those that are left out included."""
+        return len(self.questions) + sum(self.dropped.values())
+
+    @property
+    def texts(self) -> list[str]:
+        """The questions."""
+        return [question.question for question in self.questions]
+
+    @cached_property
+    def sentences(self) -> list[tuple[int, int]]:
+        """Start and end of each sentence."""
+        return sentence_spans(self.context)
+
+    @cached_property
+    def probability(self) -> Floats:
+        """(n,) the geometric mean of the probabilities of each question's tokens."""
+        return np.array([_probability(question) for question in self.questions])
+
+    @property
+    def quality(self) -> Floats:
+        """(n,) answerability, without a reader probability."""
+        return self.probability if self.answerability is None else self.answerability
+
+    @cached_property
+    def similarity(self) -> Floats:
+        """(n, n)."""
+        return self.similar(self.texts)
+
+    @cached_property
+    def asked(self) -> Floats:
+        """(n, S) of each sentence 1 if it is the question's unit, else the share of the question's words in it."""
+        coverage = word_coverage(self.texts, [self.context[start:end] for start, end in self.sentences])
+        for row, question in enumerate(self.questions):
+            for column, span in enumerate(self.sentences):
+                if span == (question.start, question.end) and len(self.sentences) > 1:
+                    coverage[row, column] = 1.0
+        return coverage
+
+    @property
+    def weights(self) -> Floats:
+        """(S,) 1 for a worthy sentence, else 0."""
+        return np.ones(len(self.sentences)) if self.worthy is None else np.array(self.worthy, dtype=float)
+
+    def kept(self, rows: Sequence[int]) -> "PassagePool":
+        """The pool with these questions alone."""
+        answerability = None if self.answerability is None else self.answerability[list(rows)]
+        return replace(self, questions=tuple(self.questions[row] for row in rows), answerability=answerability)
+
+    def sentence_of(self, row: int) -> int | None:
+        """The number, from 0, of the sentence that a question was asked of; None where it was the whole passage."""
+        question = self.questions[row]
+        place = (question.start, question.end)
+        return self.sentences.index(place) if len(self.sentences) > 1 and place in self.sentences else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The pool, ready for JSON; `similar` is not part of it."""
+        answerability = None if self.answerability is None else self.answerability.tolist()
+        questions = [dict(vars(question)) for question in self.questions]
+        worthy = None if self.worthy is None else list(self.worthy)
+        return {"context": self.context, "questions": questions, "worthy": worthy, "answerability": answerability}
+
+    @classmethod
+    def from_dict(cls, record: dict[str, Any], *, similar: Similarity = word_similarity) -> "PassagePool":
+        """What `to_dict` has written."""
+        values, worthy = record["answerability"], record["worthy"]
+        return cls(
+            record["context"],
+            tuple(PooledQuestion(**question) for question in record["questions"]),
+            None if worthy is None else tuple(worthy),
+            None if values is None else np.array(values),
+            similar=similar,
+        )
+
+
+def with_answerability(pools: Sequence[PassagePool], reader: AnswerabilityReader) -> list[PassagePool]:
+    """The pools with the answerability of their questions, all read together."""
+    texts = [text for pool in pools for text in pool.texts]
+    contexts = [pool.context for pool in pools for _ in pool.questions]
+    values = iter(1 - np.array(reader.impossible(texts, contexts)))
+    return [
+        replace(pool, answerability=np.array([next(values) for _ in pool.questions], dtype=np.float64))
+        for pool in pools
+    ]
+
+
+def _probability(question: PooledQuestion) -> float:
+    return math.exp(min(0.0, question.logprob / max(1, question.tokens)))

@@ -1,0 +1,408 @@
+"""Sets of questions for passages: a generator of one of the six strategies, and a choice among what it wrote.
+
+from rl_qg.asking.sets import SetGenerator
+generator = SetGenerator.from_pretrained("RUN/scst", reader="miniature:reader")
+generator.sets(passages, number="auto")
+"""
+
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rewards import ReaderScore
+from rl_qg.asking.documents import TextPassage, paragraphs
+from rl_qg.asking.drafts import QuestionRows
+from rl_qg.asking.learned_selector import LearnedSelector
+from rl_qg.asking.models import generator_path, reader_path
+from rl_qg.asking.selection import DIGITS, NOT_NEEDED
+from rl_qg.asking.set_pool import (
+    WORDS,
+    AnswerabilityReader,
+    PassagePool,
+    SentenceVectors,
+    Similarity,
+    cover,
+    dpp,
+    harmonic,
+    mmr,
+    random_choice,
+    ranked,
+    with_answerability,
+    word_similarity,
+)
+from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.generation.sets import TEXTS, question_pool, units_of
+from rl_qg.readers.sentences import SentenceClassifier
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings.generation import AUTO, SELECTORS
+from rl_qg.text.question_types import nine_type
+from rl_qg.text.spans import sentence_spans
+
+log = logging.getLogger(__name__)
+Number = int | str | None
+KINDS = {"worthiness": ("worthiness", "hierarchical"), "types": ("types",)}
+IMPOSSIBLE = 0.5
+"""p(impossible) from which a question is left out, as in the paper and its code."""
+
+NOT_ANSWERABLE = "not answerable from the passage"
+COUNTING = ("all", "top1", "rank", "harmonic", "coverage", "learned")
+"""Selections that can decide how many questions they take."""
+
+WITH_READER = ("rank", "harmonic", "mmr", "dpp", "coverage", "learned")
+"""Selections that leave out what a reader finds impossible; `all`, `rand` and `top1` look at no quality."""
+
+
+@dataclass(frozen=True)
+class SetQuestion:
+    """A question of a set.
+
+    Args:
+        question: the question.
+        start: first character of its unit in the passage; a unit is the passage or one of its sentences.
+        end: one past its last character.
+        type: of the nine types: the one that was asked for, else the one that the question has.
+        score: in [0, 1], higher is better: answerability, without a reader probability.
+        scores: `probability` (geometric mean over the tokens), and with a reader `answerability`.
+        rank: place in the set, from 0; the first was chosen first.
+        reason: how it was chosen, as a few words.
+    """
+
+    question: str
+    start: int
+    end: int
+    type: str
+    score: float
+    scores: Mapping[str, float]
+    rank: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    """The questions of one passage, in the order in which they were chosen.
+
+    Args:
+        context: the passage.
+        questions: of the set.
+        pool: how many questions were generated.
+        reason: why there are fewer than asked for; "" if there are as many.
+        dropped: how many of the pool are not in the set, by reason.
+    """
+
+    context: str
+    questions: list[SetQuestion]
+    pool: int = 0
+    reason: str = ""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The set, ready for JSON."""
+        questions = [asdict(question) | {"scores": dict(question.scores)} for question in self.questions]
+        return asdict(self) | {"questions": questions, "dropped": dict(self.dropped)}
+
+
+class SetGenerator:
+    """Makes sets of questions. `from_pretrained` makes one. Not for use by several threads at a time.
+
+    Args:
+        generator: trained with `model.task=sets`.
+        name: of the model, as the user gave it.
+        worthiness: says which sentences to ask about; None: all.
+        types: says which types of questions to ask about a sentence, for the granularity `type`; None: all nine.
+        reader: says what is answerable (`rewards.ReaderScore`, one that abstains); None: probability is the quality.
+        selector: for `select="learned"`.
+        similar: from questions to similarities.
+        candidates: questions of a unit: of `one2one` the greedy one and samples (None: 20 for a paragraph, 10 for a
+            sentence, 5 for a type), of `one2many` texts with several questions each (None: the greedy one).
+
+    Raises:
+        InputError: the model writes no sets.
+    """
+
+    def __init__(
+        self,
+        generator: CandidateGenerator,
+        *,
+        name: str = "",
+        worthiness: SentenceClassifier | None = None,
+        types: SentenceClassifier | None = None,
+        reader: AnswerabilityReader | None = None,
+        selector: LearnedSelector | None = None,
+        similar: Similarity = word_similarity,
+        candidates: int | None = None,
+    ) -> None:
+        prompt = generator.encoder.prompt
+        if prompt.task != "sets":
+            raise InputError(
+                f"model.path={name}: was trained with model.task={prompt.task} and writes no sets of questions; train "
+                "one with rl-qg train ask.granularity=sentence ask.mode=one2many, or leave out strategy="
+            )
+        self.granularity, self.mode = prompt.granularity, prompt.mode
+        self.name, self.candidates = name, candidates
+        self._generator = generator
+        self._rows = QuestionRows(generator, 1)  # cuts texts into passages
+        self._worthiness, self._types, self._reader = worthiness, types, reader
+        self._selector, self._similar = selector, similar
+        if selector is not None:
+            selector.warn_unless_of(self.strategy)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Path,
+        *,
+        device: str | torch.device | None = None,
+        worthiness: str | Path | None = None,
+        types: str | Path | None = None,
+        reader: str | Path | None = None,
+        selector: str | Path | None = None,
+        similarity: str | Path = WORDS,
+        candidates: int | None = None,
+    ) -> "SetGenerator":
+        """Load a run (its `scst/`, else its `ce/`), a folder or a model of the Hub.
+
+        Args:
+            path: of the model.
+            device: None: the GPU if there is one.
+            worthiness: folder of `rl-qg train-sentences kind=worthiness` or `hierarchical`.
+            types: folder of `rl-qg train-sentences kind=types`.
+            reader: folder or Hub name of a reader that has learned to abstain, as those of SQuAD 2.
+            selector: file of `rl-qg train-selector`.
+            similarity: `words`, or folder or Hub name of an encoder whose sentence vectors are compared.
+            candidates: questions, or texts, of a unit; None: as many as in the paper.
+
+        Raises:
+            InputError: there is no such folder or model, or it is of another kind.
+            MetricInputError: the same of reader and encoder.
+        """
+        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        generator = CandidateGenerator(generator_path(path), device=place, rows=TEXTS, independent=place.type == "cpu")
+        return cls(
+            generator,
+            name=str(path),
+            worthiness=_classifier(worthiness, "worthiness", place),
+            types=_classifier(types, "types", place),
+            reader=_abstaining(reader_path(reader), place) if reader else None,
+            selector=LearnedSelector.load(Path(selector)) if selector else None,
+            similar=word_similarity if similarity == WORDS else SentenceVectors(similarity, device=place),
+            candidates=candidates,
+        )
+
+    @property
+    def strategy(self) -> str:
+        """What the model was trained for, such as `sentence_one2many`."""
+        return f"{self.granularity}_{self.mode}"
+
+    def check(self, number: Number, select: str) -> None:
+        """Raise `InputError` where a selection is unknown, or lacks what it needs."""
+        if select not in SELECTORS:
+            raise InputError(f"select={select} is not one of {', '.join(SELECTORS)}")
+        if isinstance(number, bool) or not (number is None or number == AUTO or isinstance(number, int)):
+            raise InputError(f"number={number!r} is neither a whole number, auto, nor None for all")
+        if isinstance(number, int) and number < 1:
+            raise InputError(f"number={number} must be at least 1, auto, or null for all")
+        chosen = self.selection(select, number)
+        if number == AUTO and chosen not in COUNTING:
+            raise InputError(f"number=auto: select={chosen} needs a number; {', '.join(COUNTING)} can do without")
+        if chosen == "rank" and self._reader is None:
+            raise InputError("select=rank: orders by answerability; give reader=, one that has learned to abstain")
+        if chosen == "learned" and self._selector is None:
+            raise InputError("select=learned: give selector=, the file of rl-qg train-selector")
+
+    def selection(self, select: str, number: Number) -> str:
+        """What `auto` stands for: `coverage` with a number or `number="auto"`; without, `all` for `one2many` and
+        `top1` for `one2one`.
+        """
+        if select != AUTO:
+            return select
+        return "coverage" if number is not None else "all" if self.mode == "one2many" else "top1"
+
+    def passages(self, text: str) -> list[TextPassage]:
+        """The passages of a text: its paragraphs (`documents.paragraphs`), and parts of one that is longer
+        than the model can read.
+        """
+        return [
+            TextPassage(part.text, paragraph.start + part.start)
+            for paragraph in paragraphs(text)
+            for part in self._rows.passages(paragraph.text)
+        ]
+
+    def sets(
+        self, contexts: Sequence[str], *, number: Number = 5, select: str = AUTO, seed: int | None = None
+    ) -> list[QuestionSet]:
+        """The set of each passage. The other passages change it at most where the rounding of padded batches does.
+
+        Args:
+            contexts: passages that the model can read; of a longer one it reads a part (see `passages`).
+            number: of questions, at most; "auto": the selection decides; None: all that it can take.
+            select: one of `rl_qg.settings.generation.SELECTORS`.
+            seed: of samples and of `rand`; None: 0.
+
+        Raises:
+            InputError: see `check`.
+        """
+        self.check(number, select)
+        chosen = self.selection(select, number)
+        pools = self.pools(contexts, seed=seed, greedy=chosen == "top1", readable=chosen in WITH_READER)
+        return [choose(pool, chosen, number, seed=seed or 0, selector=self._selector) for pool in pools]
+
+    def pools(
+        self, contexts: Sequence[str], *, seed: int | None = None, greedy: bool = False, readable: bool = True
+    ) -> list[PassagePool]:
+        """All questions of each passage, from which `choose` takes a set.
+
+        Args:
+            contexts: passages.
+            seed: of samples.
+            greedy: no samples.
+            readable: let the reader judge them, where there is one.
+        """
+        spans = [sentence_spans(context) for context in contexts]
+        sentences = [
+            [context[start:end] for start, end in places] for context, places in zip(contexts, spans, strict=True)
+        ]
+        worthy = [None] * len(contexts) if self._worthiness is None else self._worthiness.worthy(sentences)
+        types = [None] * len(contexts) if self._types is None else self._types.types(sentences)
+        units = [
+            units_of(context, self.granularity, flags, kinds)
+            for context, flags, kinds in zip(contexts, worthy, types, strict=True)
+        ]
+        written = iter(
+            question_pool(
+                self._generator,
+                [unit for group in units for unit in group],
+                candidates=1 if greedy else self.candidates,
+                seed=seed or 0,
+            )
+        )
+        found = [
+            PassagePool.of(context, list(islice(written, len(group))), worthy=flags, similar=self._similar)
+            for context, group, flags in zip(contexts, units, worthy, strict=True)
+        ]
+        return with_answerability(found, self._reader) if readable and self._reader is not None else found
+
+
+def choose(
+    pool: PassagePool, select: str, number: Number, *, seed: int = 0, selector: LearnedSelector | None = None
+) -> QuestionSet:
+    """The set that a selection takes from a pool.
+
+    Args:
+        pool: of a passage.
+        select: one of `SELECTORS`, but not `auto`.
+        number: see `SetGenerator.sets`.
+        seed: of `rand`; with the passage's text it decides the draw, so that other passages do not.
+        selector: for `learned`.
+    """
+    dropped = Counter(pool.dropped)
+    kept = pool
+    if select in WITH_READER and pool.answerability is not None:
+        kept = pool.kept(np.flatnonzero(1 - pool.answerability < IMPOSSIBLE).tolist())
+        dropped[NOT_ANSWERABLE] += len(pool.questions) - len(kept.questions)
+    most = len(kept.questions) if number is None else None if number == AUTO else int(number)
+    rows = _take(kept, select, most, seed, selector) if kept.questions else []
+    dropped[NOT_NEEDED] += len(kept.questions) - len(rows)
+    return QuestionSet(
+        pool.context,
+        [_set_question(kept, row, rank, select) for rank, row in enumerate(rows)],
+        pool.size,
+        _shortage(pool, len(rows), number, dropped),
+        dict(+dropped),
+    )
+
+
+def _take(pool: PassagePool, select: str, most: int | None, seed: int, selector: LearnedSelector | None) -> list[int]:
+    count = len(pool.questions) if most is None else most
+    if select == "learned":
+        assert selector is not None, "select=learned without a selector"
+        return selector.choose(pool, most)
+    if select == "rand":
+        digest = hashlib.sha256(f"{seed}|{pool.context}".encode()).digest()
+        return random_choice(len(pool.questions), count, np.random.default_rng(int.from_bytes(digest[:16], "little")))
+    takes: dict[str, Callable[[], list[int]]] = {
+        "all": lambda: _first_of_each_unit(pool, count),
+        "top1": lambda: [row for row, question in enumerate(pool.questions) if not question.rank][:count],
+        "rank": lambda: ranked(pool.quality, most),
+        "harmonic": lambda: harmonic(pool.quality, pool.similarity, most),
+        "mmr": lambda: mmr(pool.quality, pool.similarity, count),
+        "dpp": lambda: dpp(pool.quality, pool.similarity, count),
+        "coverage": lambda: cover(*_relative(pool), most, weights=pool.weights),
+    }
+    return takes[select]()
+
+
+def _relative(pool: PassagePool) -> tuple[np.ndarray, np.ndarray]:
+    """Quality as a share of the best one's, since models differ in how sure they are; and how much of each sentence
+    each question covers: a worse one covers less.
+    """
+    quality = pool.quality / max(float(pool.quality.max()), 1e-9)
+    return quality, quality[:, None] * pool.asked
+
+
+def _first_of_each_unit(pool: PassagePool, number: int) -> list[int]:
+    """`number` questions, the first of each unit before any second one, in the order of the pool."""
+    seen: Counter[tuple[int, int, str | None]] = Counter()
+    places = []
+    for row, question in enumerate(pool.questions):
+        unit = (question.start, question.end, question.type)
+        places.append((seen[unit], row))
+        seen[unit] += 1
+    return sorted(row for _, row in sorted(places)[:number])
+
+
+def _set_question(pool: PassagePool, row: int, rank: int, select: str) -> SetQuestion:
+    question, sentence = pool.questions[row], pool.sentence_of(row)
+    scores = {"probability": round(float(pool.probability[row]), DIGITS)}
+    if pool.answerability is not None:
+        scores["answerability"] = round(float(pool.answerability[row]), DIGITS)
+    where = "the passage" if sentence is None else f"sentence {sentence + 1}"
+    return SetQuestion(
+        question.question,
+        question.start,
+        question.end,
+        question.type or nine_type(question.question),
+        round(float(pool.quality[row]), DIGITS),
+        scores,
+        rank,
+        f"number {rank + 1} by {select}, about {where}",
+    )
+
+
+def _shortage(pool: PassagePool, found: int, number: Number, dropped: Mapping[str, int]) -> str:
+    """Why a set has fewer questions than asked for; "" where it has as many."""
+    wanted = number if isinstance(number, int) else 1
+    if found >= wanted:
+        return ""
+    if pool.worthy is not None and not any(pool.worthy) and not pool.size:
+        return "no sentence is worth a question"
+    why = ", ".join(f"{reason} ({count})" for reason, count in dropped.items() if count and reason != NOT_NEEDED)
+    left = ", the others repeat what is chosen" if dropped.get(NOT_NEEDED) else ""
+    return f"{found} of {wanted} questions: {pool.size} were generated{left}" + (f"; {why}" if why else "")
+
+
+def _classifier(folder: str | Path | None, key: str, device: torch.device) -> SentenceClassifier | None:
+    if not folder:
+        return None
+    return SentenceClassifier.from_pretrained(folder, device=device, key=key, kinds=KINDS[key])
+
+
+def _abstaining(path: str, device: torch.device) -> ReaderScore:
+    """A reader whose class token takes part. That of a reader which has not learned to abstain means nothing; but the
+    configuration of those of SQuAD 2 does not say that they have.
+    """
+    reader = ReaderScore(path, abstain=True, device=device)
+    if not getattr(reader.model.model.config, "abstains", False):
+        log.warning(
+            "reader=%s: its configuration does not say that it has learned to abstain; if it is not one of SQuAD 2, "
+            "train one with rl-qg qa qa.unanswerable=0.5",
+            path,
+        )
+    return reader

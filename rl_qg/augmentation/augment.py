@@ -1,0 +1,668 @@
+"""Augmentation: filter the generated questions, sample from those kept, and add them to the human questions.
+
+    rl-qg augment questions=questions.jsonl gold=train.json output=augmented.json num_samples=90000
+    rl-qg augment filters=strict filters.round_trip.reader=RUN/qa/gold …
+
+The questions are read line by line: once for all row filters, once more for each set filter, and once to write. The
+human examples are streamed from their source. Only hashes and numbers of both stay in memory. The sample depends on
+the seed and on the content of the lines, not on their order; only of duplicates the first is kept. Measures by models
+are computed by all processes, and stored in files that are resumed and reused (`rl_qg.augmentation.funnel`). The
+main process does the rest.
+"""
+
+import heapq
+import json
+import logging
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from inspect import Parameter, Signature, isclass, signature
+from itertools import islice
+from math import isfinite
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import NoneType, UnionType
+from typing import Any, Protocol, get_args, get_origin, get_type_hints
+
+from accelerate import PartialState
+
+from rewards.errors import MetricInputError
+from rewards.loading import check_allowed
+from rl_qg.augmentation.candidates import MEASURES, Candidates, Ranking, Record, passage_hash64, question_key
+from rl_qg.augmentation.data_card import card_path, check_dataset_name, publish, write_data_card
+from rl_qg.augmentation.funnel import (
+    Filter,
+    FilterResources,
+    Funnel,
+    MeasuredValues,
+    RowFilter,
+    Rule,
+    measure_candidates,
+    no_metric,
+)
+from rl_qg.augmentation.near_duplicates import NearDuplicates, TokenSets, shingles, similarity
+from rl_qg.augmentation.row_filters import (
+    AnswerInQuestion,
+    Duplicates,
+    Empty,
+    Faithful,
+    GoldDuplicates,
+    Length,
+    PassageScript,
+    WellFormed,
+)
+from rl_qg.augmentation.set_filters import Cap, RewardFilter, RoundTrip, TypeBalance
+from rl_qg.data.examples import Answer, QAExample, examples_hash, seeded_rank, write_squad
+from rl_qg.data.streaming import Examples, ExampleStream
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import (
+    atomic_writer,
+    check_distinct_files,
+    check_own,
+    check_report,
+    check_unchanged,
+    file_hash,
+    report_path,
+    report_value,
+    write_json,
+)
+from rl_qg.runtime.processes import from_main
+from rl_qg.scoring.reward_scorer import Reward
+from rl_qg.settings import AugmentSettings
+
+# The filters by name, and how options in a YAML file become filters. A new filter is added to `FILTERS`.
+#
+# filters: length: {min_words: 6, max_words: 30} # the name of a filter, and its options fluent: {kind: reward, metric:
+# qascore} # another name for a second filter of a kind mine: {_target_: my_package.keep, limit: 3} answer_in_question:
+# null # off
+
+
+FILTERS: dict[str, type[Filter]] = {
+    "length": Length,
+    "answer_in_question": AnswerInQuestion,
+    "gold_duplicates": GoldDuplicates,
+    "duplicates": Duplicates,
+    "near_duplicates": NearDuplicates,
+    "well_formed": WellFormed,
+    "faithful": Faithful,
+    "language": PassageScript,
+    "round_trip": RoundTrip,
+    "reward": RewardFilter,
+    "cap": Cap,
+    "question_types": TypeBalance,
+}
+
+
+class CustomFilter(RowFilter):
+    """A user's filter: a function or object that is called with a record and returns whether to keep it."""
+
+    def __init__(self, keeps: Callable[[Record], Any]) -> None:
+        self.keeps = keeps
+
+    def rules(self) -> list[Rule]:
+        """One rule, whose reason is the filter's name; an exception in it becomes one line."""
+        return [Rule(self.name, self._rejects)]
+
+    def _rejects(self, record: Record) -> bool:
+        try:
+            return not self.keeps(record)
+        except Exception as error:  # the user's code may raise anything
+            raise InputError(f"augment.filters.{self.name}: {type(error).__name__}: {error}") from error
+
+
+def build_filters(options: Mapping[str, Any]) -> list[Filter]:
+    """The filters that the options describe, in their order; null is left out.
+
+    Raises:
+        InputError: names the filter, the option, and the valid ones.
+    """
+    return [_build(str(name), given) for name, given in options.items() if given is not None]
+
+
+def filter_kind(name: str, given: Any) -> str:
+    """The kind of filter that options describe: `kind`, else their name; "" for a custom filter."""
+    if not isinstance(given, Mapping) or "_target_" in given:
+        return ""
+    return str(given.get("kind", name))
+
+
+def _build(name: str, given: Any) -> Filter:
+    at = f"augment.filters.{name}"
+    if not isinstance(given, Mapping):
+        raise InputError(f"{at}={given}: give its options, such as {{}} for none, or null to leave it out")
+    options = {str(key): value for key, value in given.items() if key != "kind"}
+    result: Filter
+    if "_target_" in options:
+        result = CustomFilter(_custom_function(at, str(options.pop("_target_")), options))
+    else:
+        kind = filter_kind(name, given)
+        if kind not in FILTERS:
+            raise InputError(f"{at}: no such filter; choose one of {', '.join(FILTERS)}, or give _target_")
+        result = _with_options(at, FILTERS[kind], options)
+        if kind != name:
+            result.prefix = f"{name}: "
+    result.name = name
+    if errors := [text for is_wrong, text in result.option_errors() if is_wrong]:
+        raise InputError(f"{at}: {'; '.join(errors)}")
+    return result
+
+
+def _with_options(at: str, kind: type[Filter], options: dict[str, Any]) -> Filter:
+    declared: dict[str, Any] = getattr(kind, "__dataclass_fields__", {})
+    known = ", ".join(declared) or "none"
+    hints = get_type_hints(kind)
+    for key, value in options.items():
+        if key not in declared:
+            raise InputError(f"{at}: no option {key!r}; there is {known}")
+        if not _has_type(value, hints[key]):
+            raise InputError(f"{at}.{key}={value} must be {_described(hints[key])}")
+    return kind(**options)
+
+
+def _has_type(value: Any, hint: Any) -> bool:
+    """Whether a value from YAML has the type of an option; a whole number is accepted as a float."""
+    if hint is Any:
+        return True
+    if get_origin(hint) is UnionType:
+        return any(_has_type(value, member) for member in get_args(hint))
+    if get_origin(hint) is dict:
+        return isinstance(value, Mapping) and all(_has_type(item, get_args(hint)[1]) for item in value.values())
+    if hint is float:
+        return type(value) in (int, float)
+    return type(value) is hint
+
+
+def _described(hint: Any) -> str:
+    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", NoneType: "null"}
+    if get_origin(hint) is UnionType:
+        return " or ".join(map(_described, get_args(hint)))
+    return names.get(hint, "numbers by name")
+
+
+# --- custom filters
+
+
+def _custom_function(at: str, target: str, options: dict[str, Any]) -> Callable[[Record], Any]:
+    """The function of a custom filter: a class is instantiated with the options, a function gets them in each call."""
+    at = f"{at}._target_={target}"
+    function = import_target(at, target)
+    try:
+        if isclass(function):
+            function, options = function(**options), {}
+        _signature(function).bind({}, **options)
+    except TypeError as error:
+        raise InputError(f"{at}: cannot be called with a record and these options ({error})") from None
+    return partial(function, **options)
+
+
+def import_target(at: str, target: str) -> Any:
+    """Import the object at a dotted path; raise `InputError`, beginning with `at`, if there is none."""
+    module, _, attribute = target.rpartition(".")
+    try:
+        check_allowed(target)
+    except MetricInputError as error:
+        raise InputError(f"{at}: {error}") from None
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"{at}: cannot be imported ({error}); check the path") from None
+
+
+def _signature(function: Any) -> Signature:
+    try:
+        return signature(function)
+    except ValueError:  # some builtins have none
+        return Signature([Parameter("anything", Parameter.VAR_POSITIONAL)])
+
+
+# Which of the kept candidates are added: a uniform sample, the best, or the best that differ from one another.
+#
+# A sampler observes every kept candidate and keeps only numbers and hashes. What it selects depends on the seed and
+# the content of the candidates, not on their order in the file. A new sampler is added to `SAMPLERS`.
+
+
+INDEX_BITS = 64
+
+
+class Sampler(Protocol):
+    """Observes candidates, then selects."""
+
+    def observe(self, index: int, record: Record) -> None:
+        """Called for each candidate."""
+
+    def selected(self) -> list[int]:
+        """The indices of the selected candidates, at most the requested number."""
+
+
+class UniformSampler:
+    """The `count` candidates of lowest `seeded_rank`: a uniform sample; smaller samples are part of larger ones.
+
+    The rank is that of passage and question, so it does not matter which of several equal candidates comes first. At
+    most `count` candidates are held, each as one integer of rank and index, which needs a fifth of a tuple's memory.
+    """
+
+    def __init__(self, count: int, seed: int, by: str = "", relevance: float = 1.0) -> None:
+        self.count, self.seed = count, seed
+        self._heap: list[int] = []
+
+    def observe(self, index: int, record: Record) -> None:
+        """Keep the candidate while it is among the lowest."""
+        rank = seeded_rank(self.seed, question_key(record["context"], record["question"]).hex())
+        number = -(int.from_bytes(rank[:16]) << INDEX_BITS | index)
+        if len(self._heap) < self.count:
+            heapq.heappush(self._heap, number)
+        elif self._heap:
+            heapq.heappushpop(self._heap, number)
+
+    def selected(self) -> list[int]:
+        """The indices, in ascending order."""
+        return sorted(-number & (1 << INDEX_BITS) - 1 for number in self._heap)
+
+
+class BestSampler:
+    """The `count` candidates with the highest measure or field `by`."""
+
+    def __init__(self, count: int, seed: int, by: str = "logprob", relevance: float = 1.0) -> None:
+        self.count = count
+        self._ranking = Ranking(by, seed)
+
+    def observe(self, index: int, record: Record) -> None:
+        """Keeps 24 bytes."""
+        self._ranking.add(index, record)
+
+    def selected(self) -> list[int]:
+        """The indices, in ascending order."""
+        return sorted(self._ranking.indices[row] for row in self._ranking.best_first()[: self.count])
+
+
+class DiverseSampler:
+    """Maximal marginal relevance: repeatedly select the candidate of highest `relevance · r − (1 − relevance) · s`.
+
+    r is its rank by `by` among all candidates, from 1 (best) down to 0; s is the highest Jaccard similarity of its
+    words to a question about the same passage that is already selected. Questions about different passages have
+    similarity 0. Source: Carbonell and Goldstein, "The use of MMR, diversity-based reranking for reordering documents
+    and producing summaries" (1998).
+
+    A selection changes only the scores of its passage, and only downwards. So a heap yields the next candidate, whose
+    score is updated when it reaches the top: the result is that of comparing all candidates each time. Time: n log n,
+    and the square of a passage's candidates; memory: about 200 bytes a candidate and eight a word.
+    """
+
+    def __init__(self, count: int, seed: int, by: str = "logprob", relevance: float = 0.5) -> None:
+        self.count, self.relevance = count, relevance
+        self._ranking, self._passages, self._sets = Ranking(by, seed), array("Q"), TokenSets()
+
+    def observe(self, index: int, record: Record) -> None:
+        """Keeps 40 bytes and eight a word."""
+        self._ranking.add(index, record)
+        self._passages.append(passage_hash64(record))
+        self._sets.add(shingles(record["question"], 1))
+
+    def selected(self) -> list[int]:
+        """The indices, in ascending order."""
+        return sorted(self._ranking.indices[row] for row in self._selected_rows())
+
+    def _selected_rows(self) -> Iterator[int]:
+        """Rows of the ranking in the order in which they are selected."""
+        order = self._ranking.best_first().tolist()
+        last = max(1, len(order) - 1)
+        # The rank decides between equal scores.
+        heap = [(-self.relevance * (1 - rank / last), rank) for rank in range(len(order))]
+        selected: dict[int, list[int]] = defaultdict(list)
+        compared, max_similarity = array("I", bytes(4 * len(order))), array("d", bytes(8 * len(order)))
+        remaining = self.count
+        while heap and remaining > 0:
+            _, rank = heap[0]
+            row = order[rank]
+            same_passage = selected[self._passages[row]]
+            if compared[rank] < len(same_passage):
+                tokens = self._sets[row]
+                added = (similarity(tokens, self._sets[other]) for other in same_passage[compared[rank] :])
+                max_similarity[rank] = max(max_similarity[rank], *added)
+                compared[rank] = len(same_passage)
+                relevance = self.relevance * (1 - rank / last)
+                heapq.heapreplace(heap, ((1 - self.relevance) * max_similarity[rank] - relevance, rank))
+                continue
+            heapq.heappop(heap)
+            same_passage.append(row)
+            remaining -= 1
+            yield row
+
+
+SAMPLERS: dict[str, Callable[[int, int, str, float], Sampler]] = {
+    "uniform": UniformSampler,
+    "reward": BestSampler,
+    "diverse": DiverseSampler,
+}
+
+
+# The augmented set as a file: SQuAD v1.1 JSON, or flat rows in Parquet or JSON lines; `data.train=` reads all.
+
+
+SYNTHETIC = "synthetic-"
+ENDINGS = (".json", ".jsonl", ".parquet")
+ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class AugmentedRow:
+    """One question; of a generated question also its rank among the candidates, log-probability and measures."""
+
+    example: QAExample
+    candidate: int | None = None
+    logprob: float | None = None
+    measures: Mapping[str, float] = field(default_factory=dict)
+
+
+def synthetic_row(record: Mapping[str, Any]) -> AugmentedRow:
+    """The row of a candidate; its id is `synthetic-<id>-<candidate>`."""
+    logprob = record.get("logprob")
+    return AugmentedRow(
+        QAExample(
+            id=f"{SYNTHETIC}{record['id']}-{record['candidate']}",
+            title=record["title"],
+            context=record["context"],
+            question=record["question"],
+            answers=(Answer(record["answer"], record["answer_start"]),),
+            language=record.get("language") or "",
+        ),
+        record["candidate"],
+        _finite(logprob),
+        record[MEASURES],
+    )
+
+
+def _finite(value: Any) -> float | None:
+    """A finite number as a float; None for everything else."""
+    try:
+        return float(value) if type(value) in (int, float) and isfinite(value) else None
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
+
+
+def check_output(output: Path, measures: Iterable[str]) -> None:
+    """Raise `InputError` for a file of unknown kind, or a measure with the name of a column."""
+    if output.suffix not in ENDINGS:
+        raise InputError(
+            f"{output}: the output is SQuAD JSON or flat rows; give a name that ends in {', '.join(ENDINGS)}"
+        )
+    if clashes := sorted(set(measures) & set(_flat(AugmentedRow(QAExample("", "", "", "", ())), ()))):
+        raise InputError(
+            f"augment.filters.{clashes[0]}: is the name of a column of the output; give the filter another name"
+        )
+
+
+def write_augmented(output: Path, rows: Iterable[AugmentedRow], measures: Sequence[str]) -> int:
+    """Write the rows atomically and return their number. In flat formats `measures` are columns, null for human
+    questions.
+    """
+    if output.suffix == ".json":
+        return write_squad(output, (row.example for row in rows))
+    flat = (_flat(row, measures) for row in rows)
+    return _write_lines(output, flat) if output.suffix == ".jsonl" else _write_parquet(output, flat, measures)
+
+
+def _flat(row: AugmentedRow, measures: Sequence[str]) -> dict[str, Any]:
+    example = row.example
+    answers = {
+        "text": [answer.text for answer in example.answers],
+        "answer_start": [answer.start for answer in example.answers],
+    }
+    values = {name: row.measures.get(name) for name in measures}
+    return {
+        "id": example.id,
+        "title": example.title,
+        "context": example.context,
+        "question": example.question,
+        "answers": answers,
+        "source": "gold" if row.candidate is None else "synthetic",
+        "candidate": row.candidate,
+        "logprob": row.logprob,
+        **{name: None if value is None or value != value else value for name, value in values.items()},
+    }
+
+
+def _write_lines(output: Path, rows: Iterable[dict[str, Any]]) -> int:
+    count = 0
+    with atomic_writer(output) as stream:
+        for row in rows:
+            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def _write_parquet(output: Path, rows: Iterator[dict[str, Any]], measures: Sequence[str]) -> int:
+    import pyarrow
+    import pyarrow.parquet
+
+    text, number = pyarrow.string(), pyarrow.float64()
+    answers = pyarrow.struct({"text": pyarrow.list_(text), "answer_start": pyarrow.list_(pyarrow.int32())})
+    schema = pyarrow.schema(
+        {
+            **dict.fromkeys(("id", "title", "context", "question"), text),
+            "answers": answers,
+            "source": text,
+            "candidate": pyarrow.int64(),
+            "logprob": number,
+            **dict.fromkeys(measures, number),
+        }
+    )
+    count = 0
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = output.with_name(f".{output.name}.part")
+    try:
+        with pyarrow.parquet.ParquetWriter(partial, schema) as writer:
+            while batch := list(islice(rows, ROWS_AT_ONCE)):
+                writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
+                count += len(batch)
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)
+    return count
+
+
+log = logging.getLogger(__name__)
+
+
+def augment(
+    questions: str | Path,
+    gold: Examples,
+    output: str | Path,
+    *,
+    settings: AugmentSettings,
+    state: PartialState | None = None,
+    load_metric: Callable[[Mapping[str, Any]], Reward] = no_metric,
+) -> dict[str, Any]:
+    """Write the augmented set: gold first, then the sampled candidates (see `rl_qg.augmentation.augment`).
+
+    Two files beside the output are written too: the report that is returned, `<output stem>.report.json` (counts of
+    candidates, of drops by reason, kept and sampled; settings; hashes of the inputs), and the data card,
+    `<output stem>.card.md`. If fewer than `settings.num_samples` candidates are kept, all of them are added. Called by
+    every process.
+
+    Args:
+        questions: the candidates.
+        gold: human questions; may be empty.
+        output: `.json`, `.jsonl` or `.parquet`.
+        settings: filters have the complete options of their metrics (`rl_qg.augmentation.set_filters.RewardFilter`).
+        state: the processes; None for a single process on the CPU.
+        load_metric: builds the metric that such options describe.
+
+    Raises:
+        InputError: with file and line, for a line that is not a complete candidate or is repeated; for invalid
+            options; the output is the questions file, or a file that has no report, or its report belongs to another
+            output; no candidate is kept; the disk is full.
+    """
+    # 1. Build and check everything before the first expensive step.
+    questions, output = Path(questions), Path(output)
+    state = state or PartialState(cpu=True)
+    filters = build_filters(settings.filters)
+    resources = FilterResources(gold, settings.seed, state.device, load_metric)
+    measures = {filter_.name: measure for filter_ in filters if (measure := filter_.measure(resources)) is not None}
+    from_main(state, partial(_check, questions, gold, output, settings, measures))
+    # 2. Filter. What a filter measures, it measures on the candidates that are left.
+    funnel = Funnel([Empty(), *filters], Candidates(questions), resources)
+    measured: dict[str, MeasuredValues] = {}
+    questions_hash = from_main(state, partial(file_hash, questions)) if measures else ""
+    for filter_ in funnel.filters:
+        if filter_.name in measures:
+            marks = from_main(state, funnel.marks)
+            result = measure_candidates(measures[filter_.name], questions, questions_hash, marks, state)
+            if result is not None:
+                measured[filter_.name] = result
+                funnel.candidates.measures[filter_.name] = result.values
+        from_main(state, partial(funnel.apply, filter_))
+    # 3. Sample, write, report.
+    return from_main(state, partial(_Output(questions, gold, output, settings, measured).write, funnel))
+
+
+def check_questions(questions: Path, output: Path, *, accept_changed_data: bool) -> None:
+    """Check that the questions file is still the one from which `output` was made, according to its report.
+
+    Raises:
+        InputError: it has changed and `accept_changed_data` is false, or the report has no hash of it.
+    """
+    recorded = report_value(output, "inputs", "questions", "sha256")
+    if not isinstance(recorded, str):
+        raise InputError(f"{report_path(output)}: does not say what {output.name} was made from; delete both")
+    name = str(questions)
+    check_unchanged({name: recorded}, {name: file_hash(questions)}, output, accept=accept_changed_data)
+
+
+def check_inputs(output: Path, read: Iterable[str | Path]) -> None:
+    """Raise `InputError` if the output, its report or its card would overwrite a file that is read."""
+    check_distinct_files([output, report_path(output), card_path(output)], read)
+
+
+def funnel_table(report: dict[str, Any]) -> str:
+    """Format the report's counts as a short table, one line for each step."""
+    drops = [(f"- {reason}", -count) for reason, count in report["dropped"].items()]
+    rows = [("candidates", report["candidates"]), *drops]
+    rows += [("kept", report["kept"]), ("sampled", report["sampled"])]
+    rows += [("gold", report["gold"]), ("written", report["written"])]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name:<{width}}  {count:>10,}" for name, count in rows]
+    if report["sampled"] < report["requested"]:
+        lines.append(f"{report['requested']:,} were requested; all {report['kept']:,} kept candidates are added")
+    return "\n".join(lines)
+
+
+def _check(
+    questions: Path, gold: Examples, output: Path, settings: AugmentSettings, measures: Mapping[str, Any]
+) -> None:
+    """Raise `InputError` for invalid settings, outputs and human questions."""
+    if settings.num_samples < 0:
+        raise InputError(f"augment.num_samples={settings.num_samples} must not be negative")
+    if settings.sampling not in SAMPLERS:
+        raise InputError(f"augment.sampling={settings.sampling} is not one of {', '.join(SAMPLERS)}")
+    if not 0 <= settings.sample_relevance <= 1:
+        raise InputError(f"augment.sample_relevance={settings.sample_relevance} is not in [0, 1]")
+    check_output(output, measures)
+    check_inputs(output, [questions])
+    check_report(output)
+    check_own(output)
+    check_dataset_name(settings.hub_dataset)
+    for example in gold:
+        if example.id.startswith(SYNTHETIC):
+            raise InputError(
+                f"gold holds a generated question (id {example.id}); give the file of human questions alone"
+            )
+
+
+@dataclass(frozen=True)
+class _Output:
+    """The last step, in the main process: sample, write, report."""
+
+    questions: Path
+    gold: Examples
+    output: Path
+    settings: AugmentSettings
+    measured: Mapping[str, MeasuredValues]
+
+    def write(self, funnel: Funnel) -> dict[str, Any]:
+        """Write all files and return the report."""
+        sampled = self._sample(funnel)  # the reading that also ends the filtering
+        if not funnel.kept:
+            most = sorted(funnel.counts.items(), key=lambda item: -item[1])
+            counts = ", ".join(f"{reason} {count:,}" for reason, count in most if count)
+            raise InputError(
+                f"{self.questions}: no candidate of {funnel.seen:,} is kept ({counts}); loosen the filters, or see "
+                "what the generator writes"
+            )
+        funnel.candidates.keep_only(sampled)
+        try:
+            # First: a process killed between the writes must leave neither the report of an older output nor none.
+            write_json(report_path(self.output), {"output": {"path": str(self.output)}})
+            card_path(self.output).unlink(missing_ok=True)
+            written = write_augmented(self.output, self._rows(funnel.candidates), list(self.measured))
+            report = self._report(funnel, len(sampled), written)
+            card = write_data_card(report, self.output)
+            write_json(report_path(self.output), report)  # last: it says that all is there
+        except OSError as error:
+            if not self.output.exists():
+                report_path(self.output).unlink(missing_ok=True)
+            raise InputError(
+                f"output={self.output}: cannot be written ({error.strerror}); {self.questions} is unchanged: free "
+                "disk space or name another path, and run the command again"
+            ) from None
+        print(funnel_table(report))
+        for note in report["notes"]:
+            log.warning(note)
+        if self.settings.hub_dataset is not None:
+            self._publish(funnel.candidates, card, self.settings.hub_dataset)
+        return report
+
+    def _sample(self, funnel: Funnel) -> list[int]:
+        """The indices of the candidates that are added."""
+        settings = self.settings
+        sampler = SAMPLERS[settings.sampling](
+            settings.num_samples, settings.seed, settings.sample_by, settings.sample_relevance
+        )
+        funnel.read_through(sampler.observe)
+        return sampler.selected()
+
+    def _rows(self, candidates: Candidates) -> Iterator[AugmentedRow]:
+        yield from map(AugmentedRow, self.gold)
+        yield from (synthetic_row(record) for _, _, record in candidates.read("write"))
+
+    def _report(self, funnel: Funnel, sampled: int, written: int) -> dict[str, Any]:
+        settings = self.settings
+        reported_settings = ("num_samples", "sampling", "sample_by", "sample_relevance", "seed", "filters")
+        sources = getattr(self.gold, "hashes", {})
+        return {
+            "gold": len(self.gold),
+            "candidates": funnel.seen,
+            "dropped": funnel.counts,
+            "notes": [note for filter_ in funnel.filters for note in filter_.notes()],
+            "kept": funnel.kept,
+            "requested": settings.num_samples,
+            "sampled": sampled,
+            "written": written,
+            "settings": {name: getattr(settings, name) for name in reported_settings},
+            "measures": {
+                name: {"file": str(result.file), "measured": result.measured, **result.note.get("measure", {})}
+                for name, result in self.measured.items()
+            },
+            "inputs": {
+                "questions": {"path": str(self.questions), "sha256": file_hash(self.questions)},
+                "gold": {
+                    "examples": len(self.gold),
+                    "sha256": examples_hash(self.gold),
+                    **({"sources": sources} if sources else {}),
+                    **({"report": self.gold.report} if isinstance(self.gold, ExampleStream) else {}),
+                },
+            },
+            "output": {"path": str(self.output), "sha256": file_hash(self.output)},
+        }
+
+    def _publish(self, candidates: Candidates, card: Path, repository: str) -> None:
+        if self.output.suffix == ".parquet":
+            publish(card, self.output, repository)
+            return
+        with TemporaryDirectory(dir=self.output.parent) as folder:
+            table = Path(folder) / "train.parquet"
+            write_augmented(table, self._rows(candidates), list(self.measured))
+            publish(card, table, repository)

@@ -1,0 +1,303 @@
+"""Data of a benchmark: read, cleaned, divided by paragraph, written in two forms, with statistics.
+
+    rl-qg bench data data=squad.json output_dir=bench/squad
+
+The folder gets `train.json`, `validation.json` and `test.json` (SQuAD's form, with all answers), of each a `.jsonl` in
+QG-Bench's schema (`rl_qg.data.examples`), `statistics.json` and `statistics.md`.
+"""
+
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from rl_qg.data.examples import (
+    Answer,
+    QAExample,
+    Role,
+    passage_hash,
+    seeded_rank,
+    sentence_of,
+    unified_row,
+    write_squad,
+)
+from rl_qg.data.reading import read_examples, source_names
+from rl_qg.pages.results import as_markdown
+from rl_qg.runtime.bars import ProgressBar
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import atomic_writer, read_json, write_json
+from rl_qg.settings import BenchSettings
+
+# The cleaning of texts in QG-Bench: citation marks and runs of white space, with offsets that stay true.
+#
+# Source: asahi417/lm-question-generation, `tests/dataset_preparation.py` at e53a89b. Its means of characters are in
+# the tests.
+
+
+LOST = "answer not at its place after cleaning"
+_CITATION = re.compile(r"\[\d*\]")
+_SPACE = re.compile(r"\s+")
+
+
+def clean_text(text: str) -> str:
+    """A text without marks such as `[12]`, and with single spaces."""
+    return _without_marks(text).strip()
+
+
+def clean_example(example: QAExample) -> QAExample | str:
+    """The example with clean texts and answers at their offsets; the reason where its first answer is lost. Other
+    answers that are lost are left out.
+    """
+    context = clean_text(example.context)
+    answers = [_clean_answer(answer, example.context, context) for answer in example.answers]
+    question = clean_text(example.question)
+    if answers[0] is None:
+        return LOST
+    if not question:
+        return "no question"
+    kept = tuple(answer for answer in answers if answer is not None)
+    return replace(example, context=context, question=question, answers=kept)
+
+
+def _clean_answer(answer: Answer, before: str, context: str) -> Answer | None:
+    text = clean_text(answer.text)
+    spaces = len(answer.text) - len(answer.text.lstrip())
+    start = len(_without_marks(before[: answer.start + spaces]).lstrip())
+    return Answer(text, start) if text and context.startswith(text, start) else None
+
+
+def _without_marks(text: str) -> str:
+    return _SPACE.sub(" ", _CITATION.sub("", text))
+
+
+# Statistics of a split: how many questions, paragraphs and articles, and how long the texts are.
+
+
+TEXTS = ("paragraph", "sentence", "question", "answer")
+
+
+def split_statistics(examples: Sequence[QAExample]) -> dict[str, Any]:
+    """Counts, and the mean lengths in characters over questions, as in QG-Bench (Table 1).
+
+    `first_occurrence_wrong` counts the questions whose first answer stands at another place than where its text first
+    occurs in the paragraph.
+    """
+    totals = dict.fromkeys(TEXTS, 0)
+    wrong = 0
+    for example in examples:
+        answer = example.answers[0]
+        first, last = sentence_of(example.context, answer.start, answer.start + len(answer.text))
+        lengths = (len(example.context), last - first, len(example.question), len(answer.text))
+        for name, length in zip(TEXTS, lengths, strict=True):
+            totals[name] += length
+        wrong += example.context.find(answer.text) != answer.start
+    questions = len(examples)
+    return {
+        "questions": questions,
+        "paragraphs": len({passage_hash(example.context) for example in examples}),
+        "articles": len({example.title for example in examples if example.title}),
+        "mean_characters": {name: total / questions for name, total in totals.items()},
+        "first_occurrence_wrong": wrong,
+    }
+
+
+def statistics_table(splits: Mapping[str, Mapping[str, Any]]) -> str:
+    """The statistics of all splits as a Markdown table."""
+    columns = ["split", "questions", "paragraphs", "articles", *(f"{name} (mean characters)" for name in TEXTS)]
+    rows = [
+        [
+            *(name, f"{part['questions']:,}", f"{part['paragraphs']:,}", f"{part['articles']:,}"),
+            *(f"{part['mean_characters'][text]:.1f}" for text in TEXTS),
+            f"{part['first_occurrence_wrong'] / part['questions']:.1%}",
+        ]
+        for name, part in splits.items()
+    ]
+    return as_markdown([*columns, "answer's text also before it"], rows)
+
+
+# Dividing examples into training, validation and test data, by paragraph and by a seed.
+
+
+def squadshifts_sizes(questions: int) -> dict[str, int]:
+    """How many questions QG-Bench takes of a domain of SQuADShifts for test (half, rounded down) and validation (a
+    third of the rest, rounded): amazon 4,942 and 1,648 of 9,885.
+    """
+    test = questions // 2
+    return {"test": test, "validation": round(Fraction(questions - test, 3))}
+
+
+def shared_sizes(questions: int, validation: float, test: float) -> dict[str, int]:
+    """How many questions the shares are, rounded; at least one where the share is not 0."""
+    shares = {"test": test, "validation": validation}
+    return {name: max(1, round(share * questions)) if share else 0 for name, share in shares.items()}
+
+
+def divide(examples: Sequence[QAExample], sizes: Mapping[str, int], seed: int) -> dict[str, list[QAExample]]:
+    """Examples for each name in `sizes`, in their order, and the rest as `train`. No two parts share a paragraph.
+
+    Paragraphs are taken in a random order that depends on their text and on `seed` alone. One that has more questions
+    than the part still needs is left to the next part, so a part has its size unless every paragraph left has too
+    many. A part that would be empty for that reason takes a paragraph with the fewest questions, and is larger.
+    """
+    keys = [passage_hash(example.context) for example in examples]
+    counts: dict[str, int] = {}
+    for key in keys:
+        counts[key] = counts.get(key, 0) + 1
+    left = sorted(counts, key=lambda key: seeded_rank(seed, key))
+    role: dict[str, str] = {}
+    for name, size in sizes.items():
+        taken = list[str]()
+        needed = size
+        for key in left:
+            if counts[key] <= needed:
+                taken.append(key)
+                needed -= counts[key]
+        if size and not taken and len(left) > 1:
+            taken = [min(left, key=lambda key: counts[key])]
+        role |= dict.fromkeys(taken, name)
+        left = [key for key in left if key not in role]
+    parts: dict[str, list[QAExample]] = {"train": [], **{name: [] for name in sizes}}
+    for example, key in zip(examples, keys, strict=True):
+        parts[role.get(key, "train")].append(example)
+    return parts
+
+
+ROLES: tuple[Role, ...] = ("train", "validation", "test")
+STATISTICS = "statistics.json"
+OWN = "bench_data"  # a key that no other program's file of that name has
+log = logging.getLogger(__name__)
+
+
+def write_bench_data(settings: BenchSettings, folder: Path) -> dict[str, Any]:
+    """Write all files to a folder and return what `statistics.json` holds.
+
+    Raises:
+        InputError: no source, one that cannot be read or holds nothing usable, a source too small to be divided, or a
+            folder with files of somebody else.
+    """
+    sources = _sources(settings)
+    _check_folder(folder, sources)
+    parts, record = bench_splits(settings)
+    try:
+        write_json(folder / STATISTICS, {OWN: False})  # from now on the files are ours, also after a kill
+        for name in ROLES:
+            _write_split(folder, name, parts.get(name, []))
+        record["splits"] = {name: split_statistics(part) for name, part in parts.items()}
+        table = statistics_table(record["splits"])
+        with atomic_writer(folder / "statistics.md") as stream:
+            stream.write(f"{table}\n")
+        write_json(folder / STATISTICS, {OWN: True, **record})
+    except OSError as error:
+        raise InputError(f"output_dir={folder}: cannot be written ({error.strerror}); name another folder") from None
+    log.info("%s\ndone: see %s", table, folder)
+    return record
+
+
+def bench_splits(settings: BenchSettings) -> tuple[dict[str, list[QAExample]], dict[str, Any]]:
+    """The examples of each split that the settings ask for, without empty ones, and the record of how they came to be:
+    what reading and cleaning counted, and the sizes that were wanted.
+    """
+    parts: dict[str, list[QAExample]] = {}
+    record: dict[str, Any] = {"settings": asdict(settings), "reading": {}, "cleaning": {}, "sha256": {}}
+    for role, source in _sources(settings).items():
+        data = read_examples(source, role=role)
+        log.info(data.summary())
+        parts[role], dropped = _clean(data.examples, settings.clean)
+        record["reading"][role], record["cleaning"][role] = data.report, dict(dropped)
+        record["sha256"] |= data.hashes
+        for reason, count in dropped.items():
+            log.info("%s: %d records dropped (%s)", role, count, reason)
+        if not parts[role]:
+            raise InputError(f"{', '.join(source_names(source))}: no record is left after cleaning; see clean=none")
+    record["shared_paragraphs_dropped"] = _drop_shared(parts)
+    record["wanted"] = wanted = _wanted_sizes(settings, {name: len(part) for name, part in parts.items()})
+    if wanted:
+        parts |= divide(parts["train"], wanted, settings.seed)
+        for name in ("train", *(name for name, size in wanted.items() if size)):
+            if not parts[name]:
+                raise InputError(
+                    f"{', '.join(source_names(settings.data))}: too few paragraphs to divide: nothing is left for "
+                    f"{name}; give more data, or {'other shares' if name == 'train' else f'{name}=FILE'}"
+                )
+    return {name: parts[name] for name in ROLES if parts.get(name)}, record
+
+
+def _sources(settings: BenchSettings) -> dict[Role, Any]:
+    """The source of each split that has one."""
+    named: dict[Role, Any] = {"train": settings.data, "validation": settings.validation, "test": settings.test}
+    given = {role: source for role, source in named.items() if source_names(source)}
+    if not given:
+        raise InputError("data has no value; give file(s) or a Hub data set, such as data=squad.json")
+    if settings.split == "squadshifts" and given.keys() != {"train"}:
+        raise InputError("split=squadshifts divides data alone; leave out validation and test, or split")
+    return given
+
+
+def _wanted_sizes(settings: BenchSettings, sizes: dict[str, int]) -> dict[str, int]:
+    """How many questions are to be taken of the training data for the splits that have no source."""
+    if "train" not in sizes:
+        return {}
+    if settings.split == "squadshifts":
+        return squadshifts_sizes(sizes["train"])
+    if len(sizes) == 1:
+        return shared_sizes(sizes["train"], settings.validation_share, settings.test_share)
+    missing = [name for name in ("test", "validation") if name not in sizes]
+    return {missing[0]: sizes["validation" if missing[0] == "test" else "test"]} if missing else {}
+
+
+def _clean(examples: Iterable[QAExample], how: str) -> tuple[list[QAExample], Counter[str]]:
+    """The examples as they are written, and how many were dropped for what reason."""
+    if how == "none":
+        return list(examples), Counter()
+    results = [clean_example(example) for example in examples]
+    dropped = Counter(result for result in results if isinstance(result, str))
+    return [result for result in results if not isinstance(result, str)], dropped
+
+
+def _drop_shared(parts: dict[str, list[QAExample]]) -> dict[str, int]:
+    """Leave out of each split what is about a paragraph of a later one (the test data keep all); return how many."""
+    later: set[str] = set()
+    dropped: dict[str, int] = {}
+    for name in reversed(ROLES):
+        part = parts.get(name, [])
+        keys = [passage_hash(example.context) for example in part]
+        kept = [example for example, key in zip(part, keys, strict=True) if key not in later]
+        later |= set(keys)
+        if len(kept) < len(part):
+            dropped[name] = len(part) - len(kept)
+            log.info("%s: %d records dropped (paragraph of a later split)", name, dropped[name])
+            if not kept:
+                raise InputError(f"{name}: every paragraph is also in a later split; name different files")
+            parts[name] = kept
+    return dropped
+
+
+def _write_split(folder: Path, name: str, examples: list[QAExample]) -> None:
+    """Write a split; delete what an earlier call wrote where there is none."""
+    if not examples:
+        for ending in ("json", "jsonl"):
+            (folder / f"{name}.{ending}").unlink(missing_ok=True)
+        return
+    write_squad(folder / f"{name}.json", examples)
+    with atomic_writer(folder / f"{name}.jsonl") as stream:
+        for example in ProgressBar(examples, desc=name, unit="row", leave=False, delay=2):
+            stream.write(json.dumps(unified_row(example), ensure_ascii=False) + "\n")
+
+
+def _check_folder(folder: Path, sources: dict[Role, Any]) -> None:
+    """Raise `InputError` where files of somebody else, or the input, would be written over."""
+    names = [STATISTICS, "statistics.md", *(f"{role}.{ending}" for role in ROLES for ending in ("json", "jsonl"))]
+    outputs = {(folder / name).resolve() for name in names}
+    for source in (name for group in sources.values() for name in source_names(group)):
+        if Path(source).expanduser().resolve() in outputs:
+            raise InputError(f"output_dir={folder}: would write over the input {source}; name another folder")
+    present = [path.name for path in outputs if path.exists()]
+    if present and not ((folder / STATISTICS).exists() and OWN in read_json(folder / STATISTICS)):
+        raise InputError(
+            f"output_dir={folder}: {sorted(present)[0]} in it is not of this command; name another folder"
+        )

@@ -1,0 +1,408 @@
+"""The command `qa-evaluate`: readers taught by the questions of generators alone, scored on human questions.
+
+    rl-qg qa-evaluate data=dev.json 'questions={ce: ce.jsonl, scst: [scst-1.jsonl, scst-2.jsonl]}' output=qa.json
+
+It writes `qa.json` and `qa.html`; `qa/` holds the readers' answers and scores, and goes on after an interruption.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from rewards.overlap.published_lmqg import PUBLISHED
+from rewards.sets import PUBLISHED_OPTIONS
+from rewards.signature import format_signature
+from rl_qg.commands.metrics import load_metrics, load_reward, published_options
+from rl_qg.commands.miniatures import one_miniature, reward_with_miniatures
+from rl_qg.commands.outputs import check_own_json, check_own_page, check_writable, required, writing
+from rl_qg.commands.training import check_precision
+from rl_qg.data.examples import QAExample, Role, passage_hash, report_limit
+from rl_qg.data.reading import QAData, read_examples
+from rl_qg.data.splits import load_training, read_role, take
+from rl_qg.evaluation.qa_evaluation import (
+    EM,
+    F1,
+    System,
+    correlations_with_metrics,
+    few_systems,
+    metric_values,
+    qa_page,
+    qa_record,
+)
+from rl_qg.pages.results import as_text, check_folder, write_page
+from rl_qg.readers.train_reader import TrainedReader, train_on_synthetic
+from rl_qg.runtime.bars import ProgressBar
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import atomic_writer, write_json
+from rl_qg.runtime.processes import processes
+from rl_qg.scoring.kept_scores import FILE, write_draws
+from rl_qg.scoring.reward_scorer import Reward
+from rl_qg.settings import QAEvaluateSettings, QAModelSettings, Settings
+
+# The commands that score questions, compare metrics, and show results.
+
+
+log = logging.getLogger(__name__)
+
+
+def score(settings: Settings) -> None:
+    """Scores for a file of questions (`rl_qg.scoring.score_file`)."""
+    from rl_qg.data.question_tables import QuestionTable
+    from rl_qg.scoring.score_file import score_file
+
+    options = settings.score
+    if not options.input:
+        raise InputError("input has no value; give one, such as input=questions.jsonl")
+    output = required(options.output, "output", "scored.jsonl")
+    context = settings.data.hotpotqa_context
+    source = QuestionTable(options.input, asdict(options.columns), hotpotqa_context=context)
+    check_writable(output)
+    state = processes(settings.training.use_cpu)
+    with state.main_process_first():
+        options_of_reward = reward_with_miniatures(settings)
+    reward = load_reward(options_of_reward, state, settings.training.reward_placement)
+    score_file(
+        reward,
+        source,
+        output,
+        batch_size=options.batch_size,
+        state=state,
+        accept_changed_data=settings.accept_changed_data,
+    )
+
+
+def evaluate(settings: Settings) -> None:
+    """Generated questions under several metrics (`rl_qg.evaluation.evaluate`), or question-answer pairs
+    (`rl_qg.evaluation.pairs`).
+    """
+    options = settings.evaluate
+    folder = check_folder(options.output, "evaluation", name="evaluate")
+    published = {name: PUBLISHED[name] for name in (PUBLISHED_OPTIONS if options.pairs else PUBLISHED)}
+    entries = published_options(options.metrics, published) if options.compat == "lmqg" else options.metrics
+    if options.pairs:
+        from rl_qg.evaluation.pairs import evaluate_pairs
+
+        return evaluate_pairs(_metrics(settings, entries), options, folder)
+    from rl_qg.evaluation.evaluate import evaluate as run_evaluation
+    from rl_qg.evaluation.evaluate import language_of_files
+    from rl_qg.reports.set_view import TITLE, write_set_page
+
+    page = Path(options.page)
+    if options.page:
+        check_writable(page)
+        check_own_page(page, TITLE)
+    options = replace(options, language=language_of_files(options))
+    run_evaluation(_metrics(settings, entries, language=options.language), options, folder)
+    if options.page:
+        write_set_page(folder, page)
+        log.info("done: open %s", page)
+
+
+def correlate(settings: Settings) -> None:
+    """Metrics compared with human ratings (`rl_qg.judging.correlate`)."""
+    from rl_qg.judging.correlate import correlate as run_correlation
+    from rl_qg.judging.tables import judgement_plots
+
+    options = settings.correlate
+    folder = check_folder(options.output, "correlation", name="correlate")
+    run_correlation(_metrics(settings, options.metrics, optional=options.provided), options, folder, judgement_plots)
+
+
+def robustness(settings: Settings) -> None:
+    """Metrics under perturbed questions (`rl_qg.judging.robustness`)."""
+    from rl_qg.judging.robustness import robustness as run_robustness
+
+    options = settings.robustness
+    folder = check_folder(options.output, "robustness", name="robustness")
+    metrics = _metrics(settings, options.metrics, optional=bool(options.supervised))
+    paths = reward_with_miniatures(replace(settings, reward={path: path for path in options.supervised}))
+    run_robustness(metrics, options, folder, folders=paths, use_cpu=settings.training.use_cpu)
+
+
+def _metrics(
+    settings: Settings, entries: Sequence[Any], *, optional: bool = False, language: str = "en"
+) -> dict[str, Reward]:
+    """The metrics of a list, in one process, for a language; none where the list is empty and may be."""
+    state = processes(settings.training.use_cpu)
+    return load_metrics(entries, settings, state, language=language) if entries or not optional else {}
+
+
+def separate(settings: Settings) -> None:
+    """A reward on right and wrong questions (`rl_qg.scoring.separation`)."""
+    from rl_qg.scoring.separation import separation, write_separation
+
+    options = settings.separate
+    role: Role = "validation" if settings.data.validation else "train"
+    folder = check_folder(options.output, "separation", name="separation", key="pairs")
+    pool = [example for example in read_role(settings.data, role, allow_unlabelled=True).examples if example.question]
+    if not pool:
+        raise InputError(f"data.{role}: no example has a question; the test needs human questions")
+    examples = take(pool, options.max_examples, options.seed, "separate.max_examples")
+    sampler = _sampler(settings)  # what is wrong with the generator is said before the reward is loaded
+    record = separation(
+        _reward(settings), examples, pool=pool, seed=options.seed, resamples=options.resamples, sampler=sampler
+    )
+    write_separation(folder, record)
+
+
+def _sampler(settings: Settings) -> Any:
+    """What samples the questions of `separate.model.path`; None without one."""
+    from rl_qg.asking.models import generator_path, reader_path, ways_of
+    from rl_qg.generation.generator import CandidateGenerator
+    from rl_qg.scoring.separation import sampler
+
+    options, scst, state = settings.separate, settings.scst, processes(settings.training.use_cpu)
+    if not options.model.path:
+        return None
+    on_cpu = state.device.type == "cpu"
+    generator = CandidateGenerator(generator_path(options.model.path), device=state.device, independent=on_cpu)
+    if "pipeline" not in ways_of(generator.encoder.prompt, options.model.path):
+        raise InputError(
+            f"model.path={options.model.path}: this model writes pairs, and the test asks about given answers; give "
+            "one of model.task=questions or multitask"
+        )
+    exact = {"_target_": "rewards.ReaderScore", "model": reader_path(options.reader), "measure": "exact_match"}
+    return sampler(
+        options.model.path,
+        generator,
+        options.samples,
+        max_new_tokens=scst.max_new_tokens,
+        top_p=scst.top_p,
+        temperature=scst.temperature,
+        seed=options.seed,
+        reader=load_reward(exact, state, settings.training.reward_placement) if options.reader else None,
+    )
+
+
+def explain(settings: Settings) -> None:
+    """One score and what it comes from (`rewards.relevance.explanation`, `rewards.faithfulness`)."""
+    options = settings.explain
+    output = required(options.output, "output", "why.html")
+    if output.suffix != ".html":
+        raise InputError(f"output={output}: the explanation is a page; give a name that ends in .html")
+    for key in ("question", "context"):
+        if not getattr(options, key):
+            raise InputError(f'{key} has no value; give the text, such as {key}="…"')
+    check_writable(output)
+    check_own_json(output.with_suffix(".json"), ("score", "signature"), beside=output)
+    reward: Any = _reward(settings)
+    if not hasattr(reward, "explain"):
+        raise InputError(
+            f"reward {getattr(reward, 'name', type(reward).__name__)} has no explanation; use reward=qrelscore or "
+            "reward=faithfulness"
+        )
+    explanation = reward.explain(options.question, options.context)
+    with writing(output):
+        write_json(output.with_suffix(".json"), explanation.to_dict())
+        with atomic_writer(output) as stream:
+            stream.write(explanation.to_html())
+    log.info("%s\ndone: open %s", explanation.summary, output)
+
+
+def baselines(settings: Settings) -> None:
+    """Baselines of QRelScore for these models and data (`rewards.relevance.baselines`)."""
+    from rewards.relevance.baselines import PARTS, estimate_baselines
+
+    options = settings.baselines
+    output = required(options.output, "output", "baselines.json")
+    check_writable(output)
+    check_own_json(output, PARTS)
+    reward: Any = _reward(settings)
+    if not set(PARTS) <= set(getattr(reward, "part_names", ())):
+        raise InputError("baselines are those of QRelScore; use reward=qrelscore")
+    if getattr(reward, "baselines", None) is not None:
+        raise InputError("reward.baselines is set; estimate baselines without it")
+    training = load_training(settings.data)
+    examples = [example for example in training if example.question]
+    if without := len(training) - len(examples):
+        log.info("%d of %d examples have no question and are left out", without, len(training))
+    with ProgressBar(total=options.pairs, desc="baselines", unit="pair") as bar:
+        estimates = estimate_baselines(
+            reward,
+            [example.question for example in examples],
+            [example.context for example in examples],
+            pairs=options.pairs,
+            seed=options.seed,
+            progress=bar.update,
+        )
+    with writing(output):
+        write_json(output, estimates)
+    errors: Any = estimates["standard_error"]
+    means = ", ".join(f"{part} {estimates[part]:.4f} (standard error {errors[part] or 0:.4f})" for part in PARTS)
+    log.info("%s: means of %d pairs, of %d drawn", means, estimates["pairs"], estimates["drawn"])
+    log.info("done: use them with reward.baselines=%s", output)
+
+
+def _reward(settings: Settings) -> Any:
+    """The reward of the settings, for a command that runs in one process."""
+    state = processes(settings.training.use_cpu)
+    return load_reward(reward_with_miniatures(settings), state, settings.training.reward_placement)
+
+
+def report(arguments: Sequence[str]) -> None:
+    """One HTML page of run folders (`rl_qg.reports.report`)."""
+    from rl_qg.reports.report import write_report
+
+    runs, output = list(arguments), "report.html"
+    if "--output" in runs[:-1]:
+        position = runs.index("--output")
+        output = runs[position + 1]
+        del runs[position : position + 2]
+    if not runs or any(name.startswith("-") for name in runs):
+        raise InputError("give run folders and --output FILE, such as rl-qg report runs/a --output report.html")
+    if Path(output).suffix != ".html":
+        raise InputError(f"--output {output}: the report is a page; give a name that ends in .html")
+    check_writable(Path(output))
+    check_own_page(Path(output), "rl-qg report")
+    write_report([Path(run) for run in runs], Path(output))
+    log.info("done: open %s", output)
+
+
+Files = dict[str, dict[str, QAData]]  # by generator and by file
+
+
+def qa_evaluate(settings: Settings) -> None:
+    """Train, score, compare, and write the results."""
+    options = settings.qa_evaluate
+    output = required(options.output, "output", "qa.json")
+    if output.suffix != ".json":
+        raise InputError(f"output={output}: the output is JSON; give a name that ends in .json")
+    check_precision(settings)
+    check_writable(output)
+    check_own_json(output, ("systems", "gold"))
+    named = named_files(options.questions)
+    metrics = metric_values(_paths(options.evaluations), list(named))
+    gold = _gold(options)
+    files = {name: {path: _synthetic(path, options, gold.examples) for path in paths} for name, paths in named.items()}
+    folder = output.with_suffix("")
+    systems = [System(name, _readers(name, data, gold, settings, folder)) for name, data in files.items()]
+    if not processes(settings.training.use_cpu).is_main_process:
+        return
+    record, draws = qa_record(systems, gold.examples, resamples=options.resamples, seed=options.seed)
+    record |= {
+        "signatures": _signatures(settings, gold),
+        "correlations": correlations_with_metrics(metrics, draws),
+        "few_systems": few_systems(len({name for values in metrics.values() for name in values})) if metrics else None,
+        "data": gold.hashes,
+        "questions": {name: {path: data.hashes[path] for path, data in own.items()} for name, own in files.items()},
+        "settings": asdict(options),
+        "reader": asdict(settings.qa),
+    }
+    with writing(output):
+        write_draws(folder / FILE, draws)
+        write_json(output, record)
+    page = qa_page(record)
+    write_page(output.parent, output.stem, page)
+    log.info("%s\ndone: open %s", as_text(page), output.with_suffix(".html"))
+
+
+def named_files(questions: Any) -> dict[str, list[str]]:
+    """The files of each generator; those without names are named by their stems.
+
+    Raises:
+        InputError: no file, something else than paths, or one name for two generators.
+    """
+    given = questions
+    if isinstance(given, str | list) and given:
+        paths = [given] if isinstance(given, str) else given
+        given = {Path(str(path)).name.partition(".")[0]: path for path in paths}
+        if len(given) < len(paths):
+            raise InputError(f"questions={questions}: two files have one name; name the generators: {{a: …, b: …}}")
+    if not isinstance(given, Mapping) or not given:
+        raise InputError("questions has no value; give a file, such as questions=questions.jsonl, or several by name")
+    named = {str(name): paths if isinstance(paths, list) else [paths] for name, paths in given.items()}
+    for name, paths in named.items():
+        if not paths or not all(isinstance(path, str) and path for path in paths) or len(set(paths)) < len(paths):
+            raise InputError(f"questions: {name}={paths}: give a file, or different files as a list")
+    return named
+
+
+def _paths(value: Any) -> list[Path]:
+    return [Path(str(path)).expanduser() for path in ([value] if isinstance(value, str) else value or ())]
+
+
+def _gold(options: QAEvaluateSettings) -> QAData:
+    if not options.data:
+        raise InputError("data has no value; give human questions, such as data=dev.json")
+    data = read_examples(options.data, role="validation")
+    log.info("%s", data.summary())
+    return replace(
+        data,
+        examples=take(
+            data.examples, options.max_data, options.seed, "qa_evaluate.max_data", "human questions are used"
+        ),
+    )
+
+
+def _synthetic(path: str, options: QAEvaluateSettings, gold: Sequence[QAExample]) -> QAData:
+    """The questions of a file that are used; says how many are not, and how many share a passage with gold ones.
+
+    Raises:
+        InputError: no question is left.
+    """
+    data = read_examples(path, role="train")
+    log.info("%s: %s", path, data.summary())
+    examples, what = data.examples, f"questions of {path} are used"
+    if (longest := options.max_context) is not None:
+        examples = [example for example in examples if len(example.context) <= longest]
+        report_limit("qa_evaluate.max_context", longest, len(examples), len(data.examples), what)
+        if not examples:
+            raise InputError(f"{path}: no passage has at most max_context={longest} characters; raise it")
+    passages = {passage_hash(example.context) for example in gold}
+    if shared := sum(passage_hash(example.context) in passages for example in examples):
+        log.warning(
+            "%s: the passages of %d questions are passages of data= too: the scores will not say how readers do on "
+            "others",
+            *(path, shared),
+        )
+    return replace(
+        data, examples=take(examples, options.max_questions, options.seed, "qa_evaluate.max_questions", what)
+    )
+
+
+def _readers(
+    name: str, data: Mapping[str, QAData], gold: QAData, settings: Settings, folder: Path
+) -> dict[str, TrainedReader]:
+    readers = {}
+    state = processes(settings.training.use_cpu)
+    for number, (path, synthetic) in enumerate(data.items(), 1):
+        with state.main_process_first():
+            encoder = one_miniature(settings.qa.model.path, synthetic.examples, settings)
+        readers[path] = train_on_synthetic(
+            name if len(data) == 1 else f"{name}, {path}",
+            synthetic.examples,
+            gold.examples,
+            settings=replace(settings.qa, model=QAModelSettings(encoder)),
+            trials=settings.qa_evaluate.trials,
+            folder=folder / quote(name, safe="") / str(number),
+            use_cpu=settings.training.use_cpu,
+            precision=settings.training.precision,
+            accept_changed_data=settings.accept_changed_data,
+            keep_weights=settings.qa_evaluate.keep_readers,
+        )
+    return readers
+
+
+def _signatures(settings: Settings, gold: QAData) -> dict[str, str]:
+    """What two results must share to be compared: the human questions, and how a reader is trained."""
+    qa, trials = settings.qa, settings.qa_evaluate.trials
+    search = {"trials": f"{trials.count}/{trials.train}/{trials.validation}/{trials.seed}"} if trials.count else {}
+    own: dict[str, object] = {
+        "lr": f"{qa.learning_rate:g}",
+        "batch": qa.batch_size,
+        "warmup": f"{qa.warmup_fraction:g}",
+    }
+    own |= {"steps": qa.max_steps} if qa.max_steps > 0 else {"epochs": f"{qa.epochs:g}"}
+    choices = {
+        "reader": qa.model.path,
+        "head": qa.head,
+        "unanswerable": f"{qa.unanswerable:g}",
+        **(search or own),
+        "lengths": f"{qa.max_length}/{qa.doc_stride}/{qa.max_answer_length}",
+        "questions": settings.qa_evaluate.max_questions or "all",
+        "context": settings.qa_evaluate.max_context or "any",
+    }
+    return {score: format_signature(score, choices) for score in (EM, F1)}

@@ -1,0 +1,339 @@
+"""All stages: (answers) -> data -> CE -> SCST -> questions -> filter -> augment -> readers -> report.
+
+    rl-qg pipeline preset=quickstart output_dir=runs/first
+
+Stages meet through files in the run folder. A stage whose result exists is not run again. So the same command
+continues an interrupted run, and a stage runs again when its result is deleted.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+
+from rl_qg.augmentation.augment import augment, check_questions, report_path
+from rl_qg.augmentation.data_card import check_dataset_name
+from rl_qg.commands.metrics import (
+    check_filters,
+    check_numbers,
+    check_reranker,
+    load_reranker,
+    load_reward,
+    with_metrics,
+)
+from rl_qg.commands.runs import OpenRun, check_unlabelled, open_run
+from rl_qg.commands.training import check_generator, train_generator
+from rl_qg.data.examples import QAExample, report_limit
+from rl_qg.data.reading import read_examples
+from rl_qg.data.splits import answer_spans, take
+from rl_qg.evaluation.compare_generators import evaluate_generators
+from rl_qg.generation.generate import generate
+from rl_qg.readers.comparison import compare_readers, count_updates, count_windows
+from rl_qg.readers.train_reader import train_readers as train_all
+from rl_qg.reports.model_card import publish
+from rl_qg.reports.report import write_report
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import read_json
+from rl_qg.runtime.processes import from_main, processes
+from rl_qg.settings import AugmentSettings, QASettings, Settings
+
+# The late stages of the pipeline: questions of each generator, augmented data of equal size, and readers.
+#
+# They answer one question: is a reader better with the questions of the generator that learned from a reward than with
+# those of the CE generator that it began as, or with human questions alone? So both generators get the same answers,
+# settings, filters and seed, both add as many questions, and all readers make as many updates.
+
+
+log = logging.getLogger(__name__)
+GOLD, CE = "gold", "ce"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A generator of a run, and the files of its questions; `name` is that of its model's and its reader's folder."""
+
+    name: str
+    model: Path
+    questions: Path
+    augmented: Path
+
+
+def generators_of(run: OpenRun, final: Path) -> list[Arm]:
+    """The CE generator, where the run has trained it and another after it, and the final one."""
+    folder = run.folder
+    arms = [Arm(final.name, final, folder / "questions.jsonl", folder / "augmented.json")]
+    if final.name == CE:
+        log.info("one generator alone (stages=ce): there is no reader on questions of another")
+    elif (folder / CE / "config.json").exists():
+        arms = [Arm(CE, folder / CE, folder / "questions.ce.jsonl", folder / "augmented.ce.json"), *arms]
+    else:
+        log.info("no generator in %s: there is no reader on its questions (stages=both trains it)", folder / CE)
+    return arms
+
+
+# --- Questions ---
+
+
+def answers_asked(run: OpenRun) -> list[QAExample]:
+    """The answers that questions are generated for, each span once: all of the training data, or a seeded sample."""
+    spans = answer_spans([*run.splits.gold, *run.splits.unlabelled])
+    return take(
+        spans,
+        run.settings.generate.max_answers,
+        run.settings.seed,
+        "generate.max_answers",
+        "answers are asked about",
+    )
+
+
+def generate_questions(run: OpenRun, arms: Sequence[Arm]) -> int:
+    """Write the candidates of each generator for the same answers; return how many each of them has."""
+    settings, spans, lines = run.settings, answers_asked(run), 0
+    reranker = load_reranker(settings, [*run.splits.gold, *run.splits.unlabelled], run.state)
+    for arm in arms:
+        log.info("questions of the generator in %s", arm.model)
+        lines = generate(
+            str(arm.model),
+            spans,
+            arm.questions,
+            settings=settings.generate,
+            seed=settings.seed,
+            state=run.state,
+            sources=run.splits.hashes,
+            accept_changed_data=settings.accept_changed_data,
+            reranker=reranker,
+        )
+    return lines
+
+
+# --- Augmented data ---
+
+
+def augment_equally(run: OpenRun, arms: Sequence[Arm]) -> None:
+    """Filter the questions of each generator and add as many of each: those of the one that keeps fewer.
+
+    A file that exists, with the right number of questions, is not written again.
+    """
+    settings = with_metrics(run.settings, run.state)
+    accept = run.settings.accept_changed_data
+    while (step := from_main(run.state, partial(_next_augmentation, arms, settings, accept))) is not None:
+        arm, count = arms[step[0]], step[1]
+        # The data of the final generator are published; those of the other are there to be compared with.
+        hub_dataset = settings.hub_dataset if arm is arms[-1] else None
+        augment(
+            arm.questions,
+            run.splits.gold,
+            arm.augmented,
+            settings=replace(settings, num_samples=count, hub_dataset=hub_dataset),
+            state=run.state,
+            load_metric=partial(load_reward, state=run.state, placement=run.settings.training.reward_placement),
+        )
+    if run.state.is_main_process:
+        counts = {arm.name: read_json(report_path(arm.augmented)) for arm in arms}
+        kept = ", ".join(f"{name} {report['kept']:,}" for name, report in counts.items())
+        fewest = min(report["kept"] for report in counts.values())
+        added, limit = counts[arms[-1].name]["sampled"], settings.num_samples
+        report_limit("augment.num_samples", limit, added, fewest, "kept questions of each generator are added")
+        log.info("%d questions of each generator are added (kept: %s)", added, kept)
+
+
+def _next_augmentation(
+    arms: Sequence[Arm], settings: AugmentSettings, accept_changed_data: bool
+) -> tuple[int, int] | None:
+    """The number of an arm whose data are missing or of another size, and the size; None when all are there."""
+    reports = {number: report for number, arm in enumerate(arms) if (report := _report(arm, arms, settings))}
+    size = min([settings.num_samples, *(report["kept"] for report in reports.values())])
+    for number, arm in enumerate(arms):
+        if number not in reports or reports[number]["sampled"] != size:
+            return number, size
+        check_questions(arm.questions, arm.augmented, accept_changed_data=accept_changed_data)
+    return None
+
+
+def _report(arm: Arm, arms: Sequence[Arm], settings: AugmentSettings) -> dict[str, Any] | None:
+    """The report of an arm's augmented data; None where they are missing, or were made with other settings.
+
+    The run folder refuses other settings once the data of the final generator exist (`rl_qg.commands.runs`).
+    """
+    if not (arm.augmented.exists() and report_path(arm.augmented).exists()):
+        return None
+    report: dict[str, Any] = read_json(report_path(arm.augmented))
+    if "kept" not in report:  # the process was killed while it wrote the data
+        return None
+    made_with, now = report.get("settings", {}), json.loads(json.dumps(asdict(settings)))
+    same = all(now.get(key) == value for key, value in made_with.items() if key != "num_samples")
+    return report if same or arm is arms[-1] else None
+
+
+# --- Readers ---
+
+
+def train_readers(run: OpenRun, arms: Sequence[Arm], candidates: int) -> dict[str, Path]:
+    """Train the readers on gold alone and on gold with each generator's questions; compare them.
+
+    Returns the folder of each reader. `candidates` is how many questions each generator has written.
+    """
+    data: dict[str, Sequence[QAExample]] = {GOLD: run.splits.gold} if run.splits.gold else {}
+    data |= {arm.name: read_examples(arm.augmented, role="train").examples for arm in arms}
+    settings = run.settings.qa
+    if settings.equal_updates:
+        updates = _planned_updates(run, candidates) if filters_use_reader(run) else _most_updates(run, data)
+        settings = replace(settings, max_steps=updates)
+        log.info("each reader makes %d updates", updates)
+    folders = {name: run.folder / "qa" / name for name in data}
+    for name, examples in data.items():
+        log.info("reader %s: %d questions", name, len(examples))
+    _train(run, {folders[name]: examples for name, examples in data.items()}, settings)
+    if run.state.is_main_process and len(folders) > 1:
+        compare_readers(folders, run.folder / "qa" / "comparison.json")
+    return folders
+
+
+def train_reader_of_filters(run: OpenRun, candidates: int) -> None:
+    """Train the reader on gold alone before the filters, one of which uses it.
+
+    How many questions are kept is not known then. For equal updates as many are assumed as could be added.
+    """
+    settings = run.settings.qa
+    if settings.equal_updates:
+        settings = replace(settings, max_steps=_planned_updates(run, candidates))
+    _train(run, {run.folder / "qa" / GOLD: run.splits.gold}, settings)
+
+
+def filters_use_reader(run: OpenRun) -> bool:
+    """Whether a filter of the run names the reader that the run trains on gold questions."""
+    folder = (run.folder / "qa" / GOLD).resolve()
+    return any(Path(text).expanduser().resolve() == folder for text in _texts(run.settings.augment.filters) if text)
+
+
+def _texts(value: Any) -> list[str]:
+    """All texts in nested options."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [text for part in value for text in _texts(part)]
+    return [value] if isinstance(value, str) else []
+
+
+def _most_updates(run: OpenRun, data: Mapping[str, Sequence[QAExample]]) -> int:
+    """As many updates as the reader with most windows would make."""
+    settings = run.settings.qa
+    if settings.max_steps > 0:
+        return settings.max_steps
+    windows = from_main(run.state, lambda: max(count_windows(examples, settings) for examples in data.values()))
+    return count_updates(windows, settings, run.state.num_processes)
+
+
+def _planned_updates(run: OpenRun, candidates: int) -> int:
+    """The updates of a reader on gold and as many questions as could be added, each with as many windows as gold."""
+    settings, gold = run.settings.qa, run.splits.gold
+    if settings.max_steps > 0:
+        return settings.max_steps
+    windows = from_main(run.state, lambda: count_windows(gold, settings))
+    added = min(run.settings.augment.num_samples, candidates)
+    return count_updates(round(windows * (1 + added / len(gold))), settings, run.state.num_processes)
+
+
+def _train(run: OpenRun, train: Mapping[Path, Sequence[QAExample]], settings: QASettings) -> None:
+    train_all(
+        train,
+        run.splits.validation,
+        settings=settings,
+        use_cpu=run.settings.training.use_cpu,
+        precision=run.settings.training.precision,
+        accept_changed_data=run.settings.accept_changed_data,
+    )
+
+
+def pipeline(settings: Settings) -> None:
+    """Check everything that can be checked early, then run all stages."""
+    check_generator(settings)
+    check_late_stages(settings, processes(settings.training.use_cpu))
+    run_pipeline(open_run(settings))
+
+
+def check_late_stages(settings: Settings, state: PartialState) -> None:
+    """Raise `InputError` for what a late stage would refuse, before the first one has taken hours."""
+    if not settings.data.train:
+        raise InputError(
+            "data.train has no value, and the pipeline's readers learn from it; rl-qg train can do without"
+        )
+    if settings.training.stop_after is not None:
+        raise InputError("training.stop_after: the pipeline goes on with the trained generator; use rl-qg train")
+    if settings.task not in ("questions", "multitask"):
+        raise InputError(
+            f"model.task={settings.task}: the pipeline asks about given answers; use model.task=questions or "
+            "multitask, or rl-qg train"
+        )
+    check_filters(settings)
+    check_numbers(settings)
+    check_reranker(settings)
+    check_dataset_name(settings.augment.hub_dataset)
+    check_unlabelled(settings, state)
+
+
+def run_pipeline(run: OpenRun) -> Path:
+    """Run every stage that is not done; return the report's path."""
+    folder, stages = run.folder, 6
+    _log_stage(1, stages, "train the generator: cross-entropy, then by reward")
+    generator = train_generator(run)
+    if run.state.is_main_process:
+        _log_stage(2, stages, "compare both generators on held-out passages")
+        _evaluate(run)
+    run.state.wait_for_everyone()
+
+    _log_stage(3, stages, "generate questions with each generator")
+    arms = generators_of(run, generator)
+    candidates = generate_questions(run, arms)
+    if filters_use_reader(run):
+        train_reader_of_filters(run, candidates)
+
+    _log_stage(4, stages, "filter, sample and merge with the human questions")
+    augment_equally(run, arms)
+
+    _log_stage(5, stages, "train readers on gold alone, and on gold with the questions of each generator")
+    train_readers(run, arms, candidates)
+
+    report = folder / "report.html"
+    if run.state.is_main_process:
+        _log_stage(6, stages, "write the report")
+        publish(folder, None if report.exists() else run.settings.training.hub_model)  # cards with the readers' scores
+        write_report([folder], report)
+        log.info("done: open %s", report)
+    run.state.wait_for_everyone()
+    return report
+
+
+def _evaluate(run: OpenRun) -> None:
+    output = run.folder / "evaluation.json"
+    models = {name: run.folder / name for name in ("ce", "scst") if (run.folder / name).exists()}
+    if output.exists() or not models:
+        return
+    settings = run.settings
+    evaluate_generators(
+        models,
+        take(
+            run.splits.judging,
+            settings.evaluation.max_examples,
+            settings.data.seed,
+            "evaluation.max_examples",
+            "validation questions compare the generators",
+        ),
+        run.reward(),
+        output,
+        held_out=run.held_out(),
+        choice=run.splits.choice,
+        max_new_tokens=settings.scst.max_new_tokens,
+        batch_size=settings.evaluation.batch_size,
+        device=run.state.device,
+    )
+    publish(run.folder, settings.training.hub_model)  # the model cards show the results
+
+
+def _log_stage(number: int, total: int, text: str) -> None:
+    log.info("[%d/%d] %s", number, total, text)

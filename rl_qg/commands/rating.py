@@ -1,0 +1,69 @@
+"""The commands of human evaluation: `rl-qg rate plan`, then `serve`, `export`, `analyse`."""
+
+from importlib.util import find_spec
+
+from rl_qg.commands.catalogue import CONFIGS
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings import Settings
+
+PROTOCOLS = CONFIGS / "protocol"
+PACKAGES = ("starlette", "uvicorn", "python_multipart")
+
+
+def rate_plan(settings: Settings) -> None:
+    """Tasks for raters (`rl_qg.rating.planning.plan`)."""
+    from rl_qg.rating.planning.plan import write_plan
+    from rl_qg.rating.protocol import load_protocol
+
+    write_plan(settings.rate_plan, load_protocol(settings.rate_plan.protocol, PROTOCOLS))
+
+
+def rate_serve(settings: Settings) -> None:
+    """The web application, until SIGTERM (`rl_qg.rating.pages.server`)."""
+    check_packages("rate serve")
+    from rl_qg.rating.pages.server import serve_study
+
+    serve_study(settings.rate_serve)
+
+
+def rate_status(settings: Settings) -> None:
+    """How far a study is (`rl_qg.rating.study.export`)."""
+    from rl_qg.rating.study.export import print_status
+
+    print_status(settings.rate_status)
+
+
+def rate_export(settings: Settings) -> None:
+    """Ratings as files (`rl_qg.rating.study.export`)."""
+    from rl_qg.rating.study.export import write_export
+
+    write_export(settings.rate_export)
+
+
+def rate_forget(settings: Settings) -> None:
+    """One rater's data deleted (`rl_qg.rating.study.export`)."""
+    from rl_qg.rating.study.export import forget_rater
+
+    forget_rater(settings.rate_forget)
+
+
+def rate_analyse(settings: Settings) -> None:
+    """The statistics (`rl_qg.rating.analysis.analyse`)."""
+    from rl_qg.rating.analysis.analyse import write_analysis
+
+    write_analysis(settings.rate_analyse)
+
+
+def rate_demo(settings: Settings) -> None:
+    """A study to try (`rl_qg.rating.demo`)."""
+    check_packages("rate demo")
+    from rl_qg.rating.demo import run_demo
+    from rl_qg.rating.protocol import load_protocol
+
+    run_demo(settings.rate_demo, load_protocol("demo", PROTOCOLS))
+
+
+def check_packages(command: str) -> None:
+    """Refuse at once where the packages of the web application are not installed."""
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+        raise InputError(f'{command}: {missing[0]} is not installed; install it: pip install "rl-qg[rate]"')

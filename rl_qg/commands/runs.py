@@ -1,0 +1,255 @@
+"""The start of a command that trains: claim the run folder, read the data, and write the run record."""
+
+import logging
+import sys
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+
+from rl_qg.commands.metrics import load_reward
+from rl_qg.commands.miniatures import answers_with_miniature, with_miniatures
+from rl_qg.data.examples import QAExample
+from rl_qg.data.passages import Passages, has_answers
+from rl_qg.data.reading import raw_records, source_names
+from rl_qg.data.splits import Splits, answer_spans, choosing_passages, load_splits, with_additional_spans
+from rl_qg.generation.propose_answers import method, propose_answers, report_line
+from rl_qg.runtime.files import read_json
+from rl_qg.runtime.processes import from_main, processes
+from rl_qg.runtime.run_folder import (
+    FILE,
+    TRAINED,
+    check_continuation,
+    check_run_folder,
+    claim_run_folder,
+    run_record,
+    update_run_record,
+    write_run_record,
+)
+from rl_qg.scoring.reward_scorer import Reward
+from rl_qg.settings import DataSettings, Settings
+
+# Which validation passages choose the model of a run, and which judge it in `evaluation.json`.
+#
+# The lowest of many losses, or the best BLEU-4, is lucky on the questions that chose it. So where a run keeps the
+# model that validation questions like best, one half of the validation passages chooses and the other half judges.
+
+
+CHOICE = "model_choice"  # the field of run.json
+OTHER, SAME = "other passages", "the same passages"
+log = logging.getLogger(__name__)
+
+
+def chosen_by(settings: Settings) -> str | None:
+    """What chooses among the models of a run, None where the last one is kept."""
+    if settings.stages == "ce":  # losses of two stages cannot be compared, so with both the last model starts SCST
+        return "lowest validation loss" if settings.training.stop_after is None else None
+    return None if settings.scst.stop_on is None else f"scst.stop_on={settings.scst.stop_on}"
+
+
+def stored_choice(folder: Path) -> tuple[bool, Mapping[str, Any] | None]:
+    """Whether the run has begun, and the choice that its record holds."""
+    record = folder / FILE
+    return (True, read_json(record).get(CHOICE)) if record.exists() else (False, None)
+
+
+def with_choice(settings: Settings, splits: Splits, begun: bool, stored: Mapping[str, Any] | None) -> Splits:
+    """The splits with the passages that choose the model, and with what the run's record says (`choice`): what chooses
+    (`by`), and `on` which passages, `other passages` than those judged or `the same passages`.
+
+    There are other passages if both halves have ten or more. A run that began on the same passages, as those of
+    earlier versions did, stays with them.
+    """
+    by = chosen_by(settings)
+    if by is None:
+        return splits
+    choosing = choosing_passages(splits.validation, settings.data.seed)
+    if (begun and (stored is None or stored["on"] == SAME)) or not choosing:
+        log.warning(
+            "%s chooses the model on the validation passages that evaluation.json judges it on, so its numbers favour "
+            "the model; 20 validation passages would be enough to divide them",
+            by,
+        )
+        return replace(splits, choice={"by": by, "on": SAME})
+    log.info("%s chooses the model on %d validation passages; evaluation.json judges the others", by, len(choosing))
+    return replace(splits, choosing=choosing, choice={"by": by, "on": OTHER, "passages": len(choosing)})
+
+
+# The passages of `data.unlabelled`: answers as they are given, or proposed, so that training can use them.
+
+
+def check_unlabelled(settings: Settings, state: PartialState) -> None:
+    """Read the files of `data.unlabelled` completely, and load what proposes answers if one of them needs answers.
+
+    Raises:
+        InputError: a file is missing or malformed, or the method of `answers.method` is not available.
+    """
+
+    def reads_passages() -> bool:
+        sources = source_names(settings.data.unlabelled)
+        answered = [source for source in sources if has_answers(source)]
+        for source in answered:
+            deque(raw_records(source, "train", unlabelled=True), maxlen=0)
+        unanswered = [source for source in sources if source not in answered]
+        if unanswered:
+            deque(Passages(unanswered, settings.answers.passages), maxlen=0)
+        return bool(unanswered)
+
+    if from_main(state, reads_passages):
+        method(answers_with_miniature(settings), state)
+
+
+def with_unlabelled(settings: Settings, splits: Splits, state: PartialState) -> Splits:
+    """The splits with the answers of `data.unlabelled` among the passages without questions.
+
+    Passages without answers get proposed ones, which are written to `answers.jsonl` in the run folder; a complete
+    file is used again. Questions in the files are not used. Passages of the validation data are left out, and so are
+    answers that the training data have already.
+
+    Raises:
+        InputError: as `propose_answers` and `with_additional_spans`.
+    """
+    sources = source_names(settings.data.unlabelled)
+    if not sources:
+        return splits
+    answered = from_main(state, lambda: [source for source in sources if has_answers(source)])
+    files, unanswered = list(answered), [source for source in sources if source not in answered]
+    if unanswered:
+        output = Path(settings.output_dir) / "answers.jsonl"
+        log.info("proposing answers in %s", ", ".join(unanswered))
+        report = propose_answers(
+            Passages(unanswered, settings.answers.passages, splits.held_out),
+            output,
+            settings=answers_with_miniature(settings),
+            state=state,
+            accept_changed_data=settings.accept_changed_data,
+        )
+        log.info(report_line(report))
+        files.append(str(output))
+    if not files:
+        return splits
+    known = answer_spans([*splits.gold, *splits.unlabelled])
+    stream = with_additional_spans(known, files, splits.held_out)
+    faults = stream.report.get("malformed")
+    report = {**splits.report, **({"unlabelled": {"malformed": faults}} if faults else {})}
+    added = _with_shared_texts(list(stream)[len(known) :])
+    return replace(splits, unlabelled=[*splits.unlabelled, *added], report=report)
+
+
+def _with_shared_texts(examples: list[QAExample]) -> list[QAExample]:
+    """The same examples with one copy of each passage in memory."""
+    texts: dict[str, str] = {}
+    return [replace(example, context=texts.setdefault(example.context, example.context)) for example in examples]
+
+
+# The output of each late stage of the pipeline. The stage's settings may change until this file exists.
+OUTPUTS = {"answers": "answers.jsonl", "augment": "augmented.json"}
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """Settings with every miniature replaced by its folder, the data of the run, and the process state."""
+
+    settings: Settings
+    splits: Splits
+    state: PartialState
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return Path(self.settings.output_dir)
+
+    def reward(self) -> Reward:
+        """A new reward on this process's device."""
+        return load_reward(self.settings.reward, self.state, self.settings.training.reward_placement)
+
+    def held_out(self) -> Reward | None:
+        """A new second reward, which is measured but never optimised; None when the settings name none."""
+        if not self.settings.held_out:
+            return None
+        return load_reward(self.settings.held_out, self.state, self.settings.training.reward_placement)
+
+
+def open_run(settings: Settings, *, reader: bool = True) -> OpenRun:
+    """Claim or resume the run folder of a generator, pretrain the miniatures that the settings name, and propose
+    answers in the passages of `data.unlabelled` that have none. `reader`: whether the run will train readers.
+    """
+    folder, state = Path(settings.output_dir), processes(settings.training.use_cpu)
+    unused = [section for section, output in OUTPUTS.items() if not (folder / output).exists()]
+    relevant = asdict(settings)
+    del relevant["training"]["stop_after"]  # the run that goes on is the same one
+    begun, stored = stored_choice(folder)  # before the record is written anew
+
+    def read(data: DataSettings) -> Splits:
+        return with_choice(settings, load_splits(data), begun, stored)
+
+    splits = claim_run(
+        settings, relevant, seed=settings.seed, last_file=TRAINED, unused=unused, read=read, extra=_data_counts
+    )
+    training = [*splits.gold, *splits.unlabelled]
+    splits = with_unlabelled(settings, splits, state)
+    settings = with_miniatures(settings, training or splits.unlabelled, state, reader=reader)
+    if state.is_main_process:
+        update_run_record(folder, _data_counts(splits))
+    return OpenRun(settings, splits, state)
+
+
+def claim_run(
+    settings: Settings,
+    relevant: Mapping[str, Any],
+    *,
+    seed: int,
+    last_file: str,
+    unused: Collection[str] = (),
+    read: Callable[[DataSettings], Splits] = load_splits,
+    extra: Callable[[Splits], Mapping[str, Any]] = lambda splits: {},
+) -> Splits:
+    """Claim or resume the folder `output_dir`, read the data, and write `run.json`.
+
+    Args:
+        settings: those of the command.
+        relevant: the settings that the folder depends on; a folder with a run of other settings is refused.
+        seed: the seed in the run record.
+        last_file: the file that exists when training is complete; before, the number of processes must stay the same.
+        unused: sections of `relevant` that may differ.
+        read: reads the data.
+        extra: further fields of the run record.
+
+    Raises:
+        InputError: the folder holds something else, its data have changed, or the data cannot be read.
+    """
+    folder, state = Path(settings.output_dir), processes(settings.training.use_cpu)
+    begun = check_run_folder(folder, relevant, unused)
+    splits = read(settings.data)
+    if begun:
+        trained = (folder / last_file).exists()
+        check_continuation(folder, splits.hashes, accept=settings.accept_changed_data, trained=trained)
+    state.wait_for_everyone()
+    if state.is_main_process:
+        claim_run_folder(folder, relevant)
+        record = run_record(
+            relevant,
+            command=sys.argv,
+            seed=seed,
+            data=splits.hashes,
+            leakage=splits.leakage,
+            extra=extra(splits),
+        )
+        write_run_record(folder, record)
+    return splits
+
+
+def _data_counts(splits: Splits) -> dict[str, Any]:
+    """Fields of the run record that describe the data."""
+    return {
+        "data_report": splits.report,
+        "examples": {
+            "gold": len(splits.gold),
+            "unlabelled": len(splits.unlabelled),
+            "validation": len(splits.validation),
+        },
+        **({} if splits.choice is None else {CHOICE: dict(splits.choice)}),
+    }

@@ -1,0 +1,55 @@
+"""The command that answers over HTTP."""
+
+import logging
+from importlib.util import find_spec
+
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings import Settings
+
+PACKAGES = ("fastapi", "multipart", "prometheus_client", "uvicorn")
+log = logging.getLogger(__name__)
+
+
+def serve(settings: Settings) -> None:
+    """Questions over HTTP until SIGTERM (`rl_qg.serving`)."""
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+        raise InputError(f'serve: {missing[0]} is not installed; install it: pip install "rl-qg[serve]"')
+    import torch
+
+    from rl_qg.asking.models import chosen_generator
+    from rl_qg.asking.question_generator import QuestionGenerator
+    from rl_qg.commands.metrics import check_pair_reward, load_pair_reward
+    from rl_qg.runtime.processes import processes
+    from rl_qg.serving.application import create_app
+    from rl_qg.serving.gate import JsonLines, hosts_of
+    from rl_qg.serving.server import run_server
+    from rl_qg.serving.service import AskingService
+    from rl_qg.web.requests import LOOPBACK, read_keys
+    from rl_qg.web.server import listen
+
+    options = settings.serve
+    keys = read_keys(options.api_keys)
+    if options.host not in LOOPBACK and not keys:
+        log.warning("host=%s: others can reach this server, and it asks for no key; set api_keys=FILE", options.host)
+    check_pair_reward(options.rerank, settings, "serve.rerank")
+    path = chosen_generator(options.model.path)
+    state = processes(settings.training.use_cpu)
+    torch.set_num_threads(options.threads)  # rows of several texts share batches only with one thread
+    bound = listen(options.host, options.port)
+    service = AskingService(
+        lambda: QuestionGenerator.from_pretrained(
+            path,
+            device=state.device,
+            reader=options.reader or None,
+            extractor=options.extractor or None,
+            reward=load_pair_reward(options.rerank, settings, state, "serve.rerank"),
+            batch_size=options.batch_size,
+        ),
+        options,
+    )
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonLines())
+    host, port = bound.getsockname()[:2]
+    print(f"rl-qg serve: {path} at http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+    application = create_app(service, options, keys=keys, hosts=hosts_of(options))
+    run_server(application, service, options, bound)

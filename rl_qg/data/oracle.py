@@ -1,0 +1,576 @@
+"""The oracle of the embedded corpus: whether a question asks for the fact of its answer.
+
+The passage's facts are read back from its text (`rl_qg.data.corpus`) and the question is matched with the forms
+of `rl_qg.data.oracle`, so the verdict does not depend on any model. It is for evaluation; no reward
+uses it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from rl_qg.data.corpus import (
+    ADJECTIVES,
+    COMPANY_ENDINGS,
+    FIRST_NAMES,
+    KINDS,
+    NOUNS,
+    TRADES,
+    CorpusFact,
+    CorpusFacts,
+    CorpusSubject,
+    answered_fact,
+    read_facts,
+)
+from rl_qg.data.examples import QAExample
+from rl_qg.stats.intervals import DIFFERENCE, SHARE, Floats, PassageDraws, mean_interval, paired_interval
+
+# How the facts of the embedded corpus are asked for: the corpus's own question forms, and paraphrases of them.
+#
+# Each form is written in words as `normalised` leaves them: lower case, without articles, quotes, commas and the
+# question mark. `{s}` is whatever names the subject, `(a|b)` a choice, `( a)?` words that may be left out, `{when}`
+# and the other names in braces are the lexicon below.
+
+
+LEXICON: Mapping[str, str] = {
+    "when": "(when|(in |during )?(what|which) year|(on |at )?(what|which) date)",
+    "wh": "(what|which)",
+    "who": "(who|whom)",
+    "person": "(who|whom|which person|which teacher|which master)",
+    "be": "(is|was)",
+    "do": "(does|did|do)",
+    "town": "(what |which )(town|city|place|village)",
+    "later": "( later in life| later| in later life| late in life| for good| in end)?",
+    "prize": "(what |which )(prize|award|honour|honor)",
+    "many": "(how many (people|inhabitants|residents|citizens|persons))",
+    "workers": "(how many (workers|people|employees|persons|staff))",
+    "goods": "(what|what goods|what product|what products|which goods|which product|which products)",
+    "river": "(what |which )(river|stream)",
+    "open": "(open its doors|open|start|begin|start business|begin its history|go into business)",
+}
+PARAPHRASES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "person": {
+        "birth": (
+            "{when} {be} {s} born",
+            "{s} was born {when}",
+            "{wh} year was {s} born in",
+            "(of )?{wh} {be} (year|date) of birth of {s}",
+            "{wh} {be} {s} 's (year of birth|date of birth|birth year|birth date|birthday)",
+            "{wh} {be} birth (year|date) of {s}",
+            "{when} did {s} come into world",
+            "{when} was birth of {s}",
+            "to {wh} year is birth of {s} dated",
+            "{wh} year is birth of {s} dated to",
+            "(when|in what year|in which year) is birth of {s} dated",
+        ),
+        "work": (
+            "{wh} {be} (best known|best-known|most famous|famous) work of {s}",
+            "{wh} {be} {s} 's (best known|best-known|most famous) work",
+            "{wh}( work)? made {s} (famous|known)",
+            "{wh}( work)? {be} {s} (best |most )?(known|remembered|famous) for",
+            "for {wh}( work)? {be} {s} (best |most )?(known|remembered|famous)",
+            "{wh}( work)? did {s} become (famous|known) (with|for|through)",
+            "(with|through|for) {wh}( work)? did {s} become (famous|known)",
+            "how did {s} become famous",
+        ),
+        "teacher": (
+            "who {be} teacher of {s}",
+            "who {be} {s} 's teacher",
+            "who (taught|trained|instructed) {s}",
+            "who taught {s} craft",
+            "(under|with) {person} did {s} (study|train)",
+            "{person} did {s} (study|train) (under|with)",
+            "from {person} did {s} learn( craft)?",
+            "{person} did {s} learn( craft)? from",
+            "{wh} {be} name of teacher of {s}",
+            "{s} (studied|trained) under whom",
+            "{s} learned craft from whom",
+            "{who} was {s} taught by",
+            "by whom was {s} taught",
+        ),
+        "residence": (
+            "where did {s} (move|settle|live|go|retire){later}",
+            "where did {s} later (move|settle|live)",
+            "where did {s} (spend|live) last years( of life| of his life| of her life| of their life)?",
+            "(in|to) {town} did {s} (move|settle|live|go){later}",
+            "{town} did {s} (move to|settle in|live in|go to|move|settle){later}",
+            "in {town} did {s} spend last years",
+            "{town} did {s} spend last years in",
+            "where {be} last years of {s} spent",
+        ),
+        "prize": (
+            "{prize} did {s} (receive|win|get|obtain|earn)",
+            "{prize} was (awarded|given|presented) to {s}",
+            "(with )?{prize} was {s} (honoured|honored|awarded)( with)?",
+            "{prize} was {s} (given|presented)( with)?",
+            "{prize} was received by {s}",
+            "{prize} honoured {s}",
+        ),
+        "origin": (
+            "where (was|is|did|does) {s} (come from|from|grow up)",
+            "where was {s} born",
+            "(in|from) {town} (did|does|was) {s} (come|grow up|born)",
+            "{town} (was|is|did|does) {s} (from|come from|grow up in|born in)",
+        ),
+        "trade": ("{wh} {be} (trade|profession|occupation|job) of {s}", "{wh} {be} {s} 's (trade|profession|job)"),
+    },
+    "town": {
+        "founding": (
+            "{when} {be} {s} (founded|established|built)",
+            "{s} was founded {when}",
+            "{wh} year was {s} (founded|established) in",
+            "{wh} year does charter of {s} date from",
+            "(from {wh} year|from when) does charter of {s} date",
+            "{when} {be} charter of {s} (from|dated)",
+            "{when} were first houses (of|in) {s} built",
+            "{wh} {be} (year of founding|founding year|founding date|date of founding) of {s}",
+        ),
+        "population": (
+            "{many} {do} {s} have",
+            "{many} (live|are|are there|are living|reside) in {s}",
+            "{wh} {be} (population|number of inhabitants|number of people) of {s}",
+            "{wh} {be} {s} 's population",
+            "how (large|big|high) {be} population of {s}",
+            "{wh} population {do} {s} have",
+        ),
+        "mayor": (
+            "who {be} mayor of {s}",
+            "who {be} {s} 's mayor",
+            "who (governs|rules|runs|leads) {s}( as (its )?mayor)?",
+            "{who} did {s} elect( as (its )?mayor)?",
+            "who was elected( as)? mayor (of|by|in) {s}",
+            "{wh} {be} name of mayor of {s}",
+            "by whom {be} {s} governed( as mayor)?",
+        ),
+        "product": (
+            "{goods} {be} {s} (famous|known|renowned|best known) for",
+            "for {wh} {be} {s} (famous|known|renowned)",
+            "{goods} {do} people (of|in) {s} live (from|off|on)",
+            "from {wh} {do} people (of|in) {s} live",
+            "{goods} {do} merchants (come to|buy in) {s}( for)?",
+            "for {wh} {do} merchants come to {s}",
+            "why do merchants come to {s}",
+            "{goods} {do} {s} (make|produce|sell)",
+        ),
+        "river": (
+            "{river} {do} {s} lie on",
+            "on {river} {do} {s} (lie|stand)",
+            "on {river} {be} {s}( built| situated| located)?",
+            "{river} (flows|runs|passes) (through|by|past) {s}",
+            "on banks of {river} {be} {s}( built)?",
+            "on banks of {river} {do} {s} lie",
+            "on {river} 's banks was {s} built",
+            "{river} {be} {s} (on|built on|located on|situated on)",
+            "{wh} {be} (name of )?river (of|in) {s}",
+        ),
+        "origin": (
+            "(in )?{wh} province {be} {s}( in)?",
+            "in {wh} province {do} {s} lie",
+            "where (is|does) {s}( lie)?",
+        ),
+        "trade": ("{wh} kind of town is {s}",),
+    },
+    "work": {
+        "year": (
+            "{when} {do} {s} (appear|come out)",
+            "{s} appeared {when}",
+            "{wh} year did {s} appear in",
+            "{when} {be} {s} (published|released|first performed|first published|written)",
+            "{when} did public( first)? see {s}( first)?",
+            "{when} did first performance of {s} take place",
+            "{when} was first performance of {s}",
+            "{wh} {be} year of first performance of {s}",
+        ),
+        "setting": (
+            "where {be} {s} set",
+            "(in )?{wh} (place|setting) {be} {s} set( in)?",
+            "where {do} (story|action|plot) of {s} (take place|unfold|happen|play)",
+            "where {be} (story|action|plot) of {s} set",
+            "{wh} {be} setting of {s}",
+            "where {do} {s} (take place|play|unfold)",
+        ),
+        "hero": (
+            "who {be} (hero|main character|protagonist|central figure) (of|in) {s}",
+            "who {be} {s} 's hero",
+            "who (stands|is) at cent(re|er) of {s}",
+            "whose fate {do} {s} follow",
+            "{who} {do} {s} follow",
+            "{wh} {be} hero of {s} called",
+            "{wh} {be} name of hero of {s}",
+            "how {be} hero of {s} called",
+        ),
+        "place": (
+            "where {be} {s} (first )?(shown|performed|premiered|seen)",
+            "where {be} {s} (shown|performed|seen) first",
+            "in {town} {be} {s} first (shown|performed|seen)",
+            "(where|in {town}) {be} premiere of {s}( held)?",
+            "where did premiere of {s} take place",
+            "where were audiences (first|first ones) to see {s}",
+            "where were audiences of {s} first to see it",
+            "in {town} were audiences first to see {s}",
+            "audiences in {town} were first to see {s}",
+        ),
+        "origin": (
+            "who (wrote|composed|made|created) {s}",
+            "who {be} (author|composer|writer|creator) of {s}",
+            "by whom was {s} (written|composed)",
+        ),
+        "trade": ("{wh} kind of (work|piece) is {s}",),
+    },
+    "company": {
+        "founder": (
+            "who (founded|started|established|created|set up) {s}",
+            "who {be} founder of {s}",
+            "who {be} {s} 's founder",
+            "by whom was {s} (founded|started|established)",
+            "{who} was {s} (founded|started|established) by",
+            "{wh} {be} name of founder of {s}",
+            "who was it (who|that) started {s}",
+        ),
+        "goods": (
+            "{goods} {do} {s} (make|produce|sell|manufacture)",
+            "{goods} {do} workshops of {s} (produce|make)",
+            "{goods} {be} (made|produced|sold) by {s}",
+            "{goods} {be} (made|produced) (in|by) workshops of {s}",
+            "{goods} {do} {s} earn( its)? money with",
+            "with {goods} {do} {s} earn( its)? money",
+            "how {do} {s} earn( its)? money",
+            "{wh} {be} {s} (famous|known) for",
+        ),
+        "staff": (
+            "{workers} {do} {s} (employ|have)",
+            "{workers} (work|are working) (for|at|in) {s}",
+            "{workers} are employed (by|at) {s}",
+            "how (large|big) {be} staff of {s}",
+            "{wh} {be} (size of staff|number of workers|number of employees) of {s}",
+            "{wh} does staff of {s} number",
+        ),
+        "start": (
+            "{when} {do} {s} {open}( in business)?",
+            "{wh} year did {s} {open} in",
+            "{when} {be} {s} (founded|started|opened|established)",
+            "{when} did history of {s} (begin|start)",
+            "since (when|{wh} year) (has|is) {s} (been )?in business",
+            "how long has {s} been in business",
+            "{when} did business of {s} (begin|start)",
+        ),
+        "origin": (
+            "where (is|was|does|did) {s} (come from|from|based|located)",
+            "(in|from) {town} (is|does) {s} (come|based|located)",
+            "{town} (is|does) {s} (from|come from|based in|located in)",
+        ),
+        "trade": ("{wh} kind of company is {s}",),
+    },
+}
+"""`origin` and `trade` are the details of an introduction: the corpus never asks for them, so they are never right."""
+
+_CONTRACTION = re.compile(r"^(who|what|where|when|how)['’]s\b")
+_POSSESSIVE = re.compile(r"['’]s(?=\s|$)")
+_DROPPED = re.compile(r"[\"“”„«»,]")
+_ARTICLES = re.compile(r"\b(?:the|an|a)\b ?")
+
+
+def words_of(text: str) -> str:
+    """A question in lower case with single spaces, without its final mark, with `'s` as a word of its own."""
+    text = _CONTRACTION.sub(r"\1 is", " ".join(text.casefold().split()).rstrip("?!. "))
+    return _POSSESSIVE.sub(" 's", text)
+
+
+def normalised(text: str) -> str:
+    """`words_of` without quotes, commas and articles: the form in which questions and names are compared."""
+    return " ".join(_ARTICLES.sub("", _DROPPED.sub(" ", words_of(text)) + " ").split())
+
+
+def _own_forms() -> Iterator[tuple[str, str, str]]:
+    """Kind, relation and form of every question template of the corpus."""
+    for kind in KINDS:
+        for relation in kind.relations:
+            for question in relation.questions:
+                yield kind.name, relation.name, normalised(question.replace("{d}", "{s}"))
+
+
+def _compiled(form: str) -> re.Pattern[str]:
+    for name, words in LEXICON.items():
+        form = form.replace(f"{{{name}}}", words)
+    return re.compile(form.replace("(", "(?:").replace("{s}", "(?P<s>.+?)"))
+
+
+FORMS: Mapping[str, tuple[tuple[str, re.Pattern[str]], ...]] = {
+    kind.name: tuple(
+        dict.fromkeys(
+            [(relation, _compiled(form)) for name, relation, form in _own_forms() if name == kind.name]
+            + [(relation, _compiled(form)) for relation, forms in PARAPHRASES[kind.name].items() for form in forms]
+        )
+    )
+    for kind in KINDS
+}
+"""For each kind of subject: the relation and the pattern of each question form; the group `s` names the subject."""
+
+
+VERDICTS = ("right", "ill_formed", "ambiguous", "wrong_relation", "other_subject", "invented_name", "wrong_detail")
+"""The faults are in the order in which they are looked for; the verdict is the first that a question has."""
+SUMS = {"wrong_attribute": ("wrong_relation",), "wrong_entity": ("other_subject", "invented_name", "wrong_detail")}
+"""The coarser verdicts of earlier versions: older files have them alone, newer ones beside `VERDICTS`."""
+BESIDE = ("unsupported", "no_subject")
+"""What a question may have beside its verdict, see `OracleJudgement`."""
+NOUNS_OF_KINDS = {
+    "person": "they|them|he|him|she|her|(?:person|man|woman|artist)",
+    "town": "it|(?:town|city|place)",
+    "work": "it|(?:piece|work|story|book)",
+    "company": "it|(?:company|firm|business)",
+}
+"""Words for a subject that do not say which one: pronouns, and nouns, which may stand before a name."""
+_GLUED = re.compile(r"[a-zà-ÿ][A-ZÀ-Ý]")  # two words without their space
+_TOKEN = re.compile(r"\d(?:[\d.,]*\d)?|[^\W\d_]+(?:-[^\W\d_]+)*|[^\w\s]")  # numbers, words, single marks
+
+
+@dataclass(frozen=True)
+class OracleJudgement:
+    """What is wrong with a question.
+
+    Attributes:
+        verdict: one of `VERDICTS`.
+        unsupported: some name or number of the question does not stand in the passage, whatever the verdict. Names
+            are those of the subject and its origin, and capitalised words other than the first; neighbouring ones are
+            one name, which must stand in the passage as it is. Words of question forms are no names, and case makes
+            no difference.
+        no_subject: nothing says what the question is about: no name and no description (`When was she born?`); of
+            an ill-formed question, neither a name nor a number.
+    """
+
+    verdict: str
+    unsupported: bool
+    no_subject: bool
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """How a question names its subject, in normalised words; empty for what it does not say."""
+
+    name: str
+    trade: str
+    origin: str
+
+    def fits(self, subject: CorpusSubject) -> bool:
+        """Whether nothing that the question says contradicts the subject; a part of a name fits the name."""
+        return (
+            self.trade in ("", subject.trade)
+            and _is_part(self.name, normalised(subject.name))
+            and _is_part(self.origin, normalised(subject.origin))
+        )
+
+
+_NOTHING = _Reference("", "", "")
+
+
+def judge(question: str, example: QAExample) -> str | None:
+    """Say whether a question about the example's passage asks for the example's answer: one of `VERDICTS`.
+
+    - right: the fact asked for has the answer, at the place of the answer;
+    - ill_formed: no question that the corpus's forms and their paraphrases explain: unfinished, repeated, scrambled,
+      or with a question word that does not suit the relation (`What is the mayor of …`);
+    - ambiguous: no subject is named, or what is named fits more than one;
+    - wrong_relation: another relation, also one that the passage does not state;
+    - other_subject: the right relation, of the other subject or of somebody else in the passage;
+    - invented_name: the right relation, of a name that nobody in the passage has;
+    - wrong_detail: the right relation and no other name, but with a trade or an origin that is not the subject's.
+
+    Case, quotes, articles, spaces and the question mark make no difference. A part of a name counts as the name where
+    no other name of the passage has it. A question that can be read in several ways has the best of their verdicts.
+    None for a passage that is not of the embedded corpus, and for an answer that is not one of its facts.
+    """
+    judgement = examine(question, example)
+    return None if judgement is None else judgement.verdict
+
+
+def examine(question: str, example: QAExample) -> OracleJudgement | None:
+    """The verdict of `judge` with what else is wrong with the question; None where `judge` is None."""
+    facts = read_facts(example.context)
+    target = None if facts is None else answered_fact(facts, example)
+    if facts is None or target is None:
+        return None
+    readings = [
+        (_verdict(relation, reference, facts, target), reference)
+        for relation, reference in _parse(question, facts.kind)
+    ]
+    if not readings:
+        names = _names_and_numbers(question)
+        return OracleJudgement("ill_formed", _lacks(example.context, names), no_subject=not names)
+    verdict, reference = max(readings, key=lambda reading: (reading[0] == "right", VERDICTS.index(reading[0])))
+    names = [*_names_and_numbers(question), reference.name, reference.origin]
+    return OracleJudgement(verdict, _lacks(example.context, names), no_subject=reference == _NOTHING)
+
+
+def _verdict(asked: tuple[str, str], reference: _Reference, facts: CorpusFacts, target: CorpusFact) -> str:
+    """The first fault of a question for a relation (kind, relation) of a subject, in the order of `VERDICTS`."""
+    fitting = {number for number, subject in enumerate(facts.subjects) if reference.fits(subject)}
+    asked_for = [fact for fact in facts.facts if (facts.kind, fact.relation) == asked and fact.subject in fitting]
+    if reference == _NOTHING or len(asked_for) > 1 or _is_shared_part(reference.name, facts):
+        return "ambiguous"
+    if asked != (facts.kind, target.relation):
+        return "wrong_relation"
+    if target in asked_for:
+        return "right"
+    own, other = facts.subjects[target.subject], facts.subjects[1 - target.subject]
+    if not reference.fits(other) and _is_part(reference.name, normalised(own.name)):
+        return "wrong_detail"
+    return "other_subject" if _names_with(reference.name, facts) else "invented_name"
+
+
+def _is_shared_part(name: str, facts: CorpusFacts) -> bool:
+    """Whether a question has only a part of a name, and several names or values of the passage have that part."""
+    names = _names_with(name, facts)
+    return bool(name) and name not in names and len(names) > 1
+
+
+def _names_with(part: str, facts: CorpusFacts) -> set[str]:
+    """The names, origins and values of a passage that are `part` or have it, in normalised words."""
+    subjects = [text for subject in facts.subjects for text in (subject.name, subject.origin)]
+    names = {normalised(text) for text in [*subjects, *(fact.value for fact in facts.facts)]}
+    return {name for name in names if _is_part(part, name)}
+
+
+def _is_part(part: str, name: str) -> bool:
+    """Whether some neighbouring words of a name, or all of them, are `part`; the empty text is a part of each."""
+    return f" {part} " in f" {name} " if part else True
+
+
+# --- names and numbers that the passage lacks
+
+
+def _lacks(context: str, names: Iterable[str]) -> bool:
+    """Whether one of the names and numbers, in lower case, does not stand in the passage as it is."""
+    return not all(_is_part(name, _passage_words(context)) for name in names)
+
+
+@lru_cache(maxsize=8192)
+def _passage_words(context: str) -> str:
+    """The passage in lower case with spaces around each word and mark; names do not go on across a mark."""
+    return " ".join(_TOKEN.findall(context.casefold()))
+
+
+def _names_and_numbers(question: str) -> list[str]:
+    """Each number, and each run of capitalised words that are of no question form, after the question's first word."""
+    found: list[str] = []
+    goes_on = False
+    for token in _TOKEN.findall(question)[1:]:
+        is_name = token[0].isupper() and token.casefold() not in _NO_NAME
+        if is_name and goes_on:
+            found[-1] += f" {token.casefold()}"
+        elif is_name or token[0].isdigit():
+            found.append(token.casefold())
+        goes_on = is_name
+    return found
+
+
+# --- parsing
+
+
+@lru_cache(maxsize=65536)
+def _parse(question: str, kind: str) -> tuple[tuple[tuple[str, str], _Reference], ...]:
+    """What a question may ask for: (kind, relation) and the reference to its subject; empty where it is ill-formed.
+
+    Forms of the passage's own kind come first: `When was Alder Works founded?` asks for the start of a company.
+    """
+    plain = words_of(question).split()
+    if _GLUED.search(question) or any(word == following for word, following in pairwise(plain)):
+        return ()
+    words = normalised(question)
+    for name in (kind, *(other for other in FORMS if other != kind)):
+        matches = [(relation, form.fullmatch(words)) for relation, form in FORMS[name]]
+        asked = [
+            ((name, relation), reference)
+            for relation, match in matches
+            if match is not None and (reference := _reference(match["s"], name)) is not None
+        ]
+        if asked:
+            return tuple(asked)
+    return ()
+
+
+def _reference(words: str, kind: str) -> _Reference | None:
+    """How a slot names a subject, first as one of this kind; None where it is no name and no description."""
+    for name in (kind, *(other for other in FORMS if other != kind)):
+        if (match := _REFERENCES[name].fullmatch(words)) and (not match["n"] or match["n"] != match["o"]):
+            trade, after = match["t"] or "", match["t2"] or ""
+            return _Reference(match["n"] or "", trade or after, match["o"] or "")
+    return None
+
+
+def _reference_pattern(kind: str) -> re.Pattern[str]:
+    """`painter Ada Elmford from Ulmville` in normalised words: trade, name and origin may each be missing."""
+    trades, nouns = "|".join(TRADES[kind]), NOUNS_OF_KINDS[kind]
+    is_noun = kind in ("person", "work")  # a painter is a person, a harbour is no town: `harbour town`
+    then = "(?: |$)" if is_noun else rf" (?={nouns})"
+    word = rf"(?!(?:{'|'.join(_NO_NAME)})(?: |$))[^\W\d_]+(?:-[^\W\d_]+)*"
+    return re.compile(
+        rf"(?=.)(?:this |that )?(?:(?P<t>{trades}){then})?(?:(?:{nouns})(?: (?:of |called |named )?|$))?"
+        rf"(?P<n>{word}(?: {word}){{0,2}})?(?: ?\b(?P<t2>{trades}){'' if is_noun else f' (?:{nouns})'})?"
+        rf"(?: ?(?<= )(?:from|in|of|by)(?: province of)? (?P<o>{word}(?: {word})?))?"
+    )
+
+
+def _words_of_no_name() -> list[str]:
+    """The words of question forms and the trades, without those that names consist of."""
+    own = [pattern.pattern for forms in FORMS.values() for _, pattern in forms]
+    paraphrases = [form for by_relation in PARAPHRASES.values() for forms in by_relation.values() for form in forms]
+    words = {word for text in [*own, *paraphrases, *LEXICON.values()] for word in re.findall("[a-z]+", text)}
+    words |= {*"a an and at by for from in of on province that this to with s the".split()}
+    words |= {trade for trades in TRADES.values() for trade in trades}
+    names = {name.casefold() for name in (*FIRST_NAMES, *ADJECTIVES, *NOUNS, *COMPANY_ENDINGS)}
+    return sorted(words - names)
+
+
+_NO_NAME = _words_of_no_name()
+_REFERENCES = {kind: _reference_pattern(kind) for kind in FORMS}
+
+
+# --- shares
+
+
+def judgements(questions: Sequence[str], examples: Sequence[QAExample]) -> list[OracleJudgement | None]:
+    """`examine` for question i about example i."""
+    return [examine(question, example) for question, example in zip(questions, examples, strict=True)]
+
+
+def verdicts(questions: Sequence[str], examples: Sequence[QAExample]) -> list[str | None]:
+    """`judge` for question i about example i."""
+    return [judge(question, example) for question, example in zip(questions, examples, strict=True)]
+
+
+def columns(given: Sequence[OracleJudgement | None]) -> dict[str, Floats]:
+    """For each of `VERDICTS`, `SUMS` and `BESIDE` 1 where a question has it, 0 where not, NaN without a judgement."""
+    kinds = {verdict: (verdict,) for verdict in VERDICTS} | SUMS
+    table = {name: [None if one is None else one.verdict in kind for one in given] for name, kind in kinds.items()}
+    table |= {name: [None if one is None else getattr(one, name) for one in given] for name in BESIDE}
+    return {name: np.array(values, dtype=np.float64) for name, values in table.items()}  # None becomes NaN
+
+
+def shares(given: Sequence[OracleJudgement | None], draws: PassageDraws) -> dict[str, Any] | None:
+    """The share of each of `VERDICTS`, which sum to 1, of `SUMS` and of `BESIDE`: fractions of the questions that have
+    a judgement, with 95 % intervals over passages.
+
+    `given` are the judgements on the questions of `draws`. Returns `{name: {mean, low, high, n, passages}}`, None
+    where no question has one: the passages are not of the embedded corpus.
+    """
+    if not any(given):
+        return None
+    return {name: asdict(mean_interval(column, draws, bounds=SHARE)) for name, column in columns(given).items()}
+
+
+def share_differences(
+    last: Sequence[OracleJudgement | None], first: Sequence[OracleJudgement | None], draws: PassageDraws
+) -> dict[str, Any] | None:
+    """The paired differences of the shares of two sets of questions, with intervals, in the form of `shares`."""
+    if not any(one and other for one, other in zip(last, first, strict=True)):
+        return None
+    before = columns(first)
+    return {
+        name: asdict(paired_interval(after, before[name], draws, bounds=DIFFERENCE))
+        for name, after in columns(last).items()
+    }

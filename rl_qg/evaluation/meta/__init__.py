@@ -1,1 +1,0 @@
-"""How good metrics are: agreement with people, and robustness."""

@@ -1,0 +1,469 @@
+"""Question-answer pairs against those that people wrote: one table with intervals, of one file or several.
+
+    rl-qg evaluate pairs=true predictions=pairs.jsonl references=dev.json metrics=[rouge_l] output=DIR
+    rl-qg evaluate pairs=true 'predictions={questions_answers: lmqg.txt, context: passages.txt}' references=dev.json …
+
+`rl_qg.evaluation.pairs` has the forms of files, `rl_qg.evaluation.pairs` what is computed. Writes
+`evaluate.json`, `.txt`, `.html` and CSV (`tables/`); scores are kept in `pairs/`, so that a command that was killed
+goes on.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from rewards.base import Metric
+from rewards.errors import MetricInputError
+from rewards.sets import Pair, PairScores, QAAligned, distinct
+from rl_qg.data.examples import passage_hash
+from rl_qg.data.formats import IMPOSSIBLE, MALFORMED_RECORD, is_hub_name
+from rl_qg.data.layouts import FIELD, MALFORMED, split_pairs
+from rl_qg.data.question_tables import QuestionTable, TableRow
+from rl_qg.data.reading import malformed_line, raw_records, without_malformed
+from rl_qg.evaluation.evaluate import named_inputs
+from rl_qg.pages.results import Page, Table, as_text, estimate_text, p_text, write_results
+from rl_qg.runtime.bars import ProgressBar
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import file_hash
+from rl_qg.scoring.kept_scores import kept_scores, texts_hash
+from rl_qg.scoring.reward_scorer import Reward
+from rl_qg.settings import EvaluateSettings
+from rl_qg.stats.intervals import Floats, PassageDraws, difference, difference_p, estimate, few_passages, holm
+
+# Files of question-answer pairs, by passage: those of a system, and those that people wrote.
+#
+# A row of a system's file is one pair (`question`, `answer` and its passage, as `rl-qg ask` and `rl-qg generate` write
+# them, or SQuAD JSON), or all pairs of a passage: a list of such objects in the field `pairs`, or a text in lmqg's
+# form in the field `questions_answers` (`rl_qg.data.layouts`). A passage whose list or text is empty has no pairs.
+
+
+log = logging.getLogger(__name__)
+NO_TEXT = "no question or no answer"
+
+
+@dataclass
+class PairFile:
+    """The pairs of a system by passage (its hash), in the order of the file.
+
+    `dropped` counts what is no pair, by reason.
+    """
+
+    pairs: dict[str, list[Pair]] = field(default_factory=dict)
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    def add(self, context: str, pairs: Iterable[Pair]) -> None:
+        """Add pairs of a passage; none is counted as a passage too."""
+        kept = self.pairs.setdefault(passage_hash(context), [])
+        for question, answer in pairs:
+            if question.strip() and answer.strip():
+                kept.append((question, answer))
+            else:
+                self.dropped[NO_TEXT] += 1
+
+
+def read_pair_file(source: QuestionTable) -> PairFile:
+    """Read the pairs of a system.
+
+    Raises:
+        InputError: a row without a passage or without any form of pairs, or a file without rows.
+    """
+    read = PairFile()
+    for row in ProgressBar(source, desc="read", unit="row", leave=False, delay=2):
+        context = source.value(row, "context")
+        if context is None:
+            raise InputError(
+                f"{row.where}: field {source.columns['context']!r} is missing or no text; the row has "
+                f"{', '.join(map(repr, row.fields))} (columns.context=… names another field)"
+            )
+        read.add(context, _pairs_of(source, row, read.dropped))
+    if not read.pairs:
+        raise InputError(f"{source}: holds no row; check the file")
+    return read
+
+
+def _pairs_of(source: QuestionTable, row: TableRow, dropped: Counter[str]) -> list[Pair]:
+    """The pairs of a row, in any of the three forms."""
+    if isinstance(text := row.fields.get(FIELD), str):
+        split = split_pairs(text)
+        dropped[MALFORMED] += len(split.malformed)
+        return split.pairs
+    if isinstance(listed := row.fields.get("pairs"), list):
+        pairs = [item for item in listed if isinstance(item, Mapping)]
+        texts = [(item.get("question"), item.get("answer")) for item in pairs]
+        if len(pairs) < len(listed) or not all(isinstance(text, str) for pair in texts for text in pair):
+            raise InputError(f"{row.where}: field 'pairs' must be a list of objects with a question and an answer")
+        return [(str(question), str(answer)) for question, answer in texts]
+    question, answer = source.value(row, "question"), source.value(row, "answer")
+    if question is None:
+        raise InputError(
+            f"{row.where}: no {source.columns['question']!r}, 'pairs' or {FIELD!r}; the row has "
+            f"{', '.join(map(repr, row.fields))}"
+        )
+    return [(question, answer or "")]
+
+
+@dataclass(frozen=True)
+class HumanPair:
+    """A question that people wrote, and all answers that they gave; the first one makes the pair."""
+
+    question: str
+    answers: tuple[str, ...]
+
+    @property
+    def pair(self) -> Pair:
+        """Question and first answer."""
+        return self.question, self.answers[0]
+
+
+class HumanPairs:
+    """The human pairs of each passage (its hash), of files in any form that `data.train` takes, or Hub data sets.
+
+    Nothing is taken out where it is repeated. Questions without an answer (SQuAD 2) and malformed pairs are counted in
+    `dropped`.
+
+    Raises:
+        InputError: no source, one that cannot be read, or none of them holds a pair.
+    """
+
+    def __init__(self, sources: Any, split: str = "train") -> None:
+        self.sources = list(sources) if isinstance(sources, list | tuple) else [sources]
+        if not self.sources or not all(isinstance(source, str) and source for source in self.sources):
+            raise InputError(
+                f"references={sources!r}: pairs are compared with human ones; give a file, such as "
+                "references=dev.json, or a list of files"
+            )
+        self.pairs: dict[str, list[HumanPair]] = {}
+        self.contexts: dict[str, str] = {}
+        self.dropped: Counter[str] = Counter()
+        faults: list[str] = []
+        for source in self.sources:
+            for record in without_malformed(source, raw_records(source, split), faults):
+                answers = tuple(text.strip() for text, _ in record.answers if text.strip())
+                if record.unusable in (IMPOSSIBLE, MALFORMED) or not record.question.strip() or not answers:
+                    self.dropped[record.unusable or NO_TEXT] += 1
+                    continue
+                passage = passage_hash(record.context)
+                self.contexts.setdefault(passage, record.context)
+                self.pairs.setdefault(passage, []).append(HumanPair(record.question.strip(), answers))
+        if faults:
+            log.warning("%s", malformed_line(", ".join(self.sources), faults))
+            self.dropped[MALFORMED_RECORD] += len(faults)
+        if not self.pairs:
+            raise InputError(f"{', '.join(self.sources)}: holds no question with an answer; check the file")
+
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of each file; of a Hub data set there is none."""
+        files = [source for source in self.sources if not is_hub_name(source)]
+        return {source: file_hash(Path(source).expanduser()) for source in files}
+
+
+# Sets of question-answer pairs: all pairs of a file about a passage against all human pairs about it.
+#
+# QAAligned and the one-to-one assignment for every metric that compares two texts (`rewards.sets`), exact
+# answers, and counts, as means over passages with intervals, and paired tests between files.
+
+
+PASSAGES_AT_ONCE = 32
+EXACT, SHARE, NUMBER = "exact answers", "share", "number"
+DISTINCT, REPEATED, MORE = "distinct questions", "repeated pairs", "pairs less human pairs"
+UNTESTED = (MORE,)  # neither side is better
+LOWER_IS_BETTER = (REPEATED,)
+Columns = dict[tuple[str, str], Floats]
+"""Values of the passages by metric and part; NaN where a passage has none."""
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class PairSets:
+    """For each passage, in the same order: its text, the human pairs, and the pairs of each file (maybe none).
+
+    Args:
+        not_asked: passages with human pairs and no row in any file: among the others, without pairs, if all count.
+        elsewhere: for each file how many of its passages have no human pairs, and are left out.
+    """
+
+    contexts: list[str]
+    human: list[list[HumanPair]]
+    predictions: dict[str, list[list[Pair]]]
+    not_asked: int
+    elsewhere: dict[str, int]
+
+
+def pair_sets(files: Mapping[str, PairFile], human: HumanPairs, *, every_passage: bool = True) -> PairSets:
+    """The pairs of every passage that has human pairs, or of those that some file has a row about.
+
+    Raises:
+        InputError: no passage of a file has human pairs, or no file has a pair.
+    """
+    for name, file in files.items():
+        if not file.pairs.keys() & human.pairs.keys():
+            raise InputError(
+                f"{name}: none of its {len(file.pairs):,} passages has human pairs in {', '.join(human.sources)}; "
+                "give the file that its passages are from"
+            )
+    if not any(pairs for file in files.values() for pairs in file.pairs.values()):
+        raise InputError(f"{', '.join(files)}: no passage has a pair; check what wrote them")
+    asked = {passage for file in files.values() for passage in file.pairs}
+    passages = [passage for passage in human.pairs if every_passage or passage in asked]
+    return PairSets(
+        contexts=[human.contexts[passage] for passage in passages],
+        human=[human.pairs[passage] for passage in passages],
+        predictions={name: [file.pairs.get(passage, []) for passage in passages] for name, file in files.items()},
+        not_asked=len(human.pairs.keys() - asked),
+        elsewhere={name: len(file.pairs.keys() - human.pairs.keys()) for name, file in files.items()},
+    )
+
+
+def pair_counts(sets: PairSets, name: str) -> dict[str, Any]:
+    """What a file has, on the passages that count."""
+    pairs = sets.predictions[name]
+    answers = [(answer, context) for group, context in zip(pairs, sets.contexts, strict=True) for _, answer in group]
+    return {
+        "passages": len(pairs),
+        "without_pairs": sum(not group for group in pairs),
+        "pairs": len(answers),
+        "human_pairs": sum(map(len, sets.human)),
+        "repeated": sum(len(group) - len(set(group)) for group in pairs),
+        "answers_not_in_passage": sum(answer not in context for answer, context in answers),
+        "answers_several_times_in_passage": sum(context.count(answer) > 1 for answer, context in answers),
+        "passages_without_human_pairs": sets.elsewhere[name],
+    }
+
+
+def pair_record(
+    sets: PairSets, metrics: Mapping[str, Reward], folder: Path, *, resamples: int, seed: int
+) -> dict[str, Any]:
+    """Means over passages with intervals (`scores`), differences between files (`tests`), `signatures`, and why
+    metrics are left out (`left_out`). Scores of each passage are kept in `folder`, so that a killed command goes on.
+    """
+    draws = PassageDraws(range(len(sets.contexts)), resamples=resamples, seed=seed)
+    signatures: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    columns: dict[str, Columns] = {name: {} for name in sets.predictions}
+    for label, metric in metrics.items():
+        try:
+            aligned = _aligned(metric)
+            for name, pairs in sets.predictions.items():
+                path = folder / quote(name, safe="") / f"{label}.jsonl"
+                columns[name] |= {
+                    (label, part): values for part, values in _scores(aligned, sets, pairs, path).items()
+                }
+            signatures[label] = aligned.signature
+        except MetricInputError as error:
+            left_out[label] = str(error)
+            columns = {name: {key: v for key, v in of.items() if key[0] != label} for name, of in columns.items()}
+    for name, pairs in sets.predictions.items():
+        columns[name] |= exact_answers(pairs, sets.human) | numbers(pairs, sets.human)
+    draws_of = {name: {key: draws.means(v) for key, v in of.items()} for name, of in columns.items()}
+    scores = [
+        {"predictions": name, "metric": metric, "part": part, **_estimate(values, columns[name][metric, part], draws)}
+        for name, of in draws_of.items()
+        for (metric, part), values in of.items()
+    ]
+    return {"scores": scores, "tests": _tests(draws_of, draws), "signatures": signatures, "left_out": left_out}
+
+
+def exact_answers(pairs: Sequence[Sequence[Pair]], human: Sequence[Sequence[HumanPair]]) -> Columns:
+    """Precision: the share of the pairs, repetitions once, whose answer people gave to some question about the
+    passage. Recall: the share of the different human answers (any one of those to a question) that a pair has. Texts
+    are compared as they are; 0 without pairs.
+    """
+    rows = []
+    for group, people in zip(pairs, human, strict=True):
+        answers = [answer.strip() for _, answer in dict.fromkeys(group)]
+        accepted = {frozenset(person.answers) for person in people}
+        right = sum(any(answer in gold for gold in accepted) for answer in answers)
+        found = sum(not gold.isdisjoint(answers) for gold in accepted)
+        precision, recall = right / max(1, len(answers)), found / len(accepted)
+        rows.append((precision, recall, 2 * precision * recall / (precision + recall) if right else 0.0))
+    table = np.array(rows).T
+    return {(EXACT, part): values for part, values in zip(("precision", "recall", "f1"), table, strict=True)}
+
+
+def numbers(pairs: Sequence[Sequence[Pair]], human: Sequence[Sequence[HumanPair]]) -> Columns:
+    """For each passage: the share of its questions that differ in words (none without questions), exact repetitions of
+    pairs, and how many more pairs (repetitions once) than human ones there are.
+    """
+    questions = [[question for question, _ in group] for group in pairs]
+    kinds = distinct(questions)
+    shares = [len(some) / len(every) if every else np.nan for some, every in zip(kinds, questions, strict=True)]
+    once = [len(set(group)) for group in pairs]
+    return {
+        (DISTINCT, SHARE): np.array(shares),
+        (REPEATED, NUMBER): np.array([len(group) - count for group, count in zip(pairs, once, strict=True)], float),
+        (MORE, NUMBER): np.array([count - len(people) for count, people in zip(once, human, strict=True)], float),
+    }
+
+
+def _aligned(metric: Any) -> QAAligned:
+    if not isinstance(metric, Metric):
+        raise MetricInputError("it is no rewards.Metric, which names what it needs and the bounds of its scores")
+    return QAAligned(metric)
+
+
+def _scores(aligned: QAAligned, sets: PairSets, pairs: Sequence[Sequence[Pair]], path: Path) -> dict[str, Floats]:
+    """The parts of each passage."""
+    human = [[person.pair for person in people] for people in sets.human]
+    note = {
+        "signature": aligned.signature,
+        "passages": len(pairs),
+        "texts": texts_hash(zip(pairs, human, strict=True)),
+    }
+
+    def batch(start: int, end: int) -> list[list[float]]:
+        aligned.metric.reset_cache()
+        columns = aligned.score(pairs[start:end], human[start:end]).columns()
+        return [list(parts) for parts in zip(*columns.values(), strict=True)]
+
+    rows = kept_scores(path, note, len(pairs), batch, batch_size=PASSAGES_AT_ONCE, unit="passage")
+    return dict(zip(PairScores.parts(), np.array(rows).T, strict=True))
+
+
+def _estimate(means: Floats, values: Floats, draws: PassageDraws) -> dict[str, Any]:
+    known = int(np.isfinite(values).sum())
+    return estimate(means, known, passages=known if known < 2 else draws.passages, why="no pairs").to_dict()
+
+
+def _tests(draws_of: Mapping[str, Columns], draws: PassageDraws) -> Rows:
+    """The difference of every two files in every measure that has a better side, on the same passages; p before and
+    after Holm's correction over all of them. `better` names the better file where p_holm < 0.05.
+    """
+    rows: Rows = []
+    for first, second in combinations(draws_of, 2):
+        for (metric, part), values in draws_of[first].items():
+            if metric in UNTESTED:
+                continue
+            gap = difference(values, draws_of[second][metric, part])
+            row: dict[str, Any] = {"metric": metric, "part": part, "predictions": first, "against": second}
+            row |= estimate(gap, draws.passages, passages=draws.passages, why="no pairs").to_dict()
+            rows.append({**row, "p": difference_p(gap, draws.passages)})
+    tested = [row for row in rows if row["p"] is not None]
+    for row, corrected in zip(tested, holm([row["p"] for row in tested]), strict=True):
+        ahead = (row["value"] > 0) != (row["metric"] in LOWER_IS_BETTER)
+        better = row["predictions"] if ahead else row["against"]
+        row |= {"p_holm": corrected, "family": len(tested), "better": better if corrected < 0.05 else None}
+    return rows
+
+
+NAMES = {
+    "precision": "QAAligned precision",
+    "recall": "QAAligned recall",
+    "f1": "QAAligned F1",
+    "one_to_one_precision": "one-to-one precision",
+    "one_to_one_recall": "one-to-one recall",
+    "one_to_one_f1": "one-to-one F1",
+}
+
+
+def evaluate_pairs(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path) -> None:
+    """Compare the pairs of every file with the human ones, and write the results to `folder`.
+
+    Raises:
+        InputError: a file that cannot be read or is empty, a row without a passage or a pair, a file about other
+            passages.
+    """
+    columns = asdict(settings.columns)
+    named = named_inputs(settings.predictions, {*columns, *columns.values(), FIELD})
+    sources = {name: QuestionTable(path, columns) for name, path in named.items()}
+    human = HumanPairs(settings.references, settings.references_split)
+    files = {name: read_pair_file(source) for name, source in sources.items()}
+    sets = pair_sets(files, human, every_passage=settings.passages == "all")
+    record: dict[str, Any] = {
+        "predictions": {name: source.hashes() for name, source in sources.items()},
+        "references": human.hashes(),
+        "settings": asdict(settings),
+        "counts": {name: pair_counts(sets, name) | {"dropped": dict(file.dropped)} for name, file in files.items()},
+        "human": {
+            "passages": len(human.pairs),
+            "pairs": sum(map(len, human.pairs.values())),
+            "not_asked": sets.not_asked,
+            "dropped": dict(human.dropped),
+        },
+        **pair_record(sets, metrics, folder / "pairs", resamples=settings.resamples, seed=settings.seed),
+    }
+    page = Page("evaluate", " · ".join(files), _facts(record), _tables(record), record["signatures"])
+    write_results(folder, "evaluate", record, page, {name: record[name] for name in ("scores", "tests")})
+    log.info("%s\ndone: open %s", as_text(page), folder / "evaluate.html")
+
+
+# --- For people ---
+
+
+def _facts(record: Mapping[str, Any]) -> list[str]:
+    settings, human = record["settings"], record["human"]
+    facts = [_of_file(name, count) for name, count in record["counts"].items()]
+    facts.append(f"Human: {human['pairs']:,} pairs on {human['passages']:,} passages{_dropped(human['dropped'])}.")
+    if human["not_asked"]:
+        fate = "count as 0" if settings["passages"] == "all" else "are left out (passages=all counts them as 0)"
+        facts.append(f"{human['not_asked']:,} of these passages are in no file: they {fate}.")
+    facts.append(
+        f"Brackets: 95 % bootstrap intervals over passages ({settings['resamples']:,} draws, seed {settings['seed']})."
+    )
+    passages = min(count["passages"] for count in record["counts"].values())
+    return facts + list(filter(None, [few_passages(passages)]))
+
+
+def _of_file(name: str, count: Mapping[str, Any]) -> str:
+    parts = [
+        f"{count['repeated']:,} exact repetitions",
+        f"{count['answers_not_in_passage']:,} answers not in their passage",
+        f"{count['answers_several_times_in_passage']:,} that stand in it several times",
+    ]
+    if count["passages_without_human_pairs"]:
+        parts.append(f"{count['passages_without_human_pairs']:,} more passages without human pairs are left out")
+    return (
+        f"{name}: {count['pairs']:,} pairs on {count['passages'] - count['without_pairs']:,} of {count['passages']:,} "
+        f"passages (people: {count['human_pairs']:,}); {', '.join(parts)}{_dropped(count['dropped'])}."
+    )
+
+
+def _dropped(counts: Mapping[str, int]) -> str:
+    return "".join(f"; {number:,} left out ({reason})" for reason, number in counts.items() if number)
+
+
+def _tables(record: Mapping[str, Any]) -> list[Table]:
+    note = (
+        "QAAligned: precision is the mean over a passage's pairs of the best score with any human pair, recall the "
+        "mean over the human pairs of the best with any pair; a good pair repeated in other words is not punished. "
+        "One to one: each pair counts once. Then the mean over passages; a passage without pairs has 0."
+    )
+    left_out = [f"{label} left out: {why}." for label, why in record["left_out"].items()]
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for row in record["scores"]:
+        line = lines.setdefault((row["metric"], row["part"]), {"metric": row["metric"], "part": _part(row)})
+        line[row["predictions"]] = estimate_text(row, 4)
+    tables = [Table("Question-answer pairs", list(lines.values()), " ".join([note, *left_out]))]
+    if record["tests"]:
+        note = (
+            "First minus second, on the same passages; p: two-sided, by paired bootstrap over passages; Holm's "
+            f"correction over {record['tests'][0].get('family', 0)} differences."
+        )
+        tables.append(Table("Differences", _test_table(record["tests"]), note))
+    return tables
+
+
+def _part(row: Mapping[str, Any]) -> str:
+    is_metric = " " not in row["metric"]  # a label names a file and has no spaces
+    return NAMES[row["part"]] if is_metric else row["part"]
+
+
+def _test_table(rows: Rows) -> list[dict[str, str]]:
+    return [
+        {
+            "metric": row["metric"],
+            "part": _part(row),
+            "files": f"{row['predictions']} − {row['against']}",
+            "difference": estimate_text(row, 4, signed=True),
+            "p": p_text(row["p"]),
+            "p (Holm)": p_text(row.get("p_holm")),
+            "better": row.get("better") or "",
+        }
+        for row in rows
+    ]

@@ -1,0 +1,168 @@
+"""Means and corpus scores of questions with intervals, by type and length, and paired tests between files."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from rl_qg.data.examples import passage_hash
+from rl_qg.scoring.kept_scores import MetricRow, ScoreDraws, texts_hash
+from rl_qg.stats.intervals import Bounds, Floats, PassageDraws, difference, difference_p, estimate, holm
+from rl_qg.text.question_types import TYPE_TABLES, TYPES, question_type
+from rl_qg.text.words import word_count
+
+ALL, MEAN, CORPUS = "all", "mean of questions", "corpus"
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The questions of one file, with scores (NaN: none) and, where a metric has a corpus form, its counts; `bounds`
+    of the metrics that state them.
+    """
+
+    name: str
+    rows: Sequence[MetricRow]
+    scores: Mapping[str, Floats]
+    counts: Mapping[str, Floats]
+    draws: PassageDraws
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+
+    def slices(self, lengths: Sequence[int], language: str) -> dict[tuple[str, str], np.ndarray]:
+        """Which questions are of each kind: all, by type where the language has types, and by number of words
+        (`lengths`: the first length of each further class).
+        """
+        types = np.array([question_type(row.question, language) for row in self.rows])
+        sizes = np.array([word_count(row.question) for row in self.rows])
+        masks = {(ALL, ""): np.ones(len(self.rows), dtype=bool)}
+        if language.casefold() in TYPE_TABLES:
+            masks |= {("type", kind): types == kind for kind in TYPES}
+        bounds = [0, *lengths]
+        for low, high in zip(bounds, [*lengths, None], strict=True):
+            within = (sizes >= low) & (sizes < (high or np.inf))
+            masks["length", f"{low}-{high - 1} words" if high else f"{low} words or more"] = within
+        return {key: mask for key, mask in masks.items() if mask.any()}
+
+    @cached_property
+    def items(self) -> list[tuple[Any, ...]]:
+        """The passage, answer and references of each question."""
+        return [(row.context, row.answer, row.references) for row in self.rows]
+
+
+def passage_groups(rows: Sequence[MetricRow]) -> list[str]:
+    """What a bootstrap draws: the passage of each row; without one its references, or the row itself."""
+    return [
+        passage_hash(row.context) if row.context is not None else repr(row.references or (number, row.question))
+        for number, row in enumerate(rows)
+    ]
+
+
+def score_rows(predictions: Predictions, corpus: Mapping[str, Any], lengths: Sequence[int], language: str) -> Rows:
+    """One row for each metric, form and kind of question.
+
+    Args:
+        predictions: of one file.
+        corpus: for each metric with a corpus form the function that turns summed counts (…, k) into scores (…,).
+        lengths: bounds of the classes of length.
+        language: of the questions, for their types.
+    """
+    slices = predictions.slices(lengths, language)
+    masks = list(slices.values())
+    draws: dict[tuple[str, str], list[Floats]] = {}
+    for metric, scores in predictions.scores.items():
+        draws[metric, MEAN] = _mean_draws(predictions.draws, scores, masks)
+        if metric in corpus:
+            draws[metric, CORPUS] = _corpus_draws(predictions, metric, corpus[metric], masks)
+    rows: Rows = []
+    for number, ((by, kind), mask) in enumerate(slices.items()):
+        for (metric, form), values in draws.items():
+            used = mask & np.isfinite(predictions.scores[metric]) if form == MEAN else mask
+            n, missing = int(used.sum()), int(mask.sum() - used.sum())
+            units, bounds = predictions.draws.units_of(used), predictions.bounds.get(metric)
+            why = "no question with a score"
+            cells = estimate(values[number], n, passages=units, why=why, bounds=bounds).to_dict()
+            row = {"predictions": predictions.name, "by": by, "kind": kind, "metric": metric, "form": form, **cells}
+            rows.append(row | ({"without_score": missing} if missing else {}))
+    return rows
+
+
+def draw_rows(predictions: Predictions, corpus: Mapping[str, Any]) -> list[ScoreDraws]:
+    """The draws of each metric and form over all questions of a file."""
+    every, draws = np.ones(len(predictions.rows), dtype=bool), predictions.draws
+    about = predictions.name, texts_hash(predictions.items), draws.passages, draws.seed
+    found: list[ScoreDraws] = []
+
+    def add(metric: str, form: str, complete: bool, values: Floats) -> None:
+        name, items, passages, seed = about
+        units = draws.units_of()
+        found.append(ScoreDraws(name, metric, form, items, passages, seed, complete, values, units))
+
+    for metric, scores in predictions.scores.items():
+        add(metric, MEAN, bool(np.isfinite(scores).all()), _mean_draws(draws, scores, [every])[0])
+        if metric in corpus:
+            add(metric, CORPUS, True, _corpus_draws(predictions, metric, corpus[metric], [every])[0])
+    return found
+
+
+def not_alike(files: Sequence[Predictions]) -> str | None:
+    """Why files cannot be compared question by question; None where they can."""
+    for first, second in combinations(files, 2):
+        if len(first.rows) != len(second.rows):
+            return f"{first.name} has {len(first.rows):,} questions and {second.name} {len(second.rows):,}"
+        for item, other_item, row, other_row in zip(first.items, second.items, first.rows, second.rows, strict=True):
+            if item != other_item:
+                return f"{row.where} and {other_row.where} are about different passages, answers or references"
+    return None
+
+
+def test_rows(files: Sequence[Predictions], corpus: Mapping[str, Any], direction: Mapping[str, int]) -> Rows:
+    """One row for every two files, metric and form: the difference on the same questions, with its p-value before and
+    after Holm's correction over all of them. `better` names the better file where p_holm < 0.05.
+    """
+    rows: Rows = []
+    for first, second in combinations(files, 2):
+        for metric in first.scores:
+            both = np.isfinite(first.scores[metric]) & np.isfinite(second.scores[metric])
+            every = np.ones(len(both), dtype=bool)
+            forms = {
+                MEAN: (both, [_mean_draws(file.draws, file.scores[metric], [both])[0] for file in (first, second)])
+            }
+            if metric in corpus:
+                score = corpus[metric]
+                forms[CORPUS] = (every, [_corpus_draws(file, metric, score, [every])[0] for file in (first, second)])
+            for form, (used, values) in forms.items():
+                gap, units = difference(*values), first.draws.units_of(used)
+                row: dict[str, Any] = {"metric": metric, "form": form}
+                row |= {"predictions": first.name, "against": second.name}
+                row |= estimate(gap, int(used.sum()), passages=units, why="no question with both scores").to_dict()
+                rows.append({**row, "p": difference_p(gap, units)})
+    tested = [row for row in rows if row["p"] is not None]
+    for row, corrected in zip(tested, holm([row["p"] for row in tested]), strict=True):
+        is_better = row["value"] * direction[row["metric"]] > 0
+        better = row["predictions"] if is_better else row["against"]
+        row |= {"p_holm": corrected, "family": len(tested), "better": better if corrected < 0.05 else None}
+    return rows
+
+
+def _mean_draws(draws: PassageDraws, scores: Floats, masks: Sequence[np.ndarray]) -> list[Floats]:
+    """The mean over the questions of each mask that have a score, in each draw."""
+    finite = np.isfinite(scores)
+    table = np.column_stack([np.where(finite, scores, 0.0), finite])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return [np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.nan) for sums in _sums(draws, table, masks)]
+
+
+def _corpus_draws(predictions: Predictions, metric: str, score: Any, masks: Sequence[np.ndarray]) -> list[Floats]:
+    """The score of the counts summed over each mask, in each draw."""
+    sums_of_masks = _sums(predictions.draws, predictions.counts[metric], masks)
+    return [np.asarray(score(sums), dtype=np.float64) for sums in sums_of_masks]
+
+
+def _sums(draws: PassageDraws, table: Floats, masks: Sequence[np.ndarray]) -> list[Floats]:
+    """For each mask the sums of its rows of `table` (questions, k) in each draw, from one pass over the draws."""
+    rows = [np.flatnonzero(mask) for mask in masks]
+    stacked = np.hstack([draws.by_passage(table[index], index) for index in rows])
+    return np.split(draws.sums_of_passages(stacked), len(masks), axis=1)

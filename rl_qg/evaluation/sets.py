@@ -1,0 +1,470 @@
+"""Questions of every file and human ones, passage by passage, with the pairs of the assignment: what a page shows."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from rewards.base import Metric
+from rewards.errors import MetricInputError
+from rewards.sets import Multi, cardinality_difference, cardinality_signature, distinct, self_bleu, self_bleu_signature
+from rewards.signature import format_signature
+from rewards.words import words
+from rl_qg.data.examples import passage_hash
+from rl_qg.data.question_tables import TableRow
+from rl_qg.evaluation.references import BY_PASSAGE, GoldQuestions
+from rl_qg.generation.tasks import sentence_spans
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import write_json
+from rl_qg.runtime.resumable_lines import cannot_write
+from rl_qg.scoring.kept_scores import MetricRow, kept_scores, texts_hash
+from rl_qg.scoring.reward_scorer import Reward
+from rl_qg.stats.intervals import CORRELATION, SHARE, Floats, PassageDraws, estimate
+from rl_qg.text.question_types import NINE_TYPES, nine_type
+
+# Files of sets: a row with the questions of a passage, as `rl-qg ask strategy=…` writes them.
+
+
+def is_set(row: TableRow) -> bool:
+    """Whether a row holds the questions of a passage, and not one question."""
+    return "questions" in row.fields and not isinstance(row.fields.get("question"), str)
+
+
+def rows_of_set(
+    row: TableRow, context: str | None, references: list[str] | None, gold: GoldQuestions | None
+) -> tuple[list[MetricRow], str]:
+    """A row for each question of a set, and how its references were found; one without a question for an empty set.
+
+    Its references are all human questions about the passage: those of `gold` if given, else its own.
+
+    Raises:
+        InputError: the questions are no list of texts, or of objects with a text `question`; there is no passage.
+    """
+    questions = [_question(item) for item in _listed(row.fields["questions"])]
+    if any(question is None for question in questions):
+        raise InputError(
+            f"{row.where}: 'questions' is no list of texts, or of objects with a text 'question'; give one of these, "
+            "or one row for each question"
+        )
+    if context is None:
+        raise InputError(f"{row.where}: no 'context', and a set of questions is about one; add it")
+    how = ""
+    found = None if references is None else tuple(references)
+    if gold is not None:
+        found = gold.of_passage(context)
+        how = BY_PASSAGE if found else ""
+    asked = [question for question in questions if question is not None] or [""]
+    rows = [
+        MetricRow(f"{row.where}, question {number}", question, context, None, found)
+        for number, question in enumerate(asked, 1)
+    ]
+    return rows, how
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [None]
+
+
+def _question(item: Any) -> str | None:
+    text = item.get("question") if isinstance(item, dict) else item
+    return text if isinstance(text, str) else None
+
+
+# Which sentence of its passage a question is about, by its words.
+#
+# A generator that was shown a sentence may ask about another one, and human questions that are read without offsets
+# say nothing about theirs; so the same rule is used for both sides.
+
+
+SIGNATURE = "asked_sentences|words:shared, each over the sentences that have it|ties:first"
+
+
+def asked_sentences(questions: Sequence[str], context: str) -> list[int | None]:
+    """For each question the number of the sentence of `context` that shares most words with it; None if none does.
+
+    A word counts 1 over the number of sentences that have it, so that words of every sentence say little. Of equal
+    sentences the first counts. On 1,951 human questions of SQuAD's development part this is the sentence of the answer
+    for 78 %; with the templates of the embedded corpus, whose sentences share their subject, for 33 %.
+    """
+    sentences = [set(words(context[start:end])) for start, end in sentence_spans(context)]
+    frequency = Counter(word for sentence in sentences for word in sentence)
+
+    def sentence_of(question: str) -> int | None:
+        asked = set(words(question))
+        shared = [sum(1 / frequency[word] for word in sorted(asked & sentence)) for sentence in sentences]
+        best = max(shared, default=0.0)
+        return shared.index(best) if best > 0 else None
+
+    return [sentence_of(question) for question in questions]
+
+
+def coverage(questions: Sequence[str], references: Sequence[str], context: str) -> float:
+    """The share of the sentences that some reference asks about that some question asks about too; NaN where the
+    references ask about none.
+    """
+    human = {*asked_sentences(references, context)} - {None}
+    asked = {*asked_sentences(questions, context)}
+    return len(human & asked) / len(human) if human else float("nan")
+
+
+# What sets of questions are like beside their agreement with human ones: how many there are, of which types, about
+# which sentences, how many repeat others; how well people agree with each other; and what a selector makes of its
+# candidates.
+
+
+NUMBER, TYPES, SENTENCES, REPEATED = "number of questions", "nine types", "sentences", "repeated questions"
+HUMAN, HALVES, GAP = "human questions", "human halves", "gap closed"
+SIGNATURES = {
+    NUMBER: "number|differing questions, references less questions|pearson",
+    TYPES: format_signature("nine_types", {"rule": "arXiv 2203.04464, 6.2", "distance": "total variation"}),
+    SENTENCES: SIGNATURE,
+    REPEATED: "repeated|same:ptb|over all questions",
+}
+Rows = list[dict[str, Any]]
+Questions = Sequence[Sequence[str]]
+
+
+def measure_rows(
+    predictions: Mapping[str, Questions], references: Questions, contexts: Sequence[str], draws: PassageDraws
+) -> Rows:
+    """One row for each file, measure (`metric`) and `part`, with intervals over passages.
+
+    - number of questions: `mean` of different ones (of references: of all, as people asked them); `absolute
+      difference` to the number of references; `correlation` (Pearson) with it. The mean difference is in the table of
+      sets.
+    - nine types: the share of each type (`nine_type`) among all questions; `distance`: half the sum of the
+      absolute differences of these shares from those of the references (0: the same, 1: nothing in common).
+    - sentences: `coverage`, the share of the sentences with human questions that are asked about too
+      (`rl_qg.evaluation.sets`), where there are such sentences.
+    - repeated questions: `share` of all questions whose words another question of the set has.
+
+    The references, as `human questions`, have the rows that do not compare with references.
+
+    Args:
+        predictions: for each file the questions of each passage.
+        references: the human questions of each passage.
+        contexts: the passages.
+        draws: of these passages.
+    """
+    human_types = _type_counts(references)
+    rows: Rows = []
+    for name, questions in predictions.items():
+        rows += _rows_of(name, questions, references, human_types, contexts, draws)
+    human = _rows_of(HUMAN, references, references, human_types, contexts, draws)
+    return rows + [row for row in human if row["part"] in ("mean", "share", *NINE_TYPES)]
+
+
+def _rows_of(
+    name: str,
+    questions: Questions,
+    references: Questions,
+    human_types: Floats,
+    contexts: Sequence[str],
+    draws: PassageDraws,
+) -> Rows:
+    written, human = (np.array([len(group) for group in sets], float) for sets in (questions, references))
+    different = np.array([len(group) for group in distinct(questions)], float)
+    numbers = human if questions is references else different  # as in rewards.cardinality_difference
+    covered = [
+        coverage(*texts) for texts in zip(questions, references, contexts, strict=True)
+    ]  # NaN where people asked about no sentence
+    types = _shares(_type_counts(questions), draws)
+    sums = draws.sums_of_passages(np.column_stack([written - different, written]))
+    values = {
+        (NUMBER, "mean"): draws.means(numbers),
+        (NUMBER, "absolute difference"): draws.means(np.abs(human - numbers)),
+        (NUMBER, "correlation"): _correlation(numbers, human, draws),
+        **{(TYPES, kind): types[:, column] for column, kind in enumerate(NINE_TYPES)},
+        (TYPES, "distance"): np.abs(types - _shares(human_types, draws)).sum(axis=1) / 2,
+        (SENTENCES, "coverage"): draws.means(np.array(covered)),
+        (REPEATED, "share"): _ratio(sums[:, 0], sums[:, 1]),
+    }
+    return [_row(name, metric, part, of_draws, draws) for (metric, part), of_draws in values.items()]
+
+
+def _row(name: str, metric: str, part: str, values: Floats, draws: PassageDraws) -> dict[str, Any]:
+    bounds = {"correlation": CORRELATION, "mean": None, "absolute difference": None, GAP: None}.get(part, SHARE)
+    interval = estimate(values, draws.passages, passages=draws.passages, bounds=bounds).to_dict()
+    return {"predictions": name, "metric": metric, "part": part, **interval}
+
+
+def _type_counts(sets: Questions) -> Floats:
+    """(passages, 9)."""
+    return np.array(
+        [[sum(nine_type(question) == kind for question in group) for kind in NINE_TYPES] for group in sets], float
+    )
+
+
+def _shares(counts: Floats, draws: PassageDraws) -> Floats:
+    """Of each type in each draw, (1 + resamples, 9)."""
+    sums = draws.sums_of_passages(counts)
+    return _ratio(sums, sums.sum(axis=1, keepdims=True))
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(whole != 0, part / whole, np.nan)
+
+
+def _correlation(first: Floats, second: Floats, draws: PassageDraws) -> Floats:
+    """Pearson's in each draw; NaN where either does not vary."""
+    columns = np.column_stack([first, second, first**2, second**2, first * second])
+    x, y, xx, yy, xy = (draws.sums_of_passages(columns) / draws.passages).T
+    spread = np.maximum(xx - x**2, 0) * np.maximum(yy - y**2, 0)
+    return _ratio(xy - x * y, np.sqrt(np.where(spread > 1e-12, spread, 0.0)))
+
+
+# --- people against people, and selectors against the oracle
+
+
+def halves(references: Questions, contexts: Sequence[str], seed: int) -> list[tuple[int, list[str], list[str]]]:
+    """For each passage with two or more human questions its number and two halves of them, drawn by the seed and the
+    passage; with an odd number the second, which counts as the references, has one more.
+    """
+    drawn = []
+    for number, (questions, context) in enumerate(zip(references, contexts, strict=True)):
+        if len(questions) < 2:
+            continue
+        shuffled = sorted(questions)
+        random.Random(f"{seed} {passage_hash(context)}").shuffle(shuffled)
+        middle = len(shuffled) // 2
+        drawn.append((number, shuffled[:middle], shuffled[middle:]))
+    return drawn
+
+
+def gap_files(gap: Any, files: Sequence[str]) -> tuple[str, str] | None:
+    """The names of the files of random and of oracle choice.
+
+    Raises:
+        InputError: they are not both named, or are no files of this command.
+    """
+    if gap in (None, ""):
+        return None
+    wanted = "give gap={random: NAME, oracle: NAME}, two names of predictions"
+    if not isinstance(gap, Mapping) or gap.keys() != {"random", "oracle"}:
+        raise InputError(f"gap={gap}: {wanted}")
+    ends = str(gap["random"]), str(gap["oracle"])
+    unknown = [name for name in ends if name not in files]
+    if unknown or ends[0] == ends[1] or len(files) < 3:
+        why = f"{unknown[0]} is none of {', '.join(files)}" if unknown else "needs two files and a third one to judge"
+        raise InputError(f"gap={dict(gap)}: {why}; {wanted}")
+    return ends
+
+
+def gap_rows(metric: str, scores: Mapping[str, Floats], ends: tuple[str, str], draws: PassageDraws) -> Iterator[dict]:
+    """(file - random) / (oracle - random) of the means of `scores` (passages,), for every other file; undefined where
+    the oracle is not above random.
+    """
+    means = {name: draws.means(values) for name, values in scores.items()}
+    low, high = (means[name] for name in ends)
+    whole = np.where(high > low, high - low, 0.0)
+    for name, values in means.items():
+        if name not in ends:
+            yield _row(name, metric, GAP, _ratio(values - low, whole), draws)
+
+
+# Sets of questions: all questions of a file about a passage against all human questions about it.
+#
+# Multi-M for every metric M that compares a question with references, Self-BLEU, and the difference in number
+# (`rewards.sets`), as means over passages with intervals; and `rl_qg.evaluation.sets`.
+
+
+PASSAGES_AT_ONCE = 32
+PARTS = ("precision", "recall", "f1", "averaged")
+SELF_BLEU, MISSING = "self-BLEU2", "references less questions"
+QuestionLists = list[list[str]]
+
+
+@dataclass(frozen=True)
+class PassageSets:
+    """For each passage, in the same order: its text, the human questions, and the questions of each file (none where
+    only another file asks about it); and the number of passages with human questions that no file asks about.
+    """
+
+    contexts: list[str]
+    references: QuestionLists
+    predictions: dict[str, QuestionLists]
+    left_out: int = 0
+
+    def counts(self) -> dict[str, Any]:
+        """Of passages: all in the sets, those that a file does not ask about, and those that no file does."""
+        without = {name: sum(not questions for questions in sets) for name, sets in self.predictions.items()}
+        return {"passages": len(self.contexts), "without_questions": without, "left_out": self.left_out}
+
+
+def passage_sets(
+    files: Mapping[str, Sequence[MetricRow]], gold: GoldQuestions | None, empty: Sequence[MetricRow] = ()
+) -> PassageSets:
+    """The sets of every passage that some file asks about, and of those of `empty`, rows of passages about which some
+    file says that it asks nothing.
+
+    With `gold` the references are all its questions about the passage, else those of the rows. A reference that is
+    repeated in `gold` or in a row counts as often, as in `rewards.match_sets`; several rows may name the same one.
+
+    Raises:
+        InputError: a row without a passage, or a passage without references.
+    """
+    first: dict[str, MetricRow] = {}
+    questions: dict[str, dict[str, list[str]]] = {name: {} for name in files}
+    references: dict[str, Counter[str]] = {}
+    for name, row in [*((name, row) for name, rows in files.items() for row in rows), *((None, row) for row in empty)]:
+        if row.context is None:
+            raise InputError(f"{row.where}: no 'context', and sets=true takes questions together by it")
+        passage = passage_hash(row.context)
+        first.setdefault(passage, row)
+        if name is not None:
+            questions[name].setdefault(passage, []).append(row.question)
+        human = row.references or () if gold is None else gold.of_passage(row.context)
+        references[passage] = references.get(passage, Counter()) | Counter(human)  # of each the larger number
+    for passage, row in first.items():
+        if not references[passage]:
+            raise InputError(f"{row.where}: no references, and sets=true compares with them; give references=")
+    predictions = {name: [sets.get(passage, []) for passage in first] for name, sets in questions.items()}
+    contexts = [row.context or "" for row in first.values()]
+    left_out = 0 if gold is None else gold.passages - len(first)
+    return PassageSets(contexts, [list(references[passage].elements()) for passage in first], predictions, left_out)
+
+
+def set_record(
+    sets: PassageSets,
+    metrics: Mapping[str, Reward],
+    folder: Path,
+    *,
+    resamples: int,
+    seed: int,
+    gap: tuple[str, str] | None = None,
+) -> dict[str, Any]:
+    """Means over passages: `sets`, one row for each file, metric and part; `set_counts`; `set_signatures`;
+    `not_in_sets`, why metrics are left out; `set_measures` and their signatures (`rl_qg.evaluation.sets`),
+    with Multi-M of one half of the human questions against the other, and with `gap`, the names of the files of random
+    and oracle choice, the share of their difference in F1 that every other file has.
+
+    The parts of Multi-M are precision, recall, their F1, and the score against all references at once (`averaged`).
+    Scores below 0, as embeddings may have them, count as 0, like pairs that are left out. Those of each passage are
+    kept in `folder`, so that a command that was killed goes on.
+    """
+    draws = PassageDraws(range(len(sets.contexts)), resamples=resamples, seed=seed)
+    halves = _halves(sets, seed)
+    draws_of_halves = (
+        PassageDraws(range(len(halves.contexts)), resamples=resamples, seed=seed) if halves.contexts else None
+    )
+    measures = measure_rows(sets.predictions, sets.references, sets.contexts, draws)
+    rows: Rows = []
+    signatures = {SELF_BLEU: self_bleu_signature(), MISSING: cardinality_signature()}
+    left_out: dict[str, str] = {}
+    for label, metric in metrics.items():
+        try:
+            multi = multi_of(metric)
+            columns = {
+                name: _scores(multi, sets, questions, folder / quote(name, safe="") / f"{label}.jsonl")
+                for name, questions in sets.predictions.items()
+            }
+        except MetricInputError as error:
+            left_out[label] = str(error)
+            continue
+        signatures[label] = multi.signature
+        for name, scores in columns.items():
+            rows += _means(name, label, scores, draws)
+        if draws_of_halves is not None:
+            ((name, questions),) = halves.predictions.items()
+            scores = _scores(multi, halves, questions, folder.with_name("set_halves") / f"{label}.jsonl")
+            measures += _means(name, label, scores, draws_of_halves)
+        if gap is not None:
+            f1 = {name: np.asarray(scores["f1"]) for name, scores in columns.items()}
+            measures += gap_rows(label, f1, gap, draws)
+    for name, questions in sets.predictions.items():
+        rows += _means(name, SELF_BLEU, {"mean": self_bleu(questions)}, draws)
+        rows += _means(name, MISSING, {"mean": cardinality_difference(questions, sets.references)}, draws)
+    return {
+        **{"sets": rows, "set_counts": sets.counts(), "set_signatures": signatures, "not_in_sets": left_out},
+        **{"set_measures": measures, "set_measure_signatures": dict(SIGNATURES)},
+    }
+
+
+def _halves(sets: PassageSets, seed: int) -> PassageSets:
+    """One half of the human questions as predictions, the other as references, of passages with at least two."""
+    drawn = halves(sets.references, sets.contexts, seed)
+    contexts = [sets.contexts[number] for number, _, _ in drawn]
+    return PassageSets(contexts, [other for _, _, other in drawn], {HALVES: [one for _, one, _ in drawn]})
+
+
+def multi_of(metric: Any) -> Multi:
+    """Multi-M of a metric; `MetricInputError` where it cannot judge sets."""
+    if not isinstance(metric, Metric):
+        raise MetricInputError(
+            "it is no rewards.Metric, which names the columns it needs and the bounds of its scores"
+        )
+    if "answers" in metric.needs:
+        raise MetricInputError("it needs an answer, and the questions of a set have several")
+    return Multi(metric, clip=metric.bounds[0] < 0)
+
+
+def _scores(multi: Multi, sets: PassageSets, questions: QuestionLists, path: Path) -> dict[str, list[float]]:
+    """Each part, of each passage."""
+    texts = texts_hash(zip(questions, sets.references, sets.contexts, strict=True))
+    note = {"signature": multi.signature, "passages": len(questions), "texts": texts}
+
+    def batch(start: int, end: int) -> list[list[float]]:
+        multi.metric.reset_cache()
+        scores = multi.score(questions[start:end], sets.references[start:end], sets.contexts[start:end])
+        return [list(parts) for parts in zip(*(getattr(scores, part) for part in PARTS), strict=True)]
+
+    rows = kept_scores(path, note, len(questions), batch, batch_size=PASSAGES_AT_ONCE, unit="passage")
+    return dict(zip(PARTS, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def _means(name: str, label: str, columns: Mapping[str, Sequence[float]], draws: PassageDraws) -> Rows:
+    sums = draws.sums(np.column_stack([*columns.values()])) / draws.passages
+    return [
+        {
+            **{"predictions": name, "metric": label, "part": part},
+            **estimate(sums[:, column], draws.passages, passages=draws.passages).to_dict(),
+        }
+        for column, part in enumerate(columns)
+    ]
+
+
+FILE = "set_pairs.json"
+
+
+def set_pairs(sets: PassageSets, multi: Multi, passages: int) -> list[dict[str, Any]]:
+    """So many passages, spread evenly over all: `context`, `references`, and for each file (`files`) its `questions`
+    and `pairs`: place of the question, place of the reference, score, by the largest sum.
+    """
+    step = max(1, len(sets.contexts) // passages)
+    places = [*range(0, len(sets.contexts), step)][:passages]
+    contexts = [sets.contexts[place] for place in places]
+    references = [sets.references[place] for place in places]
+    shown: list[dict[str, Any]] = [
+        {"context": context, "references": human, "files": {}}
+        for context, human in zip(contexts, references, strict=True)
+    ]
+    for name, of_file in sets.predictions.items():
+        questions = [of_file[place] for place in places]
+        for row, asked, pairs in zip(shown, questions, multi.pairs(questions, references, contexts), strict=True):
+            row["files"][name] = {"questions": asked, "pairs": [list(pair) for pair in pairs]}
+    return shown
+
+
+def write_set_pairs(
+    folder: Path, sets: PassageSets, metrics: Mapping[str, Reward], left_out: Mapping[str, str], passages: int
+) -> None:
+    """Write `set_pairs.json`: the label of the first metric that judges sets, its signature, and `set_pairs` by it.
+
+    Raises:
+        InputError: no metric judges sets.
+    """
+    label = next((label for label in metrics if label not in left_out), None)
+    if label is None:
+        raise InputError("page=…: no metric compares questions with references; add one, such as metrics=[rouge_l]")
+    multi = multi_of(metrics[label])
+    record = {"metric": label, "signature": multi.signature, "of": len(sets.contexts)}
+    try:
+        write_json(folder / FILE, record | {"passages": set_pairs(sets, multi, passages)})
+    except OSError as error:
+        raise cannot_write(folder, error) from None

@@ -1,1 +1,0 @@
-"""Candidate answers for passages without questions."""

@@ -1,0 +1,364 @@
+"""Generation: a trained generator and passages with answers -> `questions.jsonl`.
+
+    rl-qg generate model.path=RUN/scst data.train=train.json output=questions.jsonl num_beams=8
+
+Examples are read when they are needed. Of each `WINDOW` of them those with the longest passages come first, so that a
+batch holds little padding; the file has them in this order. Memory does not grow with the number of examples. Neither
+beams nor samples depend on the number of processes. After a kill the same command, with any number of processes, cuts
+the file at its last whole batch and continues.
+"""
+
+import hashlib
+import json
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+
+from rl_qg.data.examples import QAExample
+from rl_qg.data.streaming import Examples
+from rl_qg.generation.generator import Candidate, CandidateGenerator
+from rl_qg.generation.loading import weights_hash
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import read_json
+from rl_qg.runtime.memory import OutOfMemoryRetry
+from rl_qg.runtime.processes import from_main
+from rl_qg.runtime.resumable_lines import NO_SOURCES, Position, ResumableLines, begins_with, json_line
+from rl_qg.runtime.run_folder import TRAINED
+from rl_qg.settings import GenerateSettings
+
+# Candidates of an answer ordered by a reward instead of by their probability: the first is the best of n.
+
+
+DIGITS = 6  # significant ones of a reward in the file; rewards that are equal then keep the order of their probability
+
+
+@dataclass(frozen=True)
+class RankedCandidate:
+    """A candidate, its reward (None if the reward failed on it), and the mean reward of all candidates of its answer
+    (None if it failed on all of them).
+    """
+
+    candidate: Candidate
+    reward: float | None
+    reward_mean: float | None
+
+
+@dataclass(frozen=True)
+class Reranker:
+    """Orders candidates by a reward.
+
+    Args:
+        signature: of the reward; a file of questions names it, and is not continued with another one.
+        scores: the reward of question i about example i, NaN where it failed.
+        reset: called before each batch, so that what the reward has cached of earlier batches cannot change a score.
+        sign: 1 if higher rewards are better, -1 if lower ones are.
+        needs_references: whether the reward compares with the human question of the example.
+    """
+
+    signature: str
+    scores: Callable[[Sequence[QAExample], Sequence[str]], Sequence[float]]
+    reset: Callable[[], None] = lambda: None
+    sign: int = 1
+    needs_references: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of the reward: the first part of its signature."""
+        return self.signature.partition("|")[0]
+
+    def ranked(
+        self, examples: Sequence[QAExample], groups: Sequence[Sequence[Candidate]]
+    ) -> list[list[RankedCandidate]]:
+        """The candidates of each example, best first; those without a reward come last.
+
+        Raises:
+            InputError: the reward needs a human question that an example does not have.
+        """
+        self._check(examples)
+        self.reset()
+        pairs = [(example, item) for example, group in zip(examples, groups, strict=True) for item in group]
+        values = self.scores([example for example, _ in pairs], [item.question for _, item in pairs])
+        rewards = iter(_rounded(value) if math.isfinite(value) else None for value in values)
+        return [self._ordered(group, [next(rewards) for _ in group]) for group in groups]
+
+    def strict(self) -> "Reranker":
+        """The same; a reward that fails raises `InputError` (`scst.on_bad_reward=stop`)."""
+
+        def scores(examples: Sequence[QAExample], questions: Sequence[str]) -> Sequence[float]:
+            values = self.scores(examples, questions)
+            for example, question, value in zip(examples, questions, values, strict=True):
+                if not math.isfinite(value):
+                    raise InputError(
+                        f"example {example.id}: no reward for {question!r}; correct the reward, or skip such "
+                        "questions with scst.on_bad_reward=skip"
+                    )
+            return values
+
+        return replace(self, scores=scores)
+
+    def _ordered(self, group: Sequence[Candidate], rewards: Sequence[float | None]) -> list[RankedCandidate]:
+        known = [reward for reward in rewards if reward is not None]
+        mean = _rounded(sum(known) / len(known)) if known else None
+        ranked = [RankedCandidate(item, reward, mean) for item, reward in zip(group, rewards, strict=True)]
+        return sorted(ranked, key=lambda item: math.inf if item.reward is None else -self.sign * item.reward)
+
+    def _check(self, examples: Sequence[QAExample]) -> None:
+        if not self.needs_references:
+            return
+        for example in examples:
+            if not example.question:
+                raise InputError(
+                    f"reward {self.signature}: compares with human questions, and example {example.id} has none; "
+                    "choose a reward without references"
+                )
+
+
+def _rounded(reward: float) -> float:
+    """To significant digits: rewards have any unit, so decimals would erase the order of small ones."""
+    return float(f"{reward:.{DIGITS}g}")
+
+
+def failed_rewards(lines: Iterable[bytes]) -> int:
+    """The number of lines of a file of questions whose reward failed."""
+    return sum(json.loads(line)["reward"] is None for line in lines)
+
+
+log = logging.getLogger(__name__)
+WINDOW = 4096  # examples that are held in memory and sorted together
+
+
+def generate(
+    model_path: str,
+    examples: Examples,
+    output: Path,
+    *,
+    settings: GenerateSettings,
+    seed: int,
+    state: PartialState,
+    sources: Mapping[str, str] = NO_SOURCES,
+    accept_changed_data: bool = False,
+    reranker: Reranker | None = None,
+    language: str | None = None,
+) -> int:
+    """Write `settings.num_beams` (or `num_samples`) candidates for each example, or the best `settings.keep` of them.
+
+    A batch that does not fit into memory is decoded in parts. Every process calls this.
+
+    Args:
+        model_path: folder or Hub name of the generator.
+        examples: passages with answers.
+        output: the file of questions.
+        settings: how to decode.
+        seed: of the samples.
+        state: the processes.
+        sources: SHA-256 of the files that the examples come from.
+        accept_changed_data: whether `output` is continued although a source has changed.
+        reranker: orders the candidates of an example, each of which then has its `reward` in the file; by default the
+            most probable is the first.
+        language: as for `CandidateGenerator`.
+
+    Returns:
+        The number of lines in the file.
+
+    Raises:
+        InputError: `output` holds questions of another model, data or setting; a source has changed; the disk is
+            full; one example alone does not fit into memory; all questions are empty, or none has a reward.
+    """
+    examples = ByLength(examples)
+    count = settings.candidates
+    written = count if settings.keep is None else settings.keep
+    lines = ResumableLines(output, output.with_name(output.name + ".settings.json"), content="questions")
+    made_by = partial(_made_by, model_path, settings, seed, reranker, language)
+    prepare = partial(_prepare, lines, examples, written, model_path, made_by, sources, accept_changed_data)
+    position = from_main(state, prepare)
+    if position.rows == len(examples):
+        log.info("generate: %d of %d passages are in %s already", position.rows, len(examples), output)
+        from_main(state, partial(_check_result, lines, model_path, reranker))
+        return position.rows * written
+    dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
+    rows = count * settings.batch_size
+    generator = CandidateGenerator(
+        model_path, device=state.device, dtype=dtype, rows=rows, engine=settings.engine, language=language
+    )
+    if not settings.do_sample and count > (size := generator.model.get_output_embeddings().weight.shape[0]):
+        raise InputError(f"generate.num_beams={count} is above the {size} tokens that {model_path} knows: lower it")
+    decode = partial(_lines_of, generator, count=count, settings=settings, seed=seed, reranker=reranker)
+    remedy = "ask for fewer candidates (num_beams, num_samples) or shorter ones (max_new_tokens)"
+    in_parts = OutOfMemoryRetry("generate", remedy)
+    lines.write(
+        islice(examples, position.rows, None),
+        lambda batch: [line for part in in_parts(decode, batch) for line in part],
+        position=position,
+        total=len(examples),
+        batch_size=settings.batch_size,
+        state=state,
+        title="generate",
+        unit="passage",
+    )
+    from_main(state, partial(_check_result, lines, model_path, reranker))
+    return len(examples) * written
+
+
+class ByLength:
+    """Examples by the length of their passages in characters, the longest first, in each window of `WINDOW`.
+
+    The sort is stable, so examples of one passage keep their order. With the longest first, memory runs out in the
+    first batch or not at all.
+    """
+
+    def __init__(self, examples: Examples) -> None:
+        self._examples = examples
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    def __iter__(self) -> Iterator[QAExample]:
+        rest = iter(self._examples)
+        while window := deque(sorted(islice(rest, WINDOW), key=lambda example: len(example.context), reverse=True)):
+            while window:
+                yield window.popleft()
+
+
+def _lines_of(
+    generator: CandidateGenerator,
+    examples: Sequence[QAExample],
+    *,
+    count: int,
+    settings: GenerateSettings,
+    seed: int,
+    reranker: Reranker | None,
+) -> list[bytes]:
+    """One line for each candidate that is kept, those of an example best first."""
+    groups = generator.candidates(
+        examples,
+        count,
+        max_new_tokens=settings.max_new_tokens,
+        top_p=settings.top_p if settings.do_sample else None,
+        temperature=settings.temperature,
+        seed=seed,
+    )
+    ranked: Sequence[Sequence[Candidate | RankedCandidate]] = groups
+    if reranker is not None:
+        ranked = reranker.ranked(examples, groups)
+    return [
+        json_line({**_source_fields(example, rank), **_candidate_fields(candidate, settings.keep)})
+        for example, group in zip(examples, ranked, strict=True)
+        for rank, candidate in enumerate(group[: settings.keep])
+    ]
+
+
+def _candidate_fields(item: Candidate | RankedCandidate, keep: int | None) -> dict[str, Any]:
+    """The other fields. Where candidates are left out of the file, the mean over all of them shows what was gained."""
+    if isinstance(item, Candidate):
+        return {"question": item.question, "logprob": round(item.logprob, 6)}
+    mean = {} if keep is None else {"reward_mean": item.reward_mean}
+    return {**_candidate_fields(item.candidate, keep), "reward": item.reward, **mean}
+
+
+def _source_fields(example: QAExample, rank: int) -> dict[str, Any]:
+    """The fields of a line that come from its example."""
+    return {
+        "id": example.id,
+        "candidate": rank,
+        "title": example.title,
+        "context": example.context,
+        "answer": example.answers[0].text,
+        "answer_start": example.answers[0].start,
+        **({"language": example.language} if example.language else {}),
+    }
+
+
+def _made_by(
+    model_path: str, settings: GenerateSettings, seed: int, reranker: Reranker | None, language: str | None
+) -> dict[str, Any]:
+    """What the lines depend on. The note of a file has those keys that are not None."""
+    # Keys that older versions do not have are noted only if they differ from the default: old notes stay valid.
+    later = {
+        "engine": None if settings.engine == "own" else settings.engine,
+        "rerank": None if reranker is None else reranker.signature,
+        "keep": settings.keep,
+        "max_answers": settings.max_answers,
+        "language": language,
+    }
+    chosen = {name: value for name, value in vars(settings).items() if name not in ("output", *later)}
+    return {
+        "model": weights_hash(model_path),
+        "seed": seed,
+        "order": f"longest of {WINDOW} first",
+        **chosen,
+        **later,
+    }
+
+
+def _prepare(
+    lines: ResumableLines,
+    examples: Examples,
+    written: int,
+    model_path: str,
+    made_by: Callable[[], dict[str, Any]],
+    sources: Mapping[str, str],
+    accept_changed_data: bool,
+) -> Position:
+    """Check what the file was made with, write its note, and return where to continue."""
+    now = made_by()
+    other_sources = lines.check(now, sources=sources, accept=accept_changed_data)
+    data = _data_hash(examples)
+    if not other_sources:
+        lines.check({"data": data})
+    position = lines.position(
+        examples,
+        lambda example, rank, line: begins_with(line, json_line(_source_fields(example, rank))[:-2]),
+        batch_size=now["batch_size"],
+        lines_per_row=written,
+        row_name="example",
+    )
+    noted = {name: value for name, value in now.items() if value is not None}
+    about = {"reward": _reward_of(model_path), "data": data, "sources": dict(sources)}
+    lines.write_note({"model_path": model_path, **noted, **about})
+    return position
+
+
+def _check_result(lines: ResumableLines, model_path: str, reranker: Reranker | None) -> None:
+    """Raise `InputError` if every question of a complete file is empty, or has no reward."""
+    if lines.begun and not any(json.loads(line.text)["question"].strip() for line in lines.lines()):
+        raise InputError(
+            f"{lines.path}: all questions are empty: the model {model_path} ends before its first word; train it "
+            "first (rl-qg train), or sample with do_sample=true"
+        )
+    if reranker is not None:
+        _report_failed(lines)
+
+
+def _report_failed(lines: ResumableLines) -> None:
+    """Count the candidates whose reward failed, in the log and in the note; raise `InputError` if all have."""
+    failed = failed_rewards(line.text for line in lines.lines())
+    if failed and failed == sum(1 for _ in lines.lines()):
+        raise InputError(f"{lines.path}: the reward failed on every question; correct the reward")
+    if failed:
+        log.warning("generate: %d candidates in %s have no reward; they come last", failed, lines.path)
+    lines.write_note({**lines.read_note(), "rewards_failed": failed})
+
+
+def _data_hash(examples: Examples) -> str:
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(f"{example.id}\0{example.context}\0{example.answers[0]}\0{example.language}".encode())
+    return digest.hexdigest()
+
+
+def _reward_of(model_path: str) -> str | None:
+    """The signature of the reward that the model was trained with; None for a model without a run folder."""
+    folder = Path(model_path)
+    record = folder.parent / TRAINED
+    trained = read_json(record) if record.exists() else {}
+    reward: str | None = trained.get("reward") if trained.get("model") == folder.name else None
+    return reward

@@ -1,0 +1,364 @@
+"""Candidate answers: passages without questions -> `answers.jsonl`, which `rl-qg generate` reads.
+
+    rl-qg answers contexts.txt output=answers.jsonl
+
+One line for each span, those of a passage best first: `id`, `title`, `context`, `question` (empty), `answers` (one
+text and its offset) and `kind`. Passages are read when they are needed, and the lines are in their order. After a kill
+the same command continues after the last whole batch.
+"""
+
+import hashlib
+import json
+import logging
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import gather_object
+
+from rl_qg.data.passages import Passage, Passages
+from rl_qg.generation.answer_rules import VERSION, rule_spans
+from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.generation.tasks import parse_answers, row_tasks, sentence_rows
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import check_report, file_hash, read_json, report_path, report_value, write_json
+from rl_qg.runtime.processes import from_main
+from rl_qg.runtime.resumable_lines import Position, ResumableLines, cannot_write, json_line
+from rl_qg.settings import AnswersSettings
+from rl_qg.text.languages import AUTO, LANGUAGES, OTHER, code_of
+from rl_qg.text.spans import Span, select_spans
+from rl_qg.text.words import occurrences
+
+# Answers that a generator writes, sentence by sentence: a model trained with `model.task=answers` or `multitask`.
+#
+# Each sentence of a passage is marked in turn, as in training, and the model writes the answers in it (answer
+# extraction of Ushio et al. 2023, with any number of answers a sentence). An answer counts if it stands in its
+# sentence.
+
+
+BEAMS = 4
+MAX_NEW_TOKENS = 64
+ROWS = 16  # sentences that are decoded together
+
+
+class GeneratedAnswers:
+    """Proposes what a generator writes as answers of each sentence.
+
+    Args:
+        generator: trained for answers.
+        limit: maximum number of spans of a passage (None: all).
+        beams: of the search; its best text counts.
+        rows: sentences that are decoded together.
+
+    `left_out` counts the answers so far that do not stand in their sentence.
+
+    Raises:
+        InputError: the generator was trained for another task.
+    """
+
+    def __init__(
+        self, generator: CandidateGenerator, limit: int | None, *, beams: int = BEAMS, rows: int = ROWS
+    ) -> None:
+        if "answers" not in row_tasks(generator.task):
+            raise InputError(
+                f"the generator was trained with model.task={generator.task}, and cannot propose answers; train one "
+                "with model.task=answers or multitask"
+            )
+        self._generator, self._limit, self._beams, self._rows = generator, limit, beams, rows
+        self.left_out = 0
+        self.made_by: dict[str, Any] = {"beams": beams}
+
+    def __call__(self, contexts: Sequence[str]) -> list[list[Span]]:
+        """For each passage its spans, best first: those of likely texts. An answer of a text of probability p has the
+        score p.
+        """
+        rows = [row for number, context in enumerate(contexts) for row in sentence_rows(str(number), context)]
+        found: list[list[Span]] = [[] for _ in contexts]
+        for start in range(0, len(rows), self._rows):
+            part = rows[start : start + self._rows]
+            groups = self._generator.candidates(
+                part, self._beams, max_new_tokens=MAX_NEW_TOKENS, top_p=None, temperature=1.0
+            )
+            for row, (best, *_) in zip(part, groups, strict=True):
+                sentence, passage = row.answers[0], int(row.id.partition(":")[0])
+                for answer in parse_answers(best.question):
+                    places = occurrences(sentence.text, answer)
+                    self.left_out += not places
+                    for first, last in places[:1]:
+                        found[passage].append(
+                            Span(sentence.start + first, sentence.start + last, "generated", math.exp(best.logprob))
+                        )
+        return [select_spans(text, spans, self._limit) for text, spans in zip(contexts, found, strict=True)]
+
+
+def load_generated_answers(path: str, limit: int | None, *, device: torch.device) -> GeneratedAnswers:
+    """The answers of the generator in a folder, for `answers.method=generator`.
+
+    Raises:
+        InputError: no folder is given, or it holds no generator of answers.
+    """
+    if not path:
+        raise InputError("answers.generator has no value; give a model trained with model.task=answers or multitask")
+    generated = GeneratedAnswers(CandidateGenerator(path, device=device, rows=BEAMS * ROWS), limit)
+    weights = {file.name: file_hash(file) for file in sorted(Path(path).expanduser().glob("*.safetensors"))}
+    generated.made_by |= {"generator": weights or path}
+    return generated
+
+
+# Candidate answers from spaCy: named entities and noun chunks.
+
+
+ENTITY, CHUNK = 2.0, 1.0  # scores: entities come before noun chunks
+
+
+class SpacyAnswers:
+    """Proposes the entities and, if the pipeline has a parser, the noun chunks of a spaCy pipeline.
+
+    Args:
+        model: an installed pipeline such as `en_core_web_sm`, or its folder.
+        limit: maximum number of spans of a passage (None: all).
+
+    Raises:
+        InputError: spaCy or the pipeline is not installed, or it finds neither entities nor noun chunks.
+    """
+
+    def __init__(self, model: str, limit: int | None) -> None:
+        self._parse = _load(model)
+        self._limit = limit
+        import spacy
+
+        meta = self._parse.meta
+        pipeline = f"{meta.get('lang')}_{meta.get('name')}-{meta.get('version')}: {', '.join(self._parse.pipe_names)}"
+        self.made_by = {"parser": f"spacy {spacy.__version__}", "pipeline": pipeline}
+
+    def __call__(self, contexts: Sequence[str]) -> list[list[Span]]:
+        """For each passage its spans, best first."""
+        self._parse.max_length = max(self._parse.max_length, *map(len, contexts))
+        parsed = self._parse.pipe(contexts)
+        return [select_spans(text, _spans(doc), self._limit) for text, doc in zip(contexts, parsed, strict=True)]
+
+
+def _load(model: str) -> Any:
+    try:
+        import spacy
+    except ImportError:
+        raise InputError(
+            "method=spacy: spaCy is not installed; pip install spacy, then python -m spacy download "
+            f"{model}, or use method=rules"
+        ) from None
+    try:
+        parse = spacy.load(model)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"answers.spacy_model={model}: cannot be loaded ({str(error).splitlines()[0]}); install it with python -m "
+            f"spacy download {model}, name a folder, or use method=rules"
+        ) from None
+    if not {"ner", "entity_ruler", "span_ruler", "parser"} & set(parse.pipe_names):
+        raise InputError(
+            f"answers.spacy_model={model}: it finds neither entities nor noun chunks (it has "
+            f"{', '.join(parse.pipe_names) or 'no component'}); name another, such as en_core_web_sm"
+        )
+    return parse
+
+
+def _spans(doc: Any) -> list[Span]:
+    spans = [Span(entity.start_char, entity.end_char, entity.label_.lower(), ENTITY) for entity in doc.ents]
+    if doc.has_annotation("DEP"):
+        try:
+            chunks = [chunk for chunk in doc.noun_chunks if chunk.root.pos_ != "PRON"]
+        except NotImplementedError:  # a language for which spaCy has no noun chunks
+            chunks = []
+        spans += [Span(chunk.start_char, chunk.end_char, "chunk", CHUNK) for chunk in chunks]
+    return spans
+
+
+log = logging.getLogger(__name__)
+
+METHODS = ("rules", "spacy", "extractor", "generator")
+Propose = Callable[[Sequence[str]], list[list[Span]]]
+
+
+def propose_answers(
+    passages: Passages,
+    output: Path,
+    *,
+    settings: AnswersSettings,
+    state: PartialState,
+    accept_changed_data: bool = False,
+) -> dict[str, Any]:
+    """Write the candidate answers of `passages` and their report, `<output stem>.report.json`, and return the report:
+    the passages read, kept and left out by reason, those without a span, the spans by kind, and how many answers the
+    `generator` wrote that do not stand in their sentence (after a kill only since then).
+
+    Every process calls this and works on its own batches; the file is the same as that of a single process.
+
+    Raises:
+        InputError: the method is not available; no answer is found; `output` holds answers proposed with other
+            settings or was not made by this command; a source has changed since it was begun, unless
+            `accept_changed_data`; there is no usable passage; the disk is full.
+    """
+    propose, made_by = method(settings, state)
+    made_by |= {"input": list(passages.sources), "passages": passages.form, "excluded": _digest(passages.excluded)}
+    lines = ResumableLines(output, output.with_name(output.name + ".settings.json"), content="answers")
+    position, counts = from_main(
+        state, partial(_prepare, lines, passages, made_by, settings.batch_size, accept_changed_data)
+    )
+    if position is not None:
+        lines.write(
+            islice(passages, position.rows, None),
+            partial(_lines_of, propose),
+            position=position,
+            total=counts["kept"],
+            batch_size=settings.batch_size,
+            state=state,
+            title="answers",
+            unit="passage",
+        )
+        if passages.counts.kept != counts["kept"]:
+            raise InputError(f"{', '.join(passages.sources)}: has changed while it was read; run the command again")
+        own = [getattr(propose, "left_out", 0)]  # of this process; only a generator has them
+        not_in_sentence = sum(gather_object(own) if state.num_processes > 1 else own)
+        from_main(state, partial(_report, output, counts, not_in_sentence, made_by))
+    report: dict[str, Any] = from_main(state, partial(read_json, report_path(output)))
+    if not report["spans"]:
+        raise InputError(
+            f"{', '.join(passages.sources)}: no answer was found in {report['passages']['kept']:,} passages by "
+            f"method={settings.method}; use another method, or check that the passages are text"
+        )
+    return report
+
+
+def report_line(report: Mapping[str, Any]) -> str:
+    """The numbers of the report, as one line for the log."""
+    passages = report["passages"]
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in report["kinds"].items())
+    reasons = ("empty", "broken", "malformed", "repeated", "excluded")
+    left_out = [f"{name} {passages[name]:,}" for name in reasons if passages.get(name)]
+    parts = [
+        f"{report['spans']:,} answers ({kinds}) in {passages['kept']:,} of {passages['read']:,} passages",
+        f"{report['without_span']:,} of them without any",
+        *([f"left out: {', '.join(left_out)}"] if left_out else []),
+        *([f"{report['not_in_sentence']:,} answers not in their sentence"] if report.get("not_in_sentence") else []),
+    ]
+    return "; ".join(parts)
+
+
+def method(settings: AnswersSettings, state: PartialState) -> tuple[Propose, dict[str, Any]]:
+    """The function that proposes answers by the method of the settings, and the settings that its proposals depend on.
+
+    Raises:
+        InputError: the method is unknown or not available.
+    """
+    limit = settings.max_per_context
+    made_by: dict[str, Any] = {"method": settings.method, "max_per_context": limit, "batch_size": settings.batch_size}
+    if settings.method == "rules":
+        language = code_of(settings.language)
+        made_by |= {"rules": VERSION, "language": settings.language}
+        if language not in (AUTO, OTHER, *LANGUAGES):
+            log.warning("language=%s: its rules are not known; those for any language alone are used", language)
+        return lambda contexts: [rule_spans(context, limit, language) for context in contexts], made_by
+    if settings.method == "spacy":
+        parser = SpacyAnswers(settings.spacy_model, limit)
+        return parser, made_by | parser.made_by
+    if settings.method == "extractor":
+        from rl_qg.readers.answer_extractor import ExtractorAnswers
+
+        extractor = ExtractorAnswers(
+            settings.extractor, limit, min_probability=settings.min_probability, device=state.device
+        )
+        return extractor, made_by | extractor.made_by
+    if settings.method == "generator":
+        generated = load_generated_answers(settings.generator, limit, device=state.device)
+        return generated, made_by | generated.made_by
+    raise InputError(f"answers.method={settings.method} is not one of {', '.join(METHODS)}")
+
+
+def _digest(keys: Any) -> str:
+    return hashlib.sha256(b"".join(sorted(keys))).hexdigest() if keys else ""
+
+
+def _lines_of(propose: Propose, passages: Sequence[Passage]) -> list[bytes]:
+    return [
+        json_line(
+            {
+                "id": f"{passage.id}-{span.start}-{span.end}",
+                "title": passage.title,
+                "context": passage.context,
+                "question": "",
+                "answers": [{"text": passage.context[span.start : span.end], "answer_start": span.start}],
+                "kind": span.kind,
+            }
+        )
+        for passage, spans in zip(passages, propose([passage.context for passage in passages]), strict=True)
+        for span in spans
+    ]
+
+
+def _prepare(
+    lines: ResumableLines, passages: Passages, made_by: Mapping[str, Any], batch_size: int, accept_changed_data: bool
+) -> tuple[Position | None, dict[str, int]]:
+    """Check what the file was made with and write its note; return where to continue (None: it is complete), and how
+    many passages were read, kept and left out.
+    """
+    check_report(lines.path)
+    sources = passages.hashes
+    other_sources = lines.check(made_by, sources=sources, accept=accept_changed_data)
+    if lines.begun and not other_sources and _is_complete(lines.path):
+        return None, {}
+    rows = iter(passages)
+    position = lines.position(rows, _is_about, batch_size=batch_size, row_name="passage")
+    deque(rows, maxlen=0)  # `passages.counts` is complete once all passages are read
+    counts = asdict(passages.counts)
+    if not counts["kept"]:
+        names = ", ".join(f"{name} {count}" for name, count in counts.items() if name != "kept")
+        raise InputError(f"{', '.join(passages.sources)}: no usable passage: {names}; check the file")
+    lines.write_note({**made_by, "sources": sources})
+    report_path(lines.path).unlink(missing_ok=True)
+    return position, counts
+
+
+def _is_complete(output: Path) -> bool:
+    """Whether the report, which is written last, is that of this file."""
+    return bool(report_value(output, "output", "sha256") == file_hash(output))
+
+
+def _is_about(passage: Passage, _: int, line: bytes) -> bool:
+    """Whether a line is about a passage, which a line that was cut off does not tell."""
+    if not line.endswith(b"\n"):
+        return True
+    try:
+        return bool(json.loads(line)["context"] == passage.context)
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _report(output: Path, counts: Mapping[str, int], not_in_sentence: int, made_by: Mapping[str, Any]) -> None:
+    kinds: Counter[str] = Counter()
+    answered = 0
+    before = None
+    with output.open("rb") as stream:
+        for line in stream:
+            record = json.loads(line)
+            kinds[record["kind"]] += 1
+            answered += record["context"] != before
+            before = record["context"]
+    report = {
+        "passages": dict(counts),
+        "without_span": counts["kept"] - answered,
+        "spans": kinds.total(),
+        "kinds": dict(sorted(kinds.items(), key=lambda item: (-item[1], item[0]))),
+        "not_in_sentence": not_in_sentence,
+        "settings": dict(made_by),
+        "output": {"path": str(output), "sha256": file_hash(output)},
+    }
+    try:
+        write_json(report_path(output), report)
+    except OSError as error:
+        raise cannot_write(report_path(output), error) from None

@@ -1,0 +1,1 @@
+"""Metrics beside people: how far they agree."""

@@ -1,0 +1,391 @@
+"""Human questions with what is made of them: each made wrong by one change, and paraphrased.
+
+The changes are those of `rl_qg.scoring.wrong_questions`, the paraphrases those of
+`rl_qg.judging.paraphrases`. The seed and a question's number decide what becomes of it.
+"""
+
+import json
+import logging
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rewards.overlap.answerability import looks_english
+from rl_qg.data.examples import report_limit, seeded_rank
+from rl_qg.data.question_tables import QuestionTable
+from rl_qg.generation.propose_answers import SpacyAnswers
+from rl_qg.judging.paraphrases import (
+    back_translate,
+    by_model,
+    by_rules,
+    negate,
+    pivots,
+    read_pairs,
+    replace_by_antonym,
+    wordnet_antonyms,
+)
+from rl_qg.runtime.bars import ProgressBar
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import atomic_writer
+from rl_qg.scoring.kept_scores import MetricRow
+from rl_qg.scoring.wrong_questions import (
+    ANY_LANGUAGE,
+    CHANGES,
+    WORD,
+    EntityFinder,
+    Perturbation,
+    cased,
+    entities_by_kind,
+    replaced,
+    rule_finder,
+    swap_entity,
+    swap_pronoun,
+)
+from rl_qg.settings import RobustnessSettings
+from rl_qg.text.english import AUXILIARIES, CONJUNCTIONS, PREPOSITIONS
+from rl_qg.text.words import normalised_words
+
+# Entities and pronouns exchanged within their groups, as QRelScore, Appendix C, has it.
+#
+# Entities of the reference question and of the passage are pooled by group; one of the question is replaced by another
+# of its group. Of the pronouns those with a gender are replaced, by another of the same grammatical group.
+
+
+_PERSON = ("person", "per")
+_PLACE = ("gpe", "loc", "fac")
+_ORGANISATION = ("org",)
+_NUMBER = ("cardinal", "ordinal", "quantity", "percent", "money", "date", "time", "number")
+_NAME = ("name",)  # of the rules, which do not tell persons from places
+
+
+def _groups(**kinds: tuple[str, ...]) -> dict[str, str]:
+    return {kind: group for group, those in kinds.items() for kind in those}
+
+
+# The paper speaks of "four groups" and names persons, location/institution/organization and numbers: both readings.
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "three": _groups(person=_PERSON, place=_PLACE + _ORGANISATION, number=_NUMBER, name=_NAME),
+    "four": _groups(person=_PERSON, place=_PLACE, organisation=_ORGANISATION, number=_NUMBER, name=_NAME),
+}
+
+
+def swap_in_group(
+    question: str, context: str, find: EntityFinder, groups: Mapping[str, str], chance: random.Random
+) -> Perturbation | None:
+    """Replace an entity of the question by another of its group, drawn from question and context; None where no entity
+    of the question has another. Entities of a kind without a group (works, events) stay.
+    """
+    inside = [(span, groups[span.kind]) for span in find(question) if span.kind in groups]
+    pool = {(group, question[span.start : span.end]) for span, group in inside}
+    pool |= {(groups[span.kind], context[span.start : span.end]) for span in find(context) if span.kind in groups}
+    chance.shuffle(inside)
+    for span, group in inside:
+        old = question[span.start : span.end]
+        others = sorted(
+            text for other, text in pool if other == group and normalised_words(text) != normalised_words(old)
+        )
+        if others:
+            new = chance.choice(others)
+            return Perturbation(question[: span.start] + new + question[span.end :], old, new, f"{group} group")
+    return None
+
+
+_SUBJECT = "you he she we they".split()
+_OBJECT = "me you him her us them".split()
+_POSSESSIVE = "my your his her its our their".split()
+_ALONE = "mine yours his hers ours theirs".split()
+_REFLEXIVE = "myself yourself himself herself itself ourselves themselves".split()
+_WITH_GENDER = {"he": _SUBJECT, "she": _SUBJECT, "him": _OBJECT, "hers": _ALONE, "himself": _REFLEXIVE} | {
+    "herself": _REFLEXIVE
+}
+_SINGULAR = re.compile(r"(?:is|was|has|does)(?:n['’]t)?")
+_ENDS_A_PHRASE = PREPOSITIONS | CONJUNCTIONS | AUXILIARIES
+
+
+def swap_pronoun_in_group(question: str, chance: random.Random) -> Perturbation | None:
+    """Replace a pronoun that has a gender by another of its group (subject, object, possessive, reflexive), both
+    drawn; None where the question has none. A subject whose verb is singular stays singular.
+    """
+    found = [(match, others) for match in WORD.finditer(question) if (others := _others(question, match))]
+    if not found:
+        return None
+    match, others = chance.choice(found)
+    return replaced(question, match, cased(chance.choice(others), match.group()), "pronoun group")
+
+
+def _others(question: str, match: re.Match[str]) -> list[str]:
+    """What may replace a word; nothing where it is no pronoun with a gender."""
+    before = (WORD.findall(question[: match.start()].casefold()) or [""])[-1]
+    after = (WORD.findall(question[match.end() :].casefold()) or [""])[0]
+    word = match.group().casefold()
+    if word in ("his", "her"):
+        alone = not after or after in _ENDS_A_PHRASE
+        group = _POSSESSIVE if not alone else _ALONE if word == "his" else _OBJECT
+    else:
+        group = _WITH_GENDER.get(word, [])
+    if group is _SUBJECT and any(_SINGULAR.fullmatch(near) for near in (before, after)):
+        group = ["he", "she"]
+    if group is _SUBJECT and after.endswith("s"):
+        group = ["he", "she"]
+    return [other for other in group if other != word]
+
+
+log = logging.getLogger(__name__)
+ORIGINAL, PARAPHRASE = "original", "paraphrase"
+ENGLISH = "en"
+PASSAGES = 1024  # whose entities are kept: neighbouring questions share a passage
+FEWEST = 20  # questions from which on their language is checked
+Paraphrase = tuple[str, Any]  # its text, and how it was made
+Change = Callable[[MetricRow, random.Random], Perturbation | None]
+
+
+@dataclass(frozen=True)
+class AlteredQuestion:
+    """A question as it was, made wrong, or paraphrased: the number of the original, the kind, and what was changed."""
+
+    number: int
+    kind: str
+    row: MetricRow
+    change: Mapping[str, Any]
+
+
+def check_settings(settings: RobustnessSettings) -> None:
+    """Raise `InputError` for kinds that do not exist, and where English rules would be applied to another language."""
+    if unknown := [kind for kind in settings.kinds if kind not in CHANGES] or not settings.kinds:
+        raise InputError(
+            f"kinds={settings.kinds}: choose of {', '.join(CHANGES)}"
+            + (f", not {unknown}" if unknown is not True else "")
+        )
+    if not re.fullmatch("[a-z]{2,3}", settings.language.casefold()):
+        raise InputError(f"language={settings.language} is no code of two or three letters, such as en or de")
+    if settings.language.casefold() == ENGLISH:
+        return
+    needed = [
+        (not set(settings.kinds) <= set(ANY_LANGUAGE), f"kinds=[{','.join(ANY_LANGUAGE)}]"),
+        (
+            not (settings.paraphrases or settings.paraphraser or settings.back_translation),
+            "paraphrases=FILE or paraphraser=MODEL",
+        ),
+        (settings.spacy_model.partition("_")[0] in ("", ENGLISH), "spacy_model=PIPELINE of that language"),
+    ]
+    if missing := [text for wrong, text in needed if wrong]:
+        raise InputError(f"language={settings.language}: the rules are for English; give {', and '.join(missing)}")
+
+
+def read_questions(source: QuestionTable, settings: RobustnessSettings) -> tuple[list[MetricRow], int]:
+    """A seeded sample of the questions, and how many the file has; one without references is its own reference.
+
+    Raises:
+        InputError: a row without question or passage, no row, or a language that does not seem to be English.
+    """
+    if settings.max_questions is not None and settings.max_questions < 1:
+        raise InputError(f"max_questions={settings.max_questions}: give at least 1, or null for all")
+    rows = []
+    for row in ProgressBar(source, desc="read", unit="row", leave=False, delay=2):
+        columns = ("question", "context", "answer", "references")
+        question, context, answer, references = (source.value(row, column) for column in columns)
+        for column, value in (("question", question), ("context", context)):
+            if value is None:
+                raise InputError(
+                    f"{row.where}: field {source.columns[column]!r} is missing or no text; the row has "
+                    f"{', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"
+                )
+        rows.append(MetricRow(row.where, question, context, answer, tuple(references or [question])))
+    if not rows:
+        raise InputError(f"{source}: holds no question; check the file")
+    ranked = sorted(range(len(rows)), key=lambda number: seeded_rank(settings.seed, str(number)))
+    sample = [rows[number] for number in sorted(ranked[: settings.max_questions])]
+    report_limit("robustness.max_questions", settings.max_questions, len(sample), len(rows))
+    english = sum(looks_english(row.question) for row in sample)
+    if settings.language.casefold() == ENGLISH and len(sample) >= FEWEST and english < len(sample) / 2:
+        raise InputError(
+            f"{source}: only {english:,} of {len(sample):,} questions have an English question word or two "
+            "function words; name their language, such as language=de"
+        )
+    return sample, len(rows)
+
+
+def alter_questions(
+    rows: Sequence[MetricRow], settings: RobustnessSettings, folder: Path, *, use_cpu: bool = False
+) -> tuple[list[AlteredQuestion], dict[str, Any]]:
+    """Every question as it was, followed by what was made of it; and how many of each kind there are.
+
+    With `positives` or `negatives` so many paraphrases or wrong questions are drawn of all that were made, and the
+    questions of which none was drawn are left out. `folder` keeps translations.
+
+    Raises:
+        InputError: no question could be paraphrased, or none made wrong; fewer than are to be drawn.
+    """
+    changes, made_by = _changes(rows, settings)
+    paraphrases, source = _paraphrases(rows, settings, folder, use_cpu)
+    questions = []
+    counts = {kind: {"made": 0, "no_rule_applies": 0} for kind in (*settings.kinds, PARAPHRASE)}
+    for number, row in enumerate(ProgressBar(rows, desc="perturb", unit="question", leave=False, delay=2)):
+        questions.append(AlteredQuestion(number, ORIGINAL, row, {}))
+        chance = random.Random(f"{settings.seed} {number}")
+        for kind in settings.kinds:
+            change = changes[kind](row, chance)
+            counts[kind]["made" if change else "no_rule_applies"] += 1
+            if change:
+                details = {key: value for key, value in vars(change).items() if key != "question"}
+                questions.append(AlteredQuestion(number, kind, replace(row, question=change.question), details))
+        counts[PARAPHRASE]["made"] += len(paraphrases[number])
+        counts[PARAPHRASE]["no_rule_applies"] += not paraphrases[number]
+        for text, how in paraphrases[number]:
+            questions.append(AlteredQuestion(number, PARAPHRASE, replace(row, question=text), {"rule": how}))
+    if not counts[PARAPHRASE]["made"] or not any(counts[kind]["made"] for kind in settings.kinds):
+        raise InputError(f"{len(rows)} questions: not one paraphrase, or none made wrong; nothing to compare")
+    drawn = _drawn(questions, settings)
+    sizes = {"questions": len(rows), "positives": 0, "negatives": 0}
+    for question in drawn:
+        if question.kind != ORIGINAL:
+            sizes["positives" if question.kind == PARAPHRASE else "negatives"] += 1
+    return drawn, {**sizes, **counts, **made_by, "paraphrases": source}
+
+
+def _drawn(questions: Sequence[AlteredQuestion], settings: RobustnessSettings) -> list[AlteredQuestion]:
+    """A seeded draw of `positives` paraphrases and `negatives` wrong questions, and the questions they are of."""
+    kept: set[int] = set()
+    for key, positive in (("positives", True), ("negatives", False)):
+        made = [
+            index
+            for index, question in enumerate(questions)
+            if question.kind != ORIGINAL and (question.kind == PARAPHRASE) == positive
+        ]
+        wanted = getattr(settings, key)
+        if wanted is not None and wanted > len(made):
+            raise InputError(
+                f"{key}={wanted}: only {len(made)} were made of the questions; give {key}={len(made)} or less, "
+                "more questions (max_questions=null)"
+                + (", or more languages_per_question" if positive and settings.back_translation else "")
+            )
+        made.sort(key=lambda index: seeded_rank(settings.seed, f"draw {index}"))
+        kept |= set(made[:wanted])
+        what = "paraphrases are drawn" if positive else "wrong questions are drawn"
+        report_limit(f"robustness.{key}", wanted, len(made[:wanted]), len(made), what)
+    if settings.positives is None and settings.negatives is None:
+        return list(questions)
+    numbers = {questions[index].number for index in kept}
+    return [
+        question
+        for index, question in enumerate(questions)
+        if index in kept or (question.kind == ORIGINAL and question.number in numbers)
+    ]
+
+
+def write_questions(path: Path, questions: Sequence[AlteredQuestion]) -> None:
+    """Write JSON lines: each question with its number, kind and change."""
+    with atomic_writer(path) as stream:
+        for question in questions:
+            row = question.row
+            line = {"number": question.number, "kind": question.kind, "question": row.question, **question.change}
+            line |= {"context": row.context, "answer": row.answer, "references": list(row.references or ())}
+            stream.write(json.dumps({**line, "where": row.where}, ensure_ascii=False) + "\n")
+
+
+def _changes(rows: Sequence[MetricRow], settings: RobustnessSettings) -> tuple[dict[str, Change], dict[str, str]]:
+    """What makes a question wrong, by kind; and by what: for people."""
+    finds, finder = _entity_finder(settings.spacy_model, settings.language.casefold())
+    find = lru_cache(PASSAGES)(finds)
+    negation, by = _negation(settings) if "negation" in settings.kinds else (lambda row, chance: None, "none")
+    made_by = {"rules": settings.rules, "entities": finder, "negations": by}
+    if settings.rules == "qrelscore":
+        groups = GROUPS[settings.entity_groups]
+        known = sorted(
+            {*groups.values()} - ({"name"} if finds is not rule_finder else {"person", "place", "organisation"})
+        )
+        made_by["entities"] += f"; groups: {', '.join(known)}"
+        return {
+            "entity": lambda row, chance: swap_in_group(row.question, str(row.context), find, groups, chance),
+            "pronoun": lambda row, chance: swap_pronoun_in_group(row.question, chance),
+            "negation": negation,
+        }, made_by
+    others = entities_by_kind([str(row.context) for row in rows], find) if "entity" in settings.kinds else {}
+    return {
+        "entity": lambda row, chance: swap_entity(
+            row.question, str(row.context), row.answer or "", find, others, chance
+        ),
+        "pronoun": lambda row, chance: swap_pronoun(row.question, chance),
+        "negation": negation,
+    }, made_by
+
+
+def _negation(settings: RobustnessSettings) -> tuple[Change, str]:
+    """What negates a question: under the paper's rules a drawn verb, else the first."""
+
+    def plain(row: MetricRow, chance: random.Random) -> Perturbation | None:
+        return negate(row.question, chance if settings.rules == "qrelscore" else None)
+
+    if settings.negation == "not":
+        return plain, "not"
+    antonyms, wordnet = wordnet_antonyms()
+
+    def antonym(row: MetricRow, chance: random.Random) -> Perturbation | None:
+        return replace_by_antonym(row.question, antonyms, chance)
+
+    def either(row: MetricRow, chance: random.Random) -> Perturbation | None:
+        first, second = chance.sample([plain, antonym], 2)
+        return first(row, chance) or second(row, chance)
+
+    return (either if settings.negation == "either" else antonym), f"{settings.negation}, by {wordnet}"
+
+
+def _entity_finder(model: str, language: str) -> tuple[EntityFinder, str]:
+    """What finds entities, and its description: a spaCy pipeline where there is one, else, in English, rules."""
+    if model:
+        try:
+            parser = SpacyAnswers(model, None)
+        except InputError as error:
+            why = str(error).partition(";")[0].removeprefix("answers.")
+            if language != ENGLISH:
+                raise InputError(
+                    f"language={language}: entities are found by a spaCy pipeline of that language alone; {why}"
+                ) from None
+            log.info("entities are found by rules (%s)", why)
+        else:
+            pipeline = parser.made_by["pipeline"].partition("_")[0]
+            if pipeline not in (language, "xx"):  # spaCy's code for pipelines of several languages
+                raise InputError(
+                    f"spacy_model={model} is for language={pipeline}, the questions for language={language}"
+                )
+            return lambda text: [span for span in parser([text])[0] if span.kind != "chunk"], str(parser.made_by)
+    return rule_finder, "rules of rl_qg.generation.answer_rules"
+
+
+def _paraphrases(
+    rows: Sequence[MetricRow], settings: RobustnessSettings, folder: Path, use_cpu: bool
+) -> tuple[list[list[Paraphrase]], str]:
+    """The paraphrases of each question, none where there is none; and where they come from."""
+    if sum(map(bool, (settings.paraphrases, settings.paraphraser, settings.back_translation))) > 1:
+        raise InputError("give either paraphrases (pairs), or paraphraser (a model), or back_translation (two models)")
+    questions = [row.question for row in rows]
+    if settings.paraphrases:
+        pairs = read_pairs(Path(settings.paraphrases).expanduser())
+        return [_different(row, [(pairs.get(row.question, ""), "pair")]) for row in rows], "supplied pairs"
+    if settings.paraphraser:
+        texts = by_model(settings.paraphraser, settings.paraphraser_prefix, questions)
+        made = [_different(row, [(text, "model")]) for row, text in zip(rows, texts, strict=True)]
+        return made, f"model {settings.paraphraser}"
+    if settings.back_translation:
+        between, each = pivots(settings.back_translation), settings.languages_per_question
+        options: dict[str, Any] = {"seed": settings.seed, "use_cpu": use_cpu}
+        translated = back_translate(questions, between, each, folder, **options)
+        names = ", ".join(f"{pivot.to} and {pivot.back}" for pivot in between)
+        made = [_different(row, texts) for row, texts in zip(rows, translated, strict=True)]
+        return made, f"back-translation by {names}"
+    by_rule = [by_rules(row.question, random.Random(f"{settings.seed} {number}")) for number, row in enumerate(rows)]
+    return [[paraphrase] if paraphrase else [] for paraphrase in by_rule], "rules"
+
+
+def _different(row: MetricRow, paraphrases: Sequence[Paraphrase]) -> list[Paraphrase]:
+    """The paraphrases that are neither empty nor the question as it was, each text once."""
+    by_text = {" ".join(text.split()): (text, how) for text, how in reversed(paraphrases)}
+    return [
+        paraphrase
+        for text, paraphrase in reversed(by_text.items())
+        if text not in ("", " ".join(row.question.split()))
+    ]

@@ -1,0 +1,331 @@
+"""Questions that people have rated: JSON lines, one question each, or a table (`judgement_columns`).
+
+    {"question": …, "context": …, "answer": …, "references": […], "system": …, "item": …, "group": …,
+     "human": {criterion: mean rating}, "ratings": {criterion: [one per rater, null = not rated]},
+     "raters": [names], "metrics": {name: value}, "type": …, "subset": …, "control": …}
+
+`question` is required, and `human` or `ratings`: without `human` the mean of the ratings counts. `item` is what
+systems are compared on (by default the same passage and answer), `group` is what bootstraps draw (by default the
+passage). `system` is a name, or a list where systems asked the same question. `metrics` are values that the data's
+authors give. `type` is that of the question asked, any label: one of `rl_qg.text.question_types.TYPES`, of MS MARCO's
+(PERSON, NUMERIC, …), or of your own; without it the words of `question` decide. `raters` names who gave the ratings,
+in their order in each list; `subset` is a label, or a list of them, of parts of the file to look at alone; a row with
+`control: true` is a test of raters, such as a question made worse on purpose. Any of these may be null.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_qg.data.examples import passage_hash
+from rl_qg.data.formats import is_unicode, json_line_rows
+from rl_qg.data.question_tables import FILE_NAME, QuestionTable
+from rl_qg.runtime.errors import InputError
+from rl_qg.scoring.kept_scores import MetricRow
+from rl_qg.text.question_types import TYPES
+
+# Rated questions from a table, or from JSON with fields of other names, as the records of
+# `rl_qg.judging.judgements`.
+
+
+NUMBERS = ("human", "ratings", "metrics")
+"""Columns of numbers: `human` and `metrics` name one for each criterion or metric, `ratings` one for each rater."""
+
+
+def judgement_records(path: Path, columns: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the position of each row and its record.
+
+    Args:
+        path: `.tsv`, `.csv` or `.parquet` with a header; anything else is JSON lines. All also as `.gz`.
+        columns: the name of the column of each field; of `NUMBERS` a mapping, or None where the row has the field
+            itself. A table has its numbers as text, and its texts may be blank, which is no value.
+
+    Raises:
+        InputError: the file cannot be read, a column that was named is not there, a cell is no number.
+    """
+    match = FILE_NAME.fullmatch(path.name)
+    is_table = match is not None and (match["table"] or match["kind"].lower() in ("tsv", "csv"))
+    rows: Iterator[tuple[str, Mapping[str, Any]]] = (
+        ((row.where, row.fields) for row in QuestionTable(path))
+        if is_table
+        else ((where, record) for where, _, record in json_line_rows(path))
+    )
+    texts = {field: column for field, column in columns.items() if field not in NUMBERS}
+    numbers = {field: _checked(field, columns[field]) for field in NUMBERS if columns.get(field)}
+    for number, (where, fields) in enumerate(rows):
+        if is_table and not number:
+            _check_there(where, fields, texts, numbers)
+        record = {**fields, **{field: fields.get(column) for field, column in texts.items()}}
+        if is_table:
+            record = {field: _cell(field, value) for field, value in record.items()}
+        for field, named in numbers.items():
+            record[field] = {name: _numbers(where, fields, column) for name, column in named.items()}
+        yield where, record
+
+
+def _checked(field: str, named: Any) -> Mapping[str, Any]:
+    several = "[COLUMN, COLUMN]" if field == "ratings" else "COLUMN"
+    if not isinstance(named, Mapping) or not all(
+        isinstance(column, list) if field == "ratings" else isinstance(column, str) for column in named.values()
+    ):
+        raise InputError(f"columns.{field}={named!r}: name columns, such as columns.{field}={{fluency: {several}}}")
+    return named
+
+
+def _check_there(
+    where: str, fields: Mapping[str, Any], texts: Mapping[str, str], numbers: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Raise for a column that somebody named and the first row lacks."""
+    named = {f"columns.{field}": column for field, column in texts.items() if column != field}
+    for field, of_names in numbers.items():
+        for name, column in of_names.items():
+            one_by_one: Sequence[Any] = column if isinstance(column, list) else [column]
+            named |= {f"columns.{field}.{name}": str(one) for one in one_by_one if one not in fields}
+    for key, column in named.items():
+        if column not in fields:
+            raise InputError(f"{where}: {key}={column}: there is no such column; there are {', '.join(fields)}")
+
+
+def _numbers(where: str, fields: Mapping[str, Any], column: Any) -> Any:
+    if isinstance(column, list):
+        return [_number_of_cell(where, one, fields.get(one)) for one in column]
+    return _number_of_cell(where, column, fields.get(column))
+
+
+def _number_of_cell(where: str, column: str, cell: Any) -> Any:
+    """The number in a cell; what is neither text nor blank is left to the check of records."""
+    if not isinstance(cell, str):
+        return cell
+    if not cell.strip():
+        return None
+    try:
+        return float(cell)
+    except ValueError:
+        raise InputError(
+            f"{where}: column {column!r} is {cell!r:.40}, no number; correct it, or leave it blank"
+        ) from None
+
+
+def _cell(field: str, value: Any) -> Any:
+    """The value of a field from the text in a cell; a blank one is none."""
+    if not isinstance(value, str):
+        return value
+    if not value.strip():
+        return None
+    if field == "control":
+        return {"true": True, "false": False}.get(value.strip().lower(), value)
+    return [value] if field == "references" else value
+
+
+LARGEST = 1e50  # rating or score: sums of its fourth powers are finite, as the spread of squared errors needs
+AUTHORS = "authors/"  # prefix of a metric whose values the authors of the data give
+MS_MARCO_TYPES = ("PERSON", "NUMERIC", "DESCRIPTION", "LOCATION", "ENTITY")  # KPQA, NAACL 2021, section 5.4
+LONGEST_LABEL, MOST_TYPES = 40, 50  # characters; types of one file
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One question and its human ratings."""
+
+    row: MetricRow
+    systems: tuple[str, ...]
+    item: str
+    group: str
+    human: Mapping[str, float]
+    ratings: Mapping[str, tuple[float | None, ...]]
+    metrics: Mapping[str, float]
+    type: str | None
+    raters: tuple[str | None, ...] = ()
+    subsets: tuple[str, ...] = ()
+    control: bool = False
+
+
+def read_judgements(path: Path, *, key: str = "human", columns: Mapping[str, Any] | None = None) -> list[Judgement]:
+    """All questions of a file (`.jsonl`, `.tsv`, `.csv`, `.parquet`, also as `.gz`), which the setting `key` names.
+
+    `columns` has the names of its columns, see `judgement_records`.
+
+    Raises:
+        InputError: a missing or empty file; names the line and field of what cannot be read.
+    """
+    if not path.is_file():
+        raise InputError(f"{key}={path}: no such file; give JSON lines of rated questions")
+    judgements = [_judgement(where, record) for where, record in judgement_records(path, columns or {})]
+    if not judgements:
+        raise InputError(f"{path}: holds no question; check the file")
+    _check_types(path, judgements)
+    return judgements
+
+
+def criteria_of(judgements: Sequence[Judgement], wanted: Sequence[str] | None = None) -> list[str]:
+    """The criteria that people rated, in the file's order, or those of them that are wanted, each once."""
+    rated = list(dict.fromkeys(name for judgement in judgements for name in judgement.human))
+    for name in wanted or ():
+        if name not in rated:
+            raise InputError(f"criteria: nobody rated {name!r}; the file has {', '.join(rated) or 'no rating'}")
+    if not rated:
+        raise InputError("no question has a rating: give each a field human or ratings")
+    return list(dict.fromkeys(wanted)) if wanted else rated
+
+
+def _judgement(where: str, record: Any) -> Judgement:
+    question = _text(where, record, "question")
+    if question is None:
+        raise InputError(f"{where}: field 'question' is missing or null; every question needs its text")
+    context, answer = _text(where, record, "context"), _text(where, record, "answer")
+    ratings = {name: _ratings(where, name, given) for name, given in _mapping(where, record, "ratings").items()}
+    human = {name: _number(where, f"human.{name}", given) for name, given in _mapping(where, record, "human").items()}
+    for name, given in ratings.items():
+        values = [value for value in given if value is not None]
+        if human.get(name) is None and values:
+            human[name] = sum(values) / len(values)
+    raters = _raters(where, record, ratings)
+    metrics = {name: _number(where, f"metrics.{name}", v) for name, v in _mapping(where, record, "metrics").items()}
+    group = _name(where, record, "group")
+    item = _name(where, record, "item")
+    if group is None:
+        group = passage_hash(context) if context is not None else item or where
+    if item is None:
+        about = passage_hash(context) if context is not None else group
+        item = about if answer is None else f"{about}\0{answer}"
+    return Judgement(
+        MetricRow(where, question, context, answer, _references(where, record)),
+        _systems(where, record),
+        item,
+        group,
+        {name: value for name, value in human.items() if value is not None},
+        ratings,
+        {name: value for name, value in metrics.items() if value is not None},
+        _label(where, "type", record.get("type")),
+        raters,
+        _subsets(where, record),
+        _control(where, record),
+    )
+
+
+def _text(where: str, record: Mapping[str, Any], field: str) -> str | None:
+    value = record.get(field)
+    if value is None or (isinstance(value, str) and is_unicode(value)):
+        return value
+    raise InputError(f"{where}: field {field!r} is {type(value).__name__}, not text: {value!r:.60}")
+
+
+def _name(where: str, record: Mapping[str, Any], field: str) -> str | None:
+    value = record.get(field)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return _text(where, record, field)
+
+
+def _label(where: str, field: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not is_unicode(value):
+        raise InputError(f"{where}: field {field!r} is {type(value).__name__}, not text: {value!r:.60}")
+    if not value.strip() or value != value.strip() or not value.isprintable() or len(value) > LONGEST_LABEL:
+        raise InputError(
+            f"{where}: field {field!r} is {value!r:.60}; give a label of 1 to {LONGEST_LABEL} characters on one line, "
+            "without blanks around it"
+        )
+    return value
+
+
+def _check_types(path: Path, judgements: Sequence[Judgement]) -> None:
+    """Raise `InputError` where two types differ in case alone, or the labels are so many that they are no types."""
+    known = {name.casefold(): name for name in (*TYPES, *MS_MARCO_TYPES)}
+    for judgement in judgements:
+        if (
+            judgement.type is not None
+            and known.setdefault(judgement.type.casefold(), judgement.type) != judgement.type
+        ):
+            raise InputError(
+                f"{judgement.row.where}: field 'type' is {judgement.type!r}, elsewhere it is "
+                f"{known[judgement.type.casefold()]!r}; write one of them throughout"
+            )
+    if (count := len({judgement.type for judgement in judgements} - {None})) > MOST_TYPES:
+        raise InputError(
+            f"{path}: field 'type' has {count:,} different labels; give at most {MOST_TYPES}, such as "
+            f"{', '.join(TYPES)} or {', '.join(MS_MARCO_TYPES)}"
+        )
+
+
+def _raters(
+    where: str, record: Mapping[str, Any], ratings: Mapping[str, Sequence[float | None]]
+) -> tuple[str | None, ...]:
+    value = record.get("raters")
+    if value is None:
+        return ()
+    names = value if isinstance(value, list) else [value]
+    if not isinstance(value, list) or not all(
+        name is None or (isinstance(name, str | int) and not isinstance(name, bool) and is_unicode(str(name)))
+        for name in names
+    ):
+        raise InputError(f"{where}: field 'raters' is no list of names: {value!r:.60}")
+    for name, given in ratings.items():
+        if len(given) != len(value):
+            raise InputError(
+                f"{where}: ratings.{name} has {len(given)} ratings and 'raters' {len(value)} names; give one name for "
+                "each rating"
+            )
+    return tuple(None if name is None else str(name) for name in value)
+
+
+def _subsets(where: str, record: Mapping[str, Any]) -> tuple[str, ...]:
+    value = record.get("subset")
+    labels = value if isinstance(value, list) else [value]
+    return tuple(dict.fromkeys(label for one in labels if (label := _label(where, "subset", one)) is not None))
+
+
+def _control(where: str, record: Mapping[str, Any]) -> bool:
+    value = record.get("control")
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise InputError(f"{where}: field 'control' is {value!r:.40}; give true or false")
+
+
+def _systems(where: str, record: Mapping[str, Any]) -> tuple[str, ...]:
+    value = record.get("system")
+    if isinstance(value, list) and all(isinstance(name, str) and is_unicode(name) for name in value):
+        return tuple(value)
+    name = _name(where, record, "system")
+    return () if name is None else (name,)
+
+
+def _references(where: str, record: Mapping[str, Any]) -> tuple[str, ...] | None:
+    value = record.get("references")
+    if value is None or value == []:
+        return None
+    if isinstance(value, list) and all(isinstance(text, str) and is_unicode(text) for text in value):
+        return tuple(value)
+    raise InputError(f"{where}: field 'references' is no list of texts: {value!r:.60}")
+
+
+def _mapping(where: str, record: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    value = record.get(field)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InputError(
+            f"{where}: field {field!r} is {type(value).__name__}; give an object with a value for each name"
+        )
+    for name in value:
+        if not is_unicode(name):
+            raise InputError(f"{where}: field {field!r} has the name {name!r:.60}, which is no text; write it anew")
+    return value
+
+
+def _ratings(where: str, name: str, given: Any) -> tuple[float | None, ...]:
+    if not isinstance(given, list):
+        raise InputError(
+            f"{where}: ratings.{name} is no list; give one rating for each rater, null where there is none"
+        )
+    return tuple(_number(where, f"ratings.{name}", value) for value in given)
+
+
+def _number(where: str, field: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, int | float) and -LARGEST <= value <= LARGEST:
+        return float(value)
+    raise InputError(f"{where}: {field} is {value!r:.40}, not a finite number (at most {LARGEST:g})")

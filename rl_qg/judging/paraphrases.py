@@ -1,0 +1,494 @@
+"""The same question in other words: supplied pairs, a supplied model, or rules for English.
+
+Rules change few words and keep the meaning; people change more. Where that matters, supply pairs or a model.
+"""
+
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rewards.signature import folder_hash
+from rl_qg.data.formats import json_line_rows
+from rl_qg.runtime.bars import ProgressBar
+from rl_qg.runtime.errors import InputError
+from rl_qg.scoring.kept_scores import kept_scores, texts_hash
+from rl_qg.scoring.wrong_questions import WORD, Perturbation, cased, replaced
+from rl_qg.text.english import (
+    ASKING,
+    AUXILIARIES,
+    CLOSED,
+    DETERMINERS,
+    PREPOSITIONS,
+    PRONOUNS,
+    VERBS,
+    base_form,
+    in_the_form_of,
+    is_noun,
+    is_past,
+    subject_verb,
+)
+from rl_qg.text.words import normalised_words
+
+_AUXILIARY = r"(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|should|may|might|must)\b"
+_MOTION = (
+    r"\b(?:from|to|at|for|come|fle[ew]|flee|fly|go|head|lead|migrate|move|relocate|retreat|sail|sen[dt]|travel)\b"
+)
+# Each phrase with what must follow for its alternatives to ask the same
+_ALTERNATIVES = (
+    (rf"how many(?: of)?(?! (?:of\b|{_AUXILIARY}|more\b|fewer\b))(?= )", ("what number of",)),
+    (rf"how much(?: of)?(?! (?:of\b|{_AUXILIARY}|\w+er\b|more\b|less\b|too\b))(?= )", ("what amount of",)),
+    (r"in what year\b", ("in which year",)),
+    (r"in which year\b", ("in what year",)),
+    (r"what kind of\b", ("what type of", "what sort of")),
+    (r"what kinds of\b", ("what types of",)),
+    (r"what type of\b", ("what kind of", "what sort of")),
+    (r"what types of\b", ("what kinds of",)),
+    (rf"where(?= {_AUXILIARY})(?!.*{_MOTION})", ("in what place", "at which place")),
+    (rf"when(?= {_AUXILIARY})", ("at what time", "at which point in time")),
+    (rf"why(?= {_AUXILIARY})", ("for what reason",)),
+    (r"how often(?= )", ("how frequently",)),
+)
+# Only words that can replace the other everywhere; in one direction where the other has more meanings
+_BOTH_WAYS = "usually/normally bought/purchased nearly/almost biggest/largest"
+_ONE_WAY = (
+    "begin/start begins/starts began/started constructed/built movie/film movies/films kids/children entire/whole "
+    "wealthy/rich approximately/roughly utilize/use utilized/used utilizes/uses numerous/many primarily/mainly "
+    "currently/now important/significant big/large bigger/larger"
+)
+_SYNONYM = dict(pair.split("/") for pair in f"{_BOTH_WAYS} {_ONE_WAY}".split()) | {
+    other: word for word, other in (pair.split("/") for pair in _BOTH_WAYS.split())
+}
+_PHRASES = (  # with what must follow
+    (r"located(?= (?:in|on|near|within|between|along)\b)", "situated"),
+    (r"situated(?= (?:in|on|near|within|between|along)\b)", "located"),
+    (r"happened(?= (?:in|on|at|during|after|before)\b)", "occurred"),
+    (r"occurred(?= (?:in|on|at|during|after|before)\b)", "happened"),
+    (r"built(?= (?:in|by|during|after|before|between)\b)", "constructed"),
+    (r"prior to\b", "before"),
+    (r"attempted(?= to\b)", "tried"),
+)
+_CONTRACTED = {
+    "is": "isn't",
+    "are": "aren't",
+    "was": "wasn't",
+    "were": "weren't",
+    "did": "didn't",
+    "does": "doesn't",
+} | {**{"do": "don't", "could": "couldn't", "would": "wouldn't", "has": "hasn't", "had": "hadn't"}}
+_NAME_OF = re.compile(r"what (is|was|are|were) the names? of (.+?)\s*\?", re.IGNORECASE)
+_FINAL_YEAR = re.compile(
+    r"(.+?) ((?:in|during|since|by|before|after) (?:the )?(?:[A-Z][a-z]+ )?\d{4}(?:s|'s)?)\s*\?", re.IGNORECASE
+)
+_ATTACHED = frozenset(
+    "century date day days decade just long month months period shortly soon time week year years".split()
+)
+_CLAUSE = frozenset("after although as because before if since that until when where whether which while who".split())
+_BE = frozenset("is are was were be been being had has have".split())
+
+
+def by_rules(question: str, chance: random.Random) -> tuple[str, list[str]] | None:
+    """A paraphrase and the rules that made it; None where none applies.
+
+    Word order (a year at the end comes first; `What is the name of X?` becomes `What is X called?`, `Who wrote it?`
+    `Who was it that wrote it?`), another question word, contractions and their opposite, and a synonym. A rule that
+    cannot be sure of grammar and meaning leaves the question as it is.
+    """
+    text, used = question, list[str]()
+    for name, rule in (
+        ("name", _called),
+        ("order", _fronted),
+        ("cleft", _cleft),
+        ("question word", _other_question_word),
+        ("contraction", _contracted),
+        ("synonym", _synonym),
+    ):
+        changed = rule(text, chance)
+        if changed != text:
+            text, used = changed, [*used, name]
+    return (text, used) if normalised_words(text) != normalised_words(question) else None
+
+
+def _called(text: str, _: random.Random) -> str:
+    match = _NAME_OF.fullmatch(text.strip())
+    if match is None or _CLAUSE & set(match[2].casefold().split()):
+        return text
+    return f"{text.strip()[:4]} {match[1]} {match[2]} called?"
+
+
+def _fronted(text: str, _: random.Random) -> str:
+    """A year at the end put first, where it can only belong to the verb."""
+    match = _FINAL_YEAR.fullmatch(text.strip())
+    if match is None:
+        return text
+    tokens = match[1].split()
+    low = [word.casefold().strip(",") for word in tokens]
+    last, before = low[-1], low[-2] if len(low) > 1 else ""
+    participle = last.endswith("ed") or last in VERBS
+    if (
+        low[0] not in CLOSED - PREPOSITIONS - _BE
+        or (tokens[0].isupper() and len(tokens[0]) > 1)
+        or last in CLOSED | _ATTACHED
+        or last[-1:].isdigit()
+        or tokens[-1].endswith(",")
+        or (participle and before not in _BE)
+        or _CLAUSE & set(low[2:])
+    ):
+        return text
+    first = match[1] if tokens[0] == "I" else match[1][:1].lower() + match[1][1:]
+    return f"{_capital(match[2])}, {first}?" if text.strip()[0].isupper() else f"{match[2]} , {first} ?"
+
+
+def _cleft(text: str, _: random.Random) -> str:
+    """`Who wrote it?` becomes `Who was it that wrote it?`."""
+    tokens = text.split()
+    if len(tokens) < 3 or tokens[0].casefold() not in ("who", "what"):
+        return text
+    if subject_verb(tokens) != 1 or not (is_past(tokens[1]) or tokens[1].endswith("ed")):
+        return text
+    return " ".join([tokens[0], "was it that", *tokens[1:]])
+
+
+def _other_question_word(text: str, chance: random.Random) -> str:
+    for pattern, others in _ALTERNATIVES:
+        match = re.match(rf"(?:.*, )?({pattern})", text, re.IGNORECASE)
+        if match:
+            return _put(text, match.span(1), chance.choice(others))
+    match = re.match(r"(?:.*, )?(?:(?:in|on|at|for|by|from|to|with) )?(what) (\w+) (\w+)", text, re.IGNORECASE)
+    if match is None or not is_noun(match[2].casefold()) or match[2].casefold() in ("kind", "type", "sort"):
+        return text
+    third = match[3].casefold()
+    return _put(text, match.span(1), "which") if re.match(_AUXILIARY, third) or is_past(third) else text
+
+
+def _contracted(text: str, _: random.Random) -> str:
+    if match := re.match(r"(what|who|where) is(?= [^\W\d_])(?! it\b)", text, re.IGNORECASE):
+        return _put(text, match.span(), f"{match[1].casefold()}'s")
+    match = re.match(r"(what|who|where)['’]s(?= (\w+))", text, re.IGNORECASE)
+    if match and match[2].casefold() in DETERMINERS:
+        return _put(text, match.span(), f"{match[1].casefold()} is")
+    for long, short in _CONTRACTED.items():
+        if match := re.search(rf"\b{long} not\b", text, re.IGNORECASE):
+            return _put(text, match.span(), short)
+        match = re.search(rf"(\w+) ({short})(?= (\w+))", text.replace("’", "'"), re.IGNORECASE)
+        if match and match[1].casefold() not in ASKING - {"who"}:
+            subject = match[3].casefold() in DETERMINERS | PRONOUNS or not match[3].islower()
+            return text if subject else _put(text, match.span(2), f"{long} not")
+    return text
+
+
+def _synonym(text: str, _: random.Random) -> str:
+    for pattern, other in _PHRASES:
+        if match := re.search(rf"(?<![\w’'-]){pattern}", text):
+            return _put(text, match.span(), other)
+    for match in re.finditer(r"[^\W_]+(?:[-'’][^\W_]+)*", text):
+        if match.group() in _SYNONYM:  # lower case and whole: not within a name or a compound
+            return _put(text, match.span(), _SYNONYM[match.group()])
+    return text
+
+
+def _put(text: str, span: tuple[int, int], new: str) -> str:
+    start, end = span
+    return text[:start] + (_capital(new) if text[start].isupper() else new) + text[end:]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def read_pairs(path: Path) -> dict[str, str]:
+    """Question -> paraphrase, of JSON lines {question, paraphrase}. Raises `InputError` for a line without both."""
+    if not path.is_file():
+        raise InputError(f"paraphrases={path}: no such file; give JSON lines with question and paraphrase")
+    pairs: dict[str, str] = {}
+    for where, _, record in json_line_rows(path):
+        given = [record.get(key) for key in ("question", "paraphrase")]
+        if not all(isinstance(text, str) and text.strip() for text in given):
+            raise InputError(f"{where}: give question and paraphrase, both as text")
+        pairs.setdefault(given[0], given[1])
+    return pairs
+
+
+def by_model(
+    model: str, prefix: str, questions: Sequence[str], *, batch_size: int = 16, max_new_tokens: int = 64
+) -> Iterator[str]:
+    """The paraphrase of each question by a seq2seq model, by beam search with four beams. Raises `InputError` for a
+    model that cannot be loaded.
+    """
+    write = seq2seq(model, "paraphraser", max_new_tokens=max_new_tokens)
+    with ProgressBar(total=len(questions), desc="paraphrase", unit="question", leave=False) as bar:
+        for start in range(0, len(questions), batch_size):
+            batch = [prefix + question for question in questions[start : start + batch_size]]
+            yield from write(batch)
+            bar.update(len(batch))
+
+
+def seq2seq(
+    model: str, key: str, *, max_new_tokens: int = 64, use_cpu: bool = False
+) -> Callable[[Sequence[str]], list[str]]:
+    """What writes a text for each of a batch by a seq2seq model, by beam search with four beams; `key` is the setting
+    that names the model.
+
+    Raises:
+        InputError: the model or its tokenizer cannot be loaded.
+    """
+    import torch
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    from rewards.pretrained import ModelFault, explained
+
+    try:
+        with explained():
+            tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+            network: Any = AutoModelForSeq2SeqLM.from_pretrained(model, trust_remote_code=False)
+    except ModelFault as fault:
+        raise InputError(f"{key}={model}: cannot be loaded ({fault})") from None
+    device = "cuda" if torch.cuda.is_available() and not use_cpu else "cpu"
+    network.to(device).eval()
+
+    def write(texts: Sequence[str]) -> list[str]:
+        given = tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt").to(device)
+        given.pop("token_type_ids", None)
+        with torch.inference_mode():
+            ids = network.generate(**given, num_beams=4, do_sample=False, max_new_tokens=max_new_tokens)
+        written: list[str] = tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return written
+
+    return write
+
+
+# Questions negated: an auxiliary or modal verb, the main verb by do-support, or a verb replaced by its antonym.
+#
+# QRelScore, Appendix C: of the auxiliary and modal verbs of the question one is drawn and *not* is added, or WordNet
+# gives an antonym. The paper's Table 7 contracts (`doesn't`), and so do these rules; where the question is negated
+# already, it is affirmed.
+
+
+Antonyms = Callable[[str], Sequence[str]]  # of the base form of a verb
+_NEGATED = {
+    **{"is": "isn't", "are": "aren't", "was": "wasn't", "were": "weren't", "do": "don't", "does": "doesn't"},
+    **{"did": "didn't", "has": "hasn't", "have": "haven't", "had": "hadn't", "can": "can't", "could": "couldn't"},
+    **{"will": "won't", "would": "wouldn't", "should": "shouldn't", "must": "mustn't", "may": "can't"},
+    **{"might": "couldn't", "shall": "won't"},
+}
+_MAIN_HAVE = {"has": "doesn't have", "have": "don't have", "had": "didn't have"}  # of an article: no auxiliary
+_AFFIRMED = {negated: plain for plain, negated in reversed(_NEGATED.items())} | {"cannot": "can"}
+
+
+def negate(question: str, chance: random.Random | None = None) -> Perturbation | None:
+    """Negate an auxiliary or modal verb, or affirm the question where it is negated; without such a verb negate the
+    verb of a question word that is its subject (`What doesn't control wages?`). None where there is neither.
+
+    Args:
+        question: the text.
+        chance: draws one of several verbs; None: the first.
+    """
+    matches = list(WORD.finditer(question))
+    for index, match in enumerate(matches):
+        only = _next(matches, index) == "only" or (index and matches[index - 1].group().casefold() == "or")
+        if match.group() in ("not", "never", "NOT", "NEVER") and not only:
+            start = len(question[: match.start()].rstrip())
+            return Perturbation(
+                question[:start] + question[match.end() :], question[start : match.end()], "", "affirmed"
+            )
+    changes = list(_changed_auxiliaries(question, matches))
+    if changes:
+        return changes[0] if chance is None else chance.choice(changes)
+    return _negate_verb(question, matches)
+
+
+def _changed_auxiliaries(question: str, matches: Sequence[re.Match[str]]) -> Iterator[Perturbation]:
+    for index, match in enumerate(matches):
+        word = match.group().casefold().replace("’", "'")
+        separate = re.match(r"\s+n't\b", question[match.end() :])
+        if word in _AFFIRMED:
+            yield replaced(question, match, cased(_AFFIRMED[word], match.group()), "affirmed")
+        elif word in _NEGATED and _is_auxiliary(matches, index):
+            if separate:
+                text = question[: match.end()] + question[match.end() + separate.end() :]
+                yield Perturbation(text, match.group() + separate.group(), match.group(), "affirmed")
+            else:
+                new = _MAIN_HAVE.get(word) if _next(matches, index) in DETERMINERS else None
+                yield replaced(question, match, cased(new or _NEGATED[word], match.group()), "negated")
+
+
+def _is_auxiliary(matches: Sequence[re.Match[str]], index: int) -> bool:
+    """Whether a word that may be an auxiliary is one: not a month or a name (`in May`, `Will Smith`), not a noun (`the
+    will`), not what `to` governs.
+    """
+    if not index:
+        return True
+    before = matches[index - 1].group().casefold()
+    return matches[index].group().islower() and before != "to" and before not in DETERMINERS
+
+
+def _next(matches: Sequence[re.Match[str]], index: int) -> str:
+    return matches[index + 1].group().casefold() if index + 1 < len(matches) else ""
+
+
+def _negate_verb(question: str, matches: Sequence[re.Match[str]]) -> Perturbation | None:
+    index = subject_verb([match.group() for match in matches])
+    if index is None:
+        return None
+    word = matches[index].group()
+    base = base_form(word)
+    auxiliary = "don't" if word == base else "doesn't" if word.endswith("s") else "didn't"
+    return replaced(question, matches[index], f"{auxiliary} {base}", "negated verb")
+
+
+def replace_by_antonym(question: str, antonyms: Antonyms, chance: random.Random) -> Perturbation | None:
+    """Replace a verb by an antonym in the same form, both drawn; None where no verb has one."""
+    matches = list(WORD.finditer(question))
+    found = []
+    for index, match in enumerate(matches):
+        word = match.group()
+        if word.islower() and word not in CLOSED and (others := antonyms(base_form(word))):
+            found.append((index, match, others))
+    if not found:
+        return None
+    index, match, others = chance.choice(found)
+    before = {other.group().casefold() for other in matches[:index]}
+    new = in_the_form_of(chance.choice(list(others)), match.group(), participle=bool(before & AUXILIARIES))
+    return replaced(question, match, new, "antonym")
+
+
+def wordnet_antonyms() -> tuple[Antonyms, str]:
+    """Antonyms of verbs by WordNet through nltk, and its version. A word that is a verb less often than a noun or an
+    adjective (in WordNet's counts) has none.
+
+    Raises:
+        InputError: nltk or the data of WordNet are missing.
+    """
+    try:
+        from nltk.corpus import wordnet
+
+        version = f"WordNet {wordnet.get_version()}"
+    except (ImportError, LookupError):
+        raise InputError(
+            "negation: antonyms need WordNet; pip install 'rl-qg[overlap]', then python -m nltk.downloader wordnet "
+            "(or set NLTK_DATA to a folder with corpora/wordnet), or negation=not"
+        ) from None
+
+    def count(base: str, kind: str) -> int:
+        return sum(
+            lemma.count()
+            for synset in wordnet.synsets(base, kind)
+            for lemma in synset.lemmas()
+            if lemma.name() == base
+        )
+
+    def antonyms(base: str) -> list[str]:
+        if not (verb := count(base, "v")) or verb < max(count(base, kind) for kind in ("n", "a")):
+            return []
+        for synset in wordnet.synsets(base, "v"):  # the most frequent sense first
+            lemmas = [lemma for lemma in synset.lemmas() if lemma.name() == base]
+            names = [other.name() for lemma in lemmas for other in lemma.antonyms()]
+            if single := [name for name in names if name.isalpha()]:
+                return single
+        return []
+
+    return antonyms, version
+
+
+# The same question in other words by back-translation: into another language and back, by two seq2seq models.
+#
+# QRelScore, Appendix C: MarianMT models, and French, German, Chinese, Spanish and Russian between. The text does not
+# say whether a question goes through one of the languages or through all; `languages_per_question` is either.
+# Translations are kept in files: after a kill no batch is translated twice.
+
+
+KEY = "back_translation"
+LANGUAGES = ("fr", "de", "zh", "es", "ru")
+_TARGET = {"zh": ">>cmn_Hans<< "}  # opus-mt-en-zh writes several variants of Chinese, and is told which
+_BATCH = 16
+_Write = Callable[[Sequence[str]], list[str]]
+
+
+@dataclass(frozen=True)
+class Pivot:
+    """A language between: the models into it and back, and text before each question for the first of them."""
+
+    name: str
+    to: str
+    back: str
+    prefix: str = ""
+
+
+def pivots(given: Any) -> list[Pivot]:
+    """The languages between that a setting names: codes of `LANGUAGES`, or mappings {to, back}, also with `prefix`.
+
+    Raises:
+        InputError: another code, a mapping without both models or with other keys, or one language twice.
+    """
+    entries = given if isinstance(given, list | tuple) else [given]
+    found = [_pivot(entry, number) for number, entry in enumerate(entries)]
+    if len({pivot.name for pivot in found}) < len(found):
+        raise InputError(f"{KEY}: the same language or pair of models twice; name each once")
+    return found
+
+
+def _pivot(entry: Any, number: int) -> Pivot:
+    if isinstance(entry, str) and entry in LANGUAGES:
+        opus = "Helsinki-NLP/opus-mt"
+        return Pivot(entry, f"{opus}-en-{entry}", f"{opus}-{entry}-en", _TARGET.get(entry, ""))
+    if isinstance(entry, dict) and {"to", "back"} <= entry.keys() <= {"to", "back", "prefix"}:
+        models = {key: str(value) for key, value in entry.items()}
+        name = texts_hash([models["to"], models["back"], models.get("prefix", "")])
+        return Pivot(f"pair-{name}", **models)
+    raise InputError(
+        f"{KEY}[{number}]: {entry!r} is none of {', '.join(LANGUAGES)}, and no pair {{to: MODEL, back: MODEL}}"
+    )
+
+
+def back_translate(
+    questions: Sequence[str], between: Sequence[Pivot], each: int | None, folder: Path, *, seed: int, use_cpu: bool
+) -> list[list[tuple[str, str]]]:
+    """For each question its back-translations, each with the language between.
+
+    Args:
+        questions: the texts.
+        between: the languages.
+        each: how many of them are drawn for a question; None: all.
+        folder: where translations are kept.
+        seed: of the draws.
+        use_cpu: also where there is a GPU.
+
+    Raises:
+        InputError: a model cannot be loaded.
+    """
+    drawn = [
+        sorted(
+            random.Random(f"{seed} languages {number}").sample(
+                range(len(between)), min(each or len(between), len(between))
+            )
+        )
+        for number in range(len(questions))
+    ]
+    paraphrases: list[list[tuple[str, str]]] = [[] for _ in questions]
+    for index, pivot in enumerate(between):
+        numbers = [number for number, own in enumerate(drawn) if index in own]
+        texts = [questions[number] for number in numbers]
+        for number, text in zip(numbers, _through(pivot, texts, folder, use_cpu), strict=True):
+            paraphrases[number].append((text, pivot.name))
+    return paraphrases
+
+
+def _through(pivot: Pivot, texts: Sequence[str], folder: Path, use_cpu: bool) -> list[str]:
+    """Each text translated into the language of `pivot` and back; models are loaded where a text is not known yet."""
+
+    @cache
+    def models() -> tuple[_Write, _Write]:
+        to, back = (seq2seq(model, KEY, use_cpu=use_cpu) for model in (pivot.to, pivot.back))
+        return to, back
+
+    def batch(start: int, end: int) -> list[str]:
+        to, back = models()
+        return back(to([pivot.prefix + text for text in texts[start:end]]))
+
+    weights = [folder_hash(Path(model)) for model in (pivot.to, pivot.back) if Path(model).is_dir()]
+    note = {**asdict(pivot), "weights": weights, "texts": texts_hash(texts)}
+    path = folder / f"{pivot.name}.jsonl"
+    return kept_scores(path, note, len(texts), batch, batch_size=_BATCH, unit="question")

@@ -1,0 +1,206 @@
+"""Raters: whose ratings count, and on what scale.
+
+`filtered` leaves out ratings far from the others of the same question (KPQA, NAACL 2021, section 4.2); `standardised`
+puts each rater's ratings on one scale (QAScore, section 4.3.3, equation 13); `with_overall` adds the mean of all
+criteria. Each returns new judgements, whose `human` are the means of what is left.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from rl_qg.judging.judgements import Judgement
+from rl_qg.runtime.errors import InputError
+from rl_qg.stats.agreement import LEVELS, Ratings, fleiss_kappa, krippendorff_alpha
+from rl_qg.stats.intervals import PassageDraws
+
+NONE, BOTH_SIDES, ABOVE = "none", "both_sides", "above"
+
+RATER, WITH_CONTROLS = "rater", "rater_with_controls"
+
+OVERALL = "overall"
+_ROUNDING = 1e-9
+
+
+# --- Ratings that are far from the others ---
+
+
+def noisy_ratings(
+    ratings: Sequence[float | None], *, sides: str = BOTH_SIDES, threshold: float = 1.0, most: int = 5
+) -> list[int]:
+    """Positions of the ratings of one question to leave out: those with z above `threshold`, the largest z first, at
+    most `most` of them.
+
+    z = (rating - mean) / standard deviation among the ratings of this question (n in the denominator, computed once).
+    KPQA's text says "higher than 1", which `sides="above"` takes to the letter: only ratings above the mean are noise.
+    `both_sides` takes |z|. Of ratings with equal z the first in the list go first.
+    """
+    known = [(place, value) for place, value in enumerate(ratings) if value is not None]
+    values = np.array([value for _, value in known])
+    if len(known) < 2 or np.ptp(values) == 0:
+        return []
+    z = (values - values.mean()) / values.std()
+    z = np.abs(z) if sides == BOTH_SIDES else z
+    order = np.argsort(-np.round(z, 9), kind="stable")
+    return [known[index][0] for index in order[:most] if z[index] > threshold + _ROUNDING]
+
+
+def filtered(judgements: Sequence[Judgement], *, sides: str, threshold: float, most: int) -> list[Judgement]:
+    """The judgements without noisy ratings (null in their place), and with the means of the others.
+
+    Raises `InputError` where no question has ratings to filter.
+    """
+    if not any(map(has_ratings, judgements)):
+        raise InputError("rater_filter: no question has ratings; give each a field ratings, with one for each rater")
+    return [_filtered(judgement, sides, threshold, most) for judgement in judgements]
+
+
+def has_ratings(judgement: Judgement) -> bool:
+    """Whether a question has single ratings for some criterion."""
+    return any(value is not None for given in judgement.ratings.values() for value in given)
+
+
+def _filtered(judgement: Judgement, sides: str, threshold: float, most: int) -> Judgement:
+    ratings, human = {}, dict(judgement.human)
+    for name, given in judgement.ratings.items():
+        noisy = set(noisy_ratings(given, sides=sides, threshold=threshold, most=most))
+        ratings[name] = tuple(None if place in noisy else value for place, value in enumerate(given))
+        if left := [value for value in ratings[name] if value is not None]:
+            human[name] = fmean(left)
+    return replace(judgement, ratings=ratings, human=human)
+
+
+def filter_rows(
+    before: Sequence[Judgement], after: Sequence[Judgement], criteria: Sequence[str], draws: PassageDraws
+) -> list[dict[str, Any]]:
+    """Agreement and ratings for each question, before and after the filter (KPQA, table 2); one row for each criterion
+    and statistic.
+    """
+    rows = []
+    for criterion in criteria:
+        tables: list[Ratings] = [[one.ratings.get(criterion, ()) for one in part] for part in (before, after)]
+        sizes = [[sum(value is not None for value in unit) for unit in table] for table in tables]
+        rated = sum(size > 0 for size in sizes[0])
+        if not rated:
+            continue
+        counts = {"n": rated, "raters_before": sum(sizes[0]) / rated, "raters_after": sum(sizes[1]) / rated}
+        counts["removed"] = sum(sizes[0]) - sum(sizes[1])
+        statistics = {
+            f"Krippendorff's α, {level}": [krippendorff_alpha(t, level, draws) for t in tables] for level in LEVELS
+        }
+        statistics["Fleiss' κ"] = [fleiss_kappa(table, draws) for table in tables]
+        for name, pair in statistics.items():
+            row: dict[str, Any] = {"criterion": criterion, "statistic": name}
+            for when, statistic in zip(("before", "after"), pair, strict=True):
+                row |= {when: statistic.value, f"{when}_low": statistic.low, f"{when}_high": statistic.high}
+            rows.append(row | counts)
+    return rows
+
+
+# --- One scale for all raters ---
+
+
+@dataclass(frozen=True)
+class Standardised:
+    """Judgements whose ratings are z-scores, and what could not be used: raters whose ratings are all equal or single
+    (no z), with the number of their ratings.
+    """
+
+    judgements: list[Judgement]
+    raters: int
+    without_spread: int
+    ratings_left_out: int
+
+    def counts(self) -> dict[str, int]:
+        """How many raters there are, and what was left out."""
+        return {
+            "raters": self.raters,
+            "raters_without_spread": self.without_spread,
+            "ratings_left_out": self.ratings_left_out,
+        }
+
+
+def standardised(
+    judgements: Sequence[Judgement], criteria: Sequence[str], controls: Sequence[Judgement] = ()
+) -> Standardised:
+    """`human` becomes the mean of the raters' z = (rating - μ) / σ, where μ and σ (n - 1 in the denominator) are of
+    all ratings of that rater, over all criteria; `ratings` stay as given.
+
+    A rater who is named twice at a question rated it twice: the mean of both z counts, once. `controls` enter μ and σ
+    alone.
+
+    Raises:
+        InputError: a question with a rating of one of the criteria but no named rater, or no rater with a z.
+    """
+    given: dict[str, list[float]] = defaultdict(list)
+    for judgement in (*judgements, *controls):
+        _check_named(judgement, criteria)
+        for criterion in criteria:
+            for rater, value in _by_rater(judgement, criterion):
+                given[rater].append(value)
+    scales = {
+        rater: (fmean(values), stdev(values))
+        for rater, values in given.items()
+        if len(values) > 1 and min(values) < max(values)
+    }
+    if not scales:
+        raise InputError("standardise: no rater gave two different ratings, so there is no scale to put them on")
+    left_out = sum(len(values) for rater, values in given.items() if rater not in scales)
+    changed = [replace(judgement, human=_human(judgement, criteria, scales)) for judgement in judgements]
+    return Standardised(changed, len(given), len(given) - len(scales), left_out)
+
+
+def _check_named(judgement: Judgement, criteria: Sequence[str]) -> None:
+    for criterion in criteria:
+        ratings = judgement.ratings.get(criterion, ())
+        single = sum(value is not None for value in ratings)
+        if (criterion in judgement.human and not single) or single != len(_by_rater(judgement, criterion)):
+            what = "ratings without the name of their rater" if single else "no rating of a single rater"
+            raise InputError(
+                f"{judgement.row.where}: standardise: {criterion!r} has {what}; give ratings and raters, or leave the "
+                "criterion out of criteria=[…]"
+            )
+
+
+def _by_rater(judgement: Judgement, criterion: str) -> list[tuple[str, float]]:
+    pairs = zip(judgement.raters, judgement.ratings.get(criterion, ()), strict=False)
+    return [(rater, value) for rater, value in pairs if rater is not None and value is not None]
+
+
+def _human(
+    judgement: Judgement, criteria: Sequence[str], scales: Mapping[str, tuple[float, float]]
+) -> dict[str, float]:
+    human = {}
+    for criterion in criteria:
+        z: dict[str, list[float]] = defaultdict(list)
+        for rater, value in _by_rater(judgement, criterion):
+            if rater in scales:
+                mean, spread = scales[rater]
+                z[rater].append((value - mean) / spread)
+        if z:
+            human[criterion] = fmean(map(fmean, z.values()))
+    return human
+
+
+# --- All criteria together ---
+
+
+def with_overall(judgements: Sequence[Judgement], criteria: Sequence[str]) -> list[Judgement]:
+    """Each question that is rated on all criteria gets their mean as the criterion `overall`; others get none.
+
+    Where every question is rated on all, the mean of a system is that of equation 13 of QAScore. Raises `InputError`
+    where the file has a criterion of that name, or fewer than two criteria.
+    """
+    if OVERALL in criteria or len(criteria) < 2:
+        why = "the file has a criterion of that name" if OVERALL in criteria else "it needs two criteria"
+        raise InputError(f"overall: {why}; leave it out, or choose others with criteria=[…]")
+    return [
+        replace(one, human={**one.human, OVERALL: fmean(one.human[name] for name in criteria)})
+        if all(name in one.human for name in criteria)
+        else one
+        for one in judgements
+    ]

@@ -1,0 +1,270 @@
+"""Robustness: whether metrics notice that a question has become wrong, and accept it in other words.
+
+    rl-qg robustness input=dev.json metrics=[rouge_l,qrelscore] output=DIR
+
+Human questions are made wrong by one change, and paraphrased (`rl_qg.judging.alterations`); a metric is
+evaluated by the area under the ROC curve of paraphrases against wrong questions. A row without references has the
+human question as its reference. Writes `questions.jsonl` (every question made, with what was changed),
+`robustness.json`, `.txt`, `.html` and CSV. The same command after a kill goes on.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_qg.data.question_tables import QuestionTable
+from rl_qg.evaluation.predictions import passage_groups
+from rl_qg.judging.alterations import (
+    ORIGINAL,
+    PARAPHRASE,
+    AlteredQuestion,
+    alter_questions,
+    check_settings,
+    read_questions,
+    write_questions,
+)
+from rl_qg.judging.classifiers import classifier_labels, train_in_folds
+from rl_qg.pages.results import Page, Table, as_text, estimate_text, write_results
+from rl_qg.runtime.errors import InputError
+from rl_qg.scoring.kept_scores import MetricRow, check_rows, direction_of, scores_of
+from rl_qg.scoring.reward_scorer import Reward, signature_of
+from rl_qg.settings import RobustnessSettings
+from rl_qg.stats.correlation import auc_draws
+from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, estimate, few_passages
+
+log = logging.getLogger(__name__)
+SHOWN = 3  # examples of each kind on the page
+
+
+def robustness(
+    metrics: Mapping[str, Reward],
+    settings: RobustnessSettings,
+    folder: Path,
+    *,
+    folders: Mapping[str, str] | None = None,
+    use_cpu: bool = False,
+) -> dict[str, Any]:
+    """Make questions, score them with every metric and classifier, and write the results to `folder`; return the
+    record. `folders` has the folder of classifiers that are named otherwise.
+
+    Raises:
+        InputError: a file that cannot be read, a row without question or passage, a kind that does not exist; a
+            language other than English without what replaces the rules; models or data that are missing.
+    """
+    check_settings(settings)
+    classifiers = classifier_labels(settings.supervised, folders or {})
+    if not settings.input:
+        raise InputError("input has no value; give human questions, such as input=dev.json")
+    source = QuestionTable(settings.input, asdict(settings.columns))
+    originals, in_file = read_questions(source, settings)
+    questions, counts = alter_questions(originals, settings, folder / "translations", use_cpu=use_cpu)
+    rows = [question.row for question in questions]
+    draws = PassageDraws(passage_groups(rows), resamples=settings.resamples, seed=settings.seed)
+    counts |= {"in_file": in_file, "passages": draws.passages, "without_score": {}}
+    counts["without_references"] = sum(row.references == (row.question,) for row in originals)
+    for label, metric in metrics.items():
+        check_rows(label, metric, rows)
+    write_questions(folder / "questions.jsonl", questions)
+    has_reference = [question.row.references != (originals[question.number].question,) for question in questions]
+    judged = _Judged(questions, rows, draws, settings, np.array(has_reference), folder)
+    for label, metric in metrics.items():
+        judged.add_metric(label, metric)
+    for label, model in classifiers.items():
+        judged.add_classifier(label, model, use_cpu=use_cpu)
+    counts["without_score"] = judged.without_score
+    record = {
+        "input": source.hashes(),
+        "settings": asdict(settings),
+        "counts": counts,
+        "references": _references(counts),
+        "signatures": judged.signatures,
+        "results": judged.results,
+        "supervised": judged.supervised,
+    }
+    title = ", ".join(path.name for path in source.paths)
+    page = Page("robustness", title, _facts(record), _tables(record, questions), judged.signatures)
+    write_results(folder, "robustness", record, page, {"results": judged.results})
+    log.info("%s\ndone: open %s", as_text(page), folder / "robustness.html")
+    return record
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """The questions that all are judged on, and what came of it; `has_reference`: it has one besides itself."""
+
+    questions: Sequence[AlteredQuestion]
+    rows: Sequence[MetricRow]
+    draws: PassageDraws
+    settings: RobustnessSettings
+    has_reference: NDArray[np.bool_]
+    folder: Path
+    results: list[dict[str, Any]] = field(default_factory=list)
+    supervised: list[dict[str, Any]] = field(default_factory=list)
+    signatures: dict[str, str] = field(default_factory=dict)
+    without_score: dict[str, int] = field(default_factory=dict)
+
+    def add_metric(self, label: str, metric: Reward) -> None:
+        """Score all questions by a metric."""
+        values = scores_of(label, metric, self.rows, self.folder / "scores", batch_size=self.settings.batch_size)
+        scores = direction_of(metric) * np.array([np.nan if value is None else value for value in values])
+        if missing := int(np.isnan(scores).sum()):
+            self.without_score[label] = missing
+        self._add_areas(label, scores, reads_references="references" in getattr(metric, "needs", ()))
+        self.signatures[label] = signature_of(metric)
+
+    def add_classifier(self, label: str, model: str, *, use_cpu: bool) -> None:
+        """Train a classifier in folds and score all questions by it."""
+        groups = passage_groups(self.rows)
+        trained = train_in_folds(label, model, self.questions, groups, self.settings, self.folder, use_cpu=use_cpu)
+        self._add_areas(label, trained.scores, reads_references=self.settings.classifier.reads != "context")
+        self.supervised.append({"metric": label, "folds": trained.areas, "mean": float(np.mean(trained.areas))})
+        self.signatures[label] = trained.signature
+
+    def _add_areas(self, label: str, scores: Floats, *, reads_references: bool) -> None:
+        informative = self.has_reference if reads_references else np.ones_like(self.has_reference)
+        self.results.extend(_areas(label, scores, self.questions, self.draws, self.settings.kinds, informative))
+
+
+def _areas(
+    label: str,
+    scores: Floats,
+    questions: Sequence[AlteredQuestion],
+    draws: PassageDraws,
+    kinds: Sequence[str],
+    informative: NDArray[np.bool_],
+) -> list[dict[str, Any]]:
+    """For each kind, and all of them: the area with paraphrases as the good questions, with the originals, and the
+    fraction of questions whose paraphrase scores above their own wrong form.
+
+    `informative` (questions,): whether the metric does not compare the original with itself.
+    """
+    kind_of = np.array([question.kind for question in questions])
+    rows: list[dict[str, Any]] = []
+    for kind in [*kinds, "all"] if len(kinds) > 1 else kinds:
+        bad = np.isin(kind_of, kinds) if kind == "all" else kind_of == kind
+        row: dict[str, Any] = {"metric": label, "kind": kind, "wrong": int(bad.sum())}
+        for key, usable in ((PARAPHRASE, np.ones_like(informative)), (ORIGINAL, informative)):
+            good = kind_of == key
+            index = np.flatnonzero((good | bad) & usable & np.isfinite(scores))
+            area = auc_draws(scores[index], good[index], draws, index) if len(index) else np.full(2, np.nan)
+            why = "one kind alone" if usable.any() else "the question is its own reference"
+            units = draws.units_of(index)
+            row[key] = estimate(area, len(index), passages=units, why=why, bounds=SHARE).to_dict()
+        row["own_pair"] = _own_pairs(scores, questions, bad, draws)
+        rows.append(row)
+    return rows
+
+
+def _own_pairs(
+    scores: Floats, questions: Sequence[AlteredQuestion], bad: NDArray[np.bool_], draws: PassageDraws
+) -> dict[str, Any]:
+    """How often a question's paraphrase scores above its own wrong form, ties counted half."""
+    paraphrases: dict[int, list[int]] = {}
+    for index, question in enumerate(questions):
+        if question.kind == PARAPHRASE:
+            paraphrases.setdefault(question.number, []).append(index)
+    counts = np.zeros((len(questions), 3))
+    for index in map(int, np.flatnonzero(bad)):
+        for paraphrase in paraphrases.get(questions[index].number, ()):
+            gap = scores[paraphrase] - scores[index]
+            if np.isfinite(gap):
+                counts[index] += (1, float(gap > 0) + 0.5 * float(gap == 0), float(gap == 0))
+    sums = draws.sums(counts)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        fractions = np.where(sums[:, 0] > 0, sums[:, 1] / sums[:, 0], np.nan)
+    units = draws.units_of(counts[:, 0] > 0)
+    statistic = estimate(fractions, int(sums[0, 0]), passages=units, why="no question has both", bounds=SHARE)
+    return {**statistic.to_dict(), "ties": int(sums[0, 2])}
+
+
+# --- For people ---
+
+
+def _references(counts: Mapping[str, Any]) -> str:
+    without, total = counts["without_references"], counts["questions"]
+    if without in (0, total):
+        return "the human question itself" if without else "those of the input"
+    return f"those of the input; for {without:,} of {total:,} questions the human question itself"
+
+
+def _facts(record: Mapping[str, Any]) -> list[str]:
+    counts = record["counts"]
+    parts = [
+        f"{kind} {counts[kind]['made']:,} ({counts[kind]['no_rule_applies']:,} without)"
+        for kind in (*record["settings"]["kinds"], PARAPHRASE)
+    ]
+    of = f" of {counts['in_file']:,} in the file" if counts["questions"] < counts["in_file"] else ""
+    facts = [
+        f"{counts['questions']:,} human questions{of}; made: {', '.join(parts)}.",
+        f"Compared: {counts['positives']:,} paraphrases and {counts['negatives']:,} wrong questions.",
+        f"Rules: {counts['rules']}. Entities: {counts['entities']}. Negations: {counts['negations']}. Paraphrases: "
+        f"{counts['paraphrases']}. References: {record['references']}.",
+    ]
+    if missing := counts["without_score"]:
+        facts.append("Questions without a score: " + ", ".join(f"{name} {count:,}" for name, count in missing.items()))
+    return [*facts, *filter(None, [few_passages(counts["passages"])])]
+
+
+def _tables(record: Mapping[str, Any], questions: Sequence[AlteredQuestion]) -> list[Table]:
+    results = record["results"]
+    note = (
+        "Area under the ROC curve; 0.5: the metric cannot tell them apart. Brackets: 95 % bootstrap intervals over "
+        "passages. After each kind, in parentheses: the number of questions compared, good and wrong ones."
+    )
+    tables = [Table("Paraphrases against wrong questions: area (0–1)", _by_metric(results, PARAPHRASE), note)]
+    if any(row[ORIGINAL]["value"] is not None for row in results):
+        tables.append(
+            Table("Questions as they were against wrong questions: area (0–1)", _by_metric(results, ORIGINAL), note)
+        )
+    if supervised := record["supervised"]:
+        tables.append(
+            Table(
+                "Classifiers in each fold: area (0–1)",
+                [_fold_row(row) for row in supervised],
+                "Trained on the other folds of passages, paraphrases against all wrong questions. The tables above "
+                "rank the questions of all folds together.",
+            )
+        )
+    return [
+        *tables,
+        Table(
+            "A question's paraphrase against its own wrong form: fraction of pairs (0–1)",
+            _by_metric(results, "own_pair"),
+            "Ties count half.",
+        ),
+        Table("Examples", _examples(questions)),
+    ]
+
+
+def _fold_row(row: Mapping[str, Any]) -> dict[str, str]:
+    folds = {f"fold {number}": f"{area:.3f}" for number, area in enumerate(row["folds"], 1)}
+    return {"metric": row["metric"], **folds, "mean": f"{row['mean']:.3f}"}
+
+
+def _by_metric(results: Sequence[Mapping[str, Any]], part: str) -> list[dict[str, str]]:
+    """A line for each metric, a column for each kind."""
+    compared: dict[str, int] = {}
+    for row in results:
+        compared[row["kind"]] = max(compared.get(row["kind"], 0), row[part]["n"])
+    lines: dict[str, dict[str, str]] = {}
+    for row in results:
+        line = lines.setdefault(row["metric"], {"metric": row["metric"]})
+        line[f"{row['kind']} ({compared[row['kind']]:,})"] = estimate_text(row[part])
+    return list(lines.values())
+
+
+def _examples(questions: Sequence[AlteredQuestion]) -> list[dict[str, str]]:
+    """The first questions made of each kind, with what they were made of."""
+    originals = {question.number: question.row.question for question in questions if question.kind == ORIGINAL}
+    examples: dict[str, list[dict[str, str]]] = {}
+    for question in questions:
+        rows = examples.setdefault(question.kind, [])
+        if len(rows) < SHOWN:
+            before = originals[question.number]
+            rows.append({"kind": question.kind, "question": before, "made": question.row.question})
+    return [row for kind, rows in examples.items() if kind != ORIGINAL for row in rows]

@@ -1,0 +1,1 @@
+"""Results for people: HTML pages, tables and drawings."""

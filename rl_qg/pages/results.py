@@ -1,0 +1,246 @@
+"""Results for people: tables as text and as one HTML page, with the same numbers as JSON and CSV."""
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import DictLoader, Environment, StrictUndefined
+from markupsafe import Markup
+
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import atomic_writer, read_json, write_json
+from rl_qg.runtime.resumable_lines import cannot_write
+
+# Rows as tables: CSV for other programs, Markdown for people.
+
+
+Rows = Sequence[Mapping[str, Any]]
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a formula begins
+_SIGNED_NUMBER = re.compile(r"[-+][\d.,]+(e[-+]?\d+)?( \[[-+\d., ]*\])?[ *%]*")
+_NUMBERS = re.compile(r"(?:of|[\d.,;]|[-+−±–<>≥%×*\[\]()]|\s)*")  # "0.31 [0.30, 0.32] *", "19 of 20", "–"
+
+
+def columns_of(rows: Rows) -> list[str]:
+    """Every column that any row has, in the order of their first appearance."""
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def column_kinds(rows: Rows) -> dict[str, str]:
+    """Every column, and what is in it: `num` where all cells are numbers, intervals or counts, else `words`."""
+    return {
+        column: "num" if all(_NUMBERS.fullmatch(str(row.get(column, ""))) for row in rows) else "words"
+        for column in columns_of(rows)
+    }
+
+
+def as_csv(rows: Rows) -> str:
+    """Rows as CSV, with every column that any of them has.
+
+    A text that a spreadsheet would compute as a formula, such as `=1+1` in somebody's file name, begins with an
+    apostrophe; numbers stay as they are.
+    """
+    columns, stream = columns_of(rows), io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(map(_no_formula, columns))
+    writer.writerows([_no_formula(row.get(column, "")) for column in columns] for row in rows)
+    return stream.getvalue()
+
+
+def _no_formula(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    begins = value.startswith(_FORMULA) and not _SIGNED_NUMBER.fullmatch(value)
+    # The csv module does not quote a carriage return, which then ends the row.
+    return ("'" if begins else "") + value.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def as_markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Rows of cells as a Markdown table, without a newline at its end."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+# HTML pages from packaged templates, all in one style; a page is one file that loads nothing.
+
+
+SHARED = ("page_style.css", "page_tables.html")
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawing as SVG. `legend` has (label, CSS variable, whether drawn as dots) for each series."""
+
+    title: str
+    note: str
+    legend: tuple[tuple[str, str, bool], ...]
+    svg: Markup
+
+
+def page_environment(package: str, *templates: str) -> Environment:
+    """The templates of a package, with what all pages share: the style, included as `page_style.css`, and the tables,
+    imported from `page_tables.html`.
+
+    Text is escaped, and a name that a template does not know is an error.
+    """
+    files = dict.fromkeys(SHARED, "rl_qg.pages") | dict.fromkeys(templates, package)
+    texts = {name: resources.files(owner).joinpath(name).read_text(encoding="utf-8") for name, owner in files.items()}
+    environment = Environment(
+        loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["column_kinds"] = column_kinds
+    return environment
+
+
+MINUS = "\N{MINUS SIGN}"
+NONE = "–"
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as text: each row has a text for each column; `note` explains how to read it. The page shows `plots`
+    above it.
+    """
+
+    title: str
+    rows: Sequence[Mapping[str, str]]
+    note: str = ""
+    plots: Sequence[Plot] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """The results of a command, for people."""
+
+    command: str
+    title: str
+    facts: Sequence[str]
+    tables: Sequence[Table]
+    signatures: Mapping[str, str]
+    footer: str = ""
+
+
+def write_results(
+    folder: Path, name: str, record: Mapping[str, Any], page: Page, plain: Mapping[str, Sequence[Row]]
+) -> None:
+    """Write `NAME.json` (everything), `NAME.txt` and `NAME.html` (tables), and `tables/*.csv` (numbers in full)."""
+    try:
+        write_json(folder / f"{name}.json", record)
+        for key, rows in plain.items():
+            if rows:
+                with atomic_writer(folder / "tables" / f"{key}.csv") as stream:
+                    stream.write(as_csv(rows))
+        with atomic_writer(folder / f"{name}.txt") as stream:
+            stream.write(as_text(page))
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    write_page(folder, name, page)
+
+
+def write_page(folder: Path, name: str, page: Page) -> None:
+    """Write `NAME.html` alone."""
+    try:
+        with atomic_writer(folder / f"{name}.html") as stream:
+            stream.write(as_html(page))
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+
+
+def check_folder(output: str, example: str, *, name: str, key: str = "signatures") -> Path:
+    """The folder for results, made if it is not there.
+
+    Args:
+        output: the folder.
+        example: of a folder's name, for the message.
+        name: of the files that will be written.
+        key: that the JSON file has if the same command wrote it earlier.
+
+    Raises:
+        InputError: no folder is named, it cannot be made, or it has files of that name of somebody else.
+    """
+    if not output:
+        raise InputError(f"output has no value; name a folder, such as output={example}")
+    folder = Path(output)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"output={output}: cannot be a folder ({error.strerror}); name another") from None
+    present = [file.name for ending in ("json", "txt", "html") if (file := folder / f"{name}.{ending}").exists()]
+    if present and not _has_key(folder / f"{name}.json", key):
+        raise InputError(f"output={output}: {present[0]} in it is not of this command; name another folder")
+    return folder
+
+
+def _has_key(file: Path, key: str) -> bool:
+    try:
+        record = read_json(file)
+    except InputError:
+        return False
+    return isinstance(record, dict) and key in record
+
+
+def as_text(page: Page) -> str:
+    """The page as Markdown whose columns line up."""
+    parts = [f"# {_line(page.title)}", *page.facts]
+    for table in page.tables:
+        parts += [f"## {_line(table.title)}", *([table.note] if table.note else []), text_table(table.rows)]
+    if page.signatures:
+        parts += ["## Signatures", "\n".join(f"- {name}: `{text}`" for name, text in page.signatures.items())]
+    return "\n\n".join([*parts, *([page.footer] if page.footer else [])]) + "\n"
+
+
+def text_table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows as a Markdown table, padded to the width of each column."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    lines = [
+        [_line(cell).replace("|", "\\|") for cell in cells]
+        for cells in (columns, *([row.get(column, "") for column in columns] for row in rows))
+    ]
+    narrowest = (1 + bool(column) for column in range(len(columns)))  # room for the rule's hyphen, and its colon
+    widths = [max(least, *(len(line[column]) for line in lines)) for column, least in enumerate(narrowest)]
+
+    def line_of(cells: Sequence[str]) -> str:
+        padded = [
+            cell.ljust(width) if not column else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return "| " + " | ".join(padded) + " |"
+
+    rule = (
+        "| "
+        + " | ".join("-" * (width - bool(column)) + ":" * bool(column) for column, width in enumerate(widths))
+        + " |"
+    )
+    return "\n".join([line_of(lines[0]), rule, *map(line_of, lines[1:])])
+
+
+def _line(text: str) -> str:
+    """A text on one line, as Markdown's headings and cells must be."""
+    return " ".join(text.split())
+
+
+def as_html(page: Page) -> str:
+    """The page as one HTML file that loads nothing, in the style of the reports."""
+    environment = page_environment("rl_qg.pages", "result_template.html")
+    return environment.get_template("result_template.html").render(page=page)
+
+
+def estimate_text(statistic: Row, digits: int = 3, *, signed: bool = False) -> str:
+    """A value with its interval; a dash where it is not defined."""
+    if statistic.get("value") is None:
+        return NONE
+    form = f"{'+' if signed else ''}.{digits}f"
+    text = f"{statistic['value']:{form}}"
+    if statistic.get("low") is not None:
+        text += f" [{statistic['low']:{form}}, {statistic['high']:{form}}]"
+    return text.replace("-", MINUS)
+
+
+def p_text(p: float | None) -> str:
+    """A p-value with four decimals; smaller ones as `<0.0001`."""
+    return NONE if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}"

@@ -1,0 +1,225 @@
+"""`rl-qg rate analyse`: whose ratings count, which system people prefer, and how certain that is.
+
+Writes `analysis.json`, `.txt` and `.html`, every table as CSV (`tables/`), and `judgements.jsonl` and
+`judgements_references.jsonl`, which `rl-qg correlate` reads. The same ratings and settings give the same bytes.
+`docs/explanation/human-evaluation.md` explains each number.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rl_qg.judging.raters import OVERALL
+from rl_qg.pages.results import Page, Plot, as_text, check_folder, write_results
+from rl_qg.rating.analysis.quality import UNTESTED, pass_rates_of
+from rl_qg.rating.analysis.study import (
+    DEGRADED_ROW,
+    RatedStudy,
+    StudyScores,
+    certain_pairs,
+    conclusion,
+    judgement_lines,
+    left_out,
+    read_study,
+    replication_of_scores,
+    scores_of_study,
+    shared_questions,
+    tables_of,
+    with_references,
+)
+from rl_qg.rating.analysis.tables import analysis_tables, systems_table
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import atomic_writer, file_hash
+from rl_qg.runtime.resumable_lines import cannot_write
+from rl_qg.settings.web import RateAnalyseSettings
+from rl_qg.stats.crossed import FEWEST_RATERS
+from rl_qg.text.words import counted
+
+log = logging.getLogger(__name__)
+Tables = dict[str, list[dict[str, Any]]]
+NAME = "analysis"
+JUDGEMENTS = "judgements.jsonl"
+WITH_REFERENCES = "judgements_references.jsonl"  # of systems alone, with the questions of people as references
+
+
+def write_analysis(settings: RateAnalyseSettings) -> dict[str, Any]:
+    """Analyse a study and write the results; return the record of `analysis.json`.
+
+    Raises:
+        InputError: ratings that cannot be read, none that counts, or a folder of somebody else's files.
+    """
+    study = read_study(settings.ratings, settings)
+    second = read_study(settings.replication, settings, key="replication") if settings.replication else None
+    folder = check_folder(settings.output, "analysis", name=NAME, key="control")
+    scores = scores_of_study(study, settings, seed=settings.seed)
+    tables = tables_of(study, scores, settings)
+    tables["left_out"] = [{"reason": why, "ratings": count} for why, count in left_out(study, scores).items()]
+    said = _conclusion(scores, tables, settings)
+    if second is not None:
+        tables["replication"], sentence = _replicated(scores, second, settings)
+        said.append(sentence)
+    judgements, note = _judgements(study, scores, settings)
+    record = _record(study, second, scores, settings, tables, said)
+    facts = [*said, *_facts(study, scores), note]
+    page = Page("rate analyse", study.name, facts, analysis_tables(tables, study.control, _plots(tables)), {}, _FOOTER)
+    write_results(folder, NAME, record, page, tables)
+    _write_judgements(folder / JUDGEMENTS, judgements)
+    _write_judgements(folder / WITH_REFERENCES, with_references(judgements))
+    short = Page(
+        "rate analyse", study.name, facts, [systems_table(tables["systems"])] if tables["systems"] else [], {}
+    )
+    log.info("%s\ndone: open %s", as_text(short), folder / f"{NAME}.html")
+    return record
+
+
+_FOOTER = (
+    "All numbers in full are in tables/*.csv and analysis.json. The formulas: docs/explanation/human-evaluation.md."
+)
+
+
+def _conclusion(scores: StudyScores, tables: Tables, settings: RateAnalyseSettings) -> list[str]:
+    """Who is preferred, or why that cannot be said."""
+    if not len(scores.counted):
+        rates = pass_rates_of(scores.controls)
+        return [
+            f"No scores: none of {rates.raters} raters passed the control ({rates.failed} failed, {rates.undecided} "
+            "with too few pairs); raters=all counts everybody."
+        ]
+    if scores.systems is None:
+        return ["No scores: no rater gave two different ratings, so there is no scale to put them on."]
+    if not tables["pairs"]:
+        name = tables["systems"][0]["system"]
+        return [f"Nothing to compare: all ratings are of one system ({name})."]
+    said = conclusion(tables["pairs"])
+    pairs = len(tables["pairs"])
+    if pairs > 1:
+        said.append(f"Of {pairs} pairs of systems {certain_pairs(tables['pairs'])} differ with p (Holm) < 0.05.")
+    return [f"{one[0].upper()}{one[1:]}{'' if one.endswith('.') else '.'}" for one in said]
+
+
+def _replicated(
+    scores: StudyScores, second: RatedStudy, settings: RateAnalyseSettings
+) -> tuple[list[dict[str, Any]], str]:
+    """The table of the second study, and its sentence."""
+    others = scores_of_study(second, settings, seed=(settings.seed + 1) % 2**32)
+    if scores.systems is None or others.systems is None:
+        return [], f"Not compared with {second.name}: one of the two has no scores."
+    rows = replication_of_scores(scores.systems, others.systems)
+    values = {row["coefficient"]: row["value"] for row in rows if row["criterion"] == OVERALL}
+    if not rows or any(value is None for value in values.values()):
+        why = rows[-1].get("why", "not defined") if rows else "no criterion in common"
+        return rows, f"Not compared with {second.name}: {why}."
+    if not values:
+        return rows, f"Overall scores are not compared with {second.name}: the criteria differ."
+    return rows, (
+        f"Agreement with {second.name} on the systems: r {values['pearson']:.3f}, ρ {values['spearman']:.3f}, τ "
+        f"{values['kendall']:.3f}."
+    )
+
+
+def _facts(study: RatedStudy, scores: StudyScores) -> list[str]:
+    rates = pass_rates_of(scores.controls)
+    rated = scores.counted
+    facts = []
+    if all(one.verdict == UNTESTED for one in scores.controls):
+        who = f"{counted(rates.raters, 'rater')}, {counted(rates.tasks, 'task')}"
+        facts.append(f"{who}; without degraded questions there is no control.")
+    elif rates.undecided == rates.raters:
+        facts.append(f"The control could decide on nobody ({scores.controls[0].why}), so all raters count.")
+    else:
+        facts.append(
+            f"{rates.passed} of {rates.raters} raters passed the control ({rates.undecided} had too few pairs for "
+            f"it), with {rates.tasks_passed} of {rates.tasks} tasks."
+        )
+    facts.append(
+        f"{rated.ratings:,} ratings of {counted(len(rated.raters), 'rater')} count, about "
+        f"{counted(len(rated.passages), 'passage')}."
+    )
+    if shared := shared_questions(scores.questions):
+        facts.append(f"{shared:,} rated questions were asked by several systems, and count for each.")
+    if scores.systems is not None and scores.systems.note:
+        facts.append(scores.systems.note)
+    if scores.systems is not None and 1 < scores.systems.values.clusters < 2 * FEWEST_RATERS:
+        few = min(scores.systems.values.sizes.items(), key=lambda item: item[1])
+        facts.append(f"Only {few[1]} {few[0]}: take intervals and p-values as rough.")
+    if study.states:
+        facts.append("Assignments: " + ", ".join(f"{count} {state}" for state, count in study.states.items()) + ".")
+    return facts
+
+
+def _judgements(
+    study: RatedStudy, scores: StudyScores, settings: RateAnalyseSettings
+) -> tuple[list[dict[str, Any]], str]:
+    if not study.questions:
+        return [], f"No {JUDGEMENTS}: a file of ratings alone has no texts of questions."
+    try:
+        lines, lost = judgement_lines(scores.counted, scores.z.values, study.questions, raw=settings.human == "raw")
+    except KeyError as error:
+        hit, position = error.args[0]
+        raise InputError(f"{study.path}: {hit} has no item {position} in items.jsonl; export the study anew") from None
+    note = f"{JUDGEMENTS} has {len(lines):,} questions for rl-qg correlate"
+    if referenced := len(with_references(lines)):
+        note += f", {WITH_REFERENCES} {referenced:,} of systems with the human question as reference"
+    return lines, note + (f"; {lost:,} without a score are left out." if lost else ".")
+
+
+def _write_judgements(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Write the file; without lines, remove one of an earlier analysis."""
+    try:
+        if not lines:
+            path.unlink(missing_ok=True)
+            return
+        with atomic_writer(path) as stream:
+            stream.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    except OSError as error:
+        raise cannot_write(path.parent, error) from None
+
+
+def _record(
+    study: RatedStudy,
+    second: RatedStudy | None,
+    scores: StudyScores,
+    settings: RateAnalyseSettings,
+    tables: Tables,
+    said: Sequence[str],
+) -> dict[str, Any]:
+    rates = pass_rates_of(scores.controls)
+    files = [one.path for one in (study, second) if one is not None]
+    return {
+        "study": study.name,
+        "files": {path.name if len(files) == 1 else str(path): file_hash(path) for path in files},
+        "settings": asdict(settings),
+        "conclusion": [*said],
+        "control": {**asdict(study.control), "criteria": study.control_criteria},
+        "counts": {
+            **{name: value for name, value in vars(rates).items() if name != "of_raters"},
+            "ratings": study.rated.ratings,
+            "ratings_that_count": scores.counted.ratings,
+            "passages": len(scores.counted.passages),
+            "shared_questions": shared_questions(scores.questions),
+            "without_z": len(scores.z.without_spread),
+            "feedback": study.feedback,
+            "assignments": dict(study.states),
+        },
+        **tables,
+    }
+
+
+def _plots(tables: Tables) -> list[Plot]:
+    """Overall scores with their intervals."""
+    from rl_qg.pages.plots import ReportedMean, interval_plot
+
+    rows = [row for row in tables["systems"] if row["criterion"] == OVERALL and row["value"] is not None]
+    if not any(row["system"] != DEGRADED_ROW for row in rows):
+        return []
+    rows.sort(key=lambda row: (row["system"] == DEGRADED_ROW, -row["value"]))
+    drawn = [
+        (row["system"], "muted" if row["system"] == DEGRADED_ROW else "ce",
+         ReportedMean(row["value"], row["low"], row["high"]), ())
+        for row in rows
+    ]  # fmt: skip
+    svg = interval_plot(drawn, "systems", zero=True, unit="z")
+    return [Plot("Overall", "mean z with 95 % intervals", (), svg)]

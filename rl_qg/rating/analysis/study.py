@@ -1,0 +1,597 @@
+"""The statistics of a study, as tables of plain rows."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_qg.judging.raters import OVERALL
+from rl_qg.rating.analysis.quality import (
+    ITEM_MEANS,
+    SIGNED_RANK,
+    RaterControl,
+    control_of_raters,
+    controlled,
+    counted_raters,
+    habits_of_raters,
+    rater_rows,
+    scales_of,
+    summary_rows,
+)
+from rl_qg.rating.analysis.ratings import COUNTED, RatedItems, Scale, read_ratings
+from rl_qg.rating.analysis.scores import (
+    QuestionScores,
+    SystemScores,
+    ZScores,
+    question_scores,
+    system_scores,
+    without_noisy,
+    z_scores,
+)
+from rl_qg.rating.planning.questions import HUMAN
+from rl_qg.rating.protocol import DEGRADED, Control, Protocol
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import read_json, read_json_lines
+from rl_qg.settings.web import RateAnalyseSettings
+from rl_qg.stats.agreement import fleiss_kappa, krippendorff_alpha
+from rl_qg.stats.correlation import COEFFICIENTS, SYSTEMS, coefficient_p, row_correlations, why_undefined
+from rl_qg.stats.intervals import CORRELATION, Floats, PassageDraws, estimate, holm
+from rl_qg.stats.mixed_model import fit_mixed_model
+from rl_qg.stats.rank_tests import rank_sum, signed_rank
+from rl_qg.text.words import counted
+
+# What `rl-qg rate analyse` reads: an export folder, or a file of ratings alone.
+
+
+FILES = ("ratings.jsonl", "ratings.jsonl.gz", "ratings.csv", "ratings.csv.gz")
+
+
+@dataclass(frozen=True)
+class Question:
+    """An item of a task in words."""
+
+    question: str
+    context: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class RatedStudy:
+    """Ratings, and what else is known of them.
+
+    Attributes:
+        name: of the study, or of the file.
+        path: of the file of ratings.
+        rated: the ratings that count.
+        control, control_criteria: how raters are tested.
+        minutes: of each task, where known.
+        questions: by HIT and position; empty for a file alone.
+        states: how many assignments there are of each state; empty for a file alone.
+        feedback: how many raters' comments there are.
+    """
+
+    name: str
+    path: Path
+    rated: RatedItems
+    control: Control
+    control_criteria: list[str]
+    minutes: Mapping[str, float] = field(default_factory=dict)
+    questions: Mapping[tuple[str, int], Question] = field(default_factory=dict)
+    states: Mapping[str, int] = field(default_factory=dict)
+    feedback: int = 0
+
+
+def read_study(source: str, settings: RateAnalyseSettings, *, key: str = "ratings") -> RatedStudy:
+    """The study that the setting `key` names.
+
+    Raises:
+        InputError: there is none, or a file of it cannot be read; settings that it cannot have.
+    """
+    if not source:
+        raise InputError(f"{key} has no value; give the folder of `rl-qg rate export`, or a file of ratings")
+    path = Path(source).expanduser()
+    if not path.is_dir():
+        rated = read_ratings(path, _scales(settings), with_open=settings.with_open, key=key)
+        return _study(path.name, path, rated, Control(SIGNED_RANK, ITEM_MEANS), list(rated.criteria), settings)
+    file = next((path / name for name in FILES if (path / name).is_file()), None)
+    if file is None:
+        raise InputError(f"{key}={source}: holds no {FILES[0]}; give the folder of `rl-qg rate export`")
+    if settings.reversed or settings.scale:
+        raise InputError("reversed and scale are of a file alone; the protocol of an export says what is reversed")
+    plan = read_json(path / "plan.json")
+    if not isinstance(plan, Mapping) or not isinstance(plan.get("protocol"), Mapping):
+        raise InputError(f"{path / 'plan.json'}: field 'protocol' is missing; export the study anew")
+    protocol = Protocol.from_dict(str(path / "plan.json"), plan["protocol"])
+    rated = read_ratings(file, scales_of(protocol), with_open=settings.with_open)
+    study = _study(str(plan.get("study") or path.name), file, rated, protocol.control, controlled(protocol), settings)
+    minutes, states = _assignments(path / "assignments.jsonl")
+    comments = path / "feedback.jsonl"
+    return replace(
+        study,
+        minutes=minutes,
+        states=states,
+        questions=_questions(path / "items.jsonl"),
+        feedback=sum(1 for _ in read_json_lines(comments)) if comments.is_file() else 0,
+    )
+
+
+def _scales(settings: RateAnalyseSettings) -> dict[str, Scale]:
+    """Of reversed criteria of a file alone."""
+    ends = settings.scale or [0.0, 100.0]
+    if len(ends) != 2 or not ends[0] < ends[1]:
+        raise InputError(f"scale={settings.scale}: give the lowest and the highest value, as [1, 5]")
+    return {name: Scale(ends[0], ends[1], True) for name in settings.reversed or ()}
+
+
+def _study(
+    name: str, path: Path, rated: RatedItems, control: Control, criteria: list[str], settings: RateAnalyseSettings
+) -> RatedStudy:
+    wanted = settings.control_criteria or criteria
+    for setting, names in (("control_criteria", settings.control_criteria), ("reversed", settings.reversed)):
+        for one in names or ():
+            if one not in rated.criteria:
+                raise InputError(f"{setting}: nobody rated {one!r}; the criteria are {', '.join(rated.criteria)}")
+    return RatedStudy(
+        name,
+        path,
+        rated,
+        replace(
+            control,
+            method=settings.control_method or control.method,
+            unit=settings.control_unit or control.unit,
+            level=control.level if settings.level is None else settings.level,
+        ),
+        list(dict.fromkeys(wanted)),
+    )
+
+
+def _assignments(path: Path) -> tuple[dict[str, float], dict[str, int]]:
+    """The minutes of each finished assignment, and how many there are of each state."""
+    minutes: dict[str, float] = {}
+    states: Counter[str] = Counter()
+    for number, record in read_json_lines(path) if path.is_file() else ():
+        name, state, seconds = (record.get(key) for key in ("assignment", "state", "seconds"))
+        if not isinstance(name, str | int) or not isinstance(state, str):
+            raise InputError(f"{path}: line {number}: fields 'assignment' and 'state' must be there; export anew")
+        states[state] += 1
+        if isinstance(seconds, int | float) and not isinstance(seconds, bool) and state in COUNTED:
+            minutes[str(name)] = seconds / 60
+    return minutes, dict(states)
+
+
+def _questions(path: Path) -> dict[tuple[str, int], Question]:
+    questions = {}
+    for number, record in read_json_lines(path) if path.is_file() else ():
+        texts: list[Any] = [record.get(key) for key in ("question", "context", "answer")]
+        hit, position = record.get("hit"), record.get("position")
+        if not isinstance(position, int) or not all(isinstance(one, str) for one in (hit, texts[0], texts[1])):
+            raise InputError(f"{path}: line {number}: needs 'hit', 'position', 'question' and 'context'; export anew")
+        questions[str(hit), position] = Question(texts[0], texts[1], texts[2] or "")
+    return questions
+
+
+# Two studies of the same systems: how far their scores agree (QAScore, section 4.3.4 and table 7).
+
+
+Rows = list[dict[str, Any]]
+
+
+def replication_of_scores(first: SystemScores, second: SystemScores) -> Rows:
+    """r, ρ and τ-b between the systems' scores in two studies, for each criterion of both and overall.
+
+    Intervals are those of draws of each study's own raters and passages; `second` must have been drawn with another
+    seed. `only_first` and `only_second` count systems that the other study does not have. `overall` is compared only
+    where both have the same criteria.
+    """
+    same = {*first.criteria} == {*second.criteria}
+    criteria = [name for name in first.criteria if name in second.criteria] + ([OVERALL] if same else [])
+    rows = []
+    for criterion in criteria:
+        x, y, counts = _shared(first, second, criterion)
+        n = x.shape[1]
+        clusters = min(first.values.clusters, second.values.clusters)
+        values = {name: np.full(len(x), np.nan) for name in COEFFICIENTS}
+        if n >= SYSTEMS:
+            whole = np.isfinite(x).all(axis=1) & np.isfinite(y).all(axis=1)
+            for name, drawn in row_correlations(x[whole], y[whole]).items():
+                values[name][whole] = drawn
+        why = f"{n} systems in both; a correlation needs {SYSTEMS}" if n < SYSTEMS else why_undefined(x[0], y[0])
+        for name, drawn in values.items():
+            cells = estimate(drawn, n, passages=clusters, why=why, bounds=CORRELATION).to_dict()
+            p = coefficient_p(name, float(drawn[0]), x[0], y[0])
+            rows.append(
+                {"criterion": criterion, "coefficient": name, **cells} | ({} if p is None else {"p": p}) | counts
+            )
+    return rows
+
+
+def _shared(first: SystemScores, second: SystemScores, criterion: str) -> tuple[Floats, Floats, dict[str, int]]:
+    """The scores of systems of both in the data and in draws, (1 + resamples, n) each."""
+    parts = []
+    for study in (first, second):
+        drawn = study.values.combined()[:, :, (*study.criteria, OVERALL).index(criterion)]
+        parts.append({name: drawn[:, at] for at, name in enumerate(study.systems) if np.isfinite(drawn[0, at])})
+    names = [name for name in parts[0] if name in parts[1]]
+    counts = {"only_first": len(parts[0]) - len(names), "only_second": len(parts[1]) - len(names)}
+    draws = min(len(study.values.combined()) for study in (first, second))
+    x, y = (np.array([part[name][:draws] for name in names]).reshape(len(names), -1).T for part in parts)
+    return x, y, counts
+
+
+# Whom people prefer, and how certain that is: every two systems, by draws and by rank tests, corrected by Holm.
+#
+# Three tests of the same two systems, from the most to the least that they take into account:
+#
+# - the difference of their scores in draws of raters and passages (`crossed_draws`), two-sided; the conclusion is
+# drawn from this one; - Wilcoxon's signed-rank test of pairs, two-sided: what one rater gave to both about one passage
+# and answer; - the rank-sum test of all questions of one against all of the other, one-sided in the direction of their
+# means, as Ji et al. (ACL 2022) published it: it takes every question as independent.
+
+
+CERTAIN = 0.05
+
+
+def pair_rows(scores: QuestionScores, systems: SystemScores, *, of: str = OVERALL) -> Rows:
+    """One row for every two systems, the one with the higher score first; `of` is a criterion or `overall`."""
+    column = (*systems.criteria, OVERALL).index(of)
+    order = sorted(range(len(systems.systems)), key=lambda at: -np.nan_to_num(systems.data[at, column], nan=-np.inf))
+    order = [at for at in order if np.isfinite(systems.data[at, column])]
+    values = scores.with_overall()[:, column]
+    of_pairs = _paired_means(scores, values)
+    rows = []
+    for place, first in enumerate(order):
+        for second in order[place + 1 :]:
+            rows.append(_pair(scores, systems, values, of_pairs, first, second, column))
+    for key in ("p", "p_rank_sum", "p_paired"):
+        tested = [row for row in rows if row[key] is not None]
+        for row, corrected in zip(tested, holm([row[key] for row in tested]), strict=True):
+            row[f"{key}_holm"] = corrected
+    return rows
+
+
+def _pair(
+    scores: QuestionScores,
+    systems: SystemScores,
+    values: Floats,
+    of_pairs: Floats,
+    first: int,
+    second: int,
+    column: int,
+) -> dict[str, Any]:
+    gap = systems.values.map(lambda part: part[:, first, column] - part[:, second, column])
+    questions = [values[(scores.member[:, at] > 0) & ~np.isnan(values)] for at in (first, second)]
+    cells = gap.estimate(int(systems.questions[[first, second]].sum())).to_dict()
+    ranks = rank_sum(*questions)
+    both = of_pairs[:, [first, second]]
+    both = both[~np.isnan(both).any(axis=1)]
+    gaps = both[:, 0] - both[:, 1]
+    sides = [test.p for a, b in ((0, 1), (1, 0)) if (test := signed_rank(both[:, a], both[:, b])) is not None]
+    return {
+        "preferred": systems.systems[first],
+        "to": systems.systems[second],
+        **{"difference": cells.pop("value"), **cells},
+        "p": gap.p(),
+        "p_rank_sum": None if ranks is None else ranks.p,
+        "pairs": len(gaps),
+        "paired_difference": float(gaps.mean()) if len(gaps) else None,
+        "higher": int((gaps > 1e-9).sum()),
+        "equal": int((np.abs(gaps) <= 1e-9).sum()),
+        "lower": int((gaps < -1e-9).sum()),
+        "p_paired": min(1.0, 2 * min(sides)) if sides else None,
+    }
+
+
+def _paired_means(scores: QuestionScores, values: Floats) -> Floats:
+    """The mean of each system's questions by rater and item, (rater-item pairs, systems), NaN where there is none."""
+    pairs = np.unique(np.column_stack([scores.rater, scores.item]), axis=0, return_inverse=True)[1].reshape(-1)
+    known = ~np.isnan(values)
+    member = scores.member * known[:, None]
+    sums, counts = (np.zeros((int(pairs.max(initial=-1)) + 1, member.shape[1])) for _ in range(2))
+    np.add.at(sums, pairs, member * np.where(known, values, 0.0)[:, None])
+    np.add.at(counts, pairs, member)
+    with np.errstate(invalid="ignore"):
+        return np.where(counts > 0, sums / counts, np.nan)
+
+
+def conclusion(rows: Rows, unit: str = "z") -> list[str]:
+    """What the pairs say: a sentence for each, or, of more than three systems, one for the best two and one for the
+    best against all others.
+    """
+    if len(rows) <= 3:
+        return [preference(row, unit) for row in rows]
+    best = [row for row in rows if row["preferred"] == rows[0]["preferred"]]
+    certain = [row["to"] for row in best if (row.get("p_holm") or 1.0) < CERTAIN]
+    other = [row["to"] for row in best if row["to"] not in certain]
+    text = f"best is {rows[0]['preferred']}: "
+    text += f"people prefer it to {', '.join(certain)} (p (Holm) < {CERTAIN:g})" if certain else ""
+    text += ("; " if certain and other else "") + (f"not certain for {', '.join(other)}" if other else "")
+    return [preference(rows[0], unit), text]
+
+
+def preference(row: Mapping[str, Any], unit: str = "z") -> str:
+    """One pair as a sentence: "people prefer scst to ce: +0.21 z [0.08, 0.35], p (Holm) 0.003"."""
+    p = row.get("p_holm")
+    who = f"people prefer {row['preferred']} to {row['to']}"
+    if p is None or p >= CERTAIN:
+        who = f"it is not certain that {who}"
+    text = f"{who}: {row['difference']:+.2f} {unit}"
+    if row.get("low") is not None:
+        text += f" [{row['low']:.2f}, {row['high']:.2f}]"
+    return text + (f", p (Holm) {p:.3f}" if p is not None and p >= 0.001 else ", p (Holm) < 0.001" if p else "")
+
+
+def certain_pairs(rows: Sequence[Mapping[str, Any]], key: str = "p_holm") -> int:
+    """How many pairs have a p below 0.05."""
+    return sum(row.get(key) is not None and row[key] < CERTAIN for row in rows)
+
+
+# Ratings by question: agreement of raters, and `judgements.jsonl` for `rl-qg correlate`.
+
+
+FEW_VALUES = 10  # distinct values of a criterion, up to which κ, which knows equal or not, means something
+
+
+def agreement_rows(rated: RatedItems, *, resamples: int, seed: int) -> Rows:
+    """Krippendorff's α (interval, ordinal) and, for scales of few values, Fleiss' κ of each criterion, over the
+    questions that two raters or more have rated; of a repeated question a rater's mean counts.
+
+    Empty where no question has two raters.
+    """
+    scores = question_scores(rated, rated.values)
+    units: dict[int, list[int]] = {}
+    for number, row in enumerate(scores.rows):
+        units.setdefault(int(rated.question[row]), []).append(number)
+    if max(map(len, units.values()), default=0) < 2:
+        return []
+    draws = PassageDraws([int(scores.passage[rows[0]]) for rows in units.values()], resamples=resamples, seed=seed)
+    found: Rows = []
+    for column, criterion in enumerate(scores.criteria):
+        values = scores.values[:, column]
+        table = [[None if np.isnan(values[at]) else float(values[at]) for at in rows] for rows in units.values()]
+        statistics = {f"Krippendorff's α, {level}": krippendorff_alpha(table, level, draws) for level in _LEVELS}
+        if len(np.unique(rated.values[~np.isnan(rated.values[:, column]), column])) <= FEW_VALUES:
+            statistics["Fleiss' κ"] = fleiss_kappa(table, draws)
+        found += [{"criterion": criterion, "statistic": name, **one.to_dict()} for name, one in statistics.items()]
+    return found
+
+
+_LEVELS = ("interval", "ordinal")
+
+
+def judgement_lines(
+    rated: RatedItems, z: Floats, questions: Mapping[tuple[str, int], Question], *, raw: bool
+) -> tuple[list[dict[str, Any]], int]:
+    """Records in the format of `rl_qg.judging.judgements`, one for each question in words, and how many have
+    no score and are left out.
+
+    Args:
+        rated: the ratings that count.
+        z: their z-scores, as `RatedItems.values`.
+        questions: by HIT and position.
+        raw: `human` are means of ratings, not of z.
+
+    `ratings` are as given, reversed ones turned, with the mean of both for a question that a rater saw twice. With z,
+    ratings without one (of a rater whose ratings are all equal) are null: they would count on another scale.
+    """
+    records: dict[tuple[Any, ...], _Rated] = {}
+    for row, values, standard in _rows(rated, z):
+        known = questions[rated.hits[rated.hit[row]], int(rated.position[row])]
+        control = bool(rated.is_kind(DEGRADED)[row])
+        key = (control, rated.passages[rated.passage[row]], rated.items[rated.item[row]], known)
+        records.setdefault(key, _Rated(row, known)).add(row, values, standard)
+    lines = [one.line(rated, raw=raw) for one in records.values()]
+    kept = [line for line in lines if line["human"]]
+    return kept, len(lines) - len(kept)
+
+
+def with_references(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The judgements of systems about passages and answers of which people asked too, with their question as the
+    reference. Those of people are left out: they would be compared with themselves.
+    """
+    asked = {line["item"]: line["question"] for line in lines if HUMAN in line["system"] and "control" not in line}
+    found = []
+    for line in lines:
+        systems = [name for name in line["system"] if name != HUMAN]
+        if systems and line["item"] in asked:
+            found.append({**line, "system": systems, "references": [asked[line["item"]]]})
+    return found
+
+
+def _rows(rated: RatedItems, z: Floats) -> Iterator[tuple[int, Floats, Floats]]:
+    """Questions, then degraded ones: row, ratings and z."""
+    plain, standard = question_scores(rated, rated.values), question_scores(rated, z)
+    yield from zip(plain.rows.tolist(), plain.values, standard.values, strict=True)
+    for row in np.flatnonzero(rated.is_kind(DEGRADED)).tolist():
+        yield row, rated.values[row], z[row]
+
+
+class _Rated:
+    """One question and what raters gave it."""
+
+    def __init__(self, row: int, known: Question) -> None:
+        self.first, self.known = row, known
+        self.given: list[tuple[int, Floats, Floats]] = []
+
+    def add(self, row: int, values: Floats, standard: Floats) -> None:
+        """What one rater gave."""
+        self.given.append((row, values, standard))
+
+    def line(self, rated: RatedItems, *, raw: bool) -> dict[str, Any]:
+        """As a record."""
+        human, ratings = {}, {}
+        for column, criterion in enumerate(rated.criteria):
+            scores = [(values if raw else standard)[column] for _, values, standard in self.given]
+            ratings[criterion] = [
+                None if np.isnan(score) else float(values[column])
+                for score, (_, values, _) in zip(scores, self.given, strict=True)
+            ]
+            if present := [float(score) for score in scores if not np.isnan(score)]:
+                human[criterion] = float(np.mean(present))
+        systems: Sequence[str] = list(dict.fromkeys(name for row, _, _ in self.given for name in rated.systems[row]))
+        return {
+            "question": self.known.question,
+            "context": self.known.context,
+            "answer": self.known.answer,
+            "system": systems,
+            "item": rated.items[rated.item[self.first]],
+            "group": rated.passages[rated.passage[self.first]],
+            "human": human,
+            "ratings": ratings,
+            "raters": [rated.raters[rated.rater[row]] for row, _, _ in self.given],
+            **({"control": True} if rated.is_kind(DEGRADED)[self.first] else {}),
+        }
+
+
+NO_FILTER = "none"
+DEGRADED_ROW = "degraded questions"  # in the table of systems
+
+
+@dataclass(frozen=True)
+class StudyScores:
+    """Whose ratings count, their z-scores and the scores of systems. Without a rater who passed, `counted` has no
+    rows, and without a z there are no `systems`.
+    """
+
+    controls: list[RaterControl]
+    counted: RatedItems
+    z: ZScores
+    questions: QuestionScores
+    systems: SystemScores | None
+
+
+def scores_of_study(study: RatedStudy, settings: RateAnalyseSettings, *, seed: int) -> StudyScores:
+    """Test the raters, leave out those who do not count, and score the systems."""
+    controls = control_of_raters(study.rated, study.control, study.control_criteria)
+    counted = study.rated.of_raters(counted_raters(controls, settings.raters))
+    if settings.rater_filter != NO_FILTER:
+        sides, threshold, most = settings.rater_filter, settings.filter_above, settings.filter_most
+        counted = without_noisy(counted, sides=sides, threshold=threshold, most=most)
+    z = z_scores(counted, settings.z)
+    questions = question_scores(counted, z.values)
+    if np.isnan(questions.values).all():
+        return StudyScores(controls, counted, z, questions, None)
+    systems = system_scores(counted, questions, resamples=settings.resamples, seed=seed)
+    return StudyScores(controls, counted, z, questions, systems)
+
+
+def tables_of(study: RatedStudy, scores: StudyScores, settings: RateAnalyseSettings) -> dict[str, Rows]:
+    """Every table but that of the replication; empty where there is nothing to say."""
+    habits = habits_of_raters(study.rated, seed=settings.seed)
+    tables: dict[str, Rows] = {
+        "summary": summary_rows(study.rated, scores.controls, study.minutes),
+        "raters": rater_rows(scores.controls, habits, study.minutes, study.rated),
+        "systems": [],
+        "pairs": [],
+        "pairs_by_criterion": [],
+        "mixed_model": [],
+        "agreement": agreement_rows(scores.counted, resamples=settings.resamples, seed=settings.seed),
+    }
+    if settings.rater_filter != NO_FILTER:
+        before = study.rated.of_raters(scores.counted.raters)
+        unfiltered = agreement_rows(before, resamples=settings.resamples, seed=settings.seed)
+        tables["agreement"] = [{"ratings": "all", **row} for row in unfiltered] + [
+            {"ratings": "filtered", **row} for row in tables["agreement"]
+        ]
+    if scores.systems is not None:
+        tables["systems"] = system_rows(scores.systems, scores)
+        tables["mixed_model"], contrasts = mixed_rows(scores)
+        tables["pairs"] = _with_contrasts(pair_rows(scores.questions, scores.systems), contrasts)
+        tables["pairs_by_criterion"] = [
+            {"criterion": name, **row}
+            for name in scores.systems.criteria
+            for row in pair_rows(scores.questions, scores.systems, of=name)
+        ]
+    return tables
+
+
+def system_rows(systems: SystemScores, scores: StudyScores) -> Rows:
+    """The score of every system on every criterion and overall, with its interval; and the mean z of degraded
+    questions, which is no system's.
+    """
+    rows = []
+    criteria = (*systems.criteria, OVERALL)
+    for at, name in enumerate(systems.systems):
+        counts = {"shown": int(systems.shown[at]), "ratings": int(systems.ratings[at])}
+        for criterion in criteria:
+            statistic = systems.of(name, criterion).estimate(int(systems.questions[at]))
+            rows.append({"system": name, "criterion": criterion, **statistic.to_dict(), **counts})
+    z = scores.z.values[scores.counted.is_kind(DEGRADED)]
+    z = z[~np.isnan(z).all(axis=1)]
+    if len(z):
+        means = _column_means(np.column_stack([z, z.mean(axis=1)]))
+        rows += [
+            {"system": DEGRADED_ROW, "criterion": criterion, "value": value, "low": None, "high": None, "n": len(z),
+             "shown": len(z), "ratings": int(np.count_nonzero(~np.isnan(z)))}
+            for criterion, value in zip(criteria, means, strict=True)
+        ]  # fmt: skip
+    return rows
+
+
+def _column_means(values: Floats) -> list[float | None]:
+    return [float(np.nanmean(column)) if not np.isnan(column).all() else None for column in values.T]
+
+
+def mixed_rows(scores: StudyScores) -> tuple[Rows, Mapping[tuple[str, str], dict[str, Any]]]:
+    """The mixed model of raw values of every criterion and overall: means of systems in points, standard deviations;
+    and the contrasts of `overall` by two systems.
+    """
+    raw = question_scores(scores.counted, scores.counted.values)
+    values = raw.with_overall()
+    rows: Rows = []
+    contrasts: dict[tuple[str, str], dict[str, Any]] = {}
+    for column, criterion in enumerate((*raw.criteria, OVERALL)):
+        model = fit_mixed_model(values[:, column], raw.member, raw.systems, raw.rater, raw.item)
+        if model is None:
+            continue
+        spread = {"rater_sd": model.rater_sd, "item_sd": model.item_sd, "residual_sd": model.residual_sd}
+        for at, name in enumerate(model.systems):
+            if np.isfinite(model.means[at]):
+                cells = {"mean": float(model.means[at]), "standard_error": model.error(at), "n": model.n}
+                rows.append({"system": name, "criterion": criterion, **cells, **spread})
+        if criterion == OVERALL:
+            known = [at for at in range(len(model.systems)) if np.isfinite(model.means[at])]
+            for first in known:
+                for second in known:
+                    if first != second:
+                        value, error, p = model.contrast(first, second)
+                        pair = model.systems[first], model.systems[second]
+                        contrasts[pair] = {"mixed_difference": value, "mixed_error": error, "p_mixed": p}
+    return rows, contrasts
+
+
+def _with_contrasts(rows: Rows, contrasts: Mapping[tuple[str, str], Mapping[str, Any]]) -> Rows:
+    found = [{**row, **contrasts.get((row["preferred"], row["to"]), {})} for row in rows]
+    tested = [row for row in found if "p_mixed" in row]
+    for row, corrected in zip(tested, holm([row["p_mixed"] for row in tested]), strict=True):
+        row["p_mixed_holm"] = corrected
+    return found
+
+
+def left_out(study: RatedStudy, scores: StudyScores) -> dict[str, int]:
+    """How many ratings are not in the scores, by reason."""
+    counts = dict(scores.counted.left_out)
+    kept = {*scores.counted.raters}
+    values = np.count_nonzero(~np.isnan(study.rated.values), axis=1)
+    for verdict in ("failed", "undecided"):
+        names = [one.rater for one in scores.controls if one.verdict == verdict and one.rater not in kept]
+        if names:
+            own = np.array([rater in names for rater in study.rated.raters], dtype=bool)[study.rated.rater]
+            counts[f"of {counted(len(names), 'rater')} who {_WHY[verdict]}"] = int(values[own].sum())
+    if scores.z.ratings_left_out:
+        reason = f"of {counted(len(scores.z.without_spread), 'rater')} without two different ratings, and so without z"
+        counts[reason] = scores.z.ratings_left_out
+    degraded = scores.z.values[scores.counted.is_kind(DEGRADED)]  # those without a z are counted above
+    counts["of degraded questions, which enter no score"] = int(np.count_nonzero(~np.isnan(degraded)))
+    return {reason: count for reason, count in counts.items() if count}
+
+
+_WHY = {"failed": "failed the control", "undecided": "had too few pairs, or tasks, for the control"}
+
+
+def shared_questions(scores: QuestionScores) -> int:
+    """How many rated questions count for several systems."""
+    scored = ~np.isnan(scores.values).all(axis=1)
+    return int((scored & (scores.member.sum(axis=1) > 1)).sum())

@@ -1,0 +1,416 @@
+"""From questions of several systems to tasks for raters.
+
+    rl-qg rate plan 'questions={ce: ce.jsonl, scst: scst.jsonl}' gold=dev.json protocol=qascore items=100 output=plan
+
+Writes `hits.jsonl` and `plan.json`, whose bytes depend on the settings and the files alone, and prints how many raters
+the plan needs, what they are paid, what was left out, and the smallest difference between systems that it can show.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as students_t
+
+from rl_qg.rating.plan_files import PLAN, Hit, write_plan_files
+from rl_qg.rating.planning.hits import Tasks, counts_of, make_tasks
+from rl_qg.rating.planning.questions import StudyQuestions, read_questions
+from rl_qg.rating.protocol import DEGRADED, KINDS, ORDINARY, RATINGS, REPEAT, SIGNED_RANK, Control, Protocol, Texts
+from rl_qg.runtime.errors import InputError
+from rl_qg.settings import RatePlanSettings
+from rl_qg.stats.rank_tests import rank_sum, signed_rank
+from rl_qg.text.languages import code_of
+from rl_qg.text.words import counted
+
+# What a plan takes, and what it can show: minutes and pay, and the smallest difference between systems that it finds.
+#
+# A rating is taken in units of its rater's spread (z), and is the mean over the criteria. It is the sum of the
+# system's score, what the passage adds for every system, what the question adds, and what the rater adds. The passage
+# falls out, since two systems are compared on the same passages.
+
+
+POWER, LEVEL = 0.8, 0.05
+ENOUGH_RATINGS = 385  # of a system, Graham et al., as the QAScore paper quotes
+MOST_TASKS = 1000  # of one rater, that are tried
+STUDIES = 1000  # simulated, and fewer where they would be larger than so many numbers:
+NUMBERS = 2_000_000
+
+QUESTION_SD = RATING_SD = 0.37
+"""Standard deviations between the questions of a system and between raters of a question, in z of the mean over
+criteria: those of the 7,500 ratings of QG-Bench's human evaluation (six systems, five raters, three criteria; passages
+and systems taken out). Together .52; within the tasks of the direct assessment of Ji et al. (ACL 2022) they are .48 to
+.53 in its three runs."""
+PASS_RATE = 0.45
+"""Share of tasks by raters who pass the control in the crowd of the QAScore paper: 334 of 786 and 282 of 598."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What raters give and get. Fees of a panel are not in it."""
+
+    assignments: int  # tasks times raters of each
+    minutes: float  # of a task, on average
+    hours: float
+    currency: str
+    per_hit: float
+    total: float
+
+
+def effort_of(hits: Sequence[Hit], protocol: Protocol, raters: int, pay_per_hour: float, currency: str) -> Effort:
+    """The time and pay of a plan; a task takes as much longer than the protocol's as it has more items."""
+    minutes = protocol.minutes_per_hit * sum(len(hit.items) for hit in hits) / protocol.recipe.items / len(hits)
+    assignments = raters * len(hits)
+    hours = assignments * minutes / 60
+    return Effort(assignments, minutes, hours, currency, pay_per_hour * minutes / 60, pay_per_hour * hours)
+
+
+def tasks_for_control(hits: Sequence[Hit], control: Control, criteria: int) -> int | None:
+    """How many tasks one rater has to rate before the control can pass anybody; None where that is one.
+
+    Args:
+        hits: the tasks; each counts with as many ordinary and degraded questions as they have on average.
+        control: of the protocol.
+        criteria: how many enter it.
+    """
+    kinds = [item.kind for hit in hits for item in hit.items]
+    ordinary, degraded = kinds.count(ORDINARY), kinds.count(DEGRADED)
+    if not degraded or not criteria:
+        return None
+    values = criteria if control.unit == RATINGS else 1
+    for tasks in range(control.least_tasks, MOST_TASKS):
+        share = tasks / len(hits) * values
+        high, low = np.ones(max(1, int(ordinary * share))), np.zeros(int(degraded * share))
+        test = signed_rank(low + 1, low) if control.method == SIGNED_RANK else rank_sum(high, low)
+        if test is not None and test.smallest < control.level:
+            return tasks if tasks > 1 else None
+    return MOST_TASKS
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How much ratings vary (see `QUESTION_SD`), and the share of tasks that count."""
+
+    question_sd: float = QUESTION_SD
+    rating_sd: float = RATING_SD
+    pass_rate: float = 1.0
+
+
+@dataclass(frozen=True)
+class Detectable:
+    """The smallest difference that is found with probability `POWER`, by a two-sided paired t test at `LEVEL`.
+
+    Args:
+        pair: of the systems that share the fewest passages with their answer.
+        shared: how many those are.
+        pairs: of systems, for Holm's correction.
+        one: in z, for this pair alone.
+        holm: with the level of the first step of Holm's correction over all pairs.
+    """
+
+    pair: tuple[str, str]
+    shared: int
+    pairs: int
+    one: float
+    holm: float
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a system's question about a subject is rated."""
+
+    task: int
+    question: str
+    forms: int  # 2 where it is repeated
+
+
+def detectable_difference(
+    hits: Sequence[Hit], systems: Sequence[str], raters: int, noise: Noise, seed: int
+) -> Detectable | None:
+    """Simulate the studies of a plan; None where two systems share too few passages, or one alone is rated.
+
+    Args:
+        hits: the tasks.
+        systems: all of them; those without an ordinary question are not compared.
+        raters: of each task.
+        noise: standard deviations and the share of tasks that count.
+        seed: of the simulation.
+    """
+    places = _places(hits)
+    common = {
+        (one, other): [(of[one], of[other]) for of in places.values() if one in of and other in of]
+        for one, other in combinations([name for name in systems if any(name in of for of in places.values())], 2)
+    }
+    if not common:
+        return None
+    pair = min(common, key=lambda names: sum(one.question != other.question for one, other in common[names]))
+    if len(common[pair]) < 2:
+        return None
+    studies = _simulated(common[pair], raters, noise, np.random.default_rng(seed))
+    found = [_smallest(studies, LEVEL / pairs) for pairs in (1, len(common))]
+    if None in found:
+        return None
+    return Detectable(pair, len(common[pair]), len(common), *[value for value in found if value is not None])
+
+
+def _places(hits: Sequence[Hit]) -> Mapping[str, Mapping[str, _Place]]:
+    """By subject, then by system."""
+    found: defaultdict[str, dict[str, _Place]] = defaultdict(dict)
+    for task, hit in enumerate(hits):
+        repeated = {item.original for item in hit.items if item.kind == REPEAT}
+        for item in hit.items:
+            if item.kind == ORDINARY:
+                place = _Place(task, item.question, 1 + (item.position in repeated))
+                found[item.item].update(dict.fromkeys(item.systems, place))
+    return found
+
+
+@dataclass(frozen=True)
+class _Studies:
+    """Of each simulated study: how many differences it has, their mean and variance without an effect; the mean and
+    variance of the effect's share in them and its covariance with the noise.
+    """
+
+    count: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    variance: NDArray[np.float64]
+    share: NDArray[np.float64]
+    share_variance: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+
+    def power(self, effect: float, level: float) -> float:
+        """The share of studies that find a mean difference of `effect`."""
+        variance = self.variance + 2 * effect * self.covariance + effect**2 * self.share_variance
+        with np.errstate(divide="ignore", invalid="ignore"):
+            t = (self.mean + effect * self.share) / np.sqrt(variance / self.count)
+            return float(np.mean(np.abs(t) > students_t.isf(level / 2, self.count - 1)))
+
+
+def _simulated(
+    places: Sequence[tuple[_Place, _Place]], raters: int, noise: Noise, rng: np.random.Generator
+) -> _Studies:
+    """Differences of one pair of systems on the passages that both have asked about. Where their questions are equal
+    the difference is 0, and the others have more of the effect.
+    """
+    differs = np.array([one.question != other.question for one, other in places], dtype=bool)
+    tasks = sorted({place.task for pair in places for place in pair})
+    size = (max(100, min(STUDIES, NUMBERS // max(1, len(places)))), len(tasks))
+    passed = rng.binomial(raters, noise.pass_rate, size=size)
+    column = {task: number for number, task in enumerate(tasks)}
+    ratings = [
+        passed[:, [column[pair[side].task] for pair in places]] * [pair[side].forms for pair in places]
+        for side in (0, 1)
+    ]
+    rated = (ratings[0] > 0) & (ratings[1] > 0)
+    inverse = sum(1 / np.maximum(counts, 1) for counts in ratings)
+    spread = np.sqrt(2 * noise.question_sd**2 + noise.rating_sd**2 * inverse)
+    values = np.where(rated & differs, rng.standard_normal(rated.shape) * spread, 0.0)
+    share = np.where(rated & differs, len(places) / max(1, differs.sum()), 0.0)
+    count = rated.sum(axis=1).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean, mean_share = values.sum(axis=1) / count, share.sum(axis=1) / count
+        from_mean = np.where(rated, values - mean[:, None], 0.0)
+        of_share = np.where(rated, share - mean_share[:, None], 0.0)
+        products = ((from_mean**2).sum(1), (of_share**2).sum(1), (from_mean * of_share).sum(1))
+        variance, share_variance, covariance = (total / (count - 1) for total in products)
+    return _Studies(count, mean, variance, mean_share, share_variance, covariance)
+
+
+def _smallest(studies: _Studies, level: float) -> float | None:
+    """The effect that is found with probability `POWER`, by bisection; None where none is found so often."""
+    high = 0.01
+    while studies.power(high, level) < POWER:
+        high *= 2
+        if high > 100:
+            return None
+    low = high / 2
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (low, middle) if studies.power(middle, level) >= POWER else (middle, high)
+    return high
+
+
+LEAST_PAY = {"USD": 8.0, "GBP": 6.0}  # an hour (docs.prolific.com)
+MINUTES, DAYS = "{minutes}", "{retention_days}"  # in texts of a protocol
+
+
+def write_plan(settings: RatePlanSettings, protocol: Protocol) -> None:
+    """Write the plan to `settings.output` and print what it takes.
+
+    Raises:
+        InputError: no questions or output, a file that cannot be read, nothing that can be rated, or a folder with
+            another plan.
+    """
+    if not settings.output:
+        raise InputError("output has no value; name a folder, such as output=plan")
+    folder = Path(settings.output)
+    language, raters = code_of(settings.language), settings.raters or protocol.raters_per_hit
+    study = read_questions(settings.questions, settings.gold)
+    tasks = make_tasks(study, protocol.recipe, language=language, seed=settings.seed, items=settings.items)
+    effort = effort_of(tasks.hits, protocol, raters, settings.pay_per_hour, settings.currency)
+    noise = noise_of(settings, tasks)
+    found = detectable_difference(tasks.hits, study.systems, raters, noise, settings.seed)
+    protocol = with_numbers(replace(protocol, raters_per_hit=raters), effort.minutes, settings.retention_days)
+    record = {
+        "study": settings.study or folder.resolve().name,
+        "seed": settings.seed,
+        "language": language,
+        "raters_per_hit": raters,
+        "retention_days": settings.retention_days,
+        **_counts(study, tasks, raters, len(protocol.criteria)),
+        **_estimates(effort, settings.pay_per_hour, found, noise),
+    }
+    needed = tasks_for_control(tasks.hits, protocol.control, sum(one.control for one in protocol.criteria))
+    try:
+        write_plan_files(folder, record, protocol, tasks.hits)
+    except OSError as error:
+        raise InputError(f"output={folder}: cannot be written ({error.strerror}); name another folder") from None
+    print("\n".join(summary(record, protocol, needed)))
+    print(f"done: {folder / PLAN}; next: rl-qg rate serve plan={folder}")
+
+
+def noise_of(settings: RatePlanSettings, tasks: Tasks) -> Noise:
+    """How much ratings will vary; without degraded questions no rater is tested."""
+    tested = any(item.kind == DEGRADED for hit in tasks.hits for item in hit.items)
+    pass_rate = settings.pass_rate or (PASS_RATE if tested else 1.0)
+    return Noise(settings.question_sd, settings.rating_sd, pass_rate)
+
+
+def with_numbers(protocol: Protocol, minutes: float, days: int) -> Protocol:
+    """The protocol with the minutes of a task and the days of retention, also where its texts name them."""
+
+    def filled(texts: Texts) -> Texts:
+        pairs = ((MINUTES, f"{max(1, round(minutes))}"), (DAYS, str(days)))
+        found = dict(texts)
+        for mark, number in pairs:
+            found = {code: text.replace(mark, number) for code, text in found.items()}
+        return found
+
+    return replace(
+        protocol,
+        minutes_per_hit=round(minutes, 1),
+        instructions=tuple(map(filled, protocol.instructions)),
+        consent=filled(protocol.consent),
+    )
+
+
+def _counts(study: StudyQuestions, tasks: Tasks, raters: int, criteria: int) -> dict[str, Any]:
+    items = [item for hit in tasks.hits for item in hit.items]
+    return {
+        "hits": len(tasks.hits),
+        "items": len(items),
+        "ratings": len(items) * raters * criteria,
+        "systems": counts_of(tasks.hits, study.systems),
+        "shared_questions": sum(item.kind == ORDINARY and len(item.systems) > 1 for item in items),
+        "nearer_hits": {str(distance): count for distance, count in sorted(tasks.nearer.items())},
+        "left_out": {reason: count for reason, count in (study.left_out + tasks.left_out).items() if count},
+    }
+
+
+def _estimates(effort: Effort, pay_per_hour: float, found: Detectable | None, noise: Noise) -> dict[str, Any]:
+    return {
+        "minutes": round(effort.minutes, 1),
+        "cost": {
+            "currency": effort.currency,
+            "pay_per_hour": pay_per_hour,
+            "assignments": effort.assignments,
+            "hours": round(effort.hours, 1),
+            "pay_per_hit": round(effort.per_hit, 2),
+            "total": round(effort.total, 2),
+        },
+        "detectable": {
+            "unit": "z, mean over criteria",
+            "power": POWER,
+            "level": LEVEL,
+            **asdict(noise),
+            **({} if found is None else asdict(found)),
+            **({"one": None, "holm": None} if found is None else _rounded(found)),
+        },
+    }
+
+
+def _rounded(found: Detectable) -> dict[str, float]:
+    return {"one": round(found.one, 3), "holm": round(found.holm, 3)}
+
+
+# --- Output ---
+
+
+def summary(record: Mapping[str, Any], protocol: Protocol, needed: int | None = None) -> list[str]:
+    """The plan in a few lines; `needed`: tasks that a rater must have before the control can pass anybody."""
+    raters, cost = record["raters_per_hit"], record["cost"]
+    names = ", ".join(criterion.name for criterion in protocol.criteria)
+    lines = [
+        f"{record['study']} by the protocol {protocol.name}: {counted(record['hits'], 'task')}, "
+        f"{counted(record['items'], 'item')}, {counted(raters, 'rater')} each: {counted(record['ratings'], 'rating')} "
+        f"of {names}",
+        f"raters: from {raters:,}, who rate every task, to {cost['assignments']:,} with one task each",
+        f"time and pay: {record['minutes']:g} minutes a task, {cost['hours']:,g} hours in all; at "
+        f"{cost['pay_per_hour']:g} {cost['currency']} an hour {cost['pay_per_hit']:,.2f} a task and "
+        f"{cost['total']:,.0f} {cost['currency']} in all, without fees of a panel",
+        *_table(record),
+    ]
+    if record["shared_questions"]:
+        lines.append(f"questions that several systems asked alike, shown once: {record['shared_questions']:,}")
+    if nearer := record["nearer_hits"]:
+        lines.append(
+            f"forms of a question are {protocol.recipe.distance} places apart or more, in "
+            f"{counted(sum(nearer.values()), 'short task')} {min(nearer, key=int)} or more"
+        )
+    lines += [f"left out: {reason}: {count:,}" for reason, count in record["left_out"].items()]
+    if needed is not None:
+        advice = f"let raters have as many: rl-qg rate serve tasks_per_rater={needed}"
+        if needed > record["hits"]:
+            advice = "there are fewer"
+        lines.append(f"note: the control can pass nobody with fewer than {needed:,} of these tasks; {advice}")
+    return [*lines, *_power_lines(record, protocol)]
+
+
+def _table(record: Mapping[str, Any]) -> list[str]:
+    """Items of each system by kind, and its ratings."""
+    systems = record["systems"]
+    kinds = [kind for kind in KINDS if any(counts[kind] for counts in systems.values())]
+    width = max(map(len, ["system", *systems]))
+    rows = [f"{'system':<{width}}" + "".join(f"  {kind:>9}" for kind in kinds)]
+    for system, counts in systems.items():
+        rows.append(f"{system:<{width}}" + "".join(f"  {counts[kind]:>9,}" for kind in kinds))
+    return rows
+
+
+def _power_lines(record: Mapping[str, Any], protocol: Protocol) -> list[str]:
+    found = record["detectable"]
+    lines = []
+    if found["one"] is None:
+        compared = sum(counts[ORDINARY] > 0 for counts in record["systems"].values())
+        why = "the systems share too few passages" if compared > 1 else "there are no two systems"
+        lines.append(f"smallest difference that is found: none; {why} for a comparison")
+    else:
+        share = "" if found["pass_rate"] == 1 else f", with {found['pass_rate']:.0%} of the tasks counted"
+        holm = (
+            "" if found["pairs"] == 1 else f"; {found['holm']:.2f} with Holm's correction over {found['pairs']} pairs"
+        )
+        lines.append(
+            f"smallest difference that is found with probability {POWER:g} (simulated{share}): {found['one']:.2f} z "
+            f"between two systems{holm}"
+        )
+    if not any(counts[DEGRADED] for counts in record["systems"].values()):
+        lines.append("note: no degraded questions, so raters cannot be tested")
+    few = {
+        system: count
+        for system, counts in record["systems"].items()
+        if 0 < (count := counts[ORDINARY] * record["raters_per_hit"]) < ENOUGH_RATINGS
+    }
+    if few:
+        system, count = min(few.items(), key=lambda pair: pair[1])
+        lines.append(f"note: {system} gets {count:,} ratings of each criterion; {ENOUGH_RATINGS} are recommended "
+                     "(Graham et al. 2020)")  # fmt: skip
+    least = LEAST_PAY.get(record["cost"]["currency"])
+    if least and 0 < record["cost"]["pay_per_hour"] < least:
+        lines.append(f"note: Prolific asks for {least:g} {record['cost']['currency']} an hour or more")
+    if record["language"] != protocol.language and protocol.practice:
+        lines.append(f"note: the practice questions of the protocol are in {protocol.language}")
+    return lines

@@ -1,0 +1,346 @@
+"""Who rates which task: tasks are given out, kept by leases, and submitted; ratings are saved one by one.
+
+A task is live with a rater whose assignment is open or submitted. It is given out while fewer raters have it live than
+the plan wants, first the one that lacks least. All decisions are made in writing transactions, one after another, so
+two raters cannot be given the last place of a task.
+
+Leases and the clock: an open assignment is held for `lease_s` after its last sign of life. Whoever comes back later
+goes on with it if nobody else has it by now; what they rated is kept in any case. When the clock has gone back, no
+lease lasts longer than `lease_s` from the next time a task is asked for; when it jumps ahead, leases end early, and
+their raters go on in the same way. Order is that of numbers, not of times; no duration is negative.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+
+from rl_qg.rating.protocol import Criterion
+from rl_qg.rating.study.database import Database, Row, Transaction
+from rl_qg.rating.study.records import (
+    CODE_KINDS,
+    COMPLETED,
+    EXPIRED,
+    OPEN,
+    RETURNED,
+    SUBMITTED,
+    SURPLUS,
+    Assignment,
+    Closed,
+    NotAllowed,
+    NotYours,
+    Submitted,
+)
+from rl_qg.rating.study.tables import StudyTables, assignment_name, assignment_number, rater_name, storable
+from rl_qg.runtime.errors import InputError
+
+LEAST_LEASE_S = 1800.0
+LONGEST_FEEDBACK = 5000
+ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"  # of codes: no 0 or O, 1 or I
+COLUMNS = "id, hit, rater, state, lease_until, started, submitted"
+LIVE = "(SELECT count(*) FROM assignment AS live WHERE live.hit = hit.id AND live.state IN ('open', 'submitted'))"
+
+
+class AssignmentTables(StudyTables):
+    """Tables assignment, shown, rating, feedback and code."""
+
+    def __init__(self, database: Database, clock: Callable[[], float]) -> None:
+        super().__init__(database, clock)
+        self.lease_s = max(LEAST_LEASE_S, 60 * self.plan.protocol.minutes_per_hit)
+        self._criteria: dict[str, Criterion] = {item.name: item for item in self.plan.protocol.criteria}
+
+    # --- Giving out ---
+
+    def assignment_of(self, rater: str) -> Assignment | None:
+        """The open assignment of a rater, or None."""
+        with self._database.read() as sql:
+            number, _ = self._rater(sql, rater)
+            return self._open(sql, number)
+
+    def assignment(self, assignment_id: str, rater: str) -> Assignment:
+        """An assignment of a rater, in whatever state.
+
+        Raises:
+            NotYours: it is another rater's, or there is none.
+        """
+        with self._database.read() as sql:
+            return self._record(sql, self._own(sql, assignment_id, rater))
+
+    def assignments_of(self, rater: str) -> list[Assignment]:
+        """All assignments that a rater ever had, in the order in which they were given out."""
+        with self._database.read() as sql:
+            number, _ = self._rater(sql, rater)
+            rows = sql.rows(f"SELECT {COLUMNS} FROM assignment WHERE rater = ? ORDER BY id", number)
+            return [self._record(sql, row) for row in rows]
+
+    def claim(self, rater: str) -> Assignment | None:
+        """The open assignment of a rater, else one that expired and that nobody else has taken, else a new one.
+
+        None: nothing is left for this rater, or the study is paused.
+
+        Raises:
+            NotAllowed: the rater has not agreed, has failed the practice, or is unknown.
+        """
+        with self._database.write() as sql:
+            number = self._allowed(sql, rater)
+            now = self._clock()
+            self._expire_leases(sql, now)
+            if found := self._open(sql, number):
+                return found
+            if self._paused(sql):
+                return None
+            return self._reopened(sql, number, now) or self._given(sql, number, now)
+
+    def is_paused(self) -> bool:
+        """Whether no more tasks are given out for now."""
+        with self._database.read() as sql:
+            return self._paused(sql)
+
+    def _allowed(self, sql: Transaction, rater: str) -> int:
+        number, record = self._rater(sql, rater)
+        if record.state != "consented":
+            raise NotAllowed(f"{rater}: may not rate ({record.state})")
+        return number
+
+    def _paused(self, sql: Transaction) -> bool:
+        row = sql.row("SELECT paused FROM study")
+        return row is not None and bool(row[0])
+
+    def _open(self, sql: Transaction, rater: int) -> Assignment | None:
+        row = sql.row(f"SELECT {COLUMNS} FROM assignment WHERE rater = ? AND state = 'open'", rater)
+        return self._record(sql, row) if row else None
+
+    def _expire_leases(self, sql: Transaction, now: float) -> None:
+        # A lease that ends later than a full lease from now was made before the clock went back.
+        longest = now + self.lease_s
+        sql.run("UPDATE assignment SET lease_until = ? WHERE state = 'open' AND lease_until > ?", longest, longest)
+        for number, rater in sql.rows(
+            "UPDATE assignment SET state = 'expired' WHERE state = 'open' AND lease_until < ? RETURNING id, rater", now
+        ):
+            self._note(sql, "expired", rater, number)
+
+    def _reopened(self, sql: Transaction, rater: int, now: float) -> Assignment | None:
+        """The last expired assignment of the rater whose task still lacks somebody, open again."""
+        row = sql.row(
+            "SELECT assignment.id FROM assignment JOIN hit ON hit.id = assignment.hit "
+            f"WHERE rater = ? AND state = 'expired' AND {LIVE} < need ORDER BY assignment.id DESC LIMIT 1",
+            rater,
+        )
+        if row is None:
+            return None
+        sql.run("UPDATE assignment SET state = 'open', lease_until = ? WHERE id = ?", now + self.lease_s, row[0])
+        self._note(sql, "reopened", rater, row[0])
+        return self._open(sql, rater)
+
+    def _given(self, sql: Transaction, rater: int, now: float) -> Assignment | None:
+        hit = sql.row(
+            "SELECT hit.id FROM hit LEFT JOIN (SELECT hit, count(*) AS live FROM assignment "
+            "WHERE state IN ('open', 'submitted') GROUP BY hit) AS counted ON counted.hit = hit.id "
+            "WHERE coalesce(live, 0) < need "
+            "AND NOT EXISTS (SELECT 1 FROM assignment WHERE assignment.hit = hit.id AND rater = ?) "
+            "ORDER BY coalesce(live, 0) DESC, number LIMIT 1",
+            rater,
+        )
+        if hit is None:
+            return None
+        sql.run(
+            "INSERT INTO assignment (hit, rater, state, lease_until, started) VALUES (?, ?, 'open', ?, ?)",
+            *(hit[0], rater, now + self.lease_s, now),
+        )
+        given = self._open(sql, rater)
+        assert given is not None
+        self._note(sql, "given", rater, assignment_number(given.id), detail=hit[0])
+        return given
+
+    # --- Rating ---
+
+    def shown(self, assignment_id: str, rater: str, position: int) -> None:
+        """An item was shown; the first time counts.
+
+        Raises:
+            NotYours: the assignment is another rater's, or there is none.
+            InputError: there is no such item.
+        """
+        with self._database.write() as sql:
+            row = self._own(sql, assignment_id, rater)
+            self._check_position(row, position)
+            if row[3] in (OPEN, EXPIRED):
+                self._show(sql, row[0], position, self._clock())
+
+    def ratings_of(self, assignment_id: str, rater: str) -> dict[tuple[int, str], int]:
+        """What a rater has said so far: (position, criterion) to value.
+
+        Raises:
+            NotYours: the assignment is another rater's, or there is none.
+        """
+        with self._database.read() as sql:
+            row = self._own(sql, assignment_id, rater)
+            found = sql.rows("SELECT position, criterion, value FROM rating WHERE assignment = ?", row[0])
+        return {(position, criterion): value for position, criterion, value in found}
+
+    def save(self, assignment_id: str, rater: str, position: int, values: Mapping[str, int]) -> None:
+        """Keep ratings of one item, all of them or none, and renew the lease. The same ratings again change nothing.
+
+        Raises:
+            NotYours: the assignment is another rater's, or there is none.
+            Closed: it was submitted or given back.
+            InputError: no such item or criterion, or a value that is none of the criterion's.
+            StoreFailed: the database could not keep them.
+        """
+        self.check_values(values)
+        with self._database.write() as sql:
+            row = self._own(sql, assignment_id, rater)
+            if row[3] not in (OPEN, EXPIRED):
+                raise Closed(f"{assignment_id}: was {row[3]}")
+            self._check_position(row, position)
+            now = self._clock()
+            self._show(sql, row[0], position, now)
+            for criterion, value in values.items():
+                sql.run(
+                    "INSERT INTO rating (assignment, position, criterion, value, first_at, last_at, changes) "
+                    "VALUES (?, ?, ?, ?, ?, ?, 0) ON CONFLICT (assignment, position, criterion) DO UPDATE "
+                    "SET value = excluded.value, last_at = excluded.last_at, changes = rating.changes + 1 "
+                    "WHERE rating.value <> excluded.value",
+                    *(row[0], position, criterion, value, now, now),
+                )
+            self._renew(sql, row, now)
+
+    def _renew(self, sql: Transaction, row: Row, now: float) -> None:
+        """A sign of life: a longer lease, and an expired assignment is open again where its task lacks somebody."""
+        sql.run(
+            "UPDATE assignment SET lease_until = ?, state = 'open' WHERE id = ? AND (state = 'open' OR "
+            f"state = 'expired' AND (SELECT {LIVE} < need FROM hit WHERE hit.id = assignment.hit) AND NOT EXISTS "
+            "(SELECT 1 FROM assignment AS other WHERE other.rater = assignment.rater AND other.state = 'open'))",
+            *(now + self.lease_s, row[0]),
+        )
+
+    def _show(self, sql: Transaction, assignment: int, position: int, now: float) -> None:
+        sql.run(
+            "INSERT INTO shown (assignment, position, at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            *(assignment, position, now),
+        )
+
+    def _check_position(self, row: Row, position: int) -> None:
+        items = len(self._hits[row[1]].items)
+        if isinstance(position, bool) or not isinstance(position, int) or not 1 <= position <= items:
+            raise InputError(f"item {position!r:.20}: the task has items 1 to {items}")
+
+    def check_values(self, values: Mapping[str, int]) -> None:
+        """Refuse what is no rating.
+
+        Raises:
+            InputError: no such criterion, or a value that is none of the criterion's.
+        """
+        for name, value in values.items():
+            criterion = self._criteria.get(name)
+            if criterion is None:
+                raise InputError(f"{name!r:.40}: no such criterion; there are {', '.join(self._criteria)}")
+            allowed = {value for value, _ in criterion.anchors} or range(criterion.lowest, criterion.highest + 1)
+            if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
+                raise InputError(f"{name}={value!r:.20}: not a value from {criterion.lowest} to {criterion.highest}")
+
+    # --- Ending ---
+
+    def submit(self, assignment_id: str, rater: str) -> Submitted:
+        """End an assignment; again, it says the same. Nothing happens while a rating is missing.
+
+        The state is `submitted` while the task lacks a finished rater, also after the lease has expired; else
+        `surplus`: somebody else was first; it is paid, kept and marked.
+
+        Raises:
+            NotYours: it is another rater's, or there is none.
+            Closed: it was given back.
+        """
+        with self._database.write() as sql:
+            row = self._own(sql, assignment_id, rater)
+            if row[3] in (SUBMITTED, SURPLUS):
+                return Submitted(row[3], COMPLETED)
+            if row[3] == RETURNED:
+                raise Closed(f"{assignment_id}: was given back")
+            if missing := self._missing(sql, row):
+                return Submitted(row[3], COMPLETED, missing)
+            counted = sql.row(
+                "SELECT need - (SELECT count(*) FROM assignment WHERE assignment.hit = hit.id "
+                "AND state = 'submitted') FROM hit WHERE id = ?",
+                row[1],
+            )
+            state = SUBMITTED if counted is not None and counted[0] > 0 else SURPLUS
+            sql.run("UPDATE assignment SET state = ?, submitted = ? WHERE id = ?", state, self._clock(), row[0])
+            self._note(sql, state, row[2], row[0])
+            return Submitted(state, COMPLETED)
+
+    def _missing(self, sql: Transaction, row: Row) -> tuple[tuple[int, str], ...]:
+        rated = set(sql.rows("SELECT position, criterion FROM rating WHERE assignment = ?", row[0]))
+        wanted = [(item.position, name) for item in self._hits[row[1]].items for name in self._criteria]
+        return tuple(pair for pair in wanted if pair not in rated)
+
+    def give_back(self, assignment_id: str, rater: str) -> None:
+        """The rater stops here: the task goes to somebody else, and never again to this rater.
+
+        Raises:
+            NotYours: it is another rater's, or there is none.
+            Closed: it was submitted.
+        """
+        with self._database.write() as sql:
+            row = self._own(sql, assignment_id, rater)
+            if row[3] in (SUBMITTED, SURPLUS):
+                raise Closed(f"{assignment_id}: was submitted")
+            sql.run("UPDATE assignment SET state = 'returned' WHERE id = ?", row[0])
+            self._note(sql, RETURNED, row[2], row[0])
+
+    def expire(self, assignment_id: str) -> bool:
+        """End a lease now, so that the task is given out again; False: no assignment of this name is open."""
+        with self._database.write() as sql:
+            number = assignment_number(assignment_id)
+            changed = sql.run("UPDATE assignment SET state = 'expired' WHERE id = ? AND state = 'open'", number)
+            if changed:
+                self._note(sql, EXPIRED, None, number, detail="by hand")
+            return bool(changed)
+
+    def add_feedback(self, assignment_id: str, rater: str, text: str) -> None:
+        """Keep what a rater says at the end; a later text replaces it."""
+        with self._database.write() as sql:
+            row = self._own(sql, assignment_id, rater)
+            sql.run(
+                "INSERT INTO feedback (assignment, rater, text, at) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (assignment) DO UPDATE SET text = excluded.text, at = excluded.at",
+                *(row[0], row[2], storable(text)[:LONGEST_FEEDBACK], self._clock()),
+            )
+
+    def feedback_of(self, assignment_id: str, rater: str) -> str:
+        """What a rater has said at the end so far; "" for nothing."""
+        with self._database.read() as sql:
+            row = self._own(sql, assignment_id, rater)
+            found = sql.row("SELECT text FROM feedback WHERE assignment = ?", row[0])
+        return str(found[0]) if found else ""
+
+    def code(self, assignment_id: str | None, kind: str) -> str:
+        """The code that a rater shows to be paid, the same each time.
+
+        Args:
+            assignment_id: whose; None: one code for all of the study, as a panel asks for.
+            kind: completed, no_consent, screened_out, failed or full.
+        """
+        if kind not in CODE_KINDS:
+            raise ValueError(f"{kind}: not one of {', '.join(CODE_KINDS)}")
+        number = None if assignment_id is None else assignment_number(assignment_id)
+        where, values = ("assignment IS NULL", ()) if number is None else ("assignment = ?", (number,))
+        with self._database.write() as sql:
+            found = sql.row(f"SELECT value FROM code WHERE kind = ? AND {where}", kind, *values)
+            if found is None:
+                value = "".join(secrets.choice(ALPHABET) for _ in range(10))
+                found = (value,)
+                sql.run("INSERT INTO code (value, kind, assignment) VALUES (?, ?, ?)", value, kind, number)
+        return str(found[0])
+
+    # --- Rows ---
+
+    def _own(self, sql: Transaction, assignment_id: str, rater: str) -> Row:
+        """The row of an assignment, if it is this rater's."""
+        row = sql.row(f"SELECT {COLUMNS} FROM assignment WHERE id = ?", assignment_number(assignment_id))
+        if row is None or rater_name(row[2]) != rater:
+            raise NotYours(f"{assignment_id[:20]!r}: no assignment of yours")
+        return row
+
+    def _record(self, sql: Transaction, row: Row) -> Assignment:
+        shown: dict[int, float] = dict(sql.rows("SELECT position, at FROM shown WHERE assignment = ?", row[0]))
+        name, rater = assignment_name(row[0]) or "", rater_name(row[2]) or ""
+        return Assignment(name, self._hits[row[1]], rater, row[3], row[4], row[5], row[6], shown)

@@ -1,0 +1,282 @@
+"""`rl-qg rate status`: how far a study is."""
+
+import csv
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from rl_qg.rating.analysis.quality import PassRates, pass_rates
+from rl_qg.rating.plan_files import PLAN, StudyPlan
+from rl_qg.rating.protocol import KINDS
+from rl_qg.rating.study.progress import Snapshot
+from rl_qg.rating.study.records import Forgotten, NotAllowed
+from rl_qg.rating.study.store import Store, open_store
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import atomic_writer, read_json
+from rl_qg.settings.web import RateExportSettings, RateForgetSettings, RateStatusSettings
+
+# Who is to be paid: the one file that holds identities of raters, apart from every export.
+
+
+PAYMENT_COLUMNS = ("rater", "panel", "identity", "state", "submitted", "surplus", "codes", "extra")
+
+
+def write_payments(store: Store, path: Path, export: Path) -> int:
+    """Write a table of the raters whose identity is known, readable by its owner alone.
+
+    Args:
+        store: of the study.
+        path: of the table (CSV).
+        export: the folder of the export, which must not hold it.
+
+    Returns:
+        how many raters there are.
+
+    Raises:
+        InputError: the table would be in the folder of the export.
+    """
+    if export.resolve() in path.resolve().parents or path.is_dir():
+        raise InputError(f"payments={path}: identities must not be among the ratings; name a file elsewhere")
+    rows = store.identities()
+    with atomic_writer(path) as stream:
+        Path(stream.name).chmod(0o600)
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(PAYMENT_COLUMNS)
+        for one in rows:
+            extra = json.dumps(dict(one.extra), ensure_ascii=False)
+            row = (one.rater.id, one.rater.panel, one.identity, one.rater.state, one.submitted, one.surplus)
+            writer.writerow([_no_formula(str(value)) for value in (*row, " ".join(one.codes), extra)])
+    return len(rows)
+
+
+def _no_formula(text: str) -> str:
+    """A text that no spreadsheet runs: whoever came chose the identity."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+# `rl-qg rate export`: the ratings of a study as files, also while raters are at work.
+
+
+RATINGS, TABLE, ITEMS = "ratings.jsonl", "ratings.csv", "items.jsonl"
+ASSIGNMENTS, FEEDBACK = "assignments.jsonl", "feedback.jsonl"
+COLUMNS = (
+    *("study", "hit", "assignment", "rater", "position", "kind", "systems", "item", "passage", "original"),
+    *("criterion", "value", "first_ms", "last_ms", "changes", "state"),
+)
+
+log = logging.getLogger(__name__)
+
+
+def write_export(settings: RateExportSettings) -> None:
+    """Write the folder of an export: one state of the study, pseudonyms only. If asked, say apart from it who is paid.
+
+    Raises:
+        InputError: no output or no study is named, nobody has rated anything, or the folder has another study's
+            export.
+    """
+    if not settings.output:
+        raise InputError("output: is empty; name a folder, as output=ratings")
+    folder = Path(settings.output).expanduser()
+    store = open_store(settings.study)
+    try:
+        _check_folder(folder, store)
+        ratings, states = export_study(store, folder)
+        if settings.payments:
+            paid = write_payments(store, Path(settings.payments).expanduser(), folder)
+            log.info("%d raters with their identities: %s", paid, settings.payments)
+    except (PermissionError, NotADirectoryError) as error:
+        raise InputError(f"output={folder}: cannot be written ({error.strerror}); name another place") from None
+    finally:
+        store.close()
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
+    log.info("%d ratings of %d assignments (%s)\ndone: %s", ratings, states.total(), counts, folder / RATINGS)
+
+
+def export_study(store: Store, folder: Path) -> tuple[int, Counter[str]]:
+    """Write all files of a study; each appears when all are complete.
+
+    Returns:
+        how many ratings, and how many assignments by state.
+
+    Raises:
+        InputError: nobody has rated anything yet.
+    """
+    with store.snapshot() as snapshot, ExitStack() as files:
+
+        def file(name: str) -> TextIO:
+            return files.enter_context(atomic_writer(folder / name))
+
+        json.dump(dict(store.plan.settings), file(PLAN), ensure_ascii=False, indent=2)
+        _write_lines(file(ITEMS), items_of(store.plan))
+        states = _write_assignments(file(ASSIGNMENTS), snapshot)
+        _write_lines(file(FEEDBACK), snapshot.feedback())
+        ratings = _write_ratings(file(RATINGS), file(TABLE), snapshot.ratings())
+        if not ratings:
+            raise InputError(f"study={store.place}: nobody has rated anything yet; nothing was written")
+    return ratings, states
+
+
+def items_of(plan: StudyPlan) -> Iterator[dict[str, Any]]:
+    """Every item of every task, as a line of `items.jsonl`."""
+    for hit in plan.hits:
+        for item in hit.items:
+            passage = hit.passages[item.passage]
+            yield {
+                "hit": hit.hit,
+                "position": item.position,
+                "kind": item.kind,
+                "systems": [*item.systems],
+                "item": item.item,
+                "passage": passage.passage,
+                "original": item.original,
+                "question": item.question,
+                "context": passage.context,
+                "answer": item.answer,
+                "answer_start": item.answer_start,
+            }
+
+
+def utc(seconds: float | None) -> str | None:
+    """A time as ISO 8601 in UTC, to the second."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _write_lines(stream: TextIO, records: Iterable[Mapping[str, Any]]) -> None:
+    for record in records:
+        stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def _write_assignments(stream: TextIO, snapshot: Snapshot) -> Counter[str]:
+    states: Counter[str] = Counter()
+    for record in snapshot.assignments():
+        states[record["state"]] += 1
+        times = {name: utc(record[name]) for name in ("started", "submitted")}
+        _write_lines(stream, [record | times])
+    return states
+
+
+def _write_ratings(lines: TextIO, table: TextIO, records: Iterable[Mapping[str, Any]]) -> int:
+    writer = csv.DictWriter(table, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    count = 0
+    for record in records:
+        _write_lines(lines, [record])
+        writer.writerow({**record, "systems": "|".join(record["systems"])})
+        count += 1
+    return count
+
+
+def _check_folder(folder: Path, store: Store) -> None:
+    """Refuse to write over the ratings of another study."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"output={folder}: is a file; name a folder")
+    if (folder / RATINGS).exists() and read_json(folder / PLAN) != json.loads(json.dumps(dict(store.plan.settings))):
+        raise InputError(f"output={folder}: has the ratings of another study; name another folder")
+
+
+# `rl-qg rate forget`: what a study knows of a rater is deleted, or of all of them once the study's time is over.
+
+
+def forget_rater(settings: RateForgetSettings) -> None:
+    """Delete one rater's data, or all raters' where they are `expired`, and print how much that was.
+
+    Raises:
+        InputError: no such study or rater, both or neither are named, or the study's time is not over.
+    """
+    if bool(settings.rater) == settings.expired:
+        raise InputError("rater: name one, as rater=r0007, or say expired=true for all of a study that is over")
+    store = open_store(settings.study)
+    try:
+        if not settings.expired:
+            forgotten = store.forget(settings.rater, settings.ratings)
+        elif store.now() < store.retention_until:
+            raise InputError(
+                f"expired: {store.place} keeps its raters until {utc(store.retention_until)}, as its plan says"
+            )
+        else:
+            forgotten = store.forget_all(settings.ratings)
+    except NotAllowed:
+        raise InputError(f"rater={settings.rater}: the study has no such rater; exports name them, as r0007") from None
+    finally:
+        store.close()
+    print(_sentence(forgotten))
+
+
+def _sentence(done: Forgotten) -> str:
+    deleted = ", ".join(
+        f"{count} {name}"
+        for name, count in (
+            ("identities", done.identities),
+            ("sessions", done.sessions),
+            ("texts of feedback", done.feedback),
+            ("events", done.events),
+            ("ratings", done.ratings),
+        )
+    )
+    kept = f"; {done.kept_ratings} ratings stay, under a pseudonym that leads nowhere" if done.kept_ratings else ""
+    return f"raters forgotten: {done.raters}. Deleted: {deleted}{kept}"
+
+
+def print_status(settings: RateStatusSettings) -> None:
+    """Print how far a study is, as text or JSON.
+
+    Raises:
+        InputError: there is no study.
+    """
+    store = open_store(settings.study)
+    try:
+        status = study_status(store)
+    finally:
+        store.close()
+    print(json.dumps(status, ensure_ascii=False, indent=2) if settings.json else status_text(status))
+
+
+def pass_rates_so_far(store: Store) -> PassRates:
+    """The control of every rater who has submitted a task (`rl_qg.rating.analysis.quality`)."""
+    with store.snapshot() as snapshot:
+        return pass_rates(snapshot.ratings(), store.plan.protocol)
+
+
+def study_status(store: Store) -> dict[str, Any]:
+    """Everything that is known of how far a study is, as plain values."""
+    progress, passed = asdict(store.progress()), asdict(pass_rates_so_far(store))
+    times = {name: utc(progress[name]) for name in ("created", "retention_until", "next_expiry")}
+    over = store.now() >= store.retention_until
+    return progress | times | {"retention_over": over, "control": passed}
+
+
+def status_text(status: dict[str, Any]) -> str:
+    """What `study_status` says, in lines."""
+    states, control = status["assignments"], status["control"]
+    minutes, pay = status["minutes"], status["pay_per_hour"]
+    lines = [
+        f"study {status['study']}, since {status['created']}" + (" (paused)" if status["paused"] else ""),
+        f"tasks        {status['tasks_done']} of {status['tasks']} done; of {status['wanted']} wanted: "
+        + ", ".join(f"{count} {state}" for state, count in states.items()),
+        f"raters       {_counts(status['raters'])}",
+        f"ratings      {status['ratings']}, and {status['feedback']} texts of feedback",
+        f"control      {control['passed']} passed, {control['failed']} failed, {control['undecided']} undecided, "
+        f"of {control['raters']} raters who submitted",
+        "minutes      " + ("nobody has submitted a task yet" if minutes is None else f"{minutes:.1f} a task (median)"),
+    ]
+    if pay is not None:
+        lines.append(f"pay          {pay:.2f} {status['currency']} an hour at that median")
+    for system, kinds in status["systems"].items():
+        lines.append(
+            f"system       {system}: " + ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kind in kinds)
+        )
+    if status["next_expiry"] is not None:
+        lines.append(f"next expiry  {status['next_expiry']}, of {states['open']} open assignments")
+    over = "over since" if status["retention_over"] else "until"
+    hint = "; rl-qg rate forget expired=true ratings=true deletes them" if status["retention_over"] else ""
+    return "\n".join([*lines, f"raters kept  {over} {status['retention_until']}{hint}"])
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none yet"

@@ -1,0 +1,249 @@
+"""Raters: who they are (apart from all else), their sessions, what they agreed to, and how they are forgotten."""
+
+import json
+import secrets
+from collections import Counter
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+from rl_qg.rating.study.database import Transaction
+from rl_qg.rating.study.records import SUBMITTED, SURPLUS, Forgotten, KnownRater, Session
+from rl_qg.rating.study.tables import DAY, RATER, StudyTables, rater_name, record_of_rater, storable
+from rl_qg.runtime.errors import InputError
+
+SESSION_S = 14 * DAY
+LONGEST_IDENTITY = 200
+
+
+class RaterTables(StudyTables):
+    """Tables rater, identity, invite and session. Of tokens only SHA-256 is stored."""
+
+    # --- How raters arrive ---
+
+    def new_rater(self, panel: str = "open") -> str:
+        """A rater of whom nothing is known."""
+        with self._database.write() as sql:
+            return self._insert_rater(sql, panel, None)
+
+    def rater_of_panel(self, panel: str, identity: str, extra: Mapping[str, str] | None = None) -> str:
+        """The rater of an identity on a panel: the same identity is the same rater.
+
+        Args:
+            panel: its name, such as prolific.
+            identity: the participant's id there. Looked up by HMAC-SHA-256; itself only in the table `identity`.
+            extra: what else the panel's address held, as the number of its session; the newest is kept.
+
+        Raises:
+            InputError: the identity is empty or too long.
+        """
+        identity = storable(identity).strip()
+        if not 0 < len(identity) <= LONGEST_IDENTITY:
+            raise InputError(f"the participant's id has {len(identity)} characters; give 1 to {LONGEST_IDENTITY}")
+        hashed = self._hash(f"identity\n{panel}\n{identity}")
+        kept = json.dumps({storable(str(key)): storable(str(value)) for key, value in (extra or {}).items()})
+        with self._database.write() as sql:
+            row = sql.row("SELECT id FROM rater WHERE panel = ? AND external_hash = ?", panel, hashed)
+            name = rater_name(row[0]) if row else None
+            name = name or self._insert_rater(sql, panel, hashed)
+            number, _ = self._rater(sql, name)
+            sql.run(
+                "INSERT INTO identity (rater, panel, identity, extra) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (rater) DO UPDATE SET extra = excluded.extra",
+                *(number, panel, identity, kept),
+            )
+        return name
+
+    def add_invites(self, count: int) -> list[str]:
+        """New tokens, each for one rater."""
+        tokens = [secrets.token_urlsafe(32) for _ in range(count)]
+        with self._database.write() as sql:
+            for token in tokens:
+                sql.run("INSERT INTO invite (token_hash, created) VALUES (?, ?)", _sha(token), self._clock())
+        return tokens
+
+    def rater_of_invite(self, token: str) -> str | None:
+        """The rater of an invitation, the same each time; None for a token that was never given out."""
+        with self._database.write() as sql:
+            row = sql.row("SELECT rater FROM invite WHERE token_hash = ?", _sha(token))
+            if row is None or row[0] is not None:
+                return rater_name(row[0]) if row else None
+            name = self._insert_rater(sql, "invite", None)
+            number, _ = self._rater(sql, name)
+            sql.run("UPDATE invite SET rater = ? WHERE token_hash = ?", number, _sha(token))
+            return name
+
+    def _insert_rater(self, sql: Transaction, panel: str, hashed: str | None) -> str:
+        row = sql.row(
+            "INSERT INTO rater (panel, external_hash, created) VALUES (?, ?, ?) RETURNING id",
+            *(panel, hashed, self._clock()),
+        )
+        assert row is not None
+        return rater_name(row[0]) or ""
+
+    # --- Sessions ---
+
+    def new_session(self, rater: str) -> str:
+        """A token for a browser; it is valid for `SESSION_S`.
+
+        Raises:
+            NotAllowed: there is no such rater.
+        """
+        token, now = secrets.token_urlsafe(32), self._clock()
+        with self._database.write() as sql:
+            number, _ = self._rater(sql, rater)
+            sql.run("DELETE FROM session WHERE expires <= ?", now)
+            sql.run(
+                "INSERT INTO session (token_hash, rater, created, expires) VALUES (?, ?, ?, ?)",
+                *(_sha(token), number, now, now + SESSION_S),
+            )
+        return token
+
+    def session(self, token: str) -> Session | None:
+        """The session of a token; None if it is unknown, has ended or has expired."""
+        with self._database.read() as sql:
+            row = sql.row(
+                "SELECT rater, expires FROM session WHERE token_hash = ? AND expires > ?", _sha(token), self._clock()
+            )
+        return Session(rater_name(row[0]) or "", self._hash(f"csrf\n{token}"), row[1]) if row else None
+
+    def end_session(self, token: str) -> None:
+        """Make a token worthless."""
+        with self._database.write() as sql:
+            sql.run("DELETE FROM session WHERE token_hash = ?", _sha(token))
+
+    # --- Consent and practice ---
+
+    def give_consent(self, rater: str, version: str, language: str) -> None:
+        """The rater agrees to a version of the text, in a language of the interface."""
+        self._change(
+            rater,
+            "consent",
+            version,
+            "consent_version = ?, consent_at = ?, language = ?, declined = 0",
+            (version, self._clock(), language),
+        )
+
+    def decline(self, rater: str) -> None:
+        """The rater does not agree, or takes the agreement back: a task that was not submitted is free again, and
+        what was rated in it is deleted.
+        """
+        unfinished = "SELECT id FROM assignment WHERE rater = ? AND state IN ('open', 'expired')"
+        with self._database.write() as sql:
+            number, _ = self._rater(sql, rater)
+            sql.run("UPDATE rater SET declined = 1 WHERE id = ?", number)
+            for table in ("rating", "shown", "feedback"):
+                sql.run(f"DELETE FROM {table} WHERE assignment IN ({unfinished})", number)
+            sql.run(f"UPDATE assignment SET state = 'returned' WHERE id IN ({unfinished})", number)
+            self._note(sql, "declined", number)
+
+    def set_practice(self, rater: str, values: Any, passed: bool | None) -> None:
+        """What the rater said of the practice questions (anything that JSON can hold), and whether it passes; None:
+        not all are answered yet.
+        """
+        state = None if passed is None else "passed" if passed else "failed"
+        columns = "practice = ?, practice_values = ?"
+        self._change(rater, "practice", state or "", columns, (state, json.dumps(values)))
+
+    def practice_values(self, rater: str) -> Any:
+        """What `set_practice` was last given; None: nothing."""
+        with self._database.read() as sql:
+            number, _ = self._rater(sql, rater)
+            row = sql.row("SELECT practice_values FROM rater WHERE id = ?", number)
+        return json.loads(row[0]) if row and row[0] else None
+
+    def _change(self, rater: str, event: str, detail: str, assignment: str, values: tuple[Any, ...]) -> None:
+        with self._database.write() as sql:
+            number, _ = self._rater(sql, rater)
+            sql.run(f"UPDATE rater SET {assignment} WHERE id = ?", *values, number)
+            self._note(sql, event, number, detail=detail)
+
+    # --- Forgetting ---
+
+    def forget(self, rater: str, ratings: bool = False) -> Forgotten:
+        """Delete identity, sessions, invitation, feedback and events of a rater; the row stays, empty, as a tombstone.
+
+        Args:
+            rater: the pseudonym.
+            ratings: delete the ratings too, and the assignments: their tasks are given out again.
+
+        Raises:
+            NotAllowed: there is no such rater.
+        """
+        with self._database.write() as sql:
+            number, _ = self._rater(sql, rater)
+            forgotten = _forget(sql, number, ratings)
+        self._database.scrub()
+        return forgotten
+
+    def forget_all(self, ratings: bool = False) -> Forgotten:
+        """Forget every rater, as is due after `retention_until`."""
+        total = Forgotten()
+        with self._database.write() as sql:
+            for (number,) in sql.rows("SELECT id FROM rater ORDER BY id"):
+                one = _forget(sql, number, ratings)
+                total = Forgotten(*(a + b for a, b in zip(vars(total).values(), vars(one).values(), strict=True)))
+            sql.run("DELETE FROM invite")
+        self._database.scrub()
+        return total
+
+    def identities(self) -> list[KnownRater]:
+        """The raters whose identity is known, for payment; nothing else returns an identity."""
+        columns = ", ".join(f"rater.{name}" for name in RATER.split(", "))
+        with self._database.read() as sql:
+            rows = sql.rows(
+                f"SELECT identity, extra, {columns} FROM identity JOIN rater ON rater.id = identity.rater "
+                "ORDER BY rater.id"
+            )
+            tasks = sql.rows("SELECT rater, state FROM assignment WHERE state IN ('submitted', 'surplus')")
+            codes = sql.rows(
+                "SELECT rater, value FROM code JOIN assignment ON assignment.id = code.assignment "
+                "WHERE kind = 'completed' ORDER BY assignment.id"
+            )
+        counts = Counter(tasks)
+        return [
+            KnownRater(
+                record_of_rater(row),
+                identity,
+                json.loads(extra),
+                counts[row[0], SUBMITTED],
+                counts[row[0], SURPLUS],
+                tuple(value for rater, value in codes if rater == row[0]),
+            )
+            for identity, extra, *row in rows
+        ]
+
+    def raters(self) -> list[tuple[str, str]]:
+        """Every rater and its state."""
+        with self._database.read() as sql:
+            rows = sql.rows(f"SELECT {RATER} FROM rater ORDER BY id")
+        return [(record.id, record.state) for record in map(record_of_rater, rows)]
+
+
+def _forget(sql: Transaction, number: int, ratings: bool) -> Forgotten:
+    mine = "assignment IN (SELECT id FROM assignment WHERE rater = ?)"
+    events = sql.run(f"DELETE FROM event WHERE rater = ? OR {mine}", number, number)
+    feedback = sql.run("DELETE FROM feedback WHERE rater = ?", number)
+    sessions = sql.run("DELETE FROM session WHERE rater = ?", number)
+    identities = sql.run("DELETE FROM identity WHERE rater = ?", number)
+    sql.run("DELETE FROM invite WHERE rater = ?", number)
+    counted = sql.row(f"SELECT count(*) FROM rating WHERE {mine}", number)
+    held = int(counted[0]) if counted else 0
+    if ratings:
+        for table in ("rating", "shown", "code"):
+            sql.run(f"DELETE FROM {table} WHERE {mine}", number)
+        sql.run("DELETE FROM assignment WHERE rater = ?", number)
+    else:
+        sql.run("UPDATE assignment SET state = 'returned' WHERE rater = ? AND state IN ('open', 'expired')", number)
+    raters = sql.run(
+        "UPDATE rater SET external_hash = NULL, consent_version = NULL, consent_at = NULL, declined = 0, "
+        "practice = NULL, practice_values = NULL, language = NULL, created = NULL, forgotten = 1 "
+        "WHERE id = ? AND forgotten = 0",
+        number,
+    )
+    deleted = held if ratings else 0
+    return Forgotten(raters, identities, sessions, feedback, events, deleted, held - deleted)
+
+
+def _sha(token: str) -> str:
+    return sha256(token.encode(errors="replace")).hexdigest()

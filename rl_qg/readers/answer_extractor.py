@@ -1,0 +1,196 @@
+"""Candidate answers from a trained model: each token begins an answer (B), continues one (I), or neither (O).
+
+Source of the task: Du and Cardie, "Harvesting Paragraph-Level Question-Answer Pairs from Wikipedia" (2018), who tag
+the answers of a passage before they generate questions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import AutoConfig, PreTrainedTokenizerBase
+
+from rewards.words import UNSPACED_LETTERS
+from rl_qg.data.examples import QAExample
+from rl_qg.readers.fine_tuning import IGNORED, TokenLabelCollator, load_model, load_tokenizer, longest_window
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import file_hash
+from rl_qg.text.spans import Span, select_spans
+
+KEY = "answers.extractor"
+LABELS = ("O", "B", "I")
+OUTSIDE, BEGIN, INSIDE = range(3)
+CONTINUES = 0.5  # a word continues an answer if its I is at least this fraction of the answer's B
+
+
+@dataclass(frozen=True)
+class TokenWindow:
+    """A part of a passage: `ids` (T,) with special tokens, `offsets` (T, 2) in characters of the passage, (0, 0) for
+    special tokens; `passage` is the index of the passage.
+    """
+
+    ids: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    passage: int
+
+
+def windows(
+    contexts: Sequence[str], tokenizer: PreTrainedTokenizerBase, *, max_length: int, doc_stride: int
+) -> list[TokenWindow]:
+    """Tokenise each passage into windows of at most `max_length` tokens, special tokens included; neighbouring windows
+    share `doc_stride` tokens.
+    """
+    encoded = tokenizer(
+        list(contexts),
+        truncation=True,
+        max_length=max_length,
+        stride=doc_stride,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        verbose=False,
+    )
+    return [
+        TokenWindow(np.array(encoding.ids), np.array(encoding.offsets), number)
+        for encoding, number in zip(encoded.encodings or (), encoded["overflow_to_sample_mapping"], strict=True)
+    ]
+
+
+def labels_of(window: TokenWindow, spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    """The label B, I or O of each token, (T,): B for the first token of a span; special tokens are ignored.
+
+    Args:
+        window: a window of the passage.
+        spans: first character, and one past the last, of each answer; they do not overlap.
+    """
+    starts, ends = window.offsets[:, 0], window.offsets[:, 1]
+    labels = np.where(starts < ends, OUTSIDE, IGNORED)
+    for start, end in spans:
+        touching = np.flatnonzero((starts < end) & (ends > start) & (starts < ends))
+        if touching.size:
+            labels[touching] = INSIDE
+            if starts[touching[0]] <= start:  # otherwise the window begins within the answer
+                labels[touching[0]] = BEGIN
+    return labels
+
+
+def human_spans(examples: Sequence[QAExample]) -> dict[str, list[tuple[int, int]]]:
+    """The spans of the first answers of each passage; of overlapping ones the longest is kept, then the earliest."""
+    answers: dict[str, set[tuple[int, int]]] = {}
+    for example in examples:
+        answer = example.answers[0]
+        answers.setdefault(example.context, set()).add((answer.start, answer.start + len(answer.text)))
+    chosen = {}
+    for context, spans in answers.items():
+        kept: list[tuple[int, int]] = []
+        for start, end in sorted(spans, key=lambda span: (span[0] - span[1], span[0])):
+            if all(end <= other[0] or other[1] <= start for other in kept):
+                kept.append((start, end))
+        chosen[context] = sorted(kept)
+    return chosen
+
+
+# --- Proposing ---
+
+
+class ExtractorAnswers:
+    """Proposes what a model trained by `rl-qg train-answers` tags.
+
+    Args:
+        path: its folder.
+        limit: maximum number of spans of a passage (None: all).
+        min_probability: spans are proposed if the probability of B of their first word is at least this.
+        device: where the model runs.
+
+    Raises:
+        InputError: the folder holds no such model.
+    """
+
+    def __init__(self, path: str, limit: int | None, *, min_probability: float, device: torch.device) -> None:
+        if not path:
+            raise InputError("answers.extractor has no value; give the folder of rl-qg train-answers")
+        self._tokenizer = load_tokenizer(path, KEY)
+        folder = Path(path).expanduser()
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        if tuple(config.id2label.get(number) for number in range(config.num_labels)) != LABELS:
+            raise InputError(
+                f"answers.extractor={path}: its labels are not {', '.join(LABELS)}; give a folder of rl-qg "
+                "train-answers"
+            )
+        model: Any = load_model(path, KEY, self._tokenizer)
+        self._model = model.to(device).eval()
+        longest = longest_window(str(folder), self._tokenizer)
+        self._window = getattr(config, "answer_window", None) or {
+            "max_length": min(384, longest),
+            "doc_stride": min(128, longest // 4),
+        }
+        self._limit, self._threshold = limit, min_probability
+        weights = {file.name: file_hash(file) for file in sorted(folder.glob("*.safetensors"))}
+        self.made_by = {"extractor": weights, "min_probability": min_probability}
+
+    @torch.inference_mode()
+    def __call__(self, contexts: Sequence[str]) -> list[list[Span]]:
+        """For each passage its spans, best first."""
+        rows = windows(contexts, self._tokenizer, **self._window)
+        rows.sort(key=lambda row: len(row.ids))
+        tagged: list[list[tuple[TokenWindow, NDArray[np.float32]]]] = [[] for _ in contexts]
+        for begin in range(0, len(rows), len(contexts)):
+            part = rows[begin : begin + len(contexts)]
+            batch = TokenLabelCollator(self._tokenizer.pad_token_id)([{"input_ids": row.ids} for row in part])
+            logits = self._model(**{name: value.to(self._model.device) for name, value in batch.items()}).logits
+            for row, probabilities in zip(part, logits.float().softmax(-1).cpu().numpy(), strict=True):
+                tagged[row.passage].append((row, probabilities[: len(row.ids)]))
+        return [
+            select_spans(text, tagged_spans(text, parts, self._threshold), self._limit)
+            for text, parts in zip(contexts, tagged, strict=True)
+        ]
+
+
+def tagged_spans(text: str, parts: Sequence[tuple[TokenWindow, NDArray[np.floating]]], threshold: float) -> list[Span]:
+    """Spans of whole words from the probabilities (T, 3) of a passage's windows.
+
+    An answer begins at each word whose B is at least `threshold`; B is its score. The following words belong to it as
+    long as their I is at least half of its score. A fixed fraction also finds rare answers, for which O is always the
+    most likely label: people ask about a few of the spans that they could ask about. Of a token in several windows,
+    the probabilities of the window where it is farthest from the ends are used.
+    """
+    best: dict[tuple[int, int], tuple[int, NDArray[np.floating]]] = {}
+    for window, probabilities in parts:
+        last = len(window.ids) - 1
+        for index, (start, end) in enumerate(window.offsets.tolist()):
+            depth = min(index, last - index)
+            if start < end and ((start, end) not in best or depth > best[start, end][0]):
+                best[start, end] = depth, probabilities[index]
+    words: list[tuple[int, int, NDArray[np.floating]]] = []
+    for (start, end), (_, probability) in sorted(best.items(), key=lambda item: item[0]):
+        if words and start < words[-1][1] + 1 and not _is_apart(text, start, words[-1][1]):
+            words[-1] = words[-1][0], max(end, words[-1][1]), words[-1][2]
+        else:
+            words.append((start, end, probability))
+    spans = []
+    for index, (start, end, probability) in enumerate(words):
+        score = float(probability[BEGIN])
+        if score >= threshold:
+            for _, following, inside in words[index + 1 :]:
+                if inside[INSIDE] < CONTINUES * score:
+                    break
+                end = following
+            spans.append(Span(start, end, "extracted", score))
+    return spans
+
+
+def _is_apart(text: str, start: int, before: int) -> bool:
+    """Whether the token at `start` begins a word, given that the token before it ends at `before`."""
+    if start < before:
+        return False  # pieces of one character
+    first, last = text[start], text[before - 1]
+    joined = first.isalnum() and last.isalnum()
+    return not joined or any(_is_spaceless(character) for character in (first, last))
+
+
+def _is_spaceless(character: str) -> bool:
+    bounds = UNSPACED_LETTERS.replace("-", "")
+    return any(low <= character <= high for low, high in zip(bounds[::2], bounds[1::2], strict=True))

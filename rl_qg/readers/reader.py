@@ -1,0 +1,619 @@
+"""A trained reader that answers questions about passages, in batches of windows of similar length."""
+
+import inspect
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.data import Subset
+from transformers import (
+    MODEL_FOR_QUESTION_ANSWERING_MAPPING,
+    AutoConfig,
+    AutoModelForQuestionAnswering,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainingArguments,
+)
+
+from rewards.pretrained import check_tokenizer, check_weights
+from rewards.relevance.reading import SPAN_HEAD, span_scores
+from rewards.words import answer_exact_match, answer_f1
+from rl_qg.data.examples import QAExample
+from rl_qg.readers.fine_tuning import GOOD_ENCODERS, longest_window
+from rl_qg.runtime.bars import ProgressBar
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.memory import OutOfMemoryRetry
+from rl_qg.runtime.processes import load_unsharded
+from rl_qg.runtime.trainer_base import CompleteCheckpoints, WholeModel, loading
+
+# Exact match and F1 of SQuAD v1.1, as the official evaluation script computes them.
+#
+# Source: `evaluate-v1.1.py` of Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text" (2016).
+
+
+exact_match, f1 = answer_exact_match, answer_f1
+
+
+@dataclass(frozen=True)
+class SquadScores:
+    """Scores of one reader on one set; the lists are fractions in the order of `ids`, the totals percent.
+
+    `missing` questions had no prediction: they score 0, as in the official script.
+    """
+
+    ids: list[str]
+    exact_matches: list[float]
+    f1s: list[float]
+    missing: int
+
+    @property
+    def exact_match(self) -> float:
+        """Mean exact match, in percent."""
+        return 100.0 * sum(self.exact_matches) / len(self.ids)
+
+    @property
+    def f1(self) -> float:
+        """Mean F1, in percent."""
+        return 100.0 * sum(self.f1s) / len(self.ids)
+
+
+def score_predictions(predictions: Mapping[str, str], examples: Iterable[QAExample]) -> SquadScores:
+    """Score `predictions` (id to text) by the best of each question's answers; raise `InputError` without examples."""
+    ids, exact_matches, f1s, missing = list[str](), list[float](), list[float](), 0
+    for example in examples:
+        prediction = predictions.get(example.id)
+        missing += prediction is None
+        ids.append(example.id)
+        for scores, metric in ((exact_matches, exact_match), (f1s, f1)):
+            best = 0.0 if prediction is None else max(metric(prediction, answer.text) for answer in example.answers)
+            scores.append(best)
+    if not ids:
+        raise InputError("no examples to score predictions against: give at least one")
+    return SquadScores(ids=ids, exact_matches=exact_matches, f1s=f1s, missing=missing)
+
+
+# What the extractive reader reads and what it answers: windows of question and passage, and answer texts from logits.
+#
+# Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), section 4.2: the answer is the
+# span with the highest sum of start and end logits. Passages that are too long are read in overlapping windows.
+
+
+EXAMPLES_AT_ONCE = 1000
+WINDOWS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class Windows:
+    """A data set of W windows with T tokens in all; window w is `bounds[w]:bounds[w + 1]` of the arrays over tokens.
+
+    ids (T,), token_types (T,) or None: model input, without padding.
+    offsets (T, 2): first and one past last character of a token, in its own text (question or passage).
+    bounds (W + 1,), examples (W,): where each window begins, and the index of its example.
+    contexts (W, 2): first and one past last position of the passage within the window.
+    labels (W, 2): positions of the first and last token of the first answer; both are the class token's where the
+        window does not hold the whole answer.
+    questions_cut: how many questions were too long and lost their end.
+    """
+
+    ids: NDArray[np.int32]
+    token_types: NDArray[np.int8] | None
+    offsets: NDArray[np.int32]
+    bounds: NDArray[np.int64]
+    examples: NDArray[np.int32]
+    contexts: NDArray[np.int32]
+    labels: NDArray[np.int32]
+    questions_cut: int
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        tokens = slice(self.bounds[index], self.bounds[index + 1])
+        item = {"input_ids": self.ids[tokens], "labels": self.labels[index]}
+        return item if self.token_types is None else {**item, "token_type_ids": self.token_types[tokens]}
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each window, (W,)."""
+        return np.diff(self.bounds)
+
+    def counts(self) -> dict[str, int]:
+        """Numbers of examples, of windows, of cut questions, and of examples whose answer no window holds whole, those
+        without an answer included.
+        """
+        has_answer = (self.contexts[:, 0] <= self.labels[:, 0]) & (self.labels[:, 0] < self.contexts[:, 1])
+        examples = len(np.unique(self.examples))
+        return {
+            "examples": examples,
+            "windows": len(self),
+            "questions_cut": self.questions_cut,
+            "answers_in_no_window": examples - len(np.unique(self.examples[has_answer])),
+        }
+
+
+@dataclass(frozen=True)
+class WindowCollator:
+    """Pads windows on the right to the longest of the batch, whatever side the tokenizer prefers: (batch, longest)."""
+
+    pad_id: int
+
+    def __call__(self, items: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
+        """Return `input_ids`, `attention_mask`, `labels` (batch, 2) and, where items have them, `token_type_ids`."""
+        lengths = torch.tensor([len(item["input_ids"]) for item in items])
+        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        batch = {
+            "input_ids": _padded([item["input_ids"] for item in items], self.pad_id),
+            "attention_mask": mask.long(),
+            "labels": torch.from_numpy(np.stack([item["labels"] for item in items])).long(),
+        }
+        if "token_type_ids" in items[0]:
+            batch["token_type_ids"] = _padded([item["token_type_ids"] for item in items], 0)
+        return batch
+
+
+def _padded(rows: Sequence[NDArray[Any]], value: int) -> Tensor:
+    tensors = [torch.from_numpy(row).long() for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)
+
+
+# --- Examples to windows ---
+
+
+def encode(
+    examples: Sequence[QAExample],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_length: int,
+    doc_stride: int,
+    token_types: bool,
+    progress: bool = False,
+) -> Windows:
+    """Tokenise each example into one or several windows of at most `max_length` tokens, special tokens included.
+
+    Neighbouring windows of a passage share `doc_stride` tokens. A question may fill half a window, or less where the
+    shared tokens need the space: the end of a longer one is cut and counted. `tokenizer` is a fast one; `token_types`
+    marks question (0) and passage (1) for models that were pretrained with token types.
+    Raises `InputError` when `max_length` leaves no room for a question besides `doc_stride`.
+    """
+    limit = _question_limit(tokenizer, max_length, doc_stride)
+    rows: list[_Window] = []
+    questions_cut = 0
+    begins = range(0, len(examples), EXAMPLES_AT_ONCE)
+    for begin in ProgressBar(begins, desc="windows", unit="k examples", disable=not progress):
+        batch = examples[begin : begin + EXAMPLES_AT_ONCE]
+        questions = _fitting_questions([example.question for example in batch], tokenizer, limit)
+        questions_cut += sum(new != old.question for new, old in zip(questions, batch, strict=True))
+        encoded = tokenizer(
+            questions,
+            [example.context for example in batch],
+            truncation="only_second",
+            max_length=max_length,
+            stride=doc_stride,
+            return_overflowing_tokens=True,
+            return_token_type_ids=token_types,
+            verbose=False,
+        )
+        numbers = encoded["overflow_to_sample_mapping"]
+        for encoding, number in zip(encoded.encodings or (), numbers, strict=True):
+            rows.append(_row(encoding, begin + number, batch[number], tokenizer.cls_token_id))
+    return Windows(
+        ids=np.concatenate([row.ids for row in rows]),
+        token_types=np.concatenate([row.token_types for row in rows]) if token_types else None,
+        offsets=np.concatenate([row.offsets for row in rows]),
+        bounds=np.cumsum([0] + [len(row.ids) for row in rows]),
+        examples=np.array([row.example for row in rows], dtype=np.int32),
+        contexts=np.array([row.context for row in rows], dtype=np.int32),
+        labels=np.array([row.label for row in rows], dtype=np.int32),
+        questions_cut=questions_cut,
+    )
+
+
+@dataclass(frozen=True)
+class _Window:
+    """One window before it joins the flat arrays; fields as in `Windows`."""
+
+    ids: NDArray[np.int32]
+    token_types: NDArray[np.int8]
+    offsets: NDArray[np.int32]
+    example: int
+    context: tuple[int, int]
+    label: tuple[int, int]
+
+
+def _row(encoding: Any, number: int, example: QAExample, cls_id: int | None) -> _Window:
+    parts = encoding.sequence_ids  # None for a special token, 0 for the question, 1 for the passage
+    first = parts.index(1) if 1 in parts else 0
+    last = len(parts) - parts[::-1].index(1) if 1 in parts else 0
+    offsets = np.array(encoding.offsets, dtype=np.int32)
+    no_answer = encoding.ids.index(cls_id) if cls_id in encoding.ids else 0
+    answer = _answer_tokens(offsets[first:last], example)
+    return _Window(
+        ids=np.array(encoding.ids, dtype=np.int32),
+        token_types=np.array(encoding.type_ids, dtype=np.int8),
+        offsets=offsets,
+        example=number,
+        context=(first, last),
+        label=(no_answer, no_answer) if answer is None else (first + answer[0], first + answer[1]),
+    )
+
+
+def _answer_tokens(offsets: NDArray[np.int32], example: QAExample) -> tuple[int, int] | None:
+    """First and last token that share a character with the first answer; None unless these hold all of it."""
+    if not example.answers:
+        return None
+    text, begin = example.answers[0].text, example.answers[0].start
+    # White space around an answer belongs to no token.
+    start, end = begin + len(text) - len(text.lstrip()), begin + len(text.rstrip())
+    touching = np.flatnonzero((offsets[:, 1] > start) & (offsets[:, 0] < end))
+    if not touching.size or offsets[0, 0] > start or offsets[-1, 1] < end:
+        return None
+    return int(touching[0]), int(touching[-1])
+
+
+def _question_limit(tokenizer: PreTrainedTokenizerBase, max_length: int, doc_stride: int) -> int:
+    room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
+    limit = min(room // 2, room - doc_stride - 1)  # every window has to bring at least one new token
+    if limit < 1:
+        raise InputError(
+            f"qa.max_length={max_length} leaves no room for a question beside qa.doc_stride={doc_stride}: "
+            "raise the first or lower the second"
+        )
+    return limit
+
+
+def _fitting_questions(questions: Sequence[str], tokenizer: PreTrainedTokenizerBase, limit: int) -> list[str]:
+    encoded = tokenizer(list(questions), add_special_tokens=False, verbose=False)
+    lengths = [len(ids) for ids in encoded["input_ids"]]
+    return [
+        question if length <= limit else _cut(question, tokenizer, limit)
+        for question, length in zip(questions, lengths, strict=True)
+    ]
+
+
+def _cut(question: str, tokenizer: PreTrainedTokenizerBase, limit: int) -> str:
+    """Cut from the right until `limit` tokens are left; more than one round where one character is several tokens."""
+    while True:
+        encoded = tokenizer(question, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        if len(encoded["input_ids"]) <= limit:
+            return question
+        question = question[: min(encoded["offset_mapping"][limit - 1][1], len(question) - 1)]
+
+
+# --- Logits to answers ---
+
+
+def best_answers(
+    windows: Windows,
+    examples: Sequence[QAExample],
+    start_logits: NDArray[np.floating],
+    end_logits: NDArray[np.floating],
+    *,
+    n_best: int,
+    max_answer_length: int,
+) -> dict[str, str]:
+    """Return one text for each example, by id: its best span over all of its windows, or "" when no span is valid.
+
+    A span begins at one of the `n_best` highest start logits of a window's passage, ends at one of the `n_best`
+    highest end logits, and is at most `max_answer_length` tokens long. Logits are (W, longest or more). Equal scores
+    go to the earlier window, then to the higher start logit; equal logits rank by position.
+    """
+    if not len(windows) == len(start_logits) == len(end_logits):
+        raise ValueError(f"{len(windows)} windows, but {len(start_logits)} start and {len(end_logits)} end logits")
+    answers = {example.id: "" for example in examples}
+    best = np.full(len(examples), -np.inf)
+    for begin in range(0, len(windows), WINDOWS_AT_ONCE):
+        chunk = slice(begin, begin + WINDOWS_AT_ONCE)
+        spans = _best_spans(
+            start_logits[chunk],
+            end_logits[chunk],
+            windows.contexts[chunk],
+            n_best=n_best,
+            max_answer_length=max_answer_length,
+        )
+        for window, (score, first, last) in enumerate(zip(*spans, strict=True), begin):
+            number = windows.examples[window]
+            if score > best[number]:
+                best[number] = score
+                base = windows.bounds[window]
+                start, end = windows.offsets[base + first, 0], windows.offsets[base + last, 1]
+                answers[examples[number].id] = examples[number].context[start:end]
+    return answers
+
+
+def _best_spans(
+    start_logits: NDArray[np.floating],
+    end_logits: NDArray[np.floating],
+    contexts: NDArray[np.int32],
+    *,
+    n_best: int,
+    max_answer_length: int,
+) -> tuple[NDArray[np.floating], NDArray[np.int64], NDArray[np.int64]]:
+    """Score, first and last token of each window's best span, each (W,); the score is -inf where no span is valid."""
+    positions = np.arange(start_logits.shape[1])
+    inside = (positions >= contexts[:, :1]) & (positions < contexts[:, 1:])
+    starts, start_scores = _highest(np.where(inside, start_logits, -np.inf), n_best)
+    ends, end_scores = _highest(np.where(inside, end_logits, -np.inf), n_best)
+    length = ends[:, None, :] - starts[:, :, None] + 1  # (W, starts, ends)
+    scores = start_scores[:, :, None] + end_scores[:, None, :]
+    scores = np.where((length >= 1) & (length <= max_answer_length) & np.isfinite(scores), scores, -np.inf)
+    flat = scores.reshape(len(scores), -1)
+    choice = flat.argmax(axis=1)
+    rows = np.arange(len(flat))
+    return flat[rows, choice], starts[rows, choice // ends.shape[1]], ends[rows, choice % ends.shape[1]]
+
+
+def _highest(logits: NDArray[np.floating], count: int) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
+    """Positions and values of the `count` highest logits of each row, highest first."""
+    chosen = np.argsort(-logits, axis=1, kind="stable")[:, :count]
+    return chosen, np.take_along_axis(logits, chosen, axis=1)
+
+
+# The extractive reader: a transformers trainer for start and end positions, and loading what it trains.
+
+
+log = logging.getLogger(__name__)
+MODEL_KEY = "qa.model.path"
+HEADS = ("softmax", "sigmoid")  # the first is that of configurations that do not say
+
+
+class QATrainer(WholeModel, CompleteCheckpoints, Trainer):
+    """A transformers trainer for start and end logits; trains on `Windows`.
+
+    Loss: cross-entropy of the start and of the end position, averaged over both and over all windows of the update.
+    Where the model's configuration has the `sigmoid` head (`rewards.relevance.reading.SPAN_HEAD`), each position is a
+    decision of its own: binary cross-entropy, summed over the positions of a window, and averaged alike.
+    """
+
+    # The models average over their own batch, which the stock trainer takes for an average over the whole update: its
+    # loss and gradients grow with accumulation and processes.
+    loss_is_scaled_for_ga = True
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        args: TrainingArguments,
+        *,
+        processing_class: PreTrainedTokenizerBase,
+        train_dataset: Windows | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            model=model,
+            args=args,
+            data_collator=WindowCollator(processing_class.pad_token_id),
+            train_dataset=train_dataset,
+            processing_class=processing_class,
+            **kwargs,
+        )
+        self._is_sigmoid = getattr(model.config, SPAN_HEAD, HEADS[0]) == "sigmoid"
+        self.model_accepts_loss_kwargs = True  # makes the trainer count the labels of the whole update
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """Summed cross-entropy over the number of labels (two a window) of the whole update, of all processes.
+
+        Padding takes no part: the loss of a window does not depend on what it is batched with.
+        """
+        labels = inputs["labels"]
+        outputs = model(**_without_labels(inputs))
+        padding = inputs["attention_mask"] == 0
+        loss = torch.zeros((), device=labels.device)
+        for logits, positions in zip((outputs.start_logits, outputs.end_logits), labels.unbind(dim=1), strict=True):
+            loss = loss + self._position_loss(logits.float(), positions, padding)
+        loss = loss / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
+        if num_items_in_batch is not None and self.args.average_tokens_across_devices:
+            loss = loss * self.accelerator.num_processes  # undone by the mean over processes
+        return (loss, outputs) if return_outputs else loss
+
+    def _position_loss(self, logits: Tensor, positions: Tensor, padding: Tensor) -> Tensor:
+        """The summed loss of one end of the spans: logits and padding (batch, longest), positions (batch,)."""
+        if self._is_sigmoid:
+            targets = functional.one_hot(positions, logits.shape[1]).to(logits.dtype)
+            weights = (~padding).to(logits.dtype)
+            return functional.binary_cross_entropy_with_logits(logits, targets, weights, reduction="sum")
+        return functional.cross_entropy(logits.masked_fill(padding, float("-inf")), positions, reduction="sum")
+
+    def prediction_step(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Tensor],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> Any:
+        """As the library's, without labels: only the logits are needed."""
+        return super().prediction_step(model, _without_labels(inputs), prediction_loss_only, ignore_keys)
+
+    def predict_logits(self, windows: Windows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Start and end logits, each (W, longest), of all windows, on every process."""
+        order = np.argsort(-windows.lengths, kind="stable")  # neighbours of one length need little padding
+        logits: Any = self.predict(Subset(windows, order.tolist())).predictions  # type: ignore[arg-type]
+        back = np.argsort(order)
+        return logits[0][back], logits[1][back]
+
+
+def _without_labels(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value for name, value in inputs.items() if name != "labels"}
+
+
+def load_tokenizer(
+    path: str, *, max_length: int, key: str = MODEL_KEY, length_key: str = "qa.max_length"
+) -> tuple[PreTrainedTokenizerBase, bool]:
+    """Load the tokenizer of a reader, and whether the model separates question and passage by token types.
+
+    `path` is a local folder or a Hub name; the keys are the settings that hold it and `max_length`.
+
+    Raises:
+        InputError: there is no such model, it is no encoder, its tokenizer gives no character offsets, or it cannot
+            read windows of `max_length` tokens.
+    """
+    setting = f"{key}={path}"
+    with loading(path, key, "reader") as name:
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    model_class: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING.get(type(config), None)
+    if model_class is None or config.is_encoder_decoder:
+        raise InputError(f"{setting}: a model of type {config.model_type!r} is no extractive reader: {GOOD_ENCODERS}")
+    with loading(path, key, "reader"):
+        check_tokenizer(tokenizer)
+    if not tokenizer.is_fast:
+        raise InputError(f"{setting}: its tokenizer gives no character offsets: give a model with a tokenizer.json")
+    if tokenizer.pad_token_id is None:
+        raise InputError(f"{setting}: its tokenizer has no padding token: {GOOD_ENCODERS}")
+    longest = min(getattr(config, "max_position_embeddings", None) or max_length, tokenizer.model_max_length)
+    if max_length > longest:
+        raise InputError(f"{length_key}={max_length} is above the {longest} tokens that {path} can read: lower it")
+    arguments = inspect.signature(model_class.forward).parameters
+    types = "token_type_ids" in tokenizer.model_input_names and "token_type_ids" in arguments
+    return tokenizer, types and config.type_vocab_size > 1
+
+
+def load_model(
+    path: str, tokenizer: PreTrainedTokenizerBase | None = None, *, key: str = MODEL_KEY
+) -> PreTrainedModel:
+    """Load an encoder with a span head; a head that the checkpoint lacks starts from torch's global random state.
+
+    Raises `InputError` when there is no such model, its weights cannot be read (safetensors only) or used, or the
+    tokenizer has more tokens than it.
+    """
+    load_unsharded()
+    with loading(path, key, "reader") as name, _quiet():
+        model, info = AutoModelForQuestionAnswering.from_pretrained(
+            name,
+            num_labels=2,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+            trust_remote_code=False,
+        )
+        check_weights(model, tokenizer)
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith("qa_outputs."))
+    if missing:
+        log.warning("%s: %d weights besides the span head start at random, such as %s", path, len(missing), missing[0])
+    return model
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the library from reporting the new span head, which is expected, and the unused language-model head."""
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(level)
+
+
+LONGEST_WINDOW = 384  # tokens, as in the settings of `rl-qg qa`
+
+
+class AnswerReader:
+    """Answers questions with spans of their passages.
+
+    Args:
+        path: a folder of `rl-qg qa`, or folder or Hub name of any extractive reader.
+        device: where it runs.
+        max_length: of a window, in tokens; None: what the reader can read, at most `LONGEST_WINDOW`.
+        doc_stride: tokens that neighbouring windows share; None: a third of a window.
+        max_answer_length: in tokens.
+        n_best: starts and ends that are combined to spans.
+        batch_size: windows per forward pass.
+        title: of the log line when memory runs out.
+        at: what precedes the keys of the settings in error messages, such as `augment.filters.round_trip.`.
+
+    Raises:
+        InputError: there is no such reader, it cannot read windows of this length, or its span head is untrained.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        device: torch.device,
+        max_length: int | None = None,
+        doc_stride: int | None = None,
+        max_answer_length: int = 30,
+        n_best: int = 20,
+        batch_size: int = 32,
+        title: str = "reader",
+        at: str = "",
+    ) -> None:
+        key = f"{at}reader"
+        self.tokenizer, self.token_types = load_tokenizer(
+            path, max_length=max_length or 1, key=key, length_key=f"{at}max_length"
+        )
+        self.model: Any = load_model(path, self.tokenizer, key=key).to(device).eval()
+        if not any("QuestionAnswering" in name for name in self.model.config.architectures or ()):
+            raise InputError(
+                f"{key}={path}: has no trained span head; train one with rl-qg qa data.train=… output_dir=READER and "
+                "give that folder"
+            )
+        self.max_length = max_length or min(LONGEST_WINDOW, longest_window(path, self.tokenizer))
+        self.doc_stride = self.max_length // 3 if doc_stride is None else doc_stride
+        self.max_answer_length, self.n_best, self.batch_size = max_answer_length, n_best, batch_size
+        self.device, self.at = device, at
+        self.collate = WindowCollator(self.tokenizer.pad_token_id)
+        self.retry = OutOfMemoryRetry(title, f"lower {at}batch_size")
+
+    def __call__(self, questions: Sequence[str], contexts: Sequence[str]) -> list[str]:
+        """The answer to each question about its context; "" where no span is valid."""
+        if not questions:
+            return []
+        examples = [
+            QAExample(str(number), "", context, question, ())
+            for number, (question, context) in enumerate(zip(questions, contexts, strict=True))
+        ]
+        with _keys_begin_with(self.at):
+            windows = encode(
+                examples,
+                self.tokenizer,
+                max_length=self.max_length,
+                doc_stride=self.doc_stride,
+                token_types=self.token_types,
+            )
+        texts = best_answers(
+            windows, examples, *self._logits(windows), n_best=self.n_best, max_answer_length=self.max_answer_length
+        )
+        return [texts[example.id] for example in examples]
+
+    @torch.inference_mode()
+    def _logits(self, windows: Windows) -> Any:
+        """Start and end logits of all W windows, (2, W, longest window); -inf at padding."""
+        logits = np.full((2, len(windows), int(windows.lengths.max())), -np.inf, dtype=np.float32)
+        order = np.argsort(-windows.lengths, kind="stable")
+        for first in range(0, len(order), self.batch_size):
+            batch: list[int] = order[first : first + self.batch_size].tolist()
+            for rows, start, end in self.retry(lambda part: (part, *self._forward(windows, part)), batch):
+                logits[0, rows, : start.shape[1]] = start
+                logits[1, rows, : end.shape[1]] = end
+        return logits
+
+    def _forward(self, windows: Windows, rows: Sequence[int]) -> Any:
+        batch = self.collate([windows[row] for row in rows])
+        inputs = {name: value.to(self.device) for name, value in batch.items() if name != "labels"}
+        output = self.model(**inputs)
+        logits = (output.start_logits, output.end_logits)
+        return tuple(span_scores(part.float(), self.model.config).cpu().numpy() for part in logits)
+
+
+@contextmanager
+def _keys_begin_with(at: str) -> Iterator[None]:
+    """Replace the keys of `rl-qg qa` in error messages about lengths."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).replace("qa.", at)) from None

@@ -1,0 +1,632 @@
+"""Readers trained on synthetic questions alone: with given options, or with the best of random trials.
+
+Sources: Ushio, Alva-Manchego, Camacho-Collados, "Generative Language Models for Paragraph-Level Question Generation"
+(EMNLP 2022), appendix C, and "An Empirical Comparison of LM-based Question and Answer Generation Methods" (ACL
+Findings 2023), whose released code (lmqg) draws the trials.
+"""
+
+import dataclasses
+import logging
+import math
+import os
+import random
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from accelerate import PartialState
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase, TrainingArguments
+
+from rewards.relevance.reading import SPAN_HEAD, span_scores
+from rewards.words import split_question_mark
+from rl_qg.data.examples import QAExample, examples_hash, passage_hash
+from rl_qg.data.splits import take_passages
+from rl_qg.readers.fine_tuning import fine_tuning_arguments
+from rl_qg.readers.reader import (
+    HEADS,
+    QATrainer,
+    Windows,
+    best_answers,
+    encode,
+    load_model,
+    load_tokenizer,
+    score_predictions,
+)
+from rl_qg.runtime.errors import InputError, Terminated
+from rl_qg.runtime.files import read_json, write_json
+from rl_qg.runtime.processes import available_cores, from_main, worker_pool
+from rl_qg.runtime.trainer_base import last_checkpoint, show_progress, train_until_preempted
+from rl_qg.settings import QASettings, ReaderTrials
+from rl_qg.stats.intervals import PERCENT, PassageDraws, mean_interval
+
+# Questions without an answer, made from answerable ones, so that a reader learns to abstain.
+#
+# An extractive reader that has only seen answerable questions answers anything: a fragment, shuffled words, the
+# question of another passage. As a reward it then teaches a generator to write such fragments (measured:
+# `experiments/reader-alone`). SQuAD 2.0 (Rajpurkar et al., "Know What You Don't Know", ACL 2018) taught readers to
+# abstain by questions that people wrote; here rules write them from the training data.
+
+
+Words = list[str]
+
+
+def with_unanswerable(examples: Sequence[QAExample], share: float, seed: int) -> list[QAExample]:
+    """Return the examples, and for a share of them a second one whose question was made unanswerable.
+
+    Such an example has the same passage, no answers, and the id of the first with `-unanswerable`. Each is made by one
+    of nine rules, drawn with equal probability: the question of another passage; its beginning; its words shuffled;
+    one or two words left out; one to three words twice; its beginning with the end of another question; its first
+    word, one of its capitalised words, or one of the others replaced by one of another question. Without the last
+    ones a reader answers "When was Ada founded?" and "Which prize did Ada honoured with?" like right questions.
+    A question that a rule leaves as it was gives no example; so do many questions in scripts without spaces, which
+    are one word here. Names of the same passage are not exchanged: the passage may answer the new question too.
+
+    Args:
+        examples: answerable ones, of at least two passages when `share` is above 0.
+        share: probability, for each example, that an unanswerable one is added: 0 to 1.
+        seed: of the choices; they depend on the order of the examples too.
+
+    Raises:
+        InputError: `share` is above 0 and all examples are about one passage.
+    """
+    if not share:
+        return list(examples)
+    if len({example.context for example in examples}) < 2:
+        raise InputError("qa.unanswerable: questions of at least two passages are needed to make unanswerable ones")
+    rng = random.Random(seed)
+    added = []
+    for example in examples:
+        if rng.random() < share:
+            question = _corrupted(example, examples, rng)
+            if question is not None:
+                added.append(replace(example, id=f"{example.id}-unanswerable", question=question, answers=()))
+    return [*examples, *added]
+
+
+def _corrupted(example: QAExample, examples: Sequence[QAExample], rng: random.Random) -> str | None:
+    """Another question with the example's question mark; None where the words are those of the example's question."""
+    other = rng.choice(examples)
+    while other.context == example.context:
+        other = rng.choice(examples)
+    rule = rng.choice(_RULES)
+    text, mark = split_question_mark(example.question)
+    before = text.split()
+    words = rule(before, split_question_mark(other.question)[0].split(), rng)
+    return " ".join(words) + mark if words and words != before else None
+
+
+def _other(words: Words, other: Words, rng: random.Random) -> Words:
+    return other
+
+
+def _beginning(words: Words, other: Words, rng: random.Random) -> Words:
+    return words[: rng.randint(1, max(1, len(words) - 1))]
+
+
+def _shuffled(words: Words, other: Words, rng: random.Random) -> Words:
+    return rng.sample(words, len(words))
+
+
+def _left_out(words: Words, other: Words, rng: random.Random) -> Words:
+    dropped = rng.sample(range(len(words)), k=min(len(words) - 1, rng.randint(1, 2))) if words else []
+    return [word for position, word in enumerate(words) if position not in dropped]
+
+
+def _repeated(words: Words, other: Words, rng: random.Random) -> Words:
+    start, length = rng.randrange(len(words) or 1), rng.randint(1, 3)
+    return words[: start + length] + words[start:]
+
+
+def _joined(words: Words, other: Words, rng: random.Random) -> Words:
+    return words[: rng.randint(1, max(1, len(words)))] + other[max(1, len(other) - rng.randint(1, 4)) :]
+
+
+def _other_first(words: Words, other: Words, rng: random.Random) -> Words:
+    return [*other[:1], *words[1:]]
+
+
+def _other_name(words: Words, other: Words, rng: random.Random) -> Words:
+    return _replaced(words, other, rng, capitalised=True)
+
+
+def with_other_word(words: Words, other: Words, rng: random.Random) -> Words:
+    """The words of a question, one of which that begins with a small letter is one of another question's; the same
+    where there is none.
+    """
+    return _replaced(words, other, rng, capitalised=False)
+
+
+def _replaced(words: Words, other: Words, rng: random.Random, *, capitalised: bool) -> Words:
+    """One word, the first excepted, replaced by one of the other question: both capitalised, or neither."""
+    places, others = (_after_first(each, capitalised=capitalised) for each in (words, other))
+    if not places or not others:
+        return words
+    place = rng.choice(places)
+    return [*words[:place], other[rng.choice(others)], *words[place + 1 :]]
+
+
+def _after_first(words: Words, *, capitalised: bool) -> list[int]:
+    """The places of words that begin with a capital letter, or of those that do not; the first word is neither."""
+    starts = (word.lstrip("\"'(“‘")[:1] for word in words)
+    return [place for place, start in enumerate(starts) if place and start.isupper() == capitalised]
+
+
+_RULES: tuple[Callable[[Words, Words, random.Random], Words], ...] = (
+    _other,
+    _beginning,
+    _shuffled,
+    _left_out,
+    _repeated,
+    _joined,
+    _other_first,
+    _other_name,
+    with_other_word,
+)
+
+
+# The QA stage: train an extractive reader over several seeds, and score it.
+#
+# A generator is as good as the reader that its questions train: readers trained on augmented data are compared with
+# one trained on gold data alone (QRelScore paper, data augmentation for QA), see `rl_qg.readers.comparison`.
+
+
+log = logging.getLogger(__name__)
+
+SCORES = ("exact_match", "f1")
+PRECISIONS = ("no", "bf16", "fp16")
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The arguments of `train_reader`."""
+
+    train: Sequence[QAExample]
+    validation: Sequence[QAExample]
+    settings: QASettings
+    output_dir: Path
+    use_cpu: bool
+    precision: str
+
+    @property
+    def processes(self) -> PartialState:
+        """The processes of this run; created anew each time, because every `TrainingArguments` resets them."""
+        return PartialState(cpu=self.use_cpu)
+
+    def folder(self, seed: int) -> Path:
+        return self.output_dir / f"seed-{seed}"
+
+    def unfinished(self) -> list[int]:
+        """The seeds whose reader is not trained and scored; all processes must ask before one of them goes on."""
+        return [seed for seed in self.settings.seeds if not (self.folder(seed) / "qa_metrics.json").exists()]
+
+    def check(self) -> None:
+        """Raise `InputError` for what can be checked before the model is loaded."""
+        settings = self.settings
+        for name, examples in (("train", self.train), ("validation", self.validation)):
+            if not examples:
+                raise InputError(f"data.{name}: no examples for the reader; check the source and its limits")
+            if unasked := next((example.id for example in examples if not example.question.strip()), None):
+                raise InputError(f"data.{name}: example {unasked} has no question; the reader needs one for each")
+        if len({example.id for example in self.validation}) < len(self.validation):
+            raise InputError("data.validation: some ids occur twice, but predictions go by id; make them unique")
+        if not settings.seeds or len(set(settings.seeds)) < len(settings.seeds):
+            raise InputError(f"qa.seeds={settings.seeds}: name each seed once, and at least one")
+        if not 0 <= settings.warmup_fraction < 1:
+            raise InputError(f"qa.warmup_fraction={settings.warmup_fraction} is not in [0, 1)")
+        if self.precision not in PRECISIONS:
+            raise InputError(f"precision {self.precision!r} is not one of {', '.join(PRECISIONS)}")
+        if self.precision == "fp16" and (self.use_cpu or not torch.cuda.is_available()):
+            raise InputError("precision 'fp16' needs a GPU: use bf16 or no")
+        if Path(settings.model.path).expanduser().resolve() == self.output_dir.resolve():
+            raise InputError(f"{self.output_dir}: is the model to start from; write the reader to another folder")
+        if self.unfinished():  # a finished reader needs its model no more
+            load_tokenizer(settings.model.path, max_length=settings.max_length)  # refuses a window that is too long
+
+    def arguments(self, seed: int) -> TrainingArguments:
+        return fine_tuning_arguments(
+            *(self.settings, self.folder(seed)),
+            seed=seed,
+            use_cpu=self.use_cpu,
+            precision=self.precision,
+            save_steps=self.settings.save_steps,
+        )
+
+
+@dataclass(frozen=True)
+class _Features:
+    """What every seed is trained on and predicts."""
+
+    tokenizer: PreTrainedTokenizerBase
+    train: Windows
+    validation: Windows
+
+
+def train_reader(
+    train: Sequence[QAExample],
+    validation: Sequence[QAExample],
+    *,
+    settings: QASettings,
+    output_dir: Path,
+    use_cpu: bool = False,
+    precision: str = "no",
+    accept_changed_data: bool = False,
+) -> dict[str, Any]:
+    """Train one reader for each seed, score it on `validation`, and return what `qa_metrics.json` holds.
+
+    Files in `output_dir`: model and tokenizer of the first seed and its `predictions.json` (id to text);
+    `question_scores.json` (id to exact match and F1, fractions and means over the seeds, and the hash of the passage);
+    `qa_metrics.json` (percent, means over the seeds, with 95 % bootstrap intervals over passages, and the number of
+    updates of each seed); `seed-<k>/` with these files of each seed.
+
+    A second call skips finished seeds and resumes an unfinished one from its last checkpoint. Every process calls
+    this; the main one writes. Raises `InputError` for unusable examples, settings or models, and when `output_dir`
+    holds readers trained with other settings, or with other data that the caller has not accepted.
+    """
+    train_readers(
+        {output_dir: train},
+        validation,
+        settings=settings,
+        use_cpu=use_cpu,
+        precision=precision,
+        accept_changed_data=accept_changed_data,
+    )
+    return read_json(output_dir / "qa_metrics.json")
+
+
+def train_readers(
+    train: Mapping[Path, Sequence[QAExample]],
+    validation: Sequence[QAExample],
+    *,
+    settings: QASettings,
+    use_cpu: bool = False,
+    precision: str = "no",
+    accept_changed_data: bool = False,
+) -> None:
+    """Train readers on several data sets, each as `train_reader` does in the folder that `train` names.
+
+    With `settings.threads`, on a CPU and in a single process, the readers train in worker processes of so many
+    threads, as many at once as the cores allow; a result does not depend on how many that are.
+    """
+    jobs = []
+    for output_dir, examples in train.items():
+        job = _Job(examples, validation, settings, output_dir, use_cpu, precision)
+        job.check()
+        if settings.unanswerable:
+            job = replace(job, train=with_unanswerable(examples, settings.unanswerable, settings.seeds[0]))
+        jobs.append(job)
+    data = [{"train": examples_hash(job.train), "validation": examples_hash(validation)} for job in jobs]
+    for job, hashes in zip(jobs, data, strict=True):
+        for seed in settings.seeds:
+            _refuse_other_run(job.folder(seed), _inputs(job, seed, hashes), accept_changed_data)
+    for job, hashes in zip(jobs, data, strict=True):
+        if job.processes.is_main_process:
+            for seed in job.unfinished():
+                write_json(job.folder(seed) / "inputs.json", _inputs(job, seed, hashes))
+    state = jobs[0].processes
+    side_by_side = settings.threads and state.num_processes == 1 and state.device.type == "cpu"
+    (_train_side_by_side if side_by_side else _train_in_turn)(jobs)
+    for job, hashes in zip(jobs, data, strict=True):
+        if job.processes.is_main_process:
+            for seed in settings.seeds:
+                _delete_checkpoints(job.folder(seed))  # of a reader that was killed when it was done
+            _summarise(job, hashes)
+        job.processes.wait_for_everyone()
+
+
+def _train_in_turn(jobs: Sequence[_Job]) -> None:
+    for job in jobs:
+        if unfinished := job.unfinished():
+            features = _features(job)
+            for seed in unfinished:
+                log.info("reader on %s data, seed %d: %d questions", job.output_dir.name, seed, len(job.train))
+                _run_seed(job, seed, features)
+
+
+def _train_side_by_side(jobs: Sequence[_Job]) -> None:
+    """Train what is not finished in worker processes. Raises the first error of any of them."""
+    unfinished = [(job, seed) for job in jobs for seed in job.unfinished()]
+    if not unfinished:
+        return
+    threads = jobs[0].settings.threads or 1
+    workers = min(len(unfinished), max(1, available_cores() // threads))
+    log.info("%d readers with %d CPU threads each, %d at a time", len(unfinished), threads, workers)
+    with worker_pool(workers, threads) as pool:
+        running = [pool.submit(_run_in_worker, job, seed, n % workers) for n, (job, seed) in enumerate(unfinished)]
+        try:
+            for done in as_completed(running):
+                done.result()
+        except BrokenProcessPool:
+            raise InputError(
+                f"{jobs[0].output_dir.parent}: a process that trained a reader was killed, perhaps for lack of "
+                "memory; the same command goes on, and with a larger qa.threads fewer readers train at a time"
+            ) from None
+
+
+_features_of: dict[Path, _Features] = {}  # of the worker's latest job: its seeds share them
+
+
+def _run_in_worker(job: _Job, seed: int, row: int) -> None:
+    if job.output_dir not in _features_of:
+        _features_of.clear()
+        _features_of[job.output_dir] = _features(job, progress=False)
+    try:
+        _run_seed(job, seed, _features_of[job.output_dir], row)
+    except Terminated:
+        os._exit(1)  # else the process would take the next reader
+
+
+def _inputs(job: _Job, seed: int, data: Mapping[str, str]) -> dict[str, Any]:
+    """Everything that the result of a seed depends on, so that a resumed run is the same run."""
+    settings = dataclasses.asdict(job.settings)
+    seeds = settings.pop("seeds")
+    settings.pop("equal_updates")  # is about several readers, and one of them does not depend on it
+    # The first seed also keeps its model, so another order of seeds is another run.
+    inputs = {**settings, "precision": job.precision, "data": dict(data), "seed": seed}
+    return inputs | {"keeps_model": seed == seeds[0], "processes": job.processes.num_processes}
+
+
+def _refuse_other_run(folder: Path, inputs: Mapping[str, Any], accept_changed_data: bool) -> None:
+    path = folder / "inputs.json"
+    if not path.exists():
+        return
+    earlier = {"head": HEADS[0], **read_json(path)}  # there was no choice in earlier versions
+    differing = [key for key in inputs if earlier.get(key) != inputs[key]]
+    if (folder / "qa_metrics.json").exists():
+        differing = [key for key in differing if key != "processes"]  # it is complete: the number no longer matters
+    if differing == ["data"]:
+        before, now = earlier["data"], inputs["data"]
+        role = next(role for role in now if before.get(role) != now[role])
+        changed = (
+            f"data.{role}: has changed since {folder} was begun (SHA-256 of its examples {before.get(role, '')[:8]}, "
+            f"now {now[role][:8]})"
+        )
+        if not accept_changed_data:
+            raise InputError(
+                f"{changed}; put the old file back, choose another output_dir, delete that folder, or go on "
+                "anyway with accept_changed_data=true"
+            )
+        log.warning("%s (accept_changed_data=true); finished seeds stay as they are", changed)
+    elif differing:
+        raise InputError(
+            f"{folder}: holds a reader with other settings ({', '.join(differing)}): "
+            "choose another output_dir, or delete that folder"
+        )
+
+
+def _features(job: _Job, *, progress: bool = True) -> _Features:
+    settings = job.settings
+    tokenizer, token_types = load_tokenizer(settings.model.path, max_length=settings.max_length)
+    train, validation = (
+        encode(
+            examples,
+            tokenizer,
+            max_length=settings.max_length,
+            doc_stride=settings.doc_stride,
+            token_types=token_types,
+            progress=progress and job.processes.is_main_process,
+        )
+        for examples in (job.train, job.validation)
+    )
+    return _Features(tokenizer, train, validation)
+
+
+def _run_seed(job: _Job, seed: int, features: _Features, row: int = 0) -> None:
+    """Train, predict and score; `qa_metrics.json` is written last and marks the seed as finished.
+
+    `row` is the line of the progress bar on the screen.
+    """
+    folder, settings = job.folder(seed), job.settings
+    trainer = _trained(job, seed, features, row)
+    logits = trainer.predict_logits(features.validation)
+    starts, ends = (span_scores(torch.from_numpy(part), trainer.model.config).numpy() for part in logits)
+    if seed == settings.seeds[0]:
+        trainer.save_whole(job.output_dir)
+    if trainer.is_world_process_zero():
+        predictions = best_answers(
+            features.validation,
+            job.validation,
+            starts,
+            ends,
+            n_best=settings.n_best,
+            max_answer_length=settings.max_answer_length,
+        )
+        scores = score_predictions(predictions, job.validation)
+        rows = zip(scores.ids, scores.exact_matches, scores.f1s, strict=True)
+        write_json(folder / "predictions.json", predictions)
+        write_json(folder / "question_scores.json", {key: {"exact_match": em, "f1": f1} for key, em, f1 in rows})
+        metrics = {
+            "exact_match": scores.exact_match,
+            "f1": scores.f1,
+            "total": len(scores.ids),
+            "missing": scores.missing,
+            "updates": trainer.state.global_step,
+            "features": {"train": features.train.counts(), "validation": features.validation.counts()},
+        }
+        write_json(folder / "qa_metrics.json", metrics)
+        _delete_checkpoints(folder)
+    trainer.accelerator.wait_for_everyone()
+
+
+def _delete_checkpoints(folder: Path) -> None:
+    for checkpoint in folder.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+
+
+def _trained(job: _Job, seed: int, features: _Features, row: int) -> QATrainer:
+    transformers.set_seed(seed)  # initialises the span head
+    model = load_model(job.settings.model.path, features.tokenizer)
+    if job.settings.head != getattr(model.config, SPAN_HEAD, HEADS[0]):
+        setattr(model.config, SPAN_HEAD, job.settings.head)
+    if job.settings.unanswerable:
+        model.config.abstains = True  # `reward=reader` then lets it answer nothing
+    trainer = QATrainer(
+        model,
+        job.arguments(seed),  # after the model: under ZeRO-3 they would make it load in pieces
+        processing_class=features.tokenizer,
+        train_dataset=features.train,
+    )
+    show_progress(trainer, f"reader on {job.output_dir.name} data, seed {seed}", position=row)
+    train_until_preempted(trainer, from_main(job.processes, lambda: last_checkpoint(job.folder(seed))))
+    return trainer
+
+
+def _summarise(job: _Job, data: Mapping[str, str]) -> None:
+    seeds = job.settings.seeds
+    metrics = {seed: read_json(job.folder(seed) / "qa_metrics.json") for seed in seeds}
+    tables = [read_json(job.folder(seed) / "question_scores.json") for seed in seeds]
+    passages = {example.id: passage_hash(example.context) for example in job.validation}
+    questions: dict[str, dict[str, Any]] = {
+        key: {name: float(np.mean([table[key][name] for table in tables])) for name in SCORES} for key in tables[0]
+    }
+    draws = PassageDraws([passages[key] for key in questions])
+    intervals = {
+        name: mean_interval([100 * row[name] for row in questions.values()], draws, bounds=PERCENT) for name in SCORES
+    }
+    for key, row in questions.items():
+        row["passage"] = passages[key]
+    summary = {
+        **{name: float(np.mean([metrics[seed][name] for seed in seeds])) for name in SCORES},
+        "total": len(questions),
+        "missing": metrics[seeds[0]]["missing"],
+        "seeds": [{"seed": seed, **{name: metrics[seed][name] for name in SCORES}} for seed in seeds],
+        "intervals": {
+            name: None if interval.low is None else [interval.low, interval.high]
+            for name, interval in intervals.items()
+        },
+        "resampled": "passages",
+        "passages": draws.passages,
+        "updates": metrics[seeds[0]].get("updates"),  # readers of earlier versions did not count them
+        "model": job.settings.model.path,
+        "precision": job.precision,
+        "data": dict(data),
+        "features": metrics[seeds[0]]["features"],
+    }
+    write_json(job.output_dir / "predictions.json", read_json(job.folder(seeds[0]) / "predictions.json"))
+    write_json(job.output_dir / "question_scores.json", questions)
+    write_json(job.output_dir / "qa_metrics.json", summary)
+
+
+@dataclass(frozen=True)
+class DrawnOptions:
+    """Options of a training that are drawn at random."""
+
+    learning_rate: float
+    epochs: int
+    batch_size: int
+
+    def of(self, settings: QASettings) -> QASettings:
+        """The settings of a reader with these options."""
+        return replace(settings, **asdict(self))
+
+
+@dataclass(frozen=True)
+class TrainedReader:
+    """What readers of several seeds, trained on one file, answered: exact match and F1 in percent, (seeds, questions).
+
+    `trials` has the options of each trial with its scores on synthetic questions; `chosen` those that were used.
+    """
+
+    scores: Mapping[str, NDArray[np.float64]]
+    questions: int
+    chosen: Mapping[str, Any]
+    trials: Sequence[Mapping[str, Any]]
+
+
+def draw_trials(settings: ReaderTrials) -> list[DrawnOptions]:
+    """The trials, the same for every file: learning rates even on the logarithmic scale, all draws independent."""
+    rng = random.Random(settings.seed)
+    low, high = math.log(settings.lowest_rate), math.log(settings.highest_rate)
+    return [
+        DrawnOptions(math.exp(rng.uniform(low, high)), rng.choice(settings.epochs), rng.choice(settings.batch_sizes))
+        for _ in range(settings.count)
+    ]
+
+
+def train_on_synthetic(
+    name: str,
+    synthetic: Sequence[QAExample],
+    gold: Sequence[QAExample],
+    *,
+    settings: QASettings,
+    trials: ReaderTrials,
+    folder: Path,
+    use_cpu: bool = False,
+    precision: str = "no",
+    accept_changed_data: bool = False,
+    keep_weights: bool = False,
+) -> TrainedReader:
+    """Train readers on `synthetic`, one for each of `settings.seeds`, and score them on `gold`.
+
+    With `trials.count` the learning rate, the number of epochs and the batch size are those of the trial whose reader,
+    trained on a part of the questions, has the highest sum of exact match and F1 on those of other passages (of equal
+    ones the first). Human questions decide nothing. A second call goes on where the first one ended.
+
+    Raises:
+        InputError: as of `rl_qg.readers.train_reader.train_reader`; too few passages for trials.
+    """
+    common = {"use_cpu": use_cpu, "precision": precision, "accept_changed_data": accept_changed_data}
+    rows: list[dict[str, Any]] = []
+    chosen = settings
+    drawn = draw_trials(trials)
+    if drawn:
+        train, validation = trial_questions(name, synthetic, trials)
+        for number, trial in enumerate(drawn):
+            log.info("%s: trial %d of %d: %s", name, number + 1, len(drawn), _text_of(trial))
+            options = replace(trial.of(settings), seeds=settings.seeds[:1], max_steps=-1)
+            place = folder / "trials" / str(number)
+            metrics = train_reader(train, validation, settings=options, output_dir=place, **common)  # type: ignore[arg-type]
+            _delete_weights(place)
+            rows.append({"trial": number, **asdict(trial), **{score: metrics[score] for score in SCORES}})
+        best = max(rows, key=lambda row: (row["exact_match"] + row["f1"], -row["trial"]))
+        chosen = replace(drawn[best["trial"]].of(settings), max_steps=-1)
+        log.info("%s: the best trial is %d: %s", name, best["trial"] + 1, _text_of(drawn[best["trial"]]))
+    log.info("%s: reader on %d questions", name, len(synthetic))
+    train_reader(synthetic, gold, settings=chosen, output_dir=folder / "reader", **common)  # type: ignore[arg-type]
+    if not keep_weights:
+        _delete_weights(folder / "reader")
+    tables = [read_json(folder / "reader" / f"seed-{seed}" / "question_scores.json") for seed in settings.seeds]
+    scores = {
+        score: np.array([[100.0 * table[example.id][score] for example in gold] for table in tables])
+        for score in SCORES
+    }
+    used = {key: getattr(chosen, key) for key in ("learning_rate", "epochs", "batch_size", "max_steps")}
+    return TrainedReader(scores, len(synthetic), used, rows)
+
+
+def trial_questions(
+    name: str, synthetic: Sequence[QAExample], trials: ReaderTrials
+) -> tuple[list[QAExample], list[QAExample]]:
+    """The questions that trials train on, and those of other passages that judge them.
+
+    Raises:
+        InputError: all questions are about one passage.
+    """
+    key, seed = "qa_evaluate.trials", trials.seed
+    validation = take_passages(synthetic, trials.validation, seed, f"{key}.validation", "questions judge the trials")
+    asked = {passage_hash(example.context) for example in validation}
+    rest = [example for example in synthetic if passage_hash(example.context) not in asked]
+    if not rest:
+        raise InputError(
+            f"{name}: the {len(synthetic)} questions are about too few passages to set {trials.validation} questions "
+            "of other passages aside for the trials; give more questions, a smaller trials.validation, or "
+            "trials.count=0"
+        )
+    return take_passages(rest, trials.train, seed, f"{key}.train", "other questions train the trials"), validation
+
+
+def _text_of(trial: DrawnOptions) -> str:
+    return f"learning rate {trial.learning_rate:.2e}, {trial.epochs} epochs, batches of {trial.batch_size}"
+
+
+def _delete_weights(folder: Path) -> None:
+    """A finished reader is not trained again without them: its scores mark it as finished."""
+    for path in folder.glob("*.safetensors"):
+        path.unlink(missing_ok=True)  # every process deletes them

@@ -1,0 +1,273 @@
+"""Training classifiers of sentences: which are worth a question, and of which types it can be.
+
+    rl-qg train-sentences kind=hierarchical data.train=train.json data.validation=dev.json output_dir=RUN/worthy
+
+A part of the training articles is set aside to choose the epoch and the thresholds; the validation data are scored.
+
+Source: "Multi-Question Generation" (docs/papers.md), sections 6.1 to 6.3.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import PartialState
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerState
+
+from rl_qg.data.examples import QAExample
+from rl_qg.readers.fine_tuning import fine_tuning_arguments, keeping_best, load_tokenizer, longest_window, train_once
+from rl_qg.readers.sentences import (
+    LABELS,
+    OPTIONS,
+    Decisions,
+    LabelledSentences,
+    SentenceClassifier,
+    SentenceCollator,
+    SentenceCounts,
+    SentenceItems,
+    SentenceOptions,
+    best_threshold,
+    compared_scores,
+    decisions,
+    label_scores,
+    labelled_sentences,
+    new_labeller,
+    positive_weights,
+    set_aside,
+)
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import read_json, write_json
+from rl_qg.runtime.processes import from_main
+from rl_qg.runtime.trainer_base import (
+    CompleteCheckpoints,
+    WholeModel,
+    last_checkpoint,
+    show_progress,
+    train_until_preempted,
+)
+from rl_qg.settings import TrainSentencesSettings
+from rl_qg.stats.intervals import PassageDraws
+
+KEY = "train_sentences.model.path"
+METRICS = "sentence_metrics.json"  # written last: the model is trained and evaluated
+log = logging.getLogger(__name__)
+
+
+class SentenceTrainer(WholeModel, CompleteCheckpoints, Trainer):
+    """A transformers trainer that stops when `patience` epochs have not lowered the loss on the held-out items.
+
+    It decides before each epoch from the log of the checkpoint, so that a resumed run stops where another one would.
+    """
+
+    def __init__(self, *args: Any, patience: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._patience = patience
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        if epochs_without_gain(self.state) >= self._patience:
+            self.control.should_training_stop = True
+            return
+        super()._run_epoch(*args, **kwargs)
+
+
+def epochs_without_gain(state: TrainerState) -> int:
+    """How many evaluations there were since the one with the lowest loss."""
+    losses = [entry["eval_loss"] for entry in state.log_history if "eval_loss" in entry]
+    return len(losses) - 1 - int(np.argmin(losses)) if losses else 0
+
+
+def train_sentences(
+    train: Sequence[QAExample],
+    validation: Sequence[QAExample],
+    *,
+    settings: TrainSentencesSettings,
+    output_dir: Path,
+    seed: int,
+    use_cpu: bool = False,
+    precision: str = "no",
+) -> dict[str, Any]:
+    """Train and evaluate a classifier and return the content of `sentence_metrics.json`: precision, recall, F1 and
+    accuracy on `validation`, beside those of the baselines, and the thresholds.
+
+    `output_dir` gets the model and its tokenizer (`SentenceClassifier.from_pretrained`). A second call returns the
+    result, or continues from the last checkpoint. Every process calls this.
+
+    Raises:
+        InputError: unusable examples, settings or models.
+    """
+    state: dict[str, Any] = {}
+
+    @cache
+    def data() -> "_Data":
+        return _Data(train, validation, settings, seed)
+
+    def train_model() -> SentenceTrainer:
+        trainer = _train(data(), settings, output_dir, seed=seed, use_cpu=use_cpu, precision=precision)
+        best = trainer.state.best_global_step
+        epoch = next((row["epoch"] for row in trainer.state.log_history if row["step"] == best), None)
+        state["best"] = {"loss": trainer.state.best_metric, "step": best, "epoch": epoch}
+        return trainer
+
+    def evaluate(device: torch.device) -> dict[str, Any]:
+        if settings.threshold == "tuned":
+            _tune(output_dir, data().development, device)
+        classifier = SentenceClassifier.from_pretrained(output_dir, device=device, key="output_dir")
+        return {
+            "kind": settings.kind,
+            "model": settings.model.path,
+            **evaluation(classifier, data().validation),
+            **state,
+            "examples": {name: asdict(count) for name, count in data().counts.items()},
+            "set_aside": data().unit,
+        }
+
+    metrics = train_once(output_dir, METRICS, train_model, evaluate, use_cpu=use_cpu)
+    scores, baseline = metrics["scores"], metrics["baselines"]["every"]
+    log.info(
+        "%d validation sentences: precision %s, recall %s, F1 %s %%; every label for every sentence: F1 %s %%",
+        metrics["sentences"],
+        *(_percent(scores[name]) for name in ("precision", "recall", "f1")),
+        _percent(baseline["scores"]["f1"]),
+    )
+    return metrics
+
+
+def _percent(statistic: Mapping[str, Any]) -> str:
+    return "–" if statistic["value"] is None else f"{100 * statistic['value']:.1f}"
+
+
+# --- Data ---
+
+
+class _Data:
+    """The sentences of the three roles with their labels: training, development (set aside) and validation."""
+
+    def __init__(
+        self,
+        train: Sequence[QAExample],
+        validation: Sequence[QAExample],
+        settings: TrainSentencesSettings,
+        seed: int,
+    ) -> None:
+        self.unit: str | None = None
+        parts = {"train": train, "validation": validation}
+        if settings.development:
+            rest, chosen, self.unit = set_aside(train, settings.development, seed)
+            parts |= {"train": rest, "development": chosen}
+        self.counts: dict[str, SentenceCounts] = {}
+        passages: dict[str, list[LabelledSentences]] = {}
+        for name, examples in parts.items():
+            passages[name], self.counts[name] = labelled_sentences(examples, settings.kind)
+            if not passages[name]:
+                raise InputError(
+                    f"data.{'validation' if name == 'validation' else 'train'}: no example with a question is there "
+                    f"for {name}; give at least two passages with questions to train on, and one to validate on"
+                )
+            counts = asdict(self.counts[name]).items()
+            log.info("%s: %s", name, ", ".join(f"{n} {what.replace('_', ' ')}" for what, n in counts))
+        self.train, self.validation = passages["train"], passages["validation"]
+        self.development = passages.get("development", self.validation)
+        if not settings.development:
+            log.warning("train_sentences.development=0: the validation data choose the epoch, so its scores flatter")
+
+
+def _checked_tokenizer(settings: TrainSentencesSettings) -> PreTrainedTokenizerBase:
+    path = settings.model.path
+    tokenizer = load_tokenizer(path, KEY)
+    if settings.max_length > (longest := longest_window(path, tokenizer)):
+        raise InputError(
+            f"train_sentences.max_length={settings.max_length} is above the {longest} tokens that {path} can read: "
+            "lower it"
+        )
+    first = tokenizer("a")["input_ids"][0]
+    if settings.pooling == "cls" and (tokenizer.cls_token_id is None or first != tokenizer.cls_token_id):
+        raise InputError(f"{KEY}={path}: its tokenizer puts no class token first: use train_sentences.pooling=mean")
+    return tokenizer
+
+
+# --- Training ---
+
+
+def _train(
+    data: _Data, settings: TrainSentencesSettings, output_dir: Path, *, seed: int, use_cpu: bool, precision: str
+) -> SentenceTrainer:
+    tokenizer = _checked_tokenizer(settings)
+    count = len(LABELS[settings.kind])
+    weights = positive_weights(data.train) if settings.kind == "types" else [1.0] * count
+    options = SentenceOptions(settings.kind, settings.pooling, settings.max_length, tuple(weights), (0.5,) * count)
+    model = new_labeller(settings.model.path, KEY, tokenizer, options, seed)
+    items = {
+        name: SentenceItems(
+            *(part, tokenizer), max_length=settings.max_length, together=settings.kind == "hierarchical"
+        )
+        for name, part in (("train", data.train), ("development", data.development))
+    }
+    if cut := sum(part.cut for part in items.values()):
+        log.info("%d sentences are cut at train_sentences.max_length=%d tokens", cut, settings.max_length)
+    arguments = fine_tuning_arguments(settings, output_dir, seed=seed, use_cpu=use_cpu, precision=precision)
+    constant = "constant_with_warmup" if settings.warmup_fraction else "constant"
+    trainer = SentenceTrainer(
+        model=model,
+        args=replace(
+            keeping_best(arguments),
+            lr_scheduler_type=constant,
+            weight_decay=settings.weight_decay,
+            max_grad_norm=settings.max_grad_norm,
+        ),
+        data_collator=SentenceCollator(tokenizer.pad_token_id),
+        train_dataset=items["train"],
+        eval_dataset=items["development"],
+        processing_class=tokenizer,
+        # the released code's RAdam takes the decay from the weights, not from the gradient
+        optimizer_cls_and_kwargs=(torch.optim.RAdam, {"lr": settings.learning_rate, "decoupled_weight_decay": True}),
+        patience=settings.patience,
+    )
+    show_progress(trainer, "sentence classifier")
+    train_until_preempted(trainer, from_main(PartialState(cpu=use_cpu), lambda: last_checkpoint(output_dir)))
+    return trainer
+
+
+def _tune(folder: Path, passages: Sequence[LabelledSentences], device: torch.device) -> None:
+    """Put the thresholds with the best F1 on `passages` into the folder's `config.json`."""
+    classifier = SentenceClassifier.from_pretrained(folder, device=device, key="output_dir")
+    rows = np.concatenate(classifier([passage.sentences for passage in passages]))
+    actual = np.concatenate([passage.labels for passage in passages])
+    config = read_json(folder / "config.json")
+    config[OPTIONS]["thresholds"] = [best_threshold(*columns) for columns in zip(rows.T, actual.T, strict=True)]
+    write_json(folder / "config.json", config)
+
+
+# --- Evaluation ---
+
+
+def evaluation(classifier: SentenceClassifier, passages: Sequence[LabelledSentences]) -> dict[str, Any]:
+    """The scores of a classifier on sentences with the labels of its kind, as plain JSON; intervals over passages."""
+    predicted, actual, draws = predictions(classifier, passages)
+    baselines = {"every": np.ones_like(actual)}
+    if classifier.kind == "types":
+        baselines["most_frequent"] = np.zeros_like(actual)
+        baselines["most_frequent"][:, actual.sum(axis=0).argmax()] = True
+    result: dict[str, Any] = {
+        "passages": len(passages),
+        "sentences": len(actual),
+        "thresholds": dict(zip(classifier.labels, classifier.thresholds, strict=True)),
+        **compared_scores(predicted, actual, baselines, draws),
+    }
+    if classifier.kind == "types":
+        result["labels"] = label_scores(predicted, actual, classifier.labels, draws)
+    return result
+
+
+def predictions(
+    classifier: SentenceClassifier, passages: Sequence[LabelledSentences]
+) -> tuple[Decisions, Decisions, PassageDraws]:
+    """Predicted and actual labels of all sentences, bool (sentences, labels), and draws of their passages."""
+    rows = np.concatenate(classifier([passage.sentences for passage in passages]))
+    actual = np.concatenate([passage.labels for passage in passages])
+    draws = PassageDraws([number for number, passage in enumerate(passages) for _ in passage.sentences])
+    return decisions(rows, classifier.thresholds, at_least_one=classifier.kind == "types"), actual, draws

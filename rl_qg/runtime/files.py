@@ -1,0 +1,264 @@
+"""The report beside an output: that of `augmented.json` is `augmented.report.json`, with its name and hash."""
+
+import errno
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, TextIO
+
+from rl_qg.runtime.errors import InputError
+
+# SHA-256 of files, and whether the data of an unfinished output have changed.
+
+
+log = logging.getLogger(__name__)
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def check_unchanged(noted: Mapping[str, str], now: Mapping[str, str], output: Path, *, accept: bool) -> bool:
+    """Compare the SHA-256 of each source when `output` was begun (`noted`) and `now`.
+
+    Args:
+        noted: SHA-256 by source; a source that is missing here is not compared.
+        now: SHA-256 by source.
+        output: for the error message.
+        accept: whether the user accepts changed sources.
+
+    Returns:
+        Whether a source has changed, which the user accepts.
+
+    Raises:
+        InputError: a source has changed.
+    """
+    changed = [name for name, value in now.items() if noted.get(name, value) != value]
+    for name in changed:
+        fault = f"{name}: has changed since {output} was begun"
+        if not accept:
+            raise InputError(
+                f"{fault} (SHA-256 {noted[name][:8]}, now {now[name][:8]}); put the old file back, name another "
+                "output, or continue with the new one by accept_changed_data=true"
+            )
+        log.warning("%s (accept_changed_data=true)", fault)
+    return bool(changed)
+
+
+# JSON files and JSON lines that survive a kill: written as a whole, or cut back to whole records.
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a file could not be written for lack of space. Libraries report this by errors of different types."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    texts = ("No space left", "Disk quota exceeded", "File too large", "PytorchStreamWriter failed", "unexpected pos")
+    return any(text in str(error) for text in texts)
+
+
+@contextmanager
+def atomic_writer(path: Path) -> Iterator[TextIO]:
+    """Open a text file that appears under `path` only when the block ends without an error; a kill leaves no partial
+    file there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.part")  # the next attempt overwrites what a kill left
+    try:
+        with partial.open("w", encoding="utf-8") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON, atomically."""
+    with atomic_writer(path) as stream:
+        json.dump(value, stream, ensure_ascii=False, indent=2)
+        stream.write("\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON; raise `InputError` with file, line and column when it is missing or malformed."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}: malformed JSON at line {error.lineno}, column {error.colno}: {error.msg}") from None
+
+
+def append_json_line(path: Path, record: Mapping[str, Any]) -> None:
+    """Append one record as a single write, so that a kill can only leave the last line incomplete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number, record); raise `InputError` naming the line that is not a JSON object."""
+    try:
+        stream = path.open(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    with stream:
+        for number, line in _decoded(stream, path):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise InputError(f"{path}: line {number}: malformed JSON: {error.msg}") from None
+            if not isinstance(record, dict):
+                raise InputError(f"{path}: line {number}: expected a JSON object, got {type(record).__name__}")
+            yield number, record
+
+
+def _decoded(stream: TextIO, path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        yield from enumerate(stream, 1)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+
+
+def cut_json_lines(path: Path, last_step: int) -> None:
+    """Drop records whose `step` is above `last_step` and an incomplete last line; a resumed run writes them again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_bytes().split(b"\n"):  # not at other line separators, which texts may contain
+        try:
+            record = json.loads(line.decode())
+        except ValueError:
+            break  # incomplete, perhaps cut within a character; the lines before it are complete
+        if record["step"] <= last_step:
+            kept.append(line.decode())
+    with atomic_writer(path) as stream:
+        stream.writelines(line + "\n" for line in kept)
+
+
+# One running command for each output: a second one that would write to the same place is refused.
+
+
+@contextmanager
+def locked(outputs: Iterable[tuple[str, Path]]) -> Iterator[None]:
+    """Within the block, no other process can hold the same outputs.
+
+    The lock of `runs/a` is the file `runs/.a.lock`, which names the process and is deleted at the end. It belongs to
+    the process, not to its workers, so it ends with a kill. Where the file system has no locks, or the file cannot be
+    written, there is none: the command finds out itself what it can write.
+
+    Args:
+        outputs: the key and the path of each output file or folder.
+
+    Raises:
+        InputError: another process holds one of them; the line names it.
+    """
+    with ExitStack() as held:
+        for key, path in outputs:
+            held.enter_context(_locked(key, path))
+        yield
+
+
+@contextmanager
+def _locked(key: str, path: Path) -> Iterator[None]:
+    whole = path.expanduser().resolve()
+    file = whole.with_name(f".{whole.name}.lock")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        stream = _lock(file)
+    except BlockingIOError as error:
+        raise InputError(f"{key}={path}: {error} writes there; wait for it, or stop it") from None
+    except OSError:
+        yield
+        return
+    with stream:
+        stream.truncate(0)
+        stream.write(f"process {os.getpid()} (rl-qg {' '.join(sys.argv[1:])[:120]})")
+        stream.flush()
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                file.unlink()
+
+
+def _lock(file: Path) -> IO[str]:
+    """The lock file, held by this process; raise `BlockingIOError` with the holder's name if another one holds it."""
+    while True:
+        stream = file.open("a+", encoding="utf-8")
+        try:
+            fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if file.stat().st_ino == os.fstat(stream.fileno()).st_ino:
+                return stream
+        except FileNotFoundError:
+            pass  # its holder has deleted it since it was opened
+        except OSError as error:
+            stream.seek(0)
+            name = stream.read().strip() or "another rl-qg"
+            stream.close()
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise BlockingIOError(name) from None
+            raise
+        stream.close()  # of a deleted file; another one may have that name by now
+
+
+def report_path(output: Path) -> Path:
+    """The path of an output's report: `augmented.report.json` for `augmented.json`."""
+    return output.with_name(f"{output.stem}.report.json")
+
+
+def report_value(output: Path, *keys: str) -> Any:
+    """The value in the report of an output under nested keys; None if there is none.
+
+    Raises:
+        InputError: the report is not JSON.
+    """
+    path = report_path(output)
+    value = read_json(path) if path.exists() else None
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def check_report(output: Path) -> None:
+    """Raise `InputError` if the report belongs to another file, whose name differs only in its ending."""
+    name = report_value(output, "output", "path")
+    other = output.with_name((Path(name).name if isinstance(name, str) else "") or output.name)
+    if other != output and other.exists():
+        raise InputError(
+            f"output={output}: {report_path(output).name} beside it is the report of {other.name}; give a name that "
+            "differs in more than its ending"
+        )
+
+
+def check_own(output: Path) -> None:
+    """Raise `InputError` if there is a file in the place of an output that has no report, so that it is not ours."""
+    if output.exists() and not report_path(output).exists():
+        raise InputError(
+            f"output={output}: exists, and there is no {report_path(output).name} beside it that says how it was "
+            "made; name another file, or delete this one"
+        )
+
+
+def check_distinct_files(written: Iterable[Path], read: Iterable[str | Path]) -> None:
+    """Raise `InputError` if a file to be written is also one to be read."""
+    targets = list(written)
+    for source in (Path(name).expanduser() for name in read):
+        for target in targets:
+            same = target.exists() and source.exists() and target.samefile(source)
+            if same or target.absolute() == source.absolute():
+                raise InputError(f"output={targets[0]}: {target} would be written over {source}; name another file")

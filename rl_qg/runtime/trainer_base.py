@@ -1,0 +1,463 @@
+"""Loading pretrained models: what is wrong with one is one line that names its setting."""
+
+import copy
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from transformers import ProgressCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.trainer_callback import PrinterCallback
+
+from rewards.pretrained import ModelFault, explained
+from rl_qg.runtime.bars import ProgressBar
+from rl_qg.runtime.errors import InputError, LocalError, Terminated
+from rl_qg.runtime.files import is_disk_full, write_json
+from rl_qg.runtime.processes import TIMEOUT
+
+# Complete checkpoints: incomplete ones are recognised, and the last complete one is never deleted.
+#
+# A checkpoint is complete if it holds `complete.json`, which is written last and lists every file with its size.
+
+
+MANIFEST = "complete.json"
+NAME = re.compile(r"checkpoint-\d+")
+log = logging.getLogger(__name__)
+
+
+class CompleteCheckpoints(Trainer):
+    """Mixin of trainers, named before the trainer class: marks each checkpoint as complete after the last file of the
+    last process, and only then deletes older ones (`save_total_limit`).
+    """
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        if self.is_world_process_zero():
+            shutil.rmtree(folder, ignore_errors=True)  # may be incomplete after a kill
+        self.accelerator.wait_for_everyone()
+        with _disk_full_as_one_line(folder):
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()
+            if self.is_world_process_zero():
+                mark_complete(folder)
+        self._delete_old()
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """As in the library."""
+        self._limit, self.args.save_total_limit = self.args.save_total_limit, None  # only this class deletes
+        try:
+            result = super().train(*args, **kwargs)
+        finally:
+            self.args.save_total_limit = self._limit
+        self._delete_old()  # a kill may have interrupted the last deletion
+        return result
+
+    def _delete_old(self) -> None:
+        best = self.state.best_model_checkpoint
+        if self.is_world_process_zero() and self._limit:
+            delete_all_but(Path(self.args.output_dir), self._limit, best=None if best is None else Path(best))
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        """As in the library, which would make one more update when it resumes from the last one within an epoch, or
+        where a callback says at the start that training stops.
+        """
+        if self.state.global_step >= self.state.max_steps or self.control.should_training_stop:
+            self.control.should_training_stop = True
+            return
+        super()._run_epoch(*args, **kwargs)
+
+    def _load_best_model(self) -> None:
+        """As in the library; if the best checkpoint is damaged, a warning names it and the last model is kept."""
+        fault = fault_of(Path(self.state.best_model_checkpoint))
+        if fault is not None:
+            log.warning("%s; the best model is lost, the last one is kept", fault)
+            return
+        super()._load_best_model()
+        best, last = self.state.best_global_step, self.state.global_step
+        if best < last and self.is_world_process_zero():
+            reason = f"it has the lowest validation loss, {self.state.best_metric:.4g}"
+            log.info("the model of step %d is kept, not that of the last step, %d: %s", best, last, reason)
+
+
+def mark_complete(folder: Path) -> None:
+    """Bring every file in `folder` to the disk, then write the manifest."""
+    sizes = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with path.open("rb") as stream:
+            os.fsync(stream.fileno())
+        sizes[str(path.relative_to(folder))] = path.stat().st_size
+    write_json(folder / MANIFEST, {"files": sizes})
+
+
+def fault_of(folder: Path) -> str | None:
+    """The fault of a checkpoint with a manifest; None if it is complete."""
+    try:
+        files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"{folder / MANIFEST}: cannot be read"
+    for name, size in files.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{path}: is missing"
+        if (actual := path.stat().st_size) != size:
+            return f"{path}: has {actual:,} bytes instead of {size:,}"
+    return None
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """The newest complete checkpoint in `folder`; a warning names the fault of each newer one."""
+    for checkpoint in _newest_first(folder):
+        if not (checkpoint / MANIFEST).exists():
+            log.warning("%s: is not complete (it has no %s) and is ignored", checkpoint, MANIFEST)
+            continue
+        fault = fault_of(checkpoint)
+        if fault is None:
+            log.info("continuing from %s", checkpoint)
+            return str(checkpoint)
+        log.warning("%s; this checkpoint is ignored, an earlier one is tried", fault)
+    return None
+
+
+def delete_all_but(folder: Path, limit: int, *, best: Path | None) -> None:
+    """Delete checkpoints, the oldest first, until `limit` complete ones are left; `best` is always kept. Incomplete
+    ones that are older than the newest complete one are deleted too.
+    """
+    complete = [path for path in _newest_first(folder) if (path / MANIFEST).exists() and fault_of(path) is None]
+    kept = {path.name for path in complete[:limit]} | ({best.name} if best is not None else set())
+    for checkpoint in _newest_first(folder):
+        if complete and checkpoint.name not in kept and _step(checkpoint) < _step(complete[0]):
+            # The manifest first: a kill in between must not leave a partial checkpoint marked as complete.
+            (checkpoint / MANIFEST).unlink(missing_ok=True)
+            shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted((path for path in folder.glob("checkpoint-*") if NAME.fullmatch(path.name)), key=_step, reverse=True)
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+@contextmanager
+def _disk_full_as_one_line(folder: Path) -> Iterator[None]:
+    """Report a full disk in one line, and remove the partial checkpoint."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        if not is_disk_full(error):
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+        raise LocalError(
+            f"{folder}: the disk is full ({getattr(error, 'strerror', None) or 'no space left'}); earlier checkpoints "
+            "are complete: free some space, and the same command continues from the last of them"
+        ) from None
+
+
+# SIGTERM during training, as when a cluster preempts a job: save a checkpoint and stop.
+
+
+class Preemption(TrainerCallback):
+    """Saves a checkpoint after the current update when any process gets SIGTERM, and ends training."""
+
+    def __init__(self) -> None:
+        self.signalled = False
+        self.stopping = False
+        self._earlier_handler: Any = None
+        self._group: Any = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Install the signal handler."""
+        self._earlier_handler = signal.signal(signal.SIGTERM, self._on_signal)
+        if PartialState().num_processes > 1:
+            # Over the host: on an accelerator the exchange would wait for its queued work.
+            self._group = torch.distributed.new_group(backend="gloo", timeout=TIMEOUT)
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self.signalled = True
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Stop all processes after the same update, whichever got the signal first."""
+        signalled = torch.tensor(int(self.signalled))
+        if self._group is not None:
+            torch.distributed.all_reduce(signalled, torch.distributed.ReduceOp.MAX, group=self._group)
+        if signalled:
+            self.stopping = True
+            control.should_save = control.should_training_stop = True
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Restore the earlier signal handler."""
+        signal.signal(signal.SIGTERM, self._earlier_handler)
+
+
+class _EndedWithinEpoch(TrainerCallback):
+    """Where SIGTERM has ended an epoch early, the library would evaluate and save as at its end: a loss that no other
+    run has could become the best. The last of the callbacks, after the library's own.
+    """
+
+    def __init__(self, preemption: Preemption) -> None:
+        self._preemption = preemption
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Leave out what belongs to the end of an epoch."""
+        if self._preemption.stopping and state.epoch != int(state.epoch or 0):
+            control.should_evaluate = control.should_save = control.should_log = False
+
+
+def train_until_preempted(trainer: Any, checkpoint: str | None) -> None:
+    """Train from `checkpoint` (None: from the start) to the end.
+
+    Raises:
+        Terminated: SIGTERM came; the last update has a checkpoint.
+    """
+    preemption = Preemption()
+    trainer.callback_handler.callbacks.insert(0, preemption)  # before the others, which must see `should_save`
+    trainer.add_callback(ended := _EndedWithinEpoch(preemption))
+    trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.remove_callback(preemption)
+    trainer.remove_callback(ended)
+    if preemption.signalled or preemption.stopping:  # the signal may have come after the last update
+        log.info(
+            "stopped at step %d of %d; the same command continues", trainer.state.global_step, trainer.state.max_steps
+        )
+        raise Terminated
+
+
+# Whole weights of a model whose parameters are sharded over the processes by ZeRO-3 or FSDP.
+
+
+WRAPPER = "_checkpoint_wrapped_module."  # put into names by FSDP's activation checkpointing
+
+
+class WholeModel(Trainer):
+    """Mixin of trainers, named before the trainer class: gives access to the model with whole weights."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.is_fsdp_enabled and self.accelerator.state.fsdp_plugin.fsdp_version == 1:
+            raise InputError("FSDP 1 is not supported: set fsdp_version: 2, as configs/accelerate/fsdp.yaml does")
+        self._whole: WholeWeights | None = None
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """As in the library, which shards the model at the start."""
+        if self._whole is None and (self.is_fsdp_enabled or is_deepspeed_zero3_enabled()):
+            self._whole = WholeWeights(self.model)
+        return super().train(*args, **kwargs)
+
+    def whole_model(self) -> AbstractContextManager[Any]:
+        """A context manager that gives the unwrapped model with whole weights. Every process must call this."""
+        bare = self.accelerator.unwrap_model(self.model_wrapped)
+        return nullcontext(bare) if self._whole is None else self._whole.of(bare)
+
+    def save_whole(self, folder: Path) -> None:
+        """Save model and tokenizer in `folder`, `config.json` last: a folder with it is complete. Every process must
+        call this.
+        """
+        partial = folder / "model.part"
+        with self.whole_model() as model:
+            if self.is_world_process_zero():
+                shutil.rmtree(partial, ignore_errors=True)
+                model.save_pretrained(partial)
+                self.processing_class.save_pretrained(partial)
+                for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
+                    path.replace(folder / path.name)
+                partial.rmdir()
+        self.accelerator.wait_for_everyone()
+
+
+class WholeWeights:
+    """A plain copy of a model, into which the whole weights are gathered when they are needed.
+
+    A rollout needs a forward pass per token, and on the sharded model each pass would gather every layer. Its length
+    also differs between processes, and those that are longer would wait for the others forever. On the copy a rollout
+    needs no communication. Between uses the copy holds no weights.
+
+    Args:
+        model: before it is sharded.
+
+    Raises:
+        InputError: `model` is already sharded.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        if any(hasattr(value, "ds_id") for value in model.parameters()):
+            raise InputError("ZeRO-3 has already sharded the model: load it before the training arguments are created")
+        self._copy = copy.deepcopy(model).cpu()
+        self._release()
+
+    @contextmanager
+    def of(self, model: nn.Module) -> Iterator[Any]:
+        """Within the block, the copy with the present weights of `model`. Every process must call this."""
+        whole = dict(self._copy.named_parameters())
+        device = None
+        for name, value in model.named_parameters():
+            gathered = gather(value)
+            device = gathered.device
+            whole[name.replace(WRAPPER, "")].data = gathered
+        for buffer in self._copy.buffers():
+            buffer.data = buffer.data.to(device)
+        self._copy.train(model.training)
+        try:
+            yield self._copy
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        for value in self._copy.parameters():
+            value.data = torch.empty(0, dtype=value.dtype, device=value.device)
+
+
+def gather(value: Tensor) -> Tensor:
+    """A copy of one whole parameter; every process must call this for the same parameter."""
+    if isinstance(value, DTensor):
+        return value.full_tensor().detach().clone()
+    if hasattr(value, "ds_id"):
+        from deepspeed.runtime.zero import GatheredParameters
+
+        with GatheredParameters([value]):
+            return value.data.detach().clone()
+    return value.detach().clone()
+
+
+# Progress of training: one bar with speed, remaining time and the most important metrics.
+
+
+SHOWN = {
+    "loss": "loss",
+    "lambda": "λ",
+    "reward_greedy": "greedy",
+    "reward_sample": "sample",
+    "samples_per_second": "samples/s",
+    "eval_loss": "held-out loss",
+    "eval_reward_greedy": "held-out reward",
+}
+
+
+class TrainingBar(TrainerCallback):
+    """A bar over all updates; a resumed run starts at its step. `position` is the line on the screen."""
+
+    def __init__(self, title: str, *, position: int = 0) -> None:
+        self.title = title
+        self.position = position
+        self.bar: ProgressBar | None = None
+        self.shown: dict[str, str] = {}
+        self.inner: ProgressBar | None = None  # bar of a running evaluation or prediction
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Open the bar at the step that the run resumes from."""
+        if state.is_world_process_zero:
+            self.bar = ProgressBar(
+                total=state.max_steps, initial=state.global_step, desc=self.title, unit="step", position=self.position
+            )
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Advance by one update."""
+        if self.bar is not None:
+            self.bar.update()
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Show the latest values."""
+        if self.bar is not None and logs:
+            self.shown |= {SHOWN[name]: f"{value:.3g}" for name, value in logs.items() if name in SHOWN}
+            self.bar.set_postfix(self.shown, refresh=False)
+
+    def on_prediction_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Advance the bar of an evaluation or prediction, which is opened at the first batch."""
+        if state.is_world_process_zero:
+            if self.inner is None:
+                batches = len(kwargs["eval_dataloader"])
+                self.inner = ProgressBar(
+                    total=batches, desc="held-out", unit="batch", leave=False, position=self.position + 1
+                )
+            self.inner.update()
+
+    def _close_inner(self, *args: Any, **kwargs: Any) -> None:
+        if self.inner is not None:
+            self.inner.close()
+            self.inner = None
+
+    on_evaluate = _close_inner
+    on_predict = _close_inner
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Close the bar, which stays on the screen."""
+        if self.bar is not None:
+            self.bar.close()
+
+
+def show_progress(trainer: Any, title: str, *, position: int = 0) -> None:
+    """Replace the progress bar or printer of the library by `TrainingBar`."""
+    for library in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(library)
+    trainer.add_callback(TrainingBar(title, position=position))
+
+
+@contextmanager
+def loading(path: str, key: str, kind: str) -> Iterator[str]:
+    """Give the name to load a model by, and turn what goes wrong meanwhile into one line.
+
+    Args:
+        path: a local folder or a name on the Hugging Face Hub.
+        key: the setting that names `path`.
+        kind: what is loaded, for the message.
+
+    Raises:
+        InputError: there is no such folder, or no such model can be loaded.
+    """
+    if not path:
+        raise InputError(f"{key} has no value; give a folder, or a name on the Hugging Face Hub")
+    setting, folder = f"{key}={path}", os.path.expanduser(path)  # pathlib raises for an unknown user, or a long name
+    is_local = os.path.isdir(folder)
+    if os.path.isfile(folder):
+        raise InputError(f"{setting}: is a file; give the folder of a model")
+    if not is_local and (path.startswith(("/", ".", "~")) or path.count("/") > 1):
+        raise InputError(f"{setting}: no such folder; check the path")
+    if is_local and not os.path.exists(os.path.join(folder, "config.json")):
+        raise InputError(f"{setting}: no model folder (it has no config.json); name one that save_pretrained wrote")
+    try:
+        with explained():
+            yield folder if is_local else path
+    except ModelFault as fault:
+        if is_local:
+            raise InputError(f"{setting}: no {kind} in this folder can be loaded ({fault})") from None
+        if not fault.unreachable:
+            raise InputError(f"{setting}: cannot be used ({fault})") from None
+        raise InputError(
+            f"{setting}: the Hugging Face Hub could not be reached, or has no such model ({fault}); offline, give a "
+            f"local folder with {key}=FOLDER, or run preset=quickstart, which needs no Hub"
+        ) from None

@@ -1,0 +1,1 @@
+"""Calling rewards and metrics."""

@@ -1,0 +1,272 @@
+"""The bootstrap draws behind scores, kept in a file, so that results of two commands can be tested in pairs later.
+
+Draws of passages depend on the passages, in their order, on the number of draws and on the seed
+(`rl_qg.stats.intervals.PassageDraws`). Two scores of the same rows have the same draws, so the difference of
+their values in each draw is a paired bootstrap, whatever the metric.
+"""
+
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rewards.contract import COLUMN
+from rl_qg.data.formats import json_line_rows
+from rl_qg.runtime.bars import ProgressBar
+from rl_qg.runtime.errors import InputError, LocalError
+from rl_qg.runtime.files import atomic_writer
+from rl_qg.runtime.memory import OutOfMemoryRetry, is_out_of_memory
+from rl_qg.runtime.resumable_lines import ResumableLines
+from rl_qg.scoring.reward_scorer import Reward, score_or_refuse, signature_of
+from rl_qg.stats.intervals import Floats, difference, difference_p, estimate
+
+# Scores of many metrics for the same rows, each kept in a file, so that no metric is computed twice.
+#
+# The first line of `scores/<label>.jsonl` is a note of what the scores are of (the metric's signature and a hash of
+# the texts it reads); each further line holds the scores of one batch of rows. A kill loses one batch at most. Scores
+# with another note are computed again, and so are those of a metric without a signature, because nothing tells what
+# they are of.
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """A question and the other texts that a metric may read; `where` names its file and line in messages.
+
+    `sentence` is that of the answer; no metric reads it, questions can be grouped by it.
+    """
+
+    where: str
+    question: str
+    context: str | None = None
+    answer: str | None = None
+    references: tuple[str, ...] | None = None
+    sentence: str | None = None
+
+
+def needed_columns(metric: Reward, rows: Sequence[MetricRow]) -> list[str]:
+    """The columns besides the question that a metric gets: those it needs; without `needs`, all that every row has."""
+    needs = getattr(metric, "needs", None)
+    if needs is not None:
+        return [column for need, column in COLUMN.items() if need in needs]
+    return [column for column in COLUMN.values() if all(getattr(row, column) is not None for row in rows)]
+
+
+def check_rows(label: str, metric: Reward, rows: Sequence[MetricRow], remedy: str = "add it") -> None:
+    """Raise `InputError` if a row lacks what a metric needs; the message names the row and the `remedy`."""
+    for column in needed_columns(metric, rows):
+        for row in rows:
+            if getattr(row, column) is None:
+                kind = "list of texts" if column == "references" else "text"
+                raise InputError(
+                    f"{row.where}: {column!r} is missing or no {kind}, and metric {label} needs it; {remedy}, or "
+                    "leave the metric out"
+                )
+
+
+def scores_of(
+    label: str,
+    metric: Reward,
+    rows: Sequence[MetricRow],
+    folder: Path,
+    *,
+    batch_size: int,
+    known: Sequence[float] | None = None,
+) -> list[float | None]:
+    """One score for each row, None where the metric gives none that is finite; read from `folder` if they are there.
+
+    Rows are scored in batches of `batch_size`, and the caches of the metric are emptied before each: the scores are
+    the same after a kill. A metric whose scores depend on all rows (`rewards.base.Metric.whole_set`) gets them in one
+    batch. `known` scores, one for each row, are only written.
+
+    Raises:
+        InputError: the metric refuses a row, fails, or gives no row a finite score; the disk is full.
+    """
+    columns = needed_columns(metric, rows)
+    texts = texts_hash((row.question, *(getattr(row, column) for column in columns)) for row in rows)
+    note = {"signature": signature_of(metric), "rows": len(rows), "texts": texts}
+    in_parts = OutOfMemoryRetry(label, "shorten the contexts, or score on the CPU (training.use_cpu=true)")
+
+    def batch(start: int, end: int) -> list[float | None]:
+        if known is not None:
+            return _finite(known[start:end])
+        if hasattr(metric, "reset_cache"):
+            metric.reset_cache()
+        if whole:
+            return _score_whole(label, metric, rows, columns)
+        scores = in_parts(lambda part: _score(label, metric, part, columns), rows[start:end])
+        return [value for part in scores for value in part]
+
+    if whole := getattr(metric, "whole_set", False):
+        batch_size = max(len(rows), 1)
+    path, trusted = folder / f"{label}.jsonl", hasattr(metric, "signature")
+    values = kept_scores(path, note, len(rows), batch, batch_size=batch_size, unit="row", trusted=trusted)
+    if rows and all(value is None for value in values):
+        raise InputError(
+            f"metric {label}: no finite score for any of {len(rows)} rows, the first of them {rows[0].where}"
+        )
+    return values
+
+
+def kept_scores(
+    path: Path,
+    note: Mapping[str, Any],
+    count: int,
+    batch: Callable[[int, int], list[Any]],
+    *,
+    batch_size: int,
+    unit: str,
+    trusted: bool = True,
+) -> list[Any]:
+    """The scores of `count` rows, computed in batches by `batch(start, end)` and each written before the next.
+
+    Scores in `path` are used if its first line is `note`, unless they are not `trusted`.
+    """
+    lines = ResumableLines(path, content="scores")
+    scores = _stored_scores(lines) if trusted and lines.read_note() == note else None
+    if scores is None:
+        if lines.begun:
+            log.info("%s: holds scores of another metric or of other texts; computed again", path)
+        lines.write_note(note)
+        scores = []
+    with ProgressBar(total=count, initial=len(scores), desc=path.stem, unit=unit, leave=False) as bar:
+        for start in range(len(scores), count, batch_size):
+            computed = batch(start, min(start + batch_size, count))
+            lines.append({"scores": computed})
+            scores += computed
+            bar.update(len(computed))
+    return scores
+
+
+def _stored_scores(lines: ResumableLines) -> list[Any] | None:
+    """The scores in a file, which is cut at its last whole line; None where a line is damaged."""
+    scores: list[Any] = []
+    for line in lines.lines():
+        if not line.text.endswith(b"\n"):
+            lines.cut(line.start)
+            break
+        try:
+            scores += json.loads(line.text)["scores"]
+        except (ValueError, KeyError, TypeError):
+            return None
+    return scores
+
+
+def direction_of(metric: Reward) -> int:
+    """1 where more is better, -1 where less is."""
+    return 1 if getattr(metric, "higher_is_better", True) else -1
+
+
+def _score(label: str, metric: Reward, rows: Sequence[MetricRow], columns: Sequence[str]) -> list[float | None]:
+    given: dict[str, Any] = dict.fromkeys(COLUMN.values())
+    given |= {column: [getattr(row, column) for row in rows] for column in columns}
+    result = score_or_refuse(
+        metric,
+        f"{rows[0].where} to {rows[-1].where}: metric {label}",
+        [row.question for row in rows],
+        given["context"],
+        answers=given["answer"],
+        references=given["references"],
+    )
+    return _finite(result.scores)
+
+
+def _score_whole(label: str, metric: Reward, rows: Sequence[MetricRow], columns: Sequence[str]) -> list[float | None]:
+    """The scores of a metric for which halves of the rows, where memory runs out, would be other sets."""
+    try:
+        return _score(label, metric, rows, columns)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    raise LocalError(
+        f"metric {label}: its scores depend on all {len(rows)} rows, which do not fit into memory together; "
+        "score fewer"
+    )
+
+
+def _finite(scores: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None or not math.isfinite(value) else float(value) for value in scores]
+
+
+def texts_hash(texts: Iterable[object]) -> str:
+    """A hash of texts, 16 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(repr(text).encode())
+    return digest.hexdigest()[:16]
+
+
+FILE = "draws.jsonl"
+
+
+@dataclass(frozen=True)
+class ScoreDraws:
+    """One score of one model, in the data and in every draw: `values` (1 + resamples,), NaN where it is undefined.
+
+    `items` tells what the rows are about, in their order, and `seed` which draws they are. `complete`: every row has a
+    score, so that two models are compared on the same rows. `units` and `degrees` are those of its interval
+    (`rl_qg.stats.intervals.interval_ends`); a file of an earlier version has none, and `passages` stand for them.
+    """
+
+    predictions: str
+    metric: str
+    form: str
+    items: str
+    passages: int
+    seed: int
+    complete: bool
+    values: Floats
+    units: float | None = None
+    degrees: float | None = None
+
+    def sample(self, *others: "ScoreDraws") -> tuple[float, float]:
+        """The units and degrees of freedom of what is computed from these scores, those of the one with fewest."""
+        every = (self, *others)
+        units = min(one.passages if one.units is None else one.units for one in every)
+        return units, min(units - 1 if one.degrees is None else one.degrees for one in every)
+
+    def is_paired_with(self, other: "ScoreDraws") -> bool:
+        """Whether both are of the same rows and of the same draws."""
+        mine, others = ((one.items, one.seed, len(one.values), one.complete) for one in (self, other))
+        return mine == others and self.complete
+
+
+def paired_difference(first: ScoreDraws, second: ScoreDraws) -> dict[str, Any]:
+    """`first - second` with its interval and the p-value of "the difference is 0", of paired draws."""
+    gap = difference(first.values, second.values)
+    units, degrees = first.sample(second)
+    statistic = estimate(gap, first.passages, passages=units, degrees=degrees).to_dict()
+    return {**statistic, "p": difference_p(gap, units, degrees)}
+
+
+def write_draws(path: Path, draws: Iterable[ScoreDraws]) -> None:
+    """Write one JSON line for each score."""
+    with atomic_writer(path) as stream:
+        for one in draws:
+            values = [value if np.isfinite(value) else None for value in one.values.tolist()]
+            stream.write(json.dumps({**vars(one), "values": values}, ensure_ascii=False) + "\n")
+
+
+def read_draws(path: Path) -> list[ScoreDraws]:
+    """What `write_draws` wrote; nothing where there is no file, as of earlier versions.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    return [_draws(where, record) for where, _, record in json_line_rows(path)] if path.is_file() else []
+
+
+def _draws(where: str, record: Mapping[str, Any]) -> ScoreDraws:
+    try:
+        values = np.array([np.nan if value is None else value for value in record["values"]], dtype=np.float64)
+        return ScoreDraws(**{**record, "values": values})
+    except (KeyError, TypeError, ValueError):
+        raise InputError(f"{where}: holds no draws of a score; make the result again") from None

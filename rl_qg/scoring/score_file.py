@@ -1,0 +1,378 @@
+"""Scoring: questions with their passages -> the same rows with a score and its parts.
+
+    rl-qg score reward=qrelscore input=questions.jsonl output=scored.jsonl
+
+The input may have any form that `rl_qg.data.question_tables` reads. Every row is checked before the first is scored.
+Then rows are read, scored and written in batches, so memory does not grow with the file (except for SQuAD JSON, which
+is one document and is held in memory). Several processes share the batches. After a kill the same command continues
+after the last whole batch. `<output stem>.summary.json` says which metric and input the scores are of and, when they
+are complete, holds their summary (`rl_qg.scoring.score_file`).
+"""
+
+import json
+import logging
+import math
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from accelerate import PartialState
+
+from rewards.contract import COLUMN, check_row_by_row
+from rl_qg.data.examples import passage_hash
+from rl_qg.data.formats import is_unicode
+from rl_qg.data.question_tables import QuestionTable, TableRow
+from rl_qg.data.reading import REPORTED_IDS
+from rl_qg.runtime.bars import ProgressBar
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.memory import OutOfMemoryRetry
+from rl_qg.runtime.processes import from_main
+from rl_qg.runtime.resumable_lines import Position, ResumableLines, begins_with
+from rl_qg.scoring.reward_scorer import Reward, score_or_refuse, signature_of
+from rl_qg.stats.intervals import Floats, Interval, PassageDraws, mean_interval
+
+# What a file of scores comes to: mean with its interval, spread and quantiles, and the means of the parts.
+#
+# Read once, in memory that does not grow with the file.
+
+
+SAMPLE = 100_000
+"""Up to as many scores are held, for the bootstrap and the quantiles; of more, a random choice of this size."""
+PASSAGES = 10_000
+"""Up to as many passages are resampled; of more, sums are kept in groups of passages."""
+PASSAGE_GROUPS = 65_536
+QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
+
+
+class Moments:
+    """Mean, spread and extremes of numbers seen one by one (Welford, "Note on a method for calculating corrected sums
+    of squares and products", 1962).
+    """
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.mean = 0.0
+        self.squares = 0.0
+        self.low, self.high = math.inf, -math.inf
+
+    def add(self, value: float) -> None:
+        """Take in one number."""
+        self.n += 1
+        before = value - self.mean
+        self.mean += before / self.n
+        self.squares += before * (value - self.mean)
+        self.low, self.high = min(self.low, value), max(self.high, value)
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the population the numbers come from (n - 1); 0 for a single number."""
+        return math.sqrt(self.squares / (self.n - 1)) if self.n > 1 else 0.0
+
+
+class PassageSums:
+    """Sums and numbers of scores by passage, in memory that does not grow: the passages after the first 10,000 share
+    65,536 groups by their hash. Passages are independent, so groups of whole passages are too.
+    """
+
+    def __init__(self) -> None:
+        self.index: dict[str, int] = {}
+        self.grouped = False
+        self._table = np.zeros((PASSAGES + PASSAGE_GROUPS, 2))
+
+    def add(self, passage: str, score: float) -> int:
+        """Add one score; return the index of its passage, or of the group that it is in."""
+        index = self.index.get(passage)
+        if index is None and len(self.index) < PASSAGES:
+            index = self.index[passage] = len(self.index)
+        elif index is None:
+            self.grouped = True
+            index = PASSAGES + crc32(passage.encode()) % PASSAGE_GROUPS
+        self._table[index] += score, 1
+        return index
+
+    @property
+    def table(self) -> Floats:
+        """Sum and number of scores, (passages or groups, 2)."""
+        return self._table[self._table[:, 1] > 0]
+
+
+def summarise_scores(path: Path, columns: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return `rows`, `without_score`, `score` (None where no row has one) and `parts` of scored JSON lines.
+
+    `score` holds mean, low and high (a 95 % interval over passages), n, `passages`, `interval` (how it was found),
+    std, extremes and quantiles. A row without a context is a passage of its own. Up to 100,000 scores on 10,000
+    passages the interval is a percentile bootstrap; beyond that the mean of any scores is normal (`normal_interval`),
+    and quantiles are those of 100,000 scores chosen at random.
+
+    Args:
+        path: JSON lines with `score` and `parts`.
+        columns: names of the fields, as `QuestionTable` takes them.
+    """
+    rows, scores, parts, passages = 0, Moments(), dict[str, Moments](), PassageSums()
+    sample, sample_passages, chance = list[float](), list[int](), random.Random(0)
+    has_context = False
+    table = QuestionTable(path, columns)
+    for row in table:
+        rows += 1
+        if (score := row.fields["score"]) is not None:
+            context = table.value(row, "context")
+            has_context |= context is not None
+            scores.add(score)
+            passage = passages.add(f"row {rows}" if context is None else passage_hash(context), score)
+            if len(sample) < SAMPLE:
+                sample.append(score)
+                sample_passages.append(passage)
+            elif (index := chance.randrange(scores.n)) < SAMPLE:
+                sample[index] = score
+        for name, value in row.fields["parts"].items():
+            if isinstance(value, float | int):
+                parts.setdefault(name, Moments()).add(value)
+    interval: dict[str, Any] = {}
+    if scores.n:
+        if scores.n > len(sample) or passages.grouped:
+            method, found = "normal approximation", normal_interval(passages.table)
+        else:
+            method, found = "percentile bootstrap", mean_interval(sample, PassageDraws(sample_passages))
+        interval = asdict(found) | ({"passages": None} if passages.grouped else {})  # they were not counted
+        interval["interval"] = f"95 %, {method} over {'passages' if has_context else 'rows'}"
+    return {
+        "rows": rows,
+        "without_score": rows - scores.n,
+        "score": {**interval, **_spread(scores, sample)} if scores.n else None,
+        "parts": {name: {"mean": part.mean, "n": part.n} for name, part in parts.items()},
+    }
+
+
+def _spread(scores: Moments, sample: list[float]) -> dict[str, float]:
+    quantiles = np.quantile(sample, [*QUANTILES.values()]).tolist()
+    return {
+        "std": scores.std,
+        "min": scores.low,
+        **dict(zip(QUANTILES, quantiles, strict=True)),
+        "max": scores.high,
+    }
+
+
+def normal_interval(table: Floats, *, level: float = 0.95) -> Interval:
+    """Return the mean with the interval that the central limit theorem gives it, from the sum and number of scores of
+    each passage, (passages, 2).
+
+    The mean m is a ratio of two sums over P passages, so its variance is about P / (P - 1) · Σ (sum - m · number)² /
+    n² (Cochran, "Sampling Techniques", 3rd ed. 1977, equation 6.13); for single rows that is the variance of the mean.
+    """
+    passages, n = len(table), int(table[:, 1].sum())
+    mean = float(table[:, 0].sum() / n)
+    if passages < 2:
+        return Interval(mean, None, None, n, passages)
+    squares = float(((table[:, 0] - mean * table[:, 1]) ** 2).sum())
+    half = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(passages / (passages - 1) * squares) / n
+    return Interval(mean, mean - half, mean + half, n, passages)
+
+
+def summary_text(summary: Mapping[str, Any]) -> str:
+    """Lay a summary out as a short block for the screen."""
+    score, without = summary["score"], summary["without_score"]
+    lines = [
+        f"signature  {summary['signature']}",
+        f"rows       {summary['rows']:,}, {without:,} of them without a score",
+    ]
+    if score is not None:
+        ends = "[{low:.4g}, {high:.4g}]  ({interval})" if score["low"] is not None else "(one passage: no interval)"
+        lines.append(f"mean       {{mean:.4g}}  {ends}".format(**score))
+        lines.append("spread     std {std:.4g}, min {min:.4g}, median {median:.4g}, max {max:.4g}".format(**score))
+    if summary["parts"]:
+        means = [f"{name} {part['mean']:.4g}" for name, part in summary["parts"].items()]
+        lines.append(f"parts      {', '.join(means)}")
+    return "\n".join(lines)
+
+
+log = logging.getLogger(__name__)
+
+
+def score_file(
+    reward: Reward,
+    source: QuestionTable,
+    output: Path,
+    *,
+    batch_size: int,
+    state: PartialState,
+    accept_changed_data: bool = False,
+) -> dict[str, Any]:
+    """Score every row of `source` and return the summary.
+
+    A line of `output` holds the fields of the row, `score` (null where the metric gives none that is finite) and
+    `parts`. A batch of `batch_size` rows is scored by one process, in one call if it fits into memory, and the caches
+    of the metric are emptied before each batch: the file is the same to the last digit after a kill and with any
+    number of processes, as far as the machine computes alike.
+
+    Raises:
+        MetricInputError: scores of the reward depend on the other rows of a call.
+        InputError: no rows; a row without what the metric needs; the disk is full; `output` does not continue
+            `source` or holds scores of another metric; `source` has changed since `output` was begun, unless
+            `accept_changed_data`.
+    """
+    check_row_by_row(reward)
+    summary = summary_path(output, source)
+    lines = ResumableLines(output, summary, content="scores")
+    begun = from_main(state, partial(_begin, lines, reward, source, batch_size, accept_changed_data))
+    in_parts = OutOfMemoryRetry("score", "shorten the contexts, or score on the CPU (training.use_cpu=true)")
+    score = partial(_lines_of, reward, source, columns=begun.columns)
+
+    def lines_of(batch: Sequence[TableRow]) -> list[bytes]:
+        if hasattr(reward, "reset_cache"):
+            reward.reset_cache()  # a resumed run has a smaller cache, which would change the last digits
+        return [line for part in in_parts(score, batch) for line in part]
+
+    lines.write(
+        islice(source, begun.position.rows, None),
+        lines_of,
+        position=begun.position,
+        total=begun.total,
+        batch_size=batch_size,
+        state=state,
+        title="score",
+        unit="row",
+    )
+    return from_main(state, partial(_end, lines, begun.note))
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A checked input and output: the number of rows, the columns that the metric gets, where the output is continued,
+    and the note that its summary begins with.
+    """
+
+    total: int
+    columns: list[str]
+    position: Position
+    note: dict[str, Any]
+
+
+def _begin(
+    lines: ResumableLines, reward: Reward, source: QuestionTable, batch_size: int, accept_changed_data: bool
+) -> _Begun:
+    """Check input and output, and write into the summary what the scores are of."""
+    total, columns = _check(source, reward)
+    faults = source.malformed  # of this reading, which was complete
+    made_by = {"signature": signature_of(reward), "columns": source.columns}
+    sources = source.hashes()
+    lines.check(made_by, sources=sources, sources_key="input", accept=accept_changed_data)
+    position = lines.position(
+        source,
+        lambda row, _, line: begins_with(line, _line_start(row).encode()),
+        batch_size=batch_size,
+        lines_per_row=1,
+        row_name=f"row of {source}",
+    )
+    malformed = {"malformed": {"count": len(faults), "records": faults[:REPORTED_IDS]}} if faults else {}
+    note = {**made_by, "input": sources, **malformed}
+    lines.write_note({"complete": False, **note})
+    return _Begun(total, columns, position, note)
+
+
+def _end(lines: ResumableLines, note: dict[str, Any]) -> dict[str, Any]:
+    """Write the summary of a complete output."""
+    summary = {"complete": True, **note, **summarise_scores(lines.path, note["columns"])}
+    lines.write_note(summary)
+    if summary["score"] is None:
+        raise InputError(f"{lines.path}: no row has a finite score; {note['signature']} fails on all of them")
+    log.info("%s\ndone: %s, summary in %s", summary_text(summary), lines.path, lines.note)
+    return summary
+
+
+def summary_path(output: Path, source: QuestionTable) -> Path:
+    """Where the summary of `output` goes; raise `InputError` for one that is not JSON lines or is the input."""
+    if output.suffix != ".jsonl":
+        raise InputError(f"output={output}: the output is JSON lines; give a name that ends in .jsonl")
+    path = output.with_name(f"{output.stem}.summary.json")
+    for written in (output, path):
+        if written.resolve() in [read.resolve() for read in source.paths]:
+            raise InputError(f"output={output}: would write over the input {written}; name another file")
+    return path
+
+
+def _check(source: QuestionTable, reward: Reward) -> tuple[int, list[str]]:
+    """Read every row; return the number of rows and the columns that the metric gets.
+
+    A reward without `needs` gets the context, and answers and references if every row has them.
+    """
+    needs = getattr(reward, "needs", None)
+    if needs is None:
+        required, optional = ["question", "context"], ["answer", "references"]
+    else:
+        required, optional = ["question", *(column for need, column in COLUMN.items() if need in needs)], []
+    total, asked, present = 0, False, Counter[str]()
+    for row in ProgressBar(source, desc="check", unit="row", leave=False, delay=2):
+        for column in required:
+            if source.value(row, column) is None:
+                raise _missing(source, row, column, reward)
+        for name in ("score", "parts"):
+            if name in row.fields:
+                raise InputError(f"{row.where}: has a field {name!r} already, which the output adds; rename it")
+        total += 1
+        asked |= bool(str(source.value(row, "question")).strip())
+        present.update(column for column in optional if source.value(row, column) is not None)
+    if not total:
+        raise InputError(f"{source}: holds no row to score; check the file")
+    if not asked:
+        raise InputError(f"{source}: all {total} questions are empty; check what wrote them")
+    for column in optional:
+        if 0 < present[column] < total:
+            log.warning("%s: %d of %d rows have %s, so the reward gets none", source, present[column], total, column)
+    return total, [*required, *(column for column in optional if present[column] == total)]
+
+
+def _missing(source: QuestionTable, row: TableRow, column: str, reward: Reward) -> InputError:
+    metric = "every metric" if column == "question" else getattr(reward, "name", type(reward).__name__)
+    kind = {"answer": "text that is not blank", "references": "list of texts"}.get(column, "text")
+    return InputError(
+        f"{row.where}: field {source.columns[column]!r} is missing or no {kind}, and {metric} needs it; the row has "
+        f"{', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"
+    )
+
+
+def _lines_of(
+    reward: Reward, source: QuestionTable, rows: Sequence[TableRow], *, columns: Sequence[str]
+) -> list[bytes]:
+    """Score rows; return one line for each."""
+    given: dict[str, Any] = dict.fromkeys(COLUMN.values())
+    given |= {column: [source.value(row, column) for row in rows] for column in columns}
+    where = f"{rows[0].where} to {rows[-1].where}"
+    result = score_or_refuse(
+        reward, where, given["question"], given["context"], answers=given["answer"], references=given["references"]
+    )
+    scores, parts = _plain(result.scores), _plain(result.parts)
+    lines = []
+    for index, row in enumerate(rows):
+        row_parts = {name: values[index] for name, values in parts.items()}
+        lines.append(f'{_line_start(row)}{_json(scores[index])}, "parts": {_json(row_parts)}}}\n'.encode())
+    return lines
+
+
+def _line_start(row: TableRow) -> str:
+    """A row's line up to its score."""
+    return _json(row.fields)[:-1] + ', "score": '
+
+
+def _json(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)  # Parquet files may hold dates
+    return text if is_unicode(text) else json.dumps(value, default=str)
+
+
+def _plain(value: Any) -> Any:
+    """The same as Python lists and numbers; None for a number that JSON cannot hold (nan, inf)."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

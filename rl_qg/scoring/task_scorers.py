@@ -1,0 +1,273 @@
+"""How the trainer scores what its model writes, by the task."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from rewards.contract import WrongReward, is_set_reward
+from rewards.set_rewards import SetResult, SetReward
+from rewards.words import answer_f1
+from rl_qg.data.examples import Answer, QAExample
+from rl_qg.generation.sets import question_parts
+from rl_qg.generation.tasks import TaskRow, pair_key, pair_parts, parse_answers, task_of
+from rl_qg.runtime.errors import InputError
+from rl_qg.scoring.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
+from rl_qg.text.words import occurrences
+
+# Rewards of what generators of other tasks write (`rl_qg.generation.tasks`), from a reward of one question.
+#
+# With r the reward of a question about a passage and an answer, and f the floor:
+#
+# - A text of `pairs` has n = max(number of gold pairs, number of written pairs) places, at least 1. A written pair
+# takes its place with max(r, f) if it has a question, and an answer that stands in the passage, and was not written
+# before; every other place has f. The reward of the text is the mean over its places. So a single good pair does not
+# win where people asked for five, and neither do many bad ones: each further pair must be better than the mean to
+# raise it. - A text of `answers` is compared with the human answers of its sentence, because r needs a question: 2 Σ
+# F1 / (written answers + human answers), summed over the best one-to-one assignment, where F1 is that of SQuAD on
+# words. An answer that does not stand in the sentence, or that was written before, matches nothing. It is 1 exactly if
+# the answers are those of people. - A text of `questions` has r.
+
+
+class TaskScorer(RewardScorer):
+    """Scores texts of rows of any task; those of examples exactly as `RewardScorer` does.
+
+    The parts of a result are those of the reward (of a text of pairs their means over its valid pairs), and for
+    rows of other tasks than `questions` two more: `written`, the number of pairs or answers in a text, and `valid`,
+    the share of them that is scored.
+
+    Args:
+        reward: of one question.
+        name: what it is, for the log.
+        floor: the value of a pair that is not valid; None: `floor_of` the reward.
+        answer_weight: factor on the reward of answers, beside that of questions (`multitask`).
+    """
+
+    def __init__(
+        self, reward: Reward, name: str = "reward", *, floor: float | None = None, answer_weight: float = 1.0
+    ) -> None:
+        super().__init__(reward, name)
+        self._given_floor = self.floor = floor
+        self.answer_weight = answer_weight
+
+    def of(self, reward: Reward, name: str) -> "TaskScorer":
+        """A scorer of another reward, with the same options."""
+        return TaskScorer(reward, name, floor=self._given_floor, answer_weight=self.answer_weight)
+
+    def __call__(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
+        """Score text i as one of row i.
+
+        Raises:
+            InputError: the reward compares with gold questions, or has no floor, and there are rows of pairs.
+            LocalError: the reward returns something else than one number for each question.
+        """
+        rows = list(zip(examples, questions, strict=True))
+        if not any(isinstance(example, TaskRow) for example in examples):
+            return super().__call__(examples, questions)
+        if any(task_of(example) == "pairs" for example in examples):
+            self.floor = pair_floor(self.reward, self.floor)
+        asked = [self._questions(example, text) for example, text in rows]
+        flat = [pair for pairs in asked for pair in pairs]
+        scored = super().__call__([e for e, _ in flat], [q for _, q in flat]) if flat else ScoredBatch([], {}, [])
+        texts, start = [], 0
+        for (example, text), pairs in zip(rows, asked, strict=True):
+            texts.append(self._text(example, text, _part(scored, slice(start, start + len(pairs)))))
+            start += len(pairs)
+        names = dict.fromkeys(name for text in texts for name in text.parts)
+        return ScoredBatch(
+            [text.score for text in texts],
+            {name: [text.parts.get(name, math.nan) for text in texts] for name in names},
+            [text.fault for text in texts],
+        )
+
+    def _questions(self, example: QAExample, text: str) -> list[tuple[QAExample, str]]:
+        """What the reward is asked about a text: questions, and the passages and answers that they belong to."""
+        match task_of(example):
+            case "questions":
+                return [(example, text)]
+            case "pairs":
+                return [
+                    (QAExample(example.id, example.title, example.context, "", (answer,)), question)
+                    for question, answer in valid_pairs(example.context, text)
+                ]
+            case _:
+                return []
+
+    def _text(self, example: QAExample, text: str, scored: ScoredBatch) -> "_ScoredText":
+        """The reward of a text from those of its questions."""
+        task = task_of(example)
+        if task == "questions":
+            parts = {name: values[0] for name, values in scored.parts.items()}
+            return _ScoredText(scored.scores[0], parts, scored.faults[0])
+        assert isinstance(example, TaskRow)
+        if task == "answers":
+            return self._answers(example, text)
+        fault = next((fault for fault in scored.faults if fault is not None), None)
+        written = len(pair_parts(text))
+        places = max(1, written, len(example.sources))
+        floor = self.floor
+        assert floor is not None
+        score = floor + sum(max(value, floor) - floor for value in scored.scores) / places
+        parts = {name: float(np.mean(values)) for name, values in scored.parts.items() if values}
+        parts |= {"written": float(written), "valid": len(scored.scores) / written if written else math.nan}
+        return _ScoredText(math.nan if fault else score, parts, fault)
+
+    def _answers(self, row: TaskRow, text: str) -> "_ScoredText":
+        written, gold = parse_answers(text), list(dict.fromkeys(source.answers[0].text for source in row.sources))
+        valid = [
+            answer for answer in dict.fromkeys(written) if occurrences(row.answers[0].text, answer)
+        ]  # of those written twice the first
+        overlap = np.array([[answer_f1(answer, other) for other in gold] for answer in valid]).reshape(-1, len(gold))
+        matched = overlap[linear_sum_assignment(overlap, maximize=True)].sum()
+        score = self.answer_weight * 2 * float(matched) / max(1, len(written) + len(gold))
+        share = len(valid) / len(written) if written else math.nan
+        return _ScoredText(score, {"written": float(len(written)), "valid": share}, None)
+
+
+@dataclass(frozen=True)
+class _ScoredText:
+    score: float
+    parts: dict[str, float]
+    fault: str | None
+
+
+def valid_pairs(context: str, text: str) -> list[tuple[str, Answer]]:
+    """The pairs that a text of `pairs` contains: those with a question, and with an answer that stands in the
+    context, at its first place. A pair that was written before is left out; case and white space make no difference.
+    """
+    pairs: dict[tuple[str, str], tuple[str, Answer]] = {}
+    for question, answer in pair_parts(text):
+        places = occurrences(context, answer) if question else []
+        if places:
+            start, end = places[0]
+            pairs.setdefault(pair_key(question, answer), (question, Answer(context[start:end], start)))
+    return list(pairs.values())
+
+
+def pair_floor(reward: Any, floor: float | None) -> float:
+    """The value of a pair that is not valid: the one given, or `floor_of` the reward.
+
+    Raises:
+        InputError: none is given, and the reward has none; the reward compares with gold questions.
+    """
+    if "references" in getattr(reward, "needs", ()):
+        raise InputError(
+            f"model.task=pairs: the reward {signature_of(reward)} compares with gold questions, and nobody has asked "
+            "what the model asks; choose another reward, such as qrelscore, qascore or reader"
+        )
+    if floor is None:
+        floor = floor_of(reward)
+    if floor is None:
+        raise InputError(
+            f"scst.pair_floor: the reward {signature_of(reward)} is never above 0 and has no smallest value; give the "
+            "value of a pair whose answer is not in the passage, below that of poor questions, such as -20"
+        )
+    return floor
+
+
+def floor_of(reward: Any) -> float | None:
+    """The smallest value of a reward; 0 if it states no bounds, None if it has an upper bound of at most 0 alone."""
+    low, high = getattr(reward, "bounds", (-math.inf, math.inf))
+    if math.isfinite(low):
+        return float(low)
+    return 0.0 if high > 0 else None
+
+
+def _part(scored: ScoredBatch, rows: slice) -> ScoredBatch:
+    parts = {name: values[rows] for name, values in scored.parts.items()}
+    return ScoredBatch(scored.scores[rows], parts, scored.faults[rows])
+
+
+# Rewards of sets of questions for the texts that generators of sets write (`rl_qg.generation.sets`).
+
+
+class SetScorer(RewardScorer):
+    """Scores texts of rows of the task `sets`: the questions between its separators are one set.
+
+    The references of a row are the questions of its sources; the sentences to cover, for rewards that ask for them,
+    those of its unit. The parts of a result are those of the reward, `written`, the number of questions, and `valid`,
+    the share of them that are neither empty nor repeated.
+
+    Args:
+        reward: a reward of sets.
+        name: what it is, for the log.
+        credit: what to compute for each question, one of `rewards.set_rewards.CREDITS`.
+    """
+
+    def __init__(self, reward: Any, name: str = "reward", *, credit: str = "whole") -> None:
+        super().__init__(reward, name)
+        self.credit = credit
+
+    def check(self, reward: Any) -> None:
+        """Raise `InputError` for a reward of single questions."""
+        check_set_reward(reward)
+
+    def of(self, reward: Reward, name: str) -> "SetScorer":
+        """A scorer of another reward of sets; it computes no credits."""
+        return SetScorer(reward, name)
+
+    def _score(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
+        result = self._result(examples, [question_parts(text) for text in questions])
+        faults = [None if math.isfinite(score) else f"the reward is {score}" for score in result.scores]
+        return ScoredBatch(result.scores, result.parts, faults, None if self.credit == "whole" else result.credits)
+
+    def _result(self, examples: Sequence[QAExample], sets: list[list[str]]) -> SetResult:
+        reward: Any = self.reward
+        references = [_references(example) for example in examples]
+        result: SetResult = reward.result(
+            sets,
+            [example.context for example in examples],
+            references if "references" in reward.needs else None,
+            sentences=[_sentences(example) for example in examples],
+            credit=self.credit,
+        )
+        if len(result.scores) != len(sets):
+            raise WrongReward(f"reward {signature_of(reward)}: {len(result.scores)} scores for {len(sets)} sets")
+        return result
+
+
+def check_set_reward(reward: Any, name: str = "reward") -> None:
+    """Check that a reward scores sets of questions.
+
+    Raises:
+        InputError: it scores single questions, or has nothing but `score_sets`.
+    """
+    if not is_set_reward(reward):
+        raise InputError(
+            f"{name} {signature_of(reward)}: scores single questions, and the model writes sets of them; use "
+            "multi_set (any metric with references as its metric), or question_set (any without as its quality)"
+        )
+    if not isinstance(reward, SetReward):
+        raise InputError(f"{name} {signature_of(reward)}: is no subclass of rewards.SetReward; make it one")
+
+
+def _references(example: QAExample) -> list[str]:
+    sources = example.sources if isinstance(example, TaskRow) else (example,)
+    return [source.question for source in sources if source.question]
+
+
+def _sentences(example: QAExample) -> list[str]:
+    """The sentence of a row's unit; none where that is the whole passage, of which all are to be covered."""
+    unit = example.unit if isinstance(example, TaskRow) else None
+    if unit is None or (unit.start, unit.end) == (0, len(unit.context)):
+        return []
+    return [unit.context[unit.start : unit.end]]
+
+
+def scorer_of(reward: Any, task: str, *, credit: str, pair_floor: float | None, answer_weight: float) -> RewardScorer:
+    """The scorer of a reward for a task of generators (`rl_qg.generation.tasks`).
+
+    `credit` concerns sets alone, `pair_floor` and `answer_weight` texts with answers.
+
+    Raises:
+        InputError: a reward of single questions, and the model writes sets.
+        MetricInputError: the reverse.
+    """
+    if task == "sets":
+        return SetScorer(reward, credit=credit)
+    if task == "questions":
+        return RewardScorer(reward)
+    return TaskScorer(reward, floor=pair_floor, answer_weight=answer_weight)

@@ -1,0 +1,227 @@
+"""YAML files of studies and searches: read, changed by overrides, checked against the dataclass of their keys."""
+
+import importlib.util
+import logging
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+
+from rl_qg.runtime.errors import InputError
+
+# Code that a study file asks to import: named before it runs, because the file may come from somebody else.
+#
+# This finds what is written out. What is not, such as a path put together from other keys, is refused where it would
+# be imported: the jobs of a study run with `rewards.loading.OWN_CODE_ONLY` unless imports are allowed.
+
+
+log = logging.getLogger(__name__)
+OWN = ("rewards", "rl_qg")
+# The keys whose value may be the path of a class, as a YAML key, in `key=value`, or within a list of options.
+_PATH = re.compile(r"(?:^|[.\W])(?:_target_|metrics?|kind|rerank)\s*[=:]\s*[\"'\[]*([^\W\d]\w*(?:\.\w+)+)")
+
+
+def foreign_imports(content: Any, where: str = "") -> Iterator[tuple[str, str]]:
+    """The position in a study file and the dotted path of everything that is imported from other packages."""
+    if isinstance(content, Mapping):
+        for key, value in content.items():
+            yield from foreign_imports(value, f"{where}.{key}" if where else str(key))
+    elif isinstance(content, list):
+        for value in content:
+            yield from foreign_imports(value, where)
+    elif isinstance(content, str):
+        for path in _PATH.findall(f"{where.rpartition('.')[2]}={content}"):
+            if path.split(".")[0] not in OWN:
+                yield where, path
+
+
+def check_imports(content: Any, file: Path, *, allowed: bool) -> None:
+    """Log what a study file imports, before anything is imported.
+
+    Raises:
+        InputError: something is imported, and that is not `allowed`.
+    """
+    found = [f"{path} ({_origin(path)}), named in {where}" for where, path in dict.fromkeys(foreign_imports(content))]
+    if found and not allowed:
+        raise InputError(
+            f"{file}: would run code that is not of this package: {'; '.join(found)}; if you trust it, add "
+            "--allow-imports"
+        )
+    for text in found:
+        log.info("%s: imports %s", file, text)
+
+
+def _origin(path: str) -> str:
+    """The file of a package. Only the first name is looked up: finding those within it would import it."""
+    try:
+        spec = importlib.util.find_spec(path.split(".")[0])
+    except (ImportError, ValueError):
+        spec = None
+    return (spec.origin or "a folder") if spec else "not found"
+
+
+Form = TypeVar("Form")
+# OmegaConf's names for what a file holds.
+PLAIN_TERMS = {"a ListConfig, list or tuple": "a list", "ListConfig": "a list", "DictConfig": "a mapping"}
+PLAIN_TERMS |= {"AnyNode": "a single value", "is not Optional": "may not be null"}
+
+
+def read_content(path: Path, kind: str, *, keys: str, page: str, allow_imports: bool) -> dict[str, Any]:
+    """The keys of a file.
+
+    Args:
+        path: the file.
+        kind: what it is, such as "study".
+        keys: some of its keys, for the message about a file without any.
+        page: the document that explains them.
+        allow_imports: whether it may name code of other packages.
+
+    Raises:
+        InputError: in one line, with the file.
+    """
+    try:
+        content = _read_yaml(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); give a {kind} file") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not readable as YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected keys such as {keys}; see {page}")
+    check_imports(content, path, allowed=allow_imports)
+    return content
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads keys as text, so that 25 and "25" are one name, and refuses a key that is given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for index, key in enumerate(keys):
+            if key in keys[:index]:
+                raise yaml.MarkedYAMLError(
+                    problem=f"{key} is given twice", problem_mark=node.value[index][0].start_mark
+                )
+        self.flatten_mapping(node)
+        return {str(key.value): self.construct_object(value, deep=deep) for key, value in node.value}
+
+
+def _read_yaml(text: str, source: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise InputError(f"{source}: not readable as YAML: {line}{error.problem}") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{source}: not readable as YAML: {' '.join(str(error).split())}") from None
+
+
+def override(content: dict[str, Any], text: str, kind: str, whole: Collection[str] = ()) -> None:
+    """Replace one value by `key=value`, nested keys with dots, the value in YAML. Raises `InputError`.
+
+    What follows a name of `whole` is one key with dots.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key or key.startswith("-"):
+        raise InputError(f"argument {text!r} is not of the form key=value with a key of the {kind} file")
+    mapping, last = content, key
+    while "." in last and last not in mapping:  # a key may itself have dots, such as those of `settings`
+        name, _, last = last.partition(".")
+        mapping = mapping.setdefault(name, {})
+        if not isinstance(mapping, dict):
+            raise InputError(f"{key}: {name} holds no keys in the {kind} file")
+        if name in whole:
+            break
+    mapping[last] = _read_yaml(value, text)
+
+
+# --- Short forms ---
+
+
+def as_overrides(value: Any, where: str) -> list[str]:
+    """Overrides from a list of `key=value`, or from a mapping, whose nested keys are joined by dots."""
+    if value is None:
+        return []
+    if isinstance(value, dict):
+        return _flat(value)
+    if all(isinstance(item, str) for item in _listed(value)):
+        return _listed(value)
+    raise InputError(f"{where}: expected overrides, as a list of key=value or as a mapping")
+
+
+def _flat(mapping: Mapping[str, Any], prefix: str = "") -> list[str]:
+    texts = []
+    for key, value in mapping.items():
+        if isinstance(value, dict) and value:
+            texts += _flat(value, f"{prefix}{key}.")
+        else:
+            texts.append(f"{prefix}{key}={command_line_text(value)}")
+    return texts
+
+
+def command_line_text(value: Any) -> str:
+    """A value of a YAML file as it is typed after `key=`."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{','.join(map(command_line_text, value))}]"
+    return str(value)
+
+
+def _listed(value: Any) -> list[Any]:
+    """A list as it is; a single value as a list of one, null as an empty one."""
+    return [] if value is None else value if isinstance(value, list) else [value]
+
+
+def listed_values(value: Any, where: str) -> list[Any]:
+    """The same, of single values. Raises `InputError` for lists and mappings in it."""
+    values = _listed(value)
+    if any(isinstance(item, list | dict) for item in values):  # OmegaConf lets these pass
+        raise InputError(f"{where}: expected single values, got {value!r}")
+    return values
+
+
+# --- Types ---
+
+
+def typed(
+    content: Mapping[str, Any], form: type[Form], file: str, page: str, renamed: Sequence[tuple[str, str]] = ()
+) -> Form:
+    """The content as the dataclass `form`; `renamed` has fields and what they are called in the file.
+
+    Raises:
+        InputError: an unknown key, a missing one, or a wrong type.
+    """
+    config = OmegaConf.structured(form)
+    for key, value in content.items():  # one at a time: not every error of a merge says its key
+        try:
+            config = OmegaConf.merge(config, {key: value})
+        except OmegaConfBaseException as error:
+            raise InputError(f"{file}: {_one_line(error, key, page, renamed)}") from None
+    try:
+        if missing := sorted(OmegaConf.missing_keys(config)):
+            raise InputError(f"{file}: {missing[0]} has no value; see {page}")
+        filled = OmegaConf.to_object(config)
+    except OmegaConfBaseException as error:  # ${...} that refers to nothing
+        raise InputError(f"{file}: {_one_line(error, '', page, renamed)}") from None
+    assert isinstance(filled, form)
+    return filled
+
+
+def _one_line(error: OmegaConfBaseException, key: str, page: str, renamed: Sequence[tuple[str, str]]) -> str:
+    path = error.full_key if error.full_key and error.full_key.startswith(key) else key
+    for name, written in renamed:
+        path = path.replace(name, written)
+    if isinstance(error, ConfigKeyError) and error.object_type is not None:
+        keys = ", ".join(item.name for item in fields(error.object_type))
+        return f"{path}: there is no key {str(error.key)!r}; the keys are {keys}"
+    text = str(error.msg).splitlines()[0].rstrip(".")
+    for term, plain in PLAIN_TERMS.items():
+        text = text.replace(term, plain)
+    return f"{path}: {text}; see {page}"

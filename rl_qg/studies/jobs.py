@@ -1,0 +1,263 @@
+"""Jobs on a cluster by its scheduler, with submitit: the jobs of one run are one job of the cluster, in their order.
+
+The results are in the same folders as on one machine, which all nodes must see. A search that was killed waits for the
+jobs that its scheduler still runs.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rl_qg.runtime.bars import ProgressBar
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import atomic_writer, read_json, write_json
+from rl_qg.studies.study_grid import Job, is_done, job_record
+
+# Runs the jobs of a study: each a process of its own, one at a time on each device, in their order as they are ready.
+#
+# A job is recorded as done when its command has ended well. The same jobs given again, after whatever interruption, go
+# on: what is done is not run again, and what had begun is run by the same command in the same folder.
+
+
+GRACE = 60.0  # seconds that an interrupted job has to write a checkpoint
+CPU = "cpu"
+FAILED = "failed.json"  # in the folder of a job that failed when it was last tried
+
+
+@dataclass
+class JobOutcomes:
+    """Names of jobs in their order; `failed` has the reason of each, `skipped` are those that need a failed one."""
+
+    done: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+
+
+def job_outcomes(jobs: Sequence[Job]) -> JobOutcomes:
+    """What the folders of the jobs say."""
+    outcomes = JobOutcomes()
+    for job in jobs:
+        if is_done(job):
+            outcomes.done.append(job.name)
+        elif (job.folder / FAILED).exists():
+            outcomes.failed[job.name] = read_json(job.folder / FAILED)["fault"]
+        elif not {*outcomes.failed, *outcomes.skipped}.isdisjoint(job.needs):
+            outcomes.skipped.append(job.name)
+    return outcomes
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    devices: Sequence[str],
+    on_done: Callable[[Job], None],
+    *,
+    program: str = "rl_qg",
+    title: str = "study",
+    threads: int | None = None,
+) -> JobOutcomes:
+    """Run what is not done; return when nothing is left that can be run.
+
+    When this process is interrupted or told to end, so are its jobs; when it is killed, its jobs end themselves.
+
+    Args:
+        jobs: each after those it needs.
+        devices: `cpu`, or the number of a GPU; one job runs on each at a time. Jobs on the CPU share its cores.
+        on_done: called when a job's command has ended well, before the job is recorded as done.
+        program: the module that is run with a job's command and arguments.
+        title: of the progress bar.
+        threads: of each job on the CPU; None: the cores divided by the jobs that run at a time.
+    """
+    done = {job.name for job in jobs if is_done(job)}
+    waiting = [job for job in jobs if job.name not in done]
+    seconds = {job.name: job_record(job)["seconds"] for job in jobs if job.name in done}
+    idle, running = [*devices], dict[Future[int], _RunningJob]()
+    with (
+        ThreadPoolExecutor(len(devices)) as waiters,
+        ProgressBar(total=len(jobs), initial=len(done), desc=title, unit="job", smoothing=0) as bar,
+    ):
+        try:
+            while True:
+                while idle and (job := _next_job(waiting, done, running.values())):
+                    waiting.remove(job)
+                    started = _start(job, idle.pop(0), devices, program, threads)
+                    running[waiters.submit(_wait, started.process)] = started
+                if not running:
+                    break
+                bar.set_postfix_str(_status(jobs, waiting, running.values(), seconds, len(devices)))
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    finished = running.pop(future)
+                    idle.append(finished.device)
+                    if _record(finished, future.result(), on_done):
+                        done.add(finished.job.name)
+                        seconds[finished.job.name] = job_record(finished.job)["seconds"]
+                    bar.update()
+        finally:
+            _stop(running)
+    return job_outcomes(jobs)
+
+
+@dataclass(frozen=True)
+class _RunningJob:
+    job: Job
+    device: str
+    threads: int  # of the CPU; 0 on a GPU: the libraries' own number
+    process: "subprocess.Popen[bytes]"
+    started: float = field(default_factory=time.monotonic)
+
+
+def _next_job(waiting: Sequence[Job], done: set[str], running: Iterable[_RunningJob]) -> Job | None:
+    exclusive = {item.job.exclusive for item in running} - {""}
+    return next((job for job in waiting if done.issuperset(job.needs) and job.exclusive not in exclusive), None)
+
+
+def _start(job: Job, device: str, devices: Sequence[str], program: str, cpu_threads: int | None) -> _RunningJob:
+    job.folder.mkdir(parents=True, exist_ok=True)
+    (job.folder / FAILED).unlink(missing_ok=True)
+    with atomic_writer(job.folder / "command.txt") as stream:
+        stream.write(f"{job.line()}\n")
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "" if device == CPU else device, "TQDM_MININTERVAL": "10"}
+    threads = 0
+    if device == CPU:
+        threads = cpu_threads or max(1, (os.cpu_count() or 1) // list(devices).count(CPU))
+        environment["OMP_NUM_THREADS"] = str(threads)
+    with (job.folder / "log.txt").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rl_qg.studies.job_process", program, job.command, *job.arguments],
+            env=environment,
+            stdin=subprocess.PIPE,  # closed by the end of this process, which ends the job
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for this process, which ends the job
+        )
+    return _RunningJob(job, device, threads, process)
+
+
+def _wait(process: "subprocess.Popen[bytes]") -> int:
+    with process:
+        return process.wait()
+
+
+def _record(finished: _RunningJob, exit_code: int, on_done: Callable[[Job], None]) -> bool:
+    """Record in the job's folder how it ended; return whether it is done."""
+    job, seconds = finished.job, round(time.monotonic() - finished.started, 2)
+    if exit_code:
+        fault = f"its process ended with exit code {exit_code}"
+        if exit_code > 0:  # below 0, a signal ended it without a word
+            fault = _last_line(job.folder / "log.txt") or fault
+        write_json(job.folder / FAILED, {"fault": fault})
+        ProgressBar.write(f"failed: {job.name}: {fault} (log: {job.folder / 'log.txt'})", file=sys.stderr)
+        return False
+    on_done(job)
+    record = {"command": job.line(), "kind": job.kind, "needs": list(job.needs), "seconds": seconds}
+    write_json(job.folder / "job.json", {**record, "device": finished.device, "threads": finished.threads})
+    return True
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _status(
+    jobs: Sequence[Job],
+    waiting: Sequence[Job],
+    running: Iterable[_RunningJob],
+    seconds: Mapping[str, float],
+    devices: int,
+) -> str:
+    """The running jobs, and the time left if each other job takes the mean time of its kind."""
+    names = ", ".join(item.job.name.rpartition("-")[0] for item in running)
+    if not seconds:
+        return names
+    by_kind: dict[str, list[float]] = {}
+    for job in jobs:
+        if job.name in seconds:
+            by_kind.setdefault(job.kind, []).append(seconds[job.name])
+    left = [*(job.kind for job in waiting), *(item.job.kind for item in running)]
+    minutes = sum(fmean(by_kind.get(kind, seconds.values())) for kind in left) / devices / 60
+    return f"{names}; about {minutes:.0f} min left"
+
+
+def _stop(running: Mapping[Future[int], _RunningJob]) -> None:
+    """End all running jobs; each has time for a checkpoint, unless a second signal comes."""
+    for item in running.values():
+        item.process.terminate()
+    try:
+        wait(running, timeout=GRACE)
+    finally:
+        for item in running.values():
+            item.process.kill()
+
+
+MINUTES = 24 * 60  # of a job, where the parameters say nothing
+
+
+def run_on_cluster(
+    jobs: Sequence[Job],
+    on_done: Callable[[Job], None],
+    *,
+    kind: str,
+    parameters: Mapping[str, Any],
+    folder: Path,
+    device: str,
+    threads: int | None = None,
+    program: str = "rl_qg",
+) -> JobOutcomes:
+    """Submit what is not done, wait, and return what the folders of the jobs say.
+
+    Args:
+        jobs: each after those it needs; those with the same `exclusive` are one job of the cluster.
+        on_done: called on the node when a job's command has ended well, before it is recorded as done.
+        kind: `slurm`, or `local` for processes of this machine.
+        parameters: of `submitit.AutoExecutor.update_parameters`, such as `timeout_min` and `slurm_partition`.
+        folder: for the files of submitit.
+        device: of every job on its node: `cpu`, or the number of a GPU.
+        threads: of each job on the CPU.
+        program: the module that is run with a job's command and arguments.
+
+    Raises:
+        InputError: submitit is not installed, or refuses the parameters.
+    """
+    try:
+        import submitit
+    except ImportError:
+        raise InputError("cluster: submitit is not installed; pip install 'rl-qg[cluster]'") from None
+    try:
+        executor = submitit.AutoExecutor(folder=folder / "%j", cluster=kind)
+        executor.update_parameters(name="rl-qg", **{"timeout_min": MINUTES, **parameters})
+    except Exception as error:  # submitit's own kinds, about a parameter or a scheduler that is not there
+        raise InputError(f"cluster: {' '.join(str(error).split())}") from None
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(job.exclusive or job.name, []).append(job)
+    work = partial(run_jobs, devices=[device], on_done=on_done, program=program, threads=threads)
+    waiting = {}
+    for name, group in groups.items():
+        if all(is_done(job) for job in group):
+            continue
+        note = folder / f"{name}.json"
+        submitted = _still_there(submitit, note, kind) or executor.submit(work, group)
+        write_json(note, {"job": str(submitted.job_id), "folder": str(submitted.paths.folder)})
+        waiting[name] = submitted
+    with ProgressBar(total=len(groups), initial=len(groups) - len(waiting), desc="search", unit="run") as bar:
+        for submitted in waiting.values():
+            submitted.wait()
+            bar.update()
+    return job_outcomes(jobs)
+
+
+def _still_there(submitit: Any, note: Path, kind: str) -> Any:
+    """The job of the cluster that an earlier search submitted and that has not ended; else None."""
+    if kind != "slurm" or not note.exists():
+        return None
+    earlier = read_json(note)
+    job = submitit.SlurmJob(folder=earlier["folder"], job_id=earlier["job"])
+    return None if job.done(force_check=True) else job

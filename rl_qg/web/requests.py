@@ -1,0 +1,164 @@
+"""Who may ask, and how often: API keys, and a token bucket for each key or address."""
+
+import asyncio
+import hmac
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope
+
+from rl_qg.runtime.errors import InputError
+
+# What is read of a request before it is answered: who it was sent to and from, and its whole body.
+
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class BodyTooLongError(Exception):
+    """A body that is longer than a server takes."""
+
+
+async def whole_body(scope: Scope, receive: Receive, longest: int, seconds: float) -> bytes | None:
+    """The whole body of a request, or None when the client has left before its end.
+
+    Raises:
+        BodyTooLongError: it has more than `longest` bytes, whatever its header says.
+        TimeoutError: it did not arrive within `seconds`.
+    """
+    length = Headers(scope=scope).get("content-length", "0")
+    if not length.isdecimal() or int(length[:20]) > longest:
+        raise BodyTooLongError
+    async with asyncio.timeout(seconds):
+        parts = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            parts += message.get("body", b"")
+            if len(parts) > longest:
+                raise BodyTooLongError
+            if not message.get("more_body", False):
+                return bytes(parts)
+
+
+def once(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body, then what comes after it: that the client leaves."""
+    given = False
+
+    async def next_message() -> Message:
+        nonlocal given
+        if not given:
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await receive()
+
+    return next_message
+
+
+def name_in(host: str) -> str:
+    """The name in a header `Host`: without the port, and the brackets of an IPv6 address."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_of_own_page(headers: Headers) -> bool:
+    """Whether a form was sent by a page of this server, not by one of another site (cross-site request forgery).
+
+    A browser says where a form comes from in `Sec-Fetch-Site` or at least in `Origin`; other programs need not.
+    """
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None:
+        return site in ("same-origin", "none")
+    return origin is None or urlsplit(origin).netloc == headers.get("host")
+
+
+VARIABLE = "RL_QG_API_KEYS"
+SHORTEST, LONGEST = 16, 200  # characters of a key
+MOST_BUCKETS = 10_000
+
+
+class APIKeys:
+    """The keys that a server knows. Only their hashes are kept, so no log or traceback can show one."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._hashes = [_hash(key) for key in keys]
+
+    def __bool__(self) -> bool:
+        return bool(self._hashes)
+
+    def number_of(self, given: str) -> int | None:
+        """The number of a key, from 1, or None for an unknown one. Takes the same time for all that are wrong."""
+        found, hashed = None, _hash(given)
+        for number, known in enumerate(self._hashes, 1):
+            if hmac.compare_digest(hashed, known):
+                found = number
+        return found
+
+
+def read_keys(path: str, environment: Mapping[str, str] = os.environ) -> APIKeys:
+    """The keys of a file (one a line; `#` begins a comment) and of the variable `RL_QG_API_KEYS` (with commas).
+
+    Raises:
+        InputError: the file cannot be read or has no key, or a key is too short, too long or has white space.
+    """
+    keys = [key.strip() for key in environment.get(VARIABLE, "").split(",") if key.strip()]
+    _check(keys, VARIABLE)
+    if path:
+        try:
+            lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not UTF-8 text"
+            raise InputError(f"api_keys={path}: cannot be read ({reason}); give a file with one key a line") from None
+        of_file = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        if not of_file:
+            raise InputError(f"api_keys={path}: has no key; write one a line, of at least {SHORTEST} characters")
+        _check(of_file, f"api_keys={path}")
+        keys += of_file
+    return APIKeys(list(dict.fromkeys(keys)))
+
+
+def _check(keys: Sequence[str], where: str) -> None:
+    for number, key in enumerate(keys, 1):
+        if not SHORTEST <= len(key) <= LONGEST or not key.isascii() or not key.isprintable() or " " in key:
+            raise InputError(
+                f"{where}: key {number} must have {SHORTEST} to {LONGEST} ASCII characters and no space; make one "
+                "with openssl rand -hex 32"
+            )
+
+
+def _hash(key: str) -> bytes:
+    return sha256(key.encode(errors="replace")).digest()
+
+
+class TokenBuckets:
+    """One bucket of tokens for each client: it holds `burst` and gets `rate` a second; a request takes one.
+
+    Args:
+        rate: tokens a second.
+        burst: tokens of a full bucket.
+        clock: in seconds.
+    """
+
+    def __init__(self, rate: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._burst, self._clock = rate, float(burst), clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when; longest unused first
+
+    def wait(self, client: str) -> float:
+        """Take a token: 0, or where there is none the seconds until there will be one."""
+        now = self._clock()
+        tokens, then = self._buckets.pop(client, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - then) * self._rate)
+        left = tokens - 1 if tokens >= 1 else tokens
+        self._buckets[client] = (left, now)
+        while len(self._buckets) > MOST_BUCKETS:
+            self._buckets.popitem(last=False)
+        return 0.0 if tokens >= 1 else (1 - tokens) / self._rate

@@ -1,0 +1,75 @@
+"""Closing a port without losing a connection that has begun."""
+
+import ctypes
+import errno
+import socket
+import struct
+import sys
+
+from rl_qg.runtime.errors import InputError
+
+# A socket to listen on.
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound to an address.
+
+    Raises:
+        InputError: it cannot be; the line says which key to change.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError):
+        raise InputError(f"host={host}: is no address of this machine; use 127.0.0.1, or 0.0.0.0 for all") from None
+    bound = None
+    try:
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        if bound is not None:
+            bound.close()
+        if isinstance(error, PermissionError):
+            raise InputError(f"port={port}: needs more rights ({error.strerror}); use one above 1023") from None
+        if error.errno == errno.EADDRINUSE:
+            raise InputError(f"port={port}: is in use on {host}; use another, such as port={port + 1}") from None
+        raise InputError(f"host={host} port={port}: cannot be bound ({error.strerror}); use 127.0.0.1") from None
+    return bound
+
+
+_SO_ATTACH_FILTER = 26
+"""Linux's option of a socket that attaches a filter; the module `socket` does not name it."""
+
+_FLAGS, _SYN, _SYN_OR_ACK = 13, 0x02, 0x12
+"""The byte of a TCP header that holds its flags, the flag of a first packet, and what tells it from an answer."""
+
+_DROP_FIRST_PACKETS = (
+    (0x30, 0, 0, _FLAGS),  # load the byte
+    (0x54, 0, 0, _SYN_OR_ACK),  # and
+    (0x15, 0, 1, _SYN),  # if it is a first packet
+    (0x06, 0, 0, 0),  # drop it
+    (0x06, 0, 0, 0xFFFFFFFF),  # else let it pass
+)
+"""Instructions of the classic Berkeley packet filter: code, jumps if true and false, and operand."""
+
+
+def begin_no_connections(listening: socket.socket) -> bool:
+    """Let a listening socket begin no more connections; those that have begun can still be accepted.
+
+    A port that is closed while clients connect resets each connection that the kernel has established and the process
+    has not accepted, with the request on it. After this call the kernel drops the first packet of each new connection.
+    Its client sends it again after a second, and is refused if the port is closed by then.
+
+    Returns:
+        Whether the system can do so; only Linux does.
+    """
+    if sys.platform != "linux":
+        return False
+    program = b"".join(struct.pack("HBBI", *instruction) for instruction in _DROP_FIRST_PACKETS)
+    buffer = ctypes.create_string_buffer(program)
+    try:
+        option = struct.pack("HL", len(_DROP_FIRST_PACKETS), ctypes.addressof(buffer))
+        listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
+    except OSError:  # a sandbox may refuse it
+        return False
+    return True
