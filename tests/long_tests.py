@@ -11,9 +11,12 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SOURCE = ("rl_qg", "rewards", "configs")
 LEARNING = tuple(
-    f"rl_qg/{room}" for room in ("training", "generation", "miniatures", "runtime", "data", "settings", "commands")
+    f"rl_qg/{room}"
+    for room in ("training", "generation", "miniatures", "scoring", "runtime", "data", "settings", "commands")
 )
-PAGES = ("rl_qg/reports", "rl_qg/text", "rl_qg/evaluation", "rl_qg/studies", "rl_qg/bench")
+PAGES = tuple(
+    f"rl_qg/{room}" for room in ("reports", "pages", "text", "evaluation", "scoring", "judging", "studies", "bench")
+)
 EVERYTHING = ("pyproject.toml", "constraints.txt", "Makefile", "tests/conftest.py", "tests/processes.py")
 """A change of these may change the result of any test."""
 
@@ -45,14 +48,20 @@ LONG: dict[str, tuple[str, ...]] = {
     "rl_qg/commands/test_study_stage.py::test_dry_run_shows": SOURCE,
     "rl_qg/commands/test_train_unlabelled.py": LEARNING,
     "rl_qg/miniatures/test_cache.py::test_workers_end": ("rl_qg/miniatures", "rl_qg/runtime"),
-    "rl_qg/rating/test_rating_pages_in_browser.py": ("rl_qg/rating", "rl_qg/text", "configs/protocol"),
-    "rl_qg/rating/test_whole_study.py": ("rl_qg/rating", "rl_qg/evaluation", "configs/protocol"),
+    "rl_qg/rating/test_rating_pages_in_browser.py": ("rl_qg/rating", "rl_qg/web", "rl_qg/pages", "configs/protocol"),
+    "rl_qg/rating/test_whole_study.py": (
+        "rl_qg/rating",
+        "rl_qg/web",
+        "rl_qg/judging",
+        "rl_qg/stats",
+        "configs/protocol",
+    ),
     "rl_qg/readers/test_readers_side_by_side.py": ("rl_qg/readers", "rl_qg/runtime"),
     "rl_qg/readers/test_sentence_training.py": ("rl_qg/readers", "rl_qg/runtime"),
-    "rl_qg/serving/test_page_access.py": ("rl_qg/serving", "rl_qg/asking", "rl_qg/text"),
-    "rl_qg/serving/test_page_in_browser.py": ("rl_qg/serving", "rl_qg/asking", "rl_qg/text"),
-    "rl_qg/serving/test_page_input.py": ("rl_qg/serving", "rl_qg/asking", "rl_qg/text"),
-    "rl_qg/serving/test_page_of_server.py": ("rl_qg/serving", "rl_qg/asking", "rl_qg/text"),
+    "rl_qg/serving/test_page_access.py": ("rl_qg/serving", "rl_qg/web", "rl_qg/asking", "rl_qg/pages"),
+    "rl_qg/serving/test_page_in_browser.py": ("rl_qg/serving", "rl_qg/web", "rl_qg/asking", "rl_qg/pages"),
+    "rl_qg/serving/test_page_input.py": ("rl_qg/serving", "rl_qg/web", "rl_qg/asking", "rl_qg/pages"),
+    "rl_qg/serving/test_page_of_server.py": ("rl_qg/serving", "rl_qg/web", "rl_qg/asking", "rl_qg/pages"),
     "rl_qg/studies/test_job_pool.py::test_a_job_imports": ("rl_qg/studies", "rewards"),
     "rl_qg/studies/test_job_pool.py::test_jobs_end_with_the_process": ("rl_qg/studies", "rl_qg/runtime"),
     "rl_qg/training/test_best_of_n.py::test_a_killed_run": LEARNING,
